@@ -142,7 +142,12 @@ def _quality(analysis: Analysis) -> str:
         read.append(problems)
     for number, one, many in (
         (found.dropped, "span could not be recorded", "spans could not be recorded"),
-        (found.lost, "span interrupted by the death of its process", "spans interrupted by the death of their process"),
+        (
+            found.lost - found.unended,
+            "span interrupted by the death of its process",
+            "spans interrupted by the death of their process",
+        ),
+        (found.unended, "span without an end", "spans without an end"),
         (found.running, "span still running", "spans still running"),
         (found.orphans, "span without the parent it names", "spans without the parent they name"),
         (found.circles, "cycle of parents, broken", "cycles of parents, broken"),
@@ -355,7 +360,7 @@ def _against(analysis: Analysis, before: Analysis, found: Sequence[Change]) -> I
         f"{percent(LITTLE)})"
     )
     if apart := sum(not change.is_comparable for change in found):
-        yield f" {count(apart, 'function')} cannot be compared: waits were recorded in one of the two runs only."
+        yield f" {count(apart, 'function')} cannot be compared: their waits were not recorded in both runs alike."
     shown = sorted(found, key=lambda change: (not change.is_slower, not change.is_faster))
     rows = [
         (
@@ -384,7 +389,7 @@ def _verdict(change: Change) -> str:
 
 def _certainty(change: Change) -> str:
     if not change.is_comparable:
-        return "waits in one run only"
+        return "waits not alike"
     return "too few calls" if change.probability is None else f"p {_probability(change.probability)}"
 
 

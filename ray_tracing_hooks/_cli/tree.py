@@ -151,9 +151,11 @@ def _note(quality: Quality, orphans: int) -> str:
         wrong.append(f"{count(quality.dropped, 'span')} could not be recorded")
     if orphans:
         wrong.append(count(orphans, "span without the parent it names", "spans without the parent they name"))
-    if quality.lost:
+    if died := quality.lost - quality.unended:
         one, many = "span interrupted by the death of its process", "spans interrupted by the death of their process"
-        wrong.append(count(quality.lost, one, many))
+        wrong.append(count(died, one, many))
+    if quality.unended:
+        wrong.append(count(quality.unended, "span without an end", "spans without an end"))
     if quality.running:
         wrong.append(f"{count(quality.running, 'span')} still running")
     return f"note: {'; '.join(wrong)}" if wrong else ""

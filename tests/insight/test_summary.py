@@ -1193,6 +1193,29 @@ def test_calls_that_a_rate_limit_left_out_are_said_wherever_completeness_is(tmp_
     assert (document["mode"], document["quality"]["left_out"]) == ("inferred", 42)
 
 
+@pytest.mark.parametrize(
+    ("parts", "count", "expected"),
+    [
+        (RECORDS_WAITS, 1, "Partly inferred: waiting was recorded, but {}."),
+        (RECORDS_WAITS, 100, "Partly inferred: waiting was recorded, but not always what it was for and {}."),
+        ("actor,task", 1, "Inferred: waiting was not recorded, so what callers waited for is assumed (RAY_TR"),
+        ("actor,task", 1, "; {}."),
+    ],
+)
+def test_a_path_says_both_what_was_left_out_and_what_is_assumed(parts: str, count: int, expected: str) -> None:
+    """What a wait was for is not known of all if it was for more objects than its span lists."""
+    run = HandMade()
+    run.parts = parts
+    driver = run.driver(0, 100, attributes={names.RAY_LEFT_OUT: 3})
+    call = run.submit(driver, "f", 1)
+    run.run(call, 2, 90)
+    run.get(driver, [call] if count == 1 else [], 1, 91)
+    run.spans[-1].attributes[names.RAY_OBJECT_COUNT] = count
+    analysis = Analysis(run.table())
+    said = recorded_words.certainty(analysis.calls, analysis.path)
+    assert expected.format("a rate limit left out the spans of 3 calls") in said
+
+
 def test_what_is_not_explained_is_not_called_exact(tmp_path: Path) -> None:
     """The files of a node are missing: the calls that ran there have no execution."""
     run = HandMade()
@@ -1242,8 +1265,41 @@ def test_functions_that_wait_are_not_compared_if_waits_were_recorded_in_one_run_
         }
         assert not any(each["is_slower"] or each["is_faster"] for each in changes.values())
         text = " ".join(summary(now, "--against", before).stdout.split())
-        assert "2 functions cannot be compared: waits were recorded in one of the two runs only." in text
-        assert "waits in one run only" in text
+        assert "2 functions cannot be compared: their waits were not recorded in both runs alike." in text
+        assert "waits not alike" in text
+
+
+@pytest.mark.parametrize("parts", [RECORDS_WAITS, "actor,task"])
+def test_functions_are_compared_if_their_own_processes_recorded_the_same(parts: str) -> None:
+    """Whatever the driver recorded."""
+    analyses = []
+    for of_driver in ("actor,task", RECORDS_WAITS):
+        run = HandMade()
+        run.parts = of_driver
+        driver = run.driver(0, 1000)
+        run.parts = parts
+        for number in range(10):
+            frame = run.run(run.submit(driver, "outer", 10), 20, 900, worker="w1")
+            inner = run.submit(frame, "inner", 30 + number, worker="w1")
+            run.run(inner, 40, 100, worker="w2")
+            if parts == RECORDS_WAITS:
+                run.get(frame, [inner], 40, 100, worker="w1")
+        analyses.append(Analysis(run.table()))
+    assert {each.function: each.is_comparable for each in against.changes(*analyses)} == {"outer": True, "inner": True}
+
+
+def test_functions_that_ran_partly_in_processes_that_record_waits_are_not_compared() -> None:
+    """The parts may differ."""
+    run = HandMade()
+    driver = run.driver(0, 1000)
+    for worker, run.parts in (("w1", RECORDS_WAITS), ("w2", "actor,task")):
+        frame = run.run(run.submit(driver, "outer", 10), 20, 900, worker=worker)
+        run.run(run.submit(frame, "inner", 30, worker=worker), 40, 100, worker="w3")
+    analysis = Analysis(run.table())
+    assert {each.function: each.is_comparable for each in against.changes(analysis, analysis)} == {
+        "outer": False,
+        "inner": True,
+    }
 
 
 def test_notes_on_the_data_say_whether_they_are_of_all_runs(tmp_path: Path) -> None:
@@ -1255,7 +1311,7 @@ def test_notes_on_the_data_say_whether_they_are_of_all_runs(tmp_path: Path) -> N
     run.session = "session_2"
     run.span("job.py ray.driver", -500, None, node="n2", trace=2, state="lost")
     text = " ".join(summary(written(tmp_path, run)).stdout.split())
-    assert "Data of all runs that were read: 2 spans in 1 file; 1 span interrupted" in text
+    assert "Data of all runs that were read: 2 spans in 1 file; 1 span without an end" in text
     assert "Of this run: waiting was not recorded" in text
     assert any(line.startswith("All this is for all runs") for line in report.quality(Analysis(load_newest(tmp_path))))
 
@@ -1312,7 +1368,27 @@ def test_a_death_that_was_not_recorded_is_not_called_one() -> None:
             call = run.submit(driver, "f", 1)
             run.run(call, 2, None, state="lost", node=f"n{number}", worker="", attributes=attributes)
         (finding,) = [each for each in findings(run) if each.kind == "killed-workers"]
-        assert finding.text.startswith(said)
+        assert finding.text == f"{said}; none was retried"
+
+
+def test_a_span_without_an_end_makes_no_recorded_death_uncertain(tmp_path: Path) -> None:
+    run = HandMade()
+    driver = run.driver(0, 100)
+    for number, is_known in enumerate((True, True, False)):
+        known: dict[str, Any] = {"attributes": {names.RAY_END_ESTIMATED: True}, "error": "OOM"} if is_known else {}
+        run.run(run.submit(driver, "f", 1), 2, None, state="lost", worker=f"w{number}", **known)
+    found = [each.text for each in findings(run) if each.kind == "killed-workers"]
+    assert found == [
+        "2 workers died while running f (OOM); none was retried",
+        "1 execution of f never ended, so its worker may have died; not retried",
+    ]
+    path = written(tmp_path, run)
+    said = "2 spans interrupted by the death of their process; 1 span without an end"
+    assert said in " ".join(CliRunner().invoke(main, ["summary", path]).output.split())
+    assert said in CliRunner().invoke(main, ["tree", path]).output
+    lines = report.quality(Analysis(load([path])))
+    assert "2 spans were interrupted when their processes died." in lines
+    assert "1 span has no end." in lines
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, "soon", None, True])

@@ -500,3 +500,16 @@ def test_lanes_of_nodes_average_what_is_more_than_they_draw(monkeypatch: pytest.
     assert (lane["label"], lane["mean"], lane["most"]) == ("GPU:0", 0.25, 0.5)
     assert lane["values"] == [250] * 10
     assert list(zip(lane["begins"], lane["ends"], strict=True)) == [(at, at + 200) for at in range(0, 2_000, 200)]
+
+
+@pytest.mark.parametrize("key", ["ray.node.id", "ray.node_id", "ray.*", names.RAY_ACCELERATOR_IDS])
+def test_samples_are_of_the_accelerators_of_a_table_whatever_it_hides(key: str) -> None:
+    table = holding().table()
+    Redaction(redact=[key]).apply(table)
+    samples = sampled([0.1] * 20) | {Key("n1", 1, "GPU:0 memory"): Series()}
+    analysis = Analysis(table, None, samples)
+    assert [finding.kind for finding in find(analysis)] == ["idle-accelerator"]
+    lanes = utilization.described(analysis.utilization, whole(analysis).places, START, START + 2_000 * MS)
+    assert len(lanes["utilization"]) == 1
+    shown = str((analysis.utilization.keys(), lanes))
+    assert ("GPU:0" in shown) == (key not in ("ray.*", names.RAY_ACCELERATOR_IDS))

@@ -37,7 +37,7 @@ from ray_tracing_hooks._insight.model.grouped import by_first
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.sessions import by_row, sessions
 from ray_tracing_hooks._insight.model.table import Table
-from ray_tracing_hooks._insight.model.utilization import Utilization, shifted
+from ray_tracing_hooks._insight.model.utilization import Utilization, of_table
 
 
 class Analysis:
@@ -46,7 +46,7 @@ class Analysis:
     def __init__(self, table: Table, states: States | None = None, utilization: Utilization | None = None) -> None:
         self.table = table
         self.states = states or States()
-        self.utilization = shifted(utilization or {}, table)
+        self.utilization = of_table(utilization or {}, table)
 
     @classmethod
     def corrected(cls, table: Table, states: States | None = None, utilization: Utilization | None = None) -> Analysis:

@@ -5,7 +5,8 @@ approximation, corrected for ties and continuity. It tests whether the calls of 
 the shape of their distribution. Since each function is a separate test, the p-values are corrected by Holm's method.
 The test assumes independent calls, and does not explain the cause.
 
-A function that waits is not compared if its waits were recorded in one run only: they would count in the other one.
+A function that waits is not compared unless its waits were recorded in both runs, or in neither: otherwise they would
+count as self time in one of them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from statistics import median
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.functions import Function
+from ray_tracing_hooks._insight.model.calls import PARTLY
 
 METHOD = "Mann-Whitney U test, two-sided, of self times; probabilities corrected by Holm's method"
 
@@ -48,7 +50,7 @@ class Change:
     """The p-value of the difference, corrected for the number of functions; None with too few calls, or if the function
     is not compared."""
     is_comparable: bool = True
-    """Whether its waits were recorded in both runs, or in neither."""
+    """Whether it does not wait, or its waits were recorded in both runs, or in neither."""
 
     @property
     def is_sure(self) -> bool:
@@ -71,14 +73,13 @@ class Change:
 
 def changes(now: Analysis, before: Analysis) -> list[Change]:
     """Every function of either run, by increase of cost, largest first."""
-    is_alike = now.calls.waiting == before.calls.waiting
     here = {function.name: function for function in now.functions}
     there = {function.name: function for function in before.functions}
     found = []
     for name in here.keys() | there.keys():
         new, old = here.get(name), there.get(name)
         times, times_before = (new.self_times if new else []), (old.self_times if old else [])
-        is_comparable = new is None or old is None or _are_comparable(new, old, is_alike=is_alike)
+        is_comparable = new is None or old is None or _are_comparable(new, old)
         enough = is_comparable and min(len(times), len(times_before)) >= _LEAST
         found.append(
             Change(
@@ -99,14 +100,11 @@ def changes(now: Analysis, before: Analysis) -> list[Change]:
     return sorted(found, key=lambda change: (-change.cost, change.function))
 
 
-def _are_comparable(one: Function, other: Function, *, is_alike: bool) -> bool:
-    """Whether the self times of a function leave out the same in both runs. ``is_alike``: both recorded waiting in the
-    same processes.
-    """
-    if (one.is_assumed, one.has_waits) == (other.is_assumed, other.has_waits):
-        return True
-    is_recorded_once = (one.is_assumed and other.has_waits) or (other.is_assumed and one.has_waits)
-    return is_alike and not is_recorded_once
+def _are_comparable(one: Function, other: Function) -> bool:
+    """Whether the self times of a function leave out the same in both runs."""
+    if any(each.is_assumed or each.has_waits for each in (one, other)):
+        return one.waits_recorded == other.waits_recorded != PARTLY
+    return True
 
 
 def mann_whitney(one: Sequence[int], other: Sequence[int]) -> float:

@@ -130,8 +130,10 @@ class Path:
     """The frame at whose end the path ends: the driver, or the frame that ended last."""
     steps: list[Step]
     """In order, without gaps and overlaps: their durations add up to the wall time."""
+    is_recorded: bool
+    """Whether no edge is assumed, and waiting was recorded wherever code ran on the path."""
     is_exact: bool
-    """Whether no edge is assumed, waiting was recorded wherever code ran on the path, and no calls were left out."""
+    """Whether it is recorded, and a rate limit left out no calls."""
     is_estimated: bool = False
     """Whether it includes spans that had not ended, or whose end is unknown."""
     circle: list[int] = field(default_factory=list)
@@ -264,8 +266,9 @@ class _Walk:
         if time > start:
             self._step(UNEXPLAINED, start, time, -1, BY_NOTHING, -1)
         steps = self.steps[::-1]
-        is_exact = not self.assumed and not calls.left_out
-        path = Path(start, end, root, steps, is_exact, circle=self.circle)
+        is_recorded = not self.assumed
+        is_exact = is_recorded and not calls.left_out
+        path = Path(start, end, root, steps, is_recorded, is_exact, circle=self.circle)
         path.clamped = self.clamped
         rows = {step.row for step in steps if 0 <= step.row < len(self.table)}
         path.is_estimated = any(self.table.state[row] != ENDED for row in rows)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ray_tracing_hooks._insight.analysis.critical_path import Path
 from ray_tracing_hooks._insight.analysis.dataset_waits import executions_waited_for
-from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, WAITS, Calls
+from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, NOWHERE, PARTLY, SUBMISSION, WAITS, Calls
 from ray_tracing_hooks._insight.model.grouped import split, uncovered
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 
@@ -48,6 +48,8 @@ class Function:
     """Whether the self time of an execution is assumed: see :func:`assumed_times`."""
     has_waits: bool = False
     """Whether waits of an execution were recorded."""
+    waits_recorded: str = NOWHERE
+    """``EVERYWHERE``, ``PARTLY`` or ``NOWHERE``: where waits were recorded, of the processes that ran it."""
 
     @property
     def self_time(self) -> int:
@@ -65,6 +67,7 @@ def functions(calls: Calls, self_time: Sequence[int], assumed: Any, path: Path, 
     queued = calls.queued()
     waited = np.nonzero(queued >= 0)[0]
     made = submission[called]
+    recorded = np.array(calls.waits_recorded, bool)[as_numpy(table.resource)[ran]]
     columns = zip(
         calls.functions,
         np.bincount(of, minlength=size).tolist(),
@@ -76,6 +79,7 @@ def functions(calls: Calls, self_time: Sequence[int], assumed: Any, path: Path, 
         np.bincount(of_run, is_failed[ran], size).astype(np.int64).tolist(),
         np.bincount(of_run, assumed[ran], size).astype(bool).tolist(),
         np.bincount(of_run, _has_waits(calls)[ran], size).astype(bool).tolist(),
+        map(_share, np.bincount(of_run, recorded, size).tolist(), np.bincount(of_run, minlength=size).tolist()),
         strict=True,
     )
     found = [
@@ -84,6 +88,10 @@ def functions(calls: Calls, self_time: Sequence[int], assumed: Any, path: Path, 
         if many
     ]
     return sorted(found, key=lambda each: (-each.self_time, each.name))
+
+
+def _share(part: float, whole: int) -> str:
+    return NOWHERE if not part else EVERYWHERE if part == whole else PARTLY
 
 
 def _sorted(groups: Any, size: int, values: Any) -> list[array[int]]:

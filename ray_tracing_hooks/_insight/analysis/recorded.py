@@ -35,15 +35,16 @@ def waiting(calls: Calls) -> str:
 
 def certainty(calls: Calls, path: Path) -> str:
     """How reliable a path, or the split of the time, is, in one or two sentences."""
+    where = "" if calls.waiting == EVERYWHERE else " in every process on the path"
     if path.is_exact and calls.waiting != NOWHERE:
         exact = "Exact" if path.coverage == 1 else "Exact where it is explained"
-        said = f"{exact}: waiting was recorded{'' if calls.waiting == EVERYWHERE else ' in every process on the path'}."
-    elif calls.waiting == EVERYWHERE and calls.left_out:
-        said = f"Partly inferred: waiting was recorded, but {left_out(calls)}."
-    elif calls.waiting == EVERYWHERE:
-        said = "Partly inferred: waiting was recorded, but not always what it was for."
+        said = f"{exact}: waiting was recorded{where}."
+    elif calls.waiting == EVERYWHERE or (path.is_recorded and calls.waiting != NOWHERE):
+        but = [] if path.is_recorded else ["not always what it was for"]
+        but += [left_out(calls)] if calls.left_out else []
+        said = f"Partly inferred: waiting was recorded{where}, but {listed(but)}."
     else:
-        said = f"Inferred: {waiting(calls)}."
+        said = f"Inferred: {waiting(calls)}{f'; {left_out(calls)}' if calls.left_out else ''}."
     return said + (" Estimated: it includes spans that have not ended." if path.is_estimated else "")
 
 

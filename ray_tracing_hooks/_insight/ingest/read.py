@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight.ingest.files import MAX_LINE, UNREADABLE, is_segment, lines_of, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import (
@@ -46,7 +47,9 @@ def read(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: 
     spans, quality = list(reader.spans.values()), reader.quality
     quality.spans = len(spans)
     quality.running = sum(span.state == "running" for span in spans)
-    quality.lost = sum(span.state == "lost" for span in spans)
+    lost = [span for span in spans if span.state == "lost"]
+    quality.lost = len(lost)
+    quality.unended = sum(not span.attributes.get(names.RAY_END_ESTIMATED) for span in lost)
     return spans, quality
 
 

@@ -37,6 +37,9 @@ class Quality:
     """The first few of both."""
     running: int = 0
     lost: int = 0
+    """Spans without an end, and those whose end was estimated since their process died."""
+    unended: int = 0
+    """The former of them. Whether their process died is not known."""
     dropped: int = 0
     """Spans that processes reported as dropped."""
     orphans: int = 0

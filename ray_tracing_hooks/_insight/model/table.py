@@ -125,6 +125,7 @@ class Table:
         quality.duplicates += merged.duplicates
         del merged
         quality.running, quality.lost = self.state.count(RUNNING), self.state.count(LOST)
+        quality.unended = quality.lost - int(np.count_nonzero(self.is_dead())) if quality.lost else 0
         self._mend_times()
         self.parent = self._parents(parent_id)
         quality.orphans = self.parent.count(-1) - int(np.count_nonzero(parent_id == 0))
@@ -202,6 +203,14 @@ class Table:
         """:meth:`failed` of every row, as a NumPy column."""
         return (as_numpy(self.status) == STATUS_ERROR) | (as_numpy(self.state) == LOST)
 
+    def is_dead(self) -> Any:
+        """For each row, as a NumPy column, whether its process is known to have died before it ended.
+
+        Other tools may write a span without an end, but only this package estimates one.
+        """
+        is_estimated = np.array([bool(site.get(names.RAY_END_ESTIMATED)) for site in self.sites], bool)
+        return (as_numpy(self.state) == LOST) & is_estimated[as_numpy(self.site)]
+
     def attribute(self, row: int, key: str) -> Any:
         """One attribute, None if missing. This package's keys are fast; others are read from the file."""
         if key in SITE_KEYS:
@@ -261,6 +270,11 @@ class Table:
         if hidden.keys:
             self._hidden = hidden
             self.resources, self.sites = list(map(hidden.shown, self.resources)), list(map(hidden.shown, self.sites))
+
+    def shown(self, key: str, text: str) -> str:
+        """The value of a key that is not from a span as the table has it: another one if it is hidden."""
+        hidden = self._hidden
+        return text if hidden is None else str(hidden.shown({key: text})[key])
 
     def as_recorded(self, rows: Iterable[int]) -> list[int]:
         """The rows in file order, in which :meth:`span` reads each line only once."""

@@ -14,6 +14,8 @@ PROCESSORS, MEMORY = "CPU", "Memory"
 
 _GPU, _GPU_MEMORY, _PROCESSORS, _MEMORY = range(4)
 
+_MEMORY_LABEL = " memory"
+
 _GAP = 3
 """Between samples that are this many intervals apart, nothing is known."""
 
@@ -80,15 +82,28 @@ def key(node: str, metric: str, accelerator: str) -> Key | None:
     """The key of a metric of a node or one of its accelerators; None for any other metric."""
     found = {
         names.GPU_UTILIZATION: Key(node, _GPU, accelerator),
-        names.GPU_MEMORY_USAGE: Key(node, _GPU_MEMORY, f"{accelerator} memory"),
+        names.GPU_MEMORY_USAGE: Key(node, _GPU_MEMORY, accelerator + _MEMORY_LABEL),
         names.CPU_UTILIZATION: Key(node, _PROCESSORS, PROCESSORS),
         names.MEMORY_UTILIZATION: Key(node, _MEMORY, MEMORY),
     }
     return found.get(metric)
 
 
-def shifted(found: Utilization, table: Table) -> Utilization:
-    """The samples with the clocks of the nodes corrected as those of the table."""
+def of_table(found: Utilization, table: Table) -> Utilization:
+    """The samples with the ids of nodes and accelerators, and the clocks, that the table has."""
+    return _shifted({_hidden(each, table): series for each, series in found.items()}, table)
+
+
+def _hidden(found: Key, table: Table) -> Key:
+    node, label = table.shown(names.RESOURCE_NODE_ID, found.node), found.label
+    if found.order == _GPU:
+        label = table.shown(names.RAY_ACCELERATOR_IDS, label)
+    elif found.order == _GPU_MEMORY:
+        label = table.shown(names.RAY_ACCELERATOR_IDS, label.removesuffix(_MEMORY_LABEL)) + _MEMORY_LABEL
+    return Key(node, found.order, label)
+
+
+def _shifted(found: Utilization, table: Table) -> Utilization:
     if not any(table.shifts):
         return found
     shifts = {

@@ -13,11 +13,20 @@ HIDDEN = "***"
 """The text that replaces a redacted value."""
 
 
+_SAME = {
+    names.RAY_NODE_ID: names.RESOURCE_NODE_ID,
+    names.RAY_WORKER_ID: names.RESOURCE_WORKER_ID,
+    names.RAY_PID: "process.pid",
+}
+"""Attributes of spans that a Resource has by other names."""
+_SAME |= {resource: span for span, resource in _SAME.items()}
+
+
 class Redaction:
     """Hides the values of attributes whose key matches a pattern such as ``*.password``, ignoring case.
 
-    Keys inside map values count too. The message of a span's status repeats ``exception.message`` and is hidden with
-    it.
+    Keys inside map values count too, and what is an attribute of Resources and of spans is hidden in both. The message
+    of a span's status repeats ``exception.message`` and is hidden with it.
 
     Attributes:
         attributes: Whether attributes of spans, events, links and Resources, and error messages, are shown at all.
@@ -39,7 +48,9 @@ class Redaction:
             return False
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = any(fnmatchcase(key.lower(), pattern) for pattern in self._patterns)
+            spellings = key, _SAME.get(key, key)
+            found = any(fnmatchcase(each.lower(), pattern) for each in spellings for pattern in self._patterns)
+            self._known[key] = found
         return found
 
     def apply(self, table: Table) -> None:

@@ -31,7 +31,7 @@ may contain anything. The members:
                    how many waited in ``ray.get`` and similar calls, on average; ``workers``, ``nodes``.
 ``findings``       ``kind``, ``text``, ``advice``, ``share``, ``figures``, ``is_assumed``, ``evidence`` (ids of spans).
 ``against``        compared with another run: its ``run``, the ``method``, and ``changes`` of functions, which are not
-                   ``is_comparable`` if they wait and waits were recorded in one of the runs only.
+                   ``is_comparable`` if they wait and their waits were not recorded in both runs alike.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def run(analysis: Analysis, runs: int = 1) -> dict[str, Any]:
 def quality(analysis: Analysis) -> dict[str, Any]:
     found = analysis.table.quality
     counts = (
-        *("files", "lines", "spans", "bad_lines", "incomplete_files", "duplicates", "dropped", "lost", "running"),
-        *("orphans", "circles", "negative"),
+        *("files", "lines", "spans", "bad_lines", "incomplete_files", "duplicates", "dropped", "lost", "unended"),
+        *("running", "orphans", "circles", "negative"),
     )
     return {name: getattr(found, name) for name in counts} | {
         "unexecuted": analysis.unexecuted,

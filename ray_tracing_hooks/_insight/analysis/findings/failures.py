@@ -35,7 +35,9 @@ def find(analysis: Analysis) -> list[Finding]:
     failed = [row for row in failed if row not in restarted and not _is_below(table, row, trials)]
     killed = [row for row in failed if table.state[row] == LOST]
     raised = [row for row in failed if table.state[row] != LOST]
-    return [*_killed(analysis, killed), *_errors(analysis, raised)]
+    is_dead = table.is_dead()
+    died, unended = ([row for row in killed if is_dead[row] == known] for known in (True, False))
+    return [*_killed(analysis, died), *_killed(analysis, unended), *_errors(analysis, raised)]
 
 
 def _is_below(table: Table, row: int, rows: set[int]) -> bool:
@@ -103,13 +105,10 @@ def _killed(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
     if not rows:
         return
     retries = _retries(analysis, rows)
-    why = Counter(error_text(analysis.table.span(row)) for row in rows[:READ])
-    (reason, _), *others = why.most_common()
-    more = f" and {count(len(others), 'other reason')}" if others else ""
     died = _died(analysis, rows)
     yield Finding(
         KILLED,
-        f"{died} ({shortened(reason, 160)}{more}); {retries}",
+        f"{died}{_reasons(analysis, rows)}; {retries}",
         "look for the cause in the worker's log; if it ran out of memory, run fewer such tasks per node",
         retries.share,
         rows,
@@ -119,16 +118,24 @@ def _killed(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
     )
 
 
-def _died(analysis: Analysis, rows: list[int]) -> str:
-    """How many workers died while they ran these executions, or how many of these have no end if that is all we know.
+def _reasons(analysis: Analysis, rows: list[int]) -> str:
+    """The most frequent one, in brackets; empty if none was recorded."""
+    spans = map(analysis.table.span, rows[:READ])
+    reasons = Counter(error_text(span) for span in spans if span.status_message).most_common()
+    if not reasons:
+        return ""
+    more = f" and {count(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
+    return f" ({shortened(reasons[0][0], 160)}{more})"
 
-    Only spans whose end was estimated say that their process died: other tools may have written a span without an end.
-    """
+
+def _died(analysis: Analysis, rows: list[int]) -> str:
+    """How many workers died while they ran these executions, or how many of these have no end if no more is known."""
     table, functions = analysis.table, _functions(analysis, rows)
-    if all(table.attribute(row, names.RAY_END_ESTIMATED) for row in rows):
+    if table.attribute(rows[0], names.RAY_END_ESTIMATED):
         workers = {analysis.calls.place(row).worker or table.resource[row] for row in rows}
         return f"{count(len(workers), 'worker')} died while running {functions}"
-    return f"{count(len(rows), 'execution')} of {functions} never ended, so their workers may have died"
+    whose = "its worker" if len(rows) == 1 else "their workers"
+    return f"{count(len(rows), 'execution')} of {functions} never ended, so {whose} may have died"
 
 
 def _errors(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:

@@ -208,10 +208,11 @@ def quality(analysis: Analysis) -> list[str]:
         (found.dropped, "span could not be recorded", "spans could not be recorded"),
         (found.orphans, "span has a parent that is missing", "spans have a parent that is missing"),
         (
-            found.lost,
+            found.lost - found.unended,
             "span was interrupted when its process died",
             "spans were interrupted when their processes died",
         ),
+        (found.unended, "span has no end", "spans have no end"),
         (found.running, "span was still running", "spans were still running"),
         (found.circles, "cycle of parents was cut", "cycles of parents were cut"),
         (found.negative, "span ended before it started", "spans ended before they started"),

@@ -1216,6 +1216,20 @@ def test_a_path_says_both_what_was_left_out_and_what_is_assumed(parts: str, coun
     assert expected.format("a rate limit left out the spans of 3 calls") in said
 
 
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (0.0, ""),
+        (0.001, "less than 1 % of the run"),
+        (0.5, "at most 50 % of the run"),
+        (0.9951, "at most nearly all of the run"),
+        (1.0, "at most 100 % of the run"),
+    ],
+)
+def test_what_a_finding_costs_is_said_in_words_that_fit(share: float, said: str) -> None:
+    assert Finding("errors", "", "", share, []).cost == said
+
+
 def test_what_is_not_explained_is_not_called_exact(tmp_path: Path) -> None:
     """The files of a node are missing: the calls that ran there have no execution."""
     run = HandMade()

@@ -132,7 +132,7 @@ class Analysis:
 
     def is_assumed(self, rows: Sequence[int]) -> bool:
         """Whether the self time of any of these executions is assumed, since what they waited for was not recorded."""
-        return bool(self._assumed[np.asarray(rows)].any())
+        return bool(self._assumed[np.asarray(rows, np.int64)].any())
 
     @cached_property
     def functions(self) -> list[Function]:

@@ -42,7 +42,12 @@ class Finding:
     @property
     def cost(self) -> str:
         """The share as text for people; empty if it is 0."""
-        return f"at most {percent(self.share)} of the run" if self.share else ""
+        if not self.share:
+            return ""
+        share = percent(self.share)
+        if share.startswith("<"):
+            return "less than 1 % of the run"
+        return f"at most {'nearly all' if share.startswith('>') else share} of the run"
 
     def __post_init__(self) -> None:
         self.rows = list(self.rows)[:MOST_ROWS]

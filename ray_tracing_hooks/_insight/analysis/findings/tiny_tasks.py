@@ -23,7 +23,8 @@ def find(analysis: Analysis) -> list[Finding]:
         usual = percentile(function.durations if function.is_assumed else function.self_times, 0.5)
         if function.calls < _CALLS or usual >= _TINY or not wall:
             continue
-        tiny = [row for row in function.executions if analysis.self_time[row] < _TINY]
+        took = analysis.table.duration if function.is_assumed else analysis.self_time.__getitem__
+        tiny = [row for row in function.executions if took(row) < _TINY]
         submitting = analysis.path.submitting[function.name] * len(tiny) // len(function.executions)
         sending = sum(analysis.path.executions[row] for row in tiny)
         # The first call waits for workers to start, which has nothing to do with its size.

@@ -237,6 +237,18 @@ def test_a_line_counts_once_however_many_of_its_spans_are_bad(folder: Path) -> N
         assert "6 spans, " in result.stdout
 
 
+@pytest.mark.parametrize("times", [{"startTimeUnixNano": -5}, {"endTimeUnixNano": str(1 << 64)}])
+def test_a_span_whose_time_is_none_is_in_no_format(folder: Path, times: dict[str, Any]) -> None:
+    document = json.loads(lines(program()[:1]))
+    (span,) = document["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    span |= {"spanId": f"{77:016x}"} | times
+    (folder / "b.jsonl").write_text(json.dumps(document) + "\n")
+    for name in EVERYWHERE:
+        result, _ = export(folder, name, output=name)
+        assert f"1 bad line skipped (the first: {folder}/b.jsonl:1: a span that is not OTLP: " in result.stderr
+        assert "5 spans, " in result.stdout
+
+
 @pytest.mark.parametrize("name", EVERYWHERE)
 def test_hostile_spans_are_written_as_text(tmp_path: Path, name: str) -> None:
     """Very long and very deep ones, circles of parents, ends before starts, numbers of any size, ids that come twice.

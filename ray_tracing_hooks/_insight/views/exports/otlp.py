@@ -17,7 +17,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest.files import UNREADABLE, is_segment, lines_of, reason
-from ray_tracing_hooks._insight.ingest.otlp_json import MALFORMED, explain, groups_of
+from ray_tracing_hooks._insight.ingest.otlp_json import MALFORMED, explain, groups_of, time_of
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.views.exports.selection import Source, as_json, encoded
@@ -115,7 +115,8 @@ def _looked_through(
                             if wanted is not None and described["traceId"].lower() not in wanted:
                                 left_out.append(position)
                                 continue
-                            end, attributes = int(described.get("endTimeUnixNano") or 0), described.get("attributes")
+                            time_of(described["startTimeUnixNano"])
+                            end, attributes = time_of(described.get("endTimeUnixNano")), described.get("attributes")
                             is_estimated = any(each.get("key") == names.RAY_END_ESTIMATED for each in attributes or ())
                             rank = _rank(end, is_estimated=is_estimated)
                             chosen.add(described["traceId"] + described["spanId"], rank, left_out, position)

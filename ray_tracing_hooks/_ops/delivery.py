@@ -19,7 +19,7 @@ from ray_tracing_hooks._ops.effective import Effective
 from ray_tracing_hooks._ops.reach import steps
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.secrets import Secrets
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.sinks.registry import destination_of, make_sink, usable
 from ray_tracing_hooks._version import __version__
 
@@ -90,6 +90,8 @@ def _try(plan: ShipPlan, environ: dict[str, str], trace_id: str | None, secrets:
     found |= {"sent": True, "span_id": span_id.hex()}
     try:
         _deliver(plan, environ, name, heard, _batch(bytes.fromhex(trace_id), span_id))
+    except RefusesAllError as error:
+        found |= {"error": error.reason, "is_refused": True}
     except TracingError as error:
         found["error"] = str(error)
         found["is_setting"] = isinstance(error, SettingError)

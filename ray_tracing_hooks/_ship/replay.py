@@ -21,7 +21,7 @@ from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.replay_inputs import Input, JsonFiles, Spool
 from ray_tracing_hooks._ship.replay_progress import ReplayProgress, left_by_shipper, mapping
 from ray_tracing_hooks._ship.retry import Backoff, reason, retry_after
-from ray_tracing_hooks._ship.sink import DeliveryError, Sink, Surroundings
+from ray_tracing_hooks._ship.sink import DeliveryError, RefusesAllError, Sink, Surroundings
 from ray_tracing_hooks._ship.sinks.registry import make_sink
 from ray_tracing_hooks._spool.layout import SUFFIX
 
@@ -157,7 +157,7 @@ class Replay:
         while True:
             try:
                 return action()
-            except SettingError:
+            except (SettingError, RefusesAllError):
                 raise
             except Exception as error:  # noqa: BLE001  whatever it is, the next attempt may succeed
                 failure = error

@@ -26,6 +26,17 @@ class DeliveryError(TracingError):
         self.retry_after = retry_after
 
 
+class RefusesAllError(DeliveryError):
+    """The destination accepts nothing that these settings send: credentials, path or protocol are wrong.
+
+    ``reason`` is what it says.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class Batch(NamedTuple):
     """Encoded spans, or log records, of one encoded resource and scope: protobuf messages of OTLP.
 

@@ -19,6 +19,7 @@ from typing import Any
 import grpc
 import pytest
 import stand_ins
+from collector import collector as listening
 from google.protobuf import json_format
 from opentelemetry import trace
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
@@ -40,7 +41,7 @@ from ray_tracing_hooks._insight.ingest.read import read
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sink import Batch, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.sinks import otlp
 from ray_tracing_hooks._spool import layout, reader
 
@@ -356,3 +357,23 @@ def test_a_collector_gets_them_at_the_endpoint_for_logs(protocol: str, tmp_path:
     assert refused[0][0].startswith("{count} log records were refused by ")
     assert refused[0][1] == 1
     assert said == []
+
+
+def test_log_records_wait_for_credentials_and_not_for_a_collector_that_takes_none(tmp_path: Path) -> None:
+    """Many take spans and no log records, which would fill the spool."""
+    record = LogRecord(time_unix_nano=1, body=AnyValue(string_value="text")).SerializeToString()
+    counted: list[tuple[str, int]] = []
+    with listening() as server:
+        environ = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT": server.endpoint}
+        plan = ShipPlan(("otlp",), str(tmp_path), 1, 1, 1, log_records=True)
+        surroundings = Surroundings(
+            plan, {}, lambda _: None, lambda text, number: counted.append((text, number)), environ, lambda _: None, LOGS
+        )
+        sink = otlp.make(surroundings)
+        server.answers["/v1/logs"] = 404
+        sink.deliver([Batch(b"", b"", [record])])
+        server.answers["/v1/logs"] = 401
+        with pytest.raises(RefusesAllError, match=r"refuses all log records, which wait: HTTP 401 Unauthorized"):
+            sink.deliver([Batch(b"", b"", [record])])
+        sink.close()
+    assert [number for _, number in counted if number] == [1]

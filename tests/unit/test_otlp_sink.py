@@ -38,7 +38,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.sinks.otlp import OtlpSink, make
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES
 
@@ -60,6 +60,8 @@ def taken(rejected: int = 0, words: str = "") -> Verdict:
 
 LATER = Verdict(503, grpc.StatusCode.UNAVAILABLE, "busy")
 FORBIDDEN = Verdict(403, grpc.StatusCode.PERMISSION_DENIED, "no such key")
+UNAUTHENTICATED = Verdict(401, grpc.StatusCode.UNAUTHENTICATED, "who are you")
+UNKNOWN = Verdict(404, grpc.StatusCode.UNIMPLEMENTED, "no such method")
 BAD = Verdict(400, grpc.StatusCode.INVALID_ARGUMENT, "bad span")
 TOO_LARGE = Verdict(413, grpc.StatusCode.RESOURCE_EXHAUSTED, "received message larger than max")
 
@@ -511,30 +513,51 @@ def test_looking_for_bad_spans_has_an_end(made: Made) -> None:
     assert len(made.collector.requests) <= 250
 
 
-def test_a_collector_that_takes_nothing_from_us_is_asked_once_a_request(made: Made) -> None:
-    """Smaller requests would change nothing. The next portion is tried again."""
-    made.collector.judge = lambda _: FORBIDDEN
+@pytest.mark.parametrize(
+    "verdict", [FORBIDDEN, UNAUTHENTICATED, UNKNOWN], ids=["forbidden", "unauthenticated", "unknown"]
+)
+def test_a_collector_that_refuses_everything_costs_no_span(made: Made, verdict: Verdict) -> None:
+    """Its credentials or its address can be corrected. It is asked without spans until it accepts that."""
+    made.collector.judge = lambda _: verdict
     sink = made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="50")
-    sink.deliver(batch(range(1, 101)))
-    assert len(made.collector.requests) == 2
-    assert made.counted == {made.told(FORBIDDEN): 100}
+    portion = batch(range(1, 101))
+    for _ in range(3):
+        with pytest.raises(RefusesAllError, match=verdict.words) as caught:
+            sink.deliver(portion)
+        assert str(caught.value) == f"{made.address} refuses all spans, which wait: {caught.value.reason}"
+    assert [len([*spans_of(request)]) for request in made.collector.requests] == [50, 0, 0, 0]
     made.collector.judge = lambda _: taken()
+    sink.deliver(portion)
     sink.deliver(batch(range(101, 151)))
-    assert made.collector.names() == names(range(101, 151))
+    assert made.collector.names() == names(range(1, 151))
+    assert made.counted == {}
+
+
+def test_a_request_that_alone_is_refused_holds_up_no_other(made: Made) -> None:
+    """Firewalls refuse what they take for an attack, with the status of a wrong password."""
+
+    def judge(request: ExportTraceServiceRequest) -> Verdict:
+        return FORBIDDEN if any(message.name == "7" for _, _, message in spans_of(request)) else taken()
+
+    made.collector.judge = judge
+    sink = made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="10")
+    sink.deliver(batch(range(1, 31)))
+    assert made.collector.names() == names(range(11, 31))
+    assert made.counted == {made.told(FORBIDDEN): 10}
 
 
 def test_a_refusal_and_a_failure_in_one_portion(made: Made) -> None:
     """What was refused is counted once, though the rest comes again."""
-    verdicts = iter([FORBIDDEN, LATER, LATER, taken(), LATER, taken()])
+    verdicts = iter([BAD, LATER, LATER, taken(), LATER, taken()])
     made.collector.judge = lambda _: next(verdicts)
-    sink = made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="10")
-    portion = batch(range(1, 31))
+    sink = made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="1")
+    portion = batch(range(1, 4))
     for _ in range(3):
         with pytest.raises(DeliveryError):
             sink.deliver(portion)
     sink.deliver(portion)
-    assert made.collector.names() == names(range(11, 31))
-    assert made.counted == {made.told(FORBIDDEN): 10}
+    assert made.collector.names() == names(range(2, 4))
+    assert made.counted == {made.told(BAD): 1}
 
 
 def test_spans_that_a_collector_rejects_are_counted_and_not_sent_again(made: Made) -> None:

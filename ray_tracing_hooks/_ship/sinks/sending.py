@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ray_tracing_hooks._formats.otlp import Group, count, halves
-from ray_tracing_hooks._ship.sink import Batch, Surroundings
+from ray_tracing_hooks._formats.signals import TRACES
+from ray_tracing_hooks._ship.sink import Batch, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.transport.contract import Refused, Transport
 
 REQUEST_BYTES = 900_000
@@ -31,6 +32,10 @@ class SendingSink(ABC):
         self._lose = surroundings.lose
         self._problem = surroundings.problem
         self._items = surroundings.signal.items
+        # Many servers take spans and no log records, which then must not fill the spool.
+        self._waits_for_method = surroundings.signal is TRACES
+        self._refusal = ""
+        """Why the server refuses everything, if it does."""
         self._batches: Sequence[Batch] | None = None
         self._requests: deque[list[Group]] = deque()
         self._splits = 0
@@ -55,7 +60,7 @@ class SendingSink(ABC):
         while self._requests:
             groups = self._requests[0]
             try:
-                answer = self._transport.send(self.encode(groups))
+                answer = self._send(groups)
             except Refused as refusal:
                 self._refused(groups, refusal)
                 continue
@@ -80,6 +85,35 @@ class SendingSink(ABC):
                 reason = "for various reasons"
             self._texts.add(reason)
         self._lose(f"{{count}} {self._items} were refused by {self._transport.address} and are lost: {reason}", spans)
+
+    def _send(self, groups: Sequence[Group]) -> bytes:
+        if self._refusal:
+            self._knock(groups)
+        try:
+            return self._transport.send(self.encode(groups))
+        except Refused as refusal:
+            if self._may_be_all(refusal):
+                self._knock(groups)
+            raise
+
+    def _knock(self, groups: Sequence[Group]) -> None:
+        """Send a request without spans. Raises RefusesAllError if the server refuses that too.
+
+        A firewall may refuse a request for what is in it, with the status of a wrong password.
+        """
+        resource, scope, _ = groups[0]
+        try:
+            self._transport.send(self.encode([Group(resource, scope, [])]))
+        except Refused as refusal:
+            if self._may_be_all(refusal):
+                # The text of the first one, so that the message stays the same.
+                self._refusal = self._refusal or refusal.reason
+                message = f"{self._transport.address} refuses all {self._items}, which wait: {self._refusal}"
+                raise RefusesAllError(message, self._refusal) from None
+        self._refusal = ""
+
+    def _may_be_all(self, refusal: Refused) -> bool:
+        return refusal.credentials or (refusal.method and self._waits_for_method)
 
     def _refused(self, groups: list[Group], refusal: Refused) -> None:
         self._requests.popleft()

@@ -15,7 +15,7 @@ from ray_tracing_hooks._formats.protobuf import FormatError, fields
 from ray_tracing_hooks._formats.skywalking import segments
 from ray_tracing_hooks._formats.skywalking.peers import Identity
 from ray_tracing_hooks._formats.skywalking.segments import Generation, Pair
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.sinks import skywalking_settings
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
 from ray_tracing_hooks._ship.sinks.skywalking_settings import Server, SkyWalkingSettings
@@ -38,9 +38,6 @@ _PROPERTIES_EACH = 10
 
 _BUSY = ("HTTP 500", "RESOURCE_EXHAUSTED", "UNKNOWN")
 """The responses of a back end with a problem of its own: it accepts segments that it cannot read, and drops them."""
-
-_WRONG_TOKEN = ("PERMISSION_DENIED", "UNAUTHENTICATED", "HTTP 401", "HTTP 403")
-_UNKNOWN_METHOD = ("UNIMPLEMENTED", "HTTP 404", "HTTP 405")
 
 
 def make(surroundings: Surroundings) -> SkyWalkingSink:
@@ -201,10 +198,11 @@ class _Servers:
         except Refused as refusal:
             # A server that refuses everything for one of these reasons must not cost the spans.
             reason = refusal.reason
-            if reason.startswith(_WRONG_TOKEN):
-                raise DeliveryError(f"{self.address} refuses the token: {reason}") from None
-            if reason.startswith(_UNKNOWN_METHOD):
-                raise DeliveryError(f"{self.address} does not accept segments: {reason}; {self._hint}") from None
+            if refusal.credentials:
+                raise RefusesAllError(f"{self.address} refuses the token: {reason}", reason) from None
+            if refusal.method:
+                message = f"{self.address} does not accept segments: {reason}; {self._hint}"
+                raise RefusesAllError(message, f"{reason}; {self._hint}") from None
             if reason.startswith(_BUSY) and not refusal.too_large:
                 raise DeliveryError(f"{self.address} does not accept spans at present: {reason}") from None
             raise

@@ -15,13 +15,25 @@ class Refused(Exception):  # noqa: N818  a response, not an error
         reason: What the server said, for the user.
         too_large: Whether a smaller request might be accepted.
         request: Whether this request is at fault, and not missing permissions.
+        credentials: Whether it refuses the credentials, or asks for some.
+        method: Whether nothing at this address takes such requests.
     """
 
-    def __init__(self, reason: str, *, too_large: bool = False, request: bool = False) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        too_large: bool = False,
+        request: bool = False,
+        credentials: bool = False,
+        method: bool = False,
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.too_large = too_large
         self.request = request
+        self.credentials = credentials
+        self.method = method
 
 
 class Tls(NamedTuple):

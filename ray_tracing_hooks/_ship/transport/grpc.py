@@ -133,7 +133,12 @@ class GrpcTransport:
         if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and retry is not None):
             return DeliveryError(f"{self.address} accepts nothing at present: {text}", retry)
         unreadable = code is grpc.StatusCode.INTERNAL and _UNREADABLE.search(details) is not None
-        return Refused(text, request=unreadable or code is grpc.StatusCode.INVALID_ARGUMENT)
+        return Refused(
+            text,
+            request=unreadable or code is grpc.StatusCode.INVALID_ARGUMENT,
+            credentials=code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED},
+            method=code is grpc.StatusCode.UNIMPLEMENTED,
+        )
 
     def _unreached(self, code: grpc.StatusCode, details: str) -> str | None:
         """Why there was no response, in a text that is the same for each attempt; None if there was one."""

@@ -33,6 +33,8 @@ _GZIP = 31
 """The ``wbits`` of zlib for writing gzip."""
 
 _OF_THE_REQUEST = frozenset({400, 422})
+_OF_CREDENTIALS = frozenset({401, 403, 407})
+_OF_THE_METHOD = frozenset({404, 405, 501})
 _ANY_WBITS = 47
 """The ``wbits`` of zlib for reading both zlib and gzip."""
 
@@ -193,7 +195,13 @@ class HttpTransport:
             raise DeliveryError(
                 f"{self.address} accepts nothing at present: {text}", _seconds(response.headers.get("Retry-After"))
             )
-        raise Refused(text, too_large=status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE, request=status in _OF_THE_REQUEST)
+        raise Refused(
+            text,
+            too_large=status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            request=status in _OF_THE_REQUEST,
+            credentials=status in _OF_CREDENTIALS,
+            method=status in _OF_THE_METHOD or 300 <= status < 400,
+        )
 
     def close(self) -> None:
         self._session.close()

@@ -22,7 +22,7 @@ import psutil
 import pytest
 from containers import Container
 from manifests import MANIFESTS, Document, combine, needs_kubectl, one, overlay, pods
-from shipping import WRITER, until
+from shipping import WRITER, ended, until
 from store import Store
 
 pytestmark = [
@@ -171,27 +171,88 @@ def test_what_a_crashed_container_left_is_sent_while_its_successor_runs(pod: Pod
     assert numbers(store) == Counter([*range(1, 101), *range(1002, 1101)])
 
 
-def test_a_cron_job_sends_what_pods_left_on_a_claim(store: Store, volume: Path, tmp_path: Path) -> None:
-    """Once, with the spools of running nodes left to their shippers, and removed a day later."""
+class Claim:
+    """Spools on a claim, and the job that sends what is left in them."""
+
+    def __init__(self, pod: Pod, mount: str, volume: Path, job: Document) -> None:
+        self.pod = pod
+        self._mount = mount
+        self._folder = volume / "spans"
+        self._job = job
+
+    def record(self, node: str, first: int, last: int) -> subprocess.Popen[str]:
+        return record(self.pod, f"{self._mount}/spans/{node}", first, last)
+
+    def run(self) -> str:
+        """Run the job; what it said."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        said, _ = self.pod.start(*self._job["command"], *self._job["args"], **pipes).communicate(timeout=60)
+        return said
+
+    def a_day_passes(self) -> None:
+        for path in self._folder.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(path, (0, 0))
+
+    def nodes(self) -> list[str]:
+        return sorted(path.name for path in self._folder.iterdir())
+
+
+@pytest.fixture
+def claim(store: Store, volume: Path, tmp_path: Path) -> Iterator[Claim]:
     documents = combine(tmp_path, MANIFESTS / "base", "collector", "spool-volume")
     ((_, template),) = pods(one(documents, "CronJob"))
     (job,) = template["spec"]["containers"]
     ((mount),) = (each["mountPath"] for each in job["volumeMounts"])
     pod = Pod(mount, volume, store)
-    try:
-        gone = record(pod, f"{mount}/spans/0a1b-00000000", 1, 100)
-        record(pod, f"{mount}/spans/0c2d-00000000", 1001, 1100)
-        kill(gone)
-        store.open()
-        until(lambda: numbers(store).total() == 99, "the shipper of the running node delivers")
-        for _ in range(2):
-            done = pod.start(*job["command"], *job["args"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            said, _ = done.communicate(timeout=60)
-            assert numbers(store) == Counter([*range(1, 101), *range(1002, 1101)]), said
-        sent = volume / "spans" / "0a1b-00000000" / ".sent"
-        assert sent.exists()
-        os.utime(sent, (0, 0))
-        pod.start(*job["command"], *job["args"]).communicate(timeout=60)
-        assert [path.name for path in (volume / "spans").iterdir()] == ["0c2d-00000000"]
-    finally:
-        pod.end()
+    yield Claim(pod, mount, volume, job)
+    pod.end()
+
+
+def test_a_cron_job_sends_what_pods_left_on_a_claim(claim: Claim, store: Store) -> None:
+    """Once, with the spools of running nodes left to their shippers, and removed a day later."""
+    gone = claim.record("0a1b-00000000", 1, 100)
+    claim.record("0c2d-00000000", 1001, 1100)
+    kill(gone)
+    store.open()
+    until(lambda: numbers(store).total() == 99, "the shipper of the running node delivers")
+    for _ in range(2):
+        said = claim.run()
+        assert numbers(store) == Counter([*range(1, 101), *range(1002, 1101)]), said
+    assert claim.nodes() == ["0a1b-00000000", "0c2d-00000000"]
+    claim.a_day_passes()
+    claim.run()
+    assert claim.nodes() == ["0c2d-00000000"]
+
+
+def test_a_cron_job_sends_what_is_written_after_its_last_run(claim: Claim, store: Store) -> None:
+    """A spool that was sent in full, and is then in use again, stays there until the rest of it is sent too."""
+    kill(claim.record("0a1b-00000000", 1, 100))
+    store.open()
+    claim.run()
+    assert numbers(store) == Counter(range(1, 101))
+    claim.a_day_passes()
+    store.close()
+    again = claim.record("0a1b-00000000", 1001, 1100)
+    claim.run()
+    assert claim.nodes() == ["0a1b-00000000"]
+    kill(again)
+    store.open()
+    said = claim.run()
+    assert numbers(store) == Counter([*range(1, 101), *range(1001, 1101)]), said
+
+
+def test_a_cron_job_leaves_the_spool_of_a_process_that_writes_nothing(claim: Claim, store: Store) -> None:
+    """Its spans were delivered long ago, and its shipper may be gone: the span that it is in is not over."""
+    store.open()
+    quiet = claim.record("0a1b-00000000", 1, 100)
+    until(lambda: numbers(store).total() == 99, "the shipper delivers")
+    for process in psutil.Process(quiet.pid).children(recursive=True):
+        if "ray_tracing_hooks._ship" in process.cmdline():
+            process.kill()
+            ended(process)
+    for _ in range(2):
+        claim.a_day_passes()
+        claim.run()
+    assert claim.nodes() == ["0a1b-00000000"]
+    assert numbers(store) == Counter(range(2, 101))

@@ -171,6 +171,36 @@ def test_what_a_crashed_container_left_is_sent_while_its_successor_runs(pod: Pod
     assert numbers(store) == Counter([*range(1, 101), *range(1002, 1101)])
 
 
+def test_what_is_written_after_a_spool_was_sent_is_sent_too(pod: Pod, store: Store, volume: Path) -> None:
+    """The spool of an earlier session may be in use again, as by a driver that outlives `ray stop`."""
+    spool = "/tmp/ray/session_2026-11-24_23-06-24_1/ray_tracing_hooks/0a1b-00000000"
+    (volume / "session_latest").symlink_to("session_2026-11-24_23-07-00_1")
+    kill(record(pod, spool, 1, 100))
+    store.open()
+    container = sidecar()
+    replaying = pod.start(*container["command"], *container["args"])
+    until(lambda: b"sleep" in commands(replaying), "the sidecar waits")
+    assert numbers(store) == Counter(range(1, 101))
+    store.close()
+    kill(record(pod, spool, 1001, 1100))
+    store.open()
+    send(replaying, signal.SIGTERM)
+    replaying.communicate(timeout=60)
+    assert numbers(store) == Counter([*range(1, 101), *range(1001, 1101)])
+
+
+def test_the_sidecar_leaves_folders_that_hold_no_spans_alone(pod: Pod, volume: Path) -> None:
+    """Beside the spools is the folder of what is set for the running cluster."""
+    (volume / "session_2026-11-24_23-06-24_1" / "ray_tracing_hooks" / "control").mkdir(parents=True)
+    container = sidecar()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    replaying = pod.start(*container["command"], *container["args"], **pipes)
+    until(lambda: b"sleep" in commands(replaying), "the sidecar waits")
+    send(replaying, signal.SIGTERM)
+    said, _ = replaying.communicate(timeout=60)
+    assert "no spans" not in said
+
+
 class Claim:
     """Spools on a claim, and the job that sends what is left in them."""
 

@@ -215,8 +215,10 @@ class _FileWriter(Writer):
             raise
 
     def write(self, data: bytes) -> None:
+        rest = memoryview(data)
         try:
-            self._file.write(data)
+            while rest:
+                rest = rest[self._file.write(rest) :]  # a disk that is nearly full takes a part
         except OSError as error:
             raise _failed(self._path, error) from error
         self.hashed.update(data)

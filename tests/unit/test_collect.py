@@ -363,3 +363,22 @@ def test_a_full_disk_ends_the_run_and_the_next_one_continues(
     result = run(output, machine)
     assert 0 < result.fetched_bytes < 200_000
     assert (output / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_file_that_was_not_written_in_full_is_not_complete(machine: Machine, tmp_path: Path) -> None:
+    """The system writes what there is room for, and fails only at the next attempt."""
+    output = tmp_path / "output"
+    path = machine.write(b"a" * 100_000)
+    command = [sys.executable, "-m", "ray_tracing_hooks", "collect", str(machine.folder / SESSION)]
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 64 && exec "$@"', "bash", *command, "--output", str(output)],
+        env={**os.environ, "RAY_TRACING_LOCAL_DIR": str(machine.folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, f"Error: cannot write '{output}/{path.name}.part': File too large\n")
+    assert json.loads(contents(output)[LIST]) == {}
+    result = run(output, machine)
+    assert (result.fetched_bytes, result.problems) == (100_000 - 65_536, [])
+    assert (output / path.name).read_bytes() == path.read_bytes()

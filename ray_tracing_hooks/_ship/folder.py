@@ -103,8 +103,7 @@ class Folder:
         now = time.monotonic()
         if alive:
             if memory.alive_at is None:
-                # From now on the process is recognized by its beginning, even if somebody sets the clock.
-                is_running(name)
+                _recognize(name)
             memory.alive_at, memory.unlocked_at, memory.ended_at = now, None, None
             return ProcessLook(seen, alive=True, ended_at=None, unlocked_at=0.0)
         memory.unlocked_at = memory.unlocked_at or now
@@ -151,14 +150,9 @@ def is_running(name: str) -> bool:
     process = parse_process_name(name)
     if process is None or process.namespace not in {UNKNOWN, _namespace()}:
         return False
-    try:
-        with open(f"/proc/{process.pid}/stat", encoding="utf-8", errors="replace") as file:
-            status = file.read().rpartition(")")[2].split()
-        state, began = status[0], int(status[19])
-    except (OSError, ValueError, IndexError):
+    began = _beginning(process.pid)
+    if began is None:
         _began.pop(name, None)
-        return False
-    if state in {"Z", "X"}:
         return False
     if name in _began:
         return _began.get(name) == began
@@ -167,6 +161,29 @@ def is_running(name: str) -> bool:
         return False
     _began[name] = began
     return True
+
+
+def _recognize(name: str) -> None:
+    """Recognize a process that holds a lock by its beginning from now on, whatever happens to the clock.
+
+    It lives, so it is the process with its pid, also if the clock has been set since it was named.
+    """
+    process = parse_process_name(name)
+    if process is None or process.namespace == UNKNOWN or process.namespace != _namespace():
+        is_running(name)
+    elif (began := _beginning(process.pid)) is not None:
+        _began[name] = began
+
+
+def _beginning(pid: int) -> int | None:
+    """When a process began, in clock ticks since the boot of the machine; None if it does not run."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            status = file.read().rpartition(")")[2].split()
+        state, began = status[0], int(status[19])
+    except (OSError, ValueError, IndexError):
+        return None
+    return None if state in {"Z", "X"} else began
 
 
 def remove_abandoned(folder: str) -> None:

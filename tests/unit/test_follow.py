@@ -99,6 +99,26 @@ def test_a_clock_that_is_set_does_not_end_a_process(tmp_path: Path, monkeypatch:
         assert is_running(name)
 
 
+def test_a_clock_that_was_set_before_the_first_look_does_not_end_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a shipper starts after that: a process that holds a lock is the one that its segment is named after."""
+    writer = SpoolWriter(str(tmp_path))
+    prefix = U16.pack(writer.scope(b"", b"\x0a\x01s"))
+    span = b"\x0a\x10" + b"t" * 16 + b"\x12\x08" + b"s" * 8
+    writer.start(prefix, span)
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + 3600 * 10**9)
+    folder, follower = Folder(str(tmp_path)), Follower({}, Problems(), reports=True)
+    delivered = []
+    for _ in range(2):
+        delivered += list(follower.follow(folder.look(follower.open_processes())))
+        writer.close()
+    writer.span(prefix, span)
+    delivered += list(follower.follow(folder.look(follower.open_processes())))
+    assert [batch.spans for batches in delivered for batch in batches] == [[span]]
+
+
 def test_another_process_of_the_same_pid_is_not_taken_for_the_first(tmp_path: Path) -> None:
     """Neither for one that had ended before it began, nor for one that was seen running."""
     pid, began = os.getpid(), psutil.Process().create_time()

@@ -12,8 +12,9 @@ from typing import Any
 
 from ray_tracing_hooks._connection.folders import session_folders
 from ray_tracing_hooks._private import read_file
+from ray_tracing_hooks._settings import load
 from ray_tracing_hooks._ship.deliveries import RECORDS
-from ray_tracing_hooks._ship.files import is_shipper_running
+from ray_tracing_hooks._ship.files import STATUS, is_shipper_running
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sinks.registry import takes
 from ray_tracing_hooks._ship.status.backlog import Unread, measure
@@ -29,20 +30,26 @@ _COUNTING = 0.5
 """Seconds that counting what waits for one destination may take."""
 
 _STALE_NS = 15 * 10**9
-"""A shipper whose figures are older than this although its spool has changed does nothing."""
+"""Figures that are older than this are out of date if the spool has changed. A shipper that has not touched them for as
+long does nothing."""
 
 
 def spools_of(session: str | None, node_id: str, spool: str | None, request: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What is found of each spool of this node.
 
     ``session`` is Ray's session folder and ``node_id`` the node, if there is one; ``spool`` is the folder that a traced
-    process writes to, or one above. ``request`` may name more folders of spools in ``spool_dirs``.
+    process writes to, or one above. ``request`` may name more folders of spools in ``spool_dirs``. Spools in the folder
+    of this process's settings are found too: those of the node, else those of the session.
     """
     folders = [*(session_folders(session) if session else ()), *request.get("spool_dirs", ())]
     if spool:
         folders += [spool, os.path.dirname(spool)]
+    paths = list(_spools(folders, node_id))
+    shared = load(os.environ, lambda _problem: None).spool_dir
+    if shared is not None:
+        paths += [path for path in _spools([shared], node_id) if node_id or not session or _is_of(session, path)]
     found: dict[str, dict[str, Any]] = {}
-    for path in _spools(folders, node_id):
+    for path in paths:
         real = os.path.realpath(path)
         if real not in found:
             found[real] = _look(path)
@@ -71,6 +78,13 @@ def _spools(folders: list[str], node_id: str) -> Iterator[str]:
                 yield path
 
 
+def _is_of(session: str, path: str) -> bool:
+    """Whether a spool is of the session with this folder."""
+    with suppress(OSError, ValueError):
+        return ShipPlan.load(path).label.startswith(f"{os.path.basename(session).removeprefix('session_')}-")
+    return False
+
+
 def _look(path: str) -> dict[str, Any]:
     """What is found of one spool: its figures, counted here if its shipper does not do it."""
     runs, error = False, None
@@ -81,13 +95,15 @@ def _look(path: str) -> dict[str, Any]:
     figures = read(path)
     segments = [(name, paths, alive) for name, paths, alive in iterate(path)]
     size = sum(_size(each) for _, paths, _ in segments for each in paths)
-    is_stuck = figures is not None and size != figures.bytes and time.time_ns() - figures.updated_ns > _STALE_NS
-    if figures is None or not runs or is_stuck:
+    stale_ns = time.time_ns() - _STALE_NS
+    is_outdated = figures is None or (size != figures.bytes and figures.updated_ns < stale_ns)
+    is_stuck = runs and is_outdated and figures is not None and _touched_ns(os.path.join(path, STATUS)) < stale_ns
+    if figures is None or not runs or is_outdated:
         figures = _counted(path, figures or Figures(), segments, size)
     return {
         "path": path,
         "runs": runs,
-        "is_stuck": runs and is_stuck,
+        "is_stuck": is_stuck,
         "error": error,
         "exporters": list(_exporters(path)),
         "local_dir": _local_dir(path),
@@ -147,6 +163,13 @@ def _exporters(path: str) -> tuple[str, ...]:
     with suppress(OSError, ValueError):
         return tuple(json.loads(read_file(os.path.join(path, "plan.json")))["exporters"])
     return ()
+
+
+def _touched_ns(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _size(path: str) -> int:

@@ -1,7 +1,8 @@
 """The figures of a spool's delivery at one moment, and the file in which its shipper stores them.
 
 ``status.json`` in a spool folder is one JSON object with the fields of :class:`Figures`. The counts begin with the
-shipper, as those of any process do: a shipper that takes over from a killed one begins at zero.
+shipper, as those of any process do: a shipper that takes over from a killed one begins at zero. The modification time
+of the file says when the shipper was last at work, within a few seconds, even where the figures have not changed.
 """
 
 from __future__ import annotations

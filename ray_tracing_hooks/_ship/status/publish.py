@@ -28,12 +28,17 @@ if TYPE_CHECKING:
 _INTERVAL = 1.0
 """Seconds between two figures."""
 
+_TOUCHED = 5.0
+"""Seconds after which figures that have not changed get a new modification time: it shows that the shipper works."""
+
 _COUNTING = 0.01
 """Seconds that counting what waits for one destination may take."""
 
 
 class StatusFile:
     """Takes the figures of ``deliveries`` once a second, and writes them where they have changed.
+
+    Otherwise the file gets a new modification time every few seconds.
 
     ``within`` is the spool folder, and ``spool_dir`` its path for other processes.
 
@@ -59,7 +64,7 @@ class StatusFile:
             from ray_tracing_hooks._ship.status.prometheus import exposition  # noqa: PLC0415  few shippers need it
 
             self._exposition = exposition(plan.prometheus, spool_dir, self.latest, problems)
-        self._next = 0.0
+        self._next = self._touch_at = 0.0
         self._written = Figures()
         self.figures = Figures(
             release=__version__, pid=os.getpid(), began_ns=time.time_ns(), limit_bytes=plan.spool_max_bytes
@@ -100,6 +105,10 @@ class StatusFile:
             with contextlib.suppress(OSError):
                 write_atomically(self._path, figures.as_json())
                 self._written = figures
+        if time.monotonic() >= self._touch_at:
+            self._touch_at = time.monotonic() + _TOUCHED
+            with contextlib.suppress(OSError):
+                os.utime(self._path)
         # After that: the shipper that listens for all finds the figures in the file.
         if self._exposition is not None:
             self._exposition.update(figures, changed=changed)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _OF_JOB = frozenset({"RAY_JOB_CONFIG_JSON_ENV_VAR"})
 """What Ray tells the driver of a submitted job (Ray 2.60 ``_private/runtime_env/constants.py``)."""
 
+_LONGEST = 2e6
+"""Seconds, 23 days: the system cannot wait much longer at once."""
+
 _LAST = 2000
 """Characters of the output of a command that fails."""
 
@@ -41,7 +44,7 @@ def collect(process: RayProcess, settings: Settings, delivery: Delivery) -> None
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=seconds,
+            timeout=min(seconds, _LONGEST),
             check=False,
         )
     except subprocess.TimeoutExpired:

@@ -74,7 +74,7 @@ class Target(ABC):
         self._lock = threading.Lock()
         self._saved = 0.0
         self._complete: dict[str, Complete] = {}
-        with suppress(ValueError, TypeError, KeyError, AttributeError):
+        with suppress(ValueError, TypeError, KeyError, AttributeError, OverflowError):
             found = json.loads(self._read_list())
             self._complete = {
                 str(name): Complete(int(entry["size"]), str(entry["sha256"])) for name, entry in found.items()

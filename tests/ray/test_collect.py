@@ -290,7 +290,7 @@ def test_a_driver_collects_at_its_end(spread: Spread, tmp_path: Path) -> None:
     assert executed(spans_in(output))["on second"] >= 10
     assert any(span.name == "-c ray.driver" for span in spans_in(output))
 
-    own = {"RAY_TRACING_LOCAL_DIR": str(tmp_path / "spans")}
+    own = {"RAY_TRACING_LOCAL_DIR": str(tmp_path / "spans"), "RAY_TRACING_COLLECT_TIMEOUT": "1e300"}
     output = tmp_path / "own"
     said = run_at_end("", "", output, hook=HOOK, **own)
     assert executed(spans_in(output)) == {"on ": 10}

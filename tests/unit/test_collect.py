@@ -160,6 +160,15 @@ def test_growth_that_was_interrupted_is_fetched_again(machine: Machine, tmp_path
     assert (output / path.name).read_bytes() == path.read_bytes()
 
 
+@pytest.mark.parametrize("size", ["1e999", '"many"', "null"])
+def test_a_list_that_makes_no_sense_is_as_none(machine: Machine, tmp_path: Path, size: str) -> None:
+    output = tmp_path / "output"
+    path = machine.write(b"a" * 2500)
+    run(output, machine)
+    (output / LIST).write_text(f'{{"{path.name}": {{"size": {size}, "sha256": ""}}}}')
+    assert run(output, machine).fetched_bytes == 2500
+
+
 def test_another_file_of_the_same_name_replaces_it(machine: Machine, tmp_path: Path) -> None:
     """On the node it was removed, and made anew; at the target somebody changed it."""
     output = tmp_path / "output"

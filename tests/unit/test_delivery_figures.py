@@ -11,7 +11,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,11 @@ from shipping import Node, ended, until
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.status import prometheus
 from ray_tracing_hooks._ship.status.backlog import Unread, measure
 from ray_tracing_hooks._ship.status.figures import Destination, Figures, read
-from ray_tracing_hooks._ship.status.prometheus import RUNNING, text
+from ray_tracing_hooks._ship.status.prometheus import RUNNING, Listener, text
 from ray_tracing_hooks._spool.layout import SPAN, segment_name
 from ray_tracing_hooks._spool.reader import segments
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -255,6 +257,46 @@ def test_an_address_that_never_comes_to_an_end_with_its_answer_holds_nobody_up(n
             thread.join()
         assert (result.done, node.numbers()) == (True, [1, 2, 3, 4, 5])
         writer.end()
+
+
+@pytest.fixture
+def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
+    """One in this process, whose requests may take a second."""
+    monkeypatch.setattr(prometheus, "_REQUEST", 1.0)
+    address = f"127.0.0.1:{free_port()}"
+    listener = Listener(address, str(tmp_path / "a-1"), Figures, Problems())
+    listener.update(Figures(), changed=True)
+    until(lambda: is_open(address), "it listens")
+    yield listener
+    listener.close()
+
+
+def test_clients_that_ask_nothing_take_no_more_than_a_few_threads(listener: Listener) -> None:
+    """And keep nobody else from being answered."""
+    host, _, port = listener._address.partition(":")
+    with ExitStack() as stack:
+        before = threading.active_count()
+        for _ in range(100):
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            assert running(listener._address) == {"a-1": 1}
+        assert threading.active_count() - before < 30
+
+
+def test_a_client_that_never_comes_to_an_end_with_its_request_is_cut_off(listener: Listener) -> None:
+    host, _, port = listener._address.partition(":")
+    with socket.create_connection((host, int(port)), timeout=0.1) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+
+        def is_cut_off() -> bool:
+            try:
+                client.sendall(b"x")
+                return not client.recv(1)
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        until(is_cut_off, "the connection is closed", seconds=20)
 
 
 def test_a_folder_gets_a_file_as_long_as_the_shipper_runs(node: Node, raylet: Any) -> None:

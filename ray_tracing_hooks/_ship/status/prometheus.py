@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
+from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ship.files import is_shipper_running
@@ -35,6 +36,9 @@ _AGAIN = 10.0
 
 _REQUEST = 5.0
 """Seconds that a request may take."""
+
+_CONNECTIONS = 16
+"""How many there may be at once. Beyond that, the oldest are closed."""
 
 _SUFFIXES = {"By": "_bytes", "s": "_seconds"}
 """What OpenTelemetry's units become at the end of a name."""
@@ -168,7 +172,7 @@ class Listener:
             self._server.server_close()
 
     def _listen(self) -> ThreadingTCPServer:
-        listener = self
+        listener, address = self, (self._host, self._port)
 
         class Handler(BaseHTTPRequestHandler):
             timeout = _REQUEST
@@ -193,10 +197,30 @@ class Listener:
             allow_reuse_address = daemon_threads = True
             address_family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
 
+            def __init__(self) -> None:
+                self.open_until: dict[Any, float] = {}
+                super().__init__(address, Handler)
+
+            def process_request(self, request: Any, client_address: Any) -> None:
+                self.open_until[request] = time.monotonic() + _REQUEST
+                super().process_request(request, client_address)
+
+            def service_actions(self) -> None:
+                """Called after each request, and twice a second."""
+                connections = list(self.open_until.items())
+                for number, (request, until) in enumerate(connections, start=1):
+                    if number <= len(connections) - _CONNECTIONS or until < time.monotonic():
+                        with contextlib.suppress(OSError):  # it has just been closed
+                            request.shutdown(socket.SHUT_RDWR)
+
+            def shutdown_request(self, request: Any) -> None:
+                self.open_until.pop(request, None)
+                super().shutdown_request(request)
+
             def handle_error(self, *_request: object) -> None:
                 """A client that disconnects is no problem of ours."""
 
-        return Server((self._host, self._port), Handler)
+        return Server()
 
     def text(self) -> str:
         """What a request is answered with."""

@@ -32,7 +32,7 @@ MOST_BYTES = 256 << 10
 """A larger file is not read."""
 
 _LONGEST = 5.0
-"""Seconds until the next attempt where the process has no descriptors or threads left."""
+"""Seconds until the next attempt where the process has no descriptors or threads left, or the disk is full or fails."""
 
 _RENEWAL = 3600.0
 """Seconds after which the FIFO is opened again, and made if it is gone: machines remove what nobody has used for days
@@ -45,8 +45,8 @@ _LAST = 1.0
 _APART = 800
 """The lowest number for the descriptor; three quarters of the limit where that is lower."""
 
-_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Errors of a process that pass."""
+_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
+"""Errors of a process or a disk that pass."""
 
 
 class Listener:
@@ -103,7 +103,7 @@ class Listener:
                 self._make()
                 self._listen()
             except OSError as error:
-                if error.errno in _SHORTAGES:
+                if error.errno in _PASSING:
                     time.sleep(_LONGEST)
                     continue
                 if not isinstance(error, FileNotFoundError):

@@ -8,6 +8,7 @@ import fcntl
 import os
 import re
 import secrets
+import time
 from collections.abc import Iterable, Sequence
 
 from ray_tracing_hooks._private import open_file
@@ -26,6 +27,9 @@ LEFT = "left"
 """There if the processes of the node have gone on to other spools, since their settings have changed."""
 
 _BLOCK = 4096
+
+_TRIES, _PAUSE = 100, 0.001
+"""How often, and with how many seconds in between, a lock is tried that others look at."""
 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{8}\.new$")
 
@@ -87,11 +91,7 @@ def take_lock(spool_dir: str, *, wait: bool = False) -> int | None:
     path = os.path.join(spool_dir, LOCK)
     while True:
         descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            free = True
-        except BlockingIOError:
-            free = False
+        free = _lock(descriptor, wait=wait)
         if is_file_at(descriptor, path):
             if free:
                 return descriptor
@@ -99,6 +99,24 @@ def take_lock(spool_dir: str, *, wait: bool = False) -> int | None:
             return None
         # A shipper that ended has removed the file since it was opened: try again with the new one.
         os.close(descriptor)
+
+
+def _lock(descriptor: int, *, wait: bool) -> bool:
+    """Lock an open file; False if another process holds the lock, and does not only look whether somebody does."""
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        else:
+            return True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        time.sleep(_PAUSE)
+    return False
 
 
 def is_shipper_running(spool_dir: str) -> bool:

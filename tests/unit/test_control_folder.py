@@ -210,6 +210,24 @@ def test_a_process_without_descriptors_listens_later(folder: str, monkeypatch: p
     following.listener.end(wakes=True)
 
 
+def test_a_process_on_a_full_disk_listens_later(mount: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no room for the FIFO for a while."""
+    monkeypatch.setattr("ray_tracing_hooks._control.listener._LONGEST", 0.1)
+    disk = mount("nr_inodes=20")
+    filling = [disk / str(number) for number in range(19)]
+    for path in filling:
+        path.touch()
+    with pytest.raises(OSError, match="No space left on device"):
+        (disk / "more").touch()
+    folder = str(disk / "control")
+    following = Following(folder)
+    time.sleep(0.3)  # it tries, and fails
+    for path in filling:
+        path.unlink()
+    assert publish(folder, control(1), ["p"], LONG) == {"p": ""}
+    following.listener.end(wakes=True)
+
+
 def test_a_process_without_threads_applies_it_later(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has started all that it may have for a while."""
     monkeypatch.setattr("ray_tracing_hooks._control.listener._LONGEST", 0.05)

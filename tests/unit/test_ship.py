@@ -951,6 +951,26 @@ def test_a_lock_that_was_removed_does_not_count(tmp_path: Path) -> None:
     os.close(second)
 
 
+def test_who_only_looks_whether_a_shipper_runs_keeps_nobody_from_the_lock(tmp_path: Path) -> None:
+    """As `status` and Prometheus do while a shipper starts."""
+    program = (
+        "import sys; from ray_tracing_hooks._ship.files import is_shipper_running\n"
+        "print('looking', flush=True)\n"
+        "while True: is_shipper_running(sys.argv[1])"
+    )
+    (tmp_path / LOCK).touch(0o600)
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as looking:
+        assert looking.stdout is not None
+        assert looking.stdout.readline()
+        try:
+            for _ in range(3000):
+                lock = take_lock(str(tmp_path))
+                assert lock is not None
+                os.close(lock)
+        finally:
+            looking.kill()
+
+
 def test_a_shipper_whose_lock_could_not_be_looked_at_once_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

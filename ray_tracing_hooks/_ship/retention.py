@@ -37,6 +37,7 @@ class Retention:
         self._quarantine = quarantine
         self._problems = problems
         self._present: dict[str, tuple[str, Segment]] = {}
+        self._since: dict[str, int] = {}  # the look at which each segment was first seen complete
         self._blanked: dict[str, int] = {}  # the offset up to which each growing segment has been blanked
         self._makes_holes = True
 
@@ -53,6 +54,9 @@ class Retention:
         text = "{count} files of the spool were removed by another process before all of their spans were delivered"
         self._problems.count(text, gone)
         self._present = present
+        self._since = {
+            path: self._since.get(path, look.number) for path, (_, segment) in present.items() if segment.complete
+        }
 
     def remove_delivered(self, look: Look) -> set[Segment]:
         """Remove the delivered segments, and return them."""
@@ -115,7 +119,7 @@ class Retention:
         if excess <= 0:
             return
         lost = dict.fromkeys(self._deliveries.signals, 0)
-        for segment, (name, size) in sorted(waiting.items(), key=lambda item: (item[0].mtime_ns, item[1])):
+        for segment, (name, size) in sorted(waiting.items(), key=self._age):
             if excess <= 0:
                 break
             if not segment.complete or not size:
@@ -132,6 +136,11 @@ class Retention:
                 self._unlink(segment.path)
         for signal, count in lost.items():
             self._problems.count(self._lost(signal), count)
+
+    def _age(self, item: tuple[Segment, tuple[str, int]]) -> tuple[int, int, str, int]:
+        """Orders segments from the oldest: as they were seen, since the clock may be set, and by the clock before."""
+        segment, (name, _) = item
+        return self._since.get(segment.path, 0), segment.mtime_ns, name, segment.sequence
 
     def _lost(self, signal: Signal) -> str:
         return (

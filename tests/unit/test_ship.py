@@ -803,6 +803,28 @@ def test_past_its_cap_the_spool_loses_the_oldest_spans_and_counts_them(node: Nod
     assert node.numbers() == list(range(lost + 1, 5001))
 
 
+def test_past_its_cap_the_spool_loses_what_was_there_first_whatever_the_clock_says(node: Node) -> None:
+    """It was an hour ahead while the first spans were written."""
+    node.out.write_text("in the way")
+    node.plan = node.make_plan(spool_max_bytes=100_000)
+    writer = node.writer(segment_bytes=5000)
+    writer.do("span 1 1000")
+    writer.end()
+    ahead = time.time() + 3600
+    for segment in node.segments():
+        os.utime(segment, (ahead, ahead))
+    node.start()
+    until(lambda: STATUS in os.listdir(node.spool), "the shipper has seen them")
+    writer = node.writer(segment_bytes=5000)
+    writer.do("span 1001 5000")
+    writer.end()
+    until(lambda: size_of(node.segments()) <= 100_000, "the spool is below its cap")
+    (told,) = [problem for problem in node.answer(0.3).problems if "lost" in problem]
+    node.out.unlink()
+    assert node.flush().done
+    assert node.numbers() == list(range(int(told.split()[0]) + 1, 5001))
+
+
 @pytest.mark.parametrize("file_system", ["tmpfs", "ramfs"])
 def test_what_is_delivered_never_costs_what_is_not(node: Node, mount: Callable[..., Path], file_system: str) -> None:
     """Processes that run on keep their segments, delivered as they are, and together these may be more than the cap.

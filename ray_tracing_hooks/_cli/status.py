@@ -76,14 +76,13 @@ def status(
     """
     found = answering_cluster(address)
     try:
-        with progress(shown=not as_json_) as advance:
-            advance("connecting", 0, 1)
-            stack = contextlib.ExitStack()
-            stack.enter_context(cluster.connected(found))
-            visit = stack.enter_context(cluster.visiting(cluster.nodes()))
-            advance("asking the nodes", 0, 1)
-            first = take(visit, timeout)
-        with stack:
+        with contextlib.ExitStack() as stack:
+            with progress(shown=not as_json_) as advance:
+                advance("connecting", 0, 1)
+                stack.enter_context(cluster.connected(found))
+                visit = stack.enter_context(cluster.visiting(cluster.nodes()))
+                advance("asking the nodes", 0, 1)
+                first = take(visit, timeout)
             if watch:
                 _watch(found, visit, first, interval, timeout, as_json_=as_json_)
                 return

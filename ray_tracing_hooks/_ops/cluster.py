@@ -19,6 +19,7 @@ from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ops import probe
 from ray_tracing_hooks._ops.address import CLIENT
+from ray_tracing_hooks._ops.entrypoint import entrypoint_without_values
 from ray_tracing_hooks._ops.silent_raylet import refusing_silent_raylets
 from ray_tracing_hooks._ops.untraced import untraced
 
@@ -159,7 +160,8 @@ class Visit:
         self._kill(self._actors.values())
 
     def _kill(self, actors: Iterable[Any]) -> None:
-        for actor in actors:
+        # They end with the connection. Without one, Ray would start a cluster here, to kill them there.
+        for actor in actors if self._ray.is_initialized() else ():
             self._ray.kill(actor)
 
     def _answer(self, reference: Any) -> Answer:
@@ -223,7 +225,8 @@ def connected(address: str, *, skips_hook: bool = False) -> Iterator[None]:
                 file.write(_STAND_IN)
             options["runtime_env"] = {"py_modules": [folder]}
         try:
-            ray.init(address, **options)
+            with entrypoint_without_values():
+                ray.init(address, **options)
         except Exception as error:
             raise ConnectError(" ".join(str(error).split()) or describe(error)) from error
         stack.callback(ray.shutdown)

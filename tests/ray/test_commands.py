@@ -1,0 +1,84 @@
+"""What a command that asks a running cluster, or changes it, leaves there."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import support
+from conftest import Cluster
+from support import environment
+
+COMMAND = (sys.executable, "-m", "ray_tracing_hooks")
+
+
+def test_an_interrupted_status_ends_and_starts_nothing(cluster: Cluster) -> None:
+    """While it waits for the nodes. Ray starts a cluster for whatever uses it after the end of the connection."""
+    sessions = _sessions()
+    terminal, other_end = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, "status", "--address", cluster.address],
+        env=environment(TERM="xterm"),
+        stdout=subprocess.PIPE,
+        stderr=other_end,
+        text=True,
+    ) as process:
+        os.close(other_end)
+        shown = b""
+        while b"asking the nodes" not in shown:
+            shown += os.read(terminal, 1024)
+        process.send_signal(signal.SIGINT)
+        while data := _read(terminal):
+            shown += data
+        assert process.wait(60) == 1
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
+    os.close(terminal)
+    assert shown.decode().strip().endswith("Aborted!")
+    assert _sessions() == sessions
+
+
+def _read(terminal: int) -> bytes:
+    """What is written to a terminal; nothing once nobody has it open any more."""
+    try:
+        return os.read(terminal, 1024)
+    except OSError:
+        return b""
+
+
+def _sessions() -> list[str]:
+    return sorted(map(str, Path(support.ray_folder).glob("**/session_2*")))
+
+
+JOBS = """
+import json, sys, ray
+from ray._private import state
+ray.init(sys.argv[1], logging_level="ERROR")
+print(json.dumps([job["Entrypoint"] for job in state.jobs()]))
+"""
+
+
+def test_values_of_settings_are_not_in_the_list_of_jobs(cluster: Cluster) -> None:
+    """They may be secrets, and everybody who may use the cluster sees the commands of its drivers."""
+    for words in (["configure", "OTEL_EXPORTER_OTLP_HEADERS=key=cnryQx7"], ["configure", "--reset"]):
+        command = [*COMMAND, *words, "--address", cluster.address]
+        subprocess.run(command, env=environment(), capture_output=True, timeout=120, check=False)
+    listed = subprocess.run(
+        [sys.executable, "-c", JOBS, cluster.address],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert sorted(each for each in json.loads(listed.stdout.splitlines()[-1]) if " configure " in each) == [
+        "ray-tracing-hooks configure --reset --address ...",
+        "ray-tracing-hooks configure OTEL_EXPORTER_OTLP_HEADERS=... --address ...",
+    ]
+    logs = Path(support.ray_folder).parent.glob(f"{cluster.spans.parent.name}/ray/session_2*/logs/*")
+    assert [path.name for path in logs if path.is_file() and b"cnryQx7" in path.read_bytes()] == []

@@ -26,6 +26,7 @@ _BETWEEN = 2.0
 """Seconds between the two looks of a single status, from which rates are computed: figures are taken once a second."""
 
 _LONGEST_ADDRESS = 40
+_MOST_PIDS, _MOST_NODES = 5, 10
 _TITLES = ("NODE", "WRITERS", "SPANS/S", "TO", "DELIVERED", "WAITING", "OLDEST", "LOST", "RETRIES")
 
 Take = Callable[[Sequence[NodeStatus]], list[NodeStatus]]
@@ -140,7 +141,7 @@ def _lines(address: str, statuses: Sequence[NodeStatus]) -> Iterator[Any]:
         rows += _rows(each)
     if rows:
         yield from aligned(_TITLES, rows)
-    notes = [note for each in statuses for note in _notes(each)]
+    notes = [*(note for each in statuses for note in _notes(each)), *_untold(statuses)]
     if notes:
         yield ""
     yield from notes
@@ -170,7 +171,9 @@ def _set(statuses: Sequence[NodeStatus]) -> str:
     latest = max((each.control for each in statuses if each.control is not None), default=None, key=_version)
     if latest is None or not latest.version:
         return ""
-    state = {True: "tracing is on", False: "tracing is off", None: "settings have changed"}[latest.enabled]
+    state = {True: "tracing was switched on", False: "tracing was switched off", None: "settings were changed"}[
+        latest.enabled
+    ]
     return f"; {state} (version {latest.version})"
 
 
@@ -211,6 +214,11 @@ def _notes(status: NodeStatus) -> Iterator[Line]:
         version, told = status.control.version, status.control.told
         text = f"its processes have version {told} of what is set, not {version}: they were not reached"
         yield Line(f" {name}: {text}; run the command again", {"fg": "yellow"})
+    if status.control is not None and status.control.silent:
+        pids = status.control.silent
+        which = ", ".join(map(str, pids[:_MOST_PIDS])) + ", ..." * (len(pids) > _MOST_PIDS)
+        text = f"no answer to version {status.control.told} from {count(len(pids), 'process', 'processes')} ({which})"
+        yield Line(f" {name}: {text}: what is set may not apply there", {"fg": "yellow"})
     for spool in status.spools:
         waiting = sum(each.waiting for each in spool.figures.destinations)
         if not spool.runs and waiting:
@@ -224,6 +232,14 @@ def _notes(status: NodeStatus) -> Iterator[Line]:
             lost = count(spool.figures.unwritten, "span")
             yield Line(f" {name}: {lost} could not be written to {spool.path}, and are lost", {"fg": "red"})
         yield from (_error(name, spool, each) for each in spool.figures.destinations if each.error)
+
+
+def _untold(statuses: Sequence[NodeStatus]) -> Iterator[Line]:
+    names = [each.node.name for each in statuses if each.control is not None and each.control.is_untold]
+    if names:
+        which = ", ".join(names[:_MOST_NODES]) + ", ..." * (len(names) > _MOST_NODES)
+        text = f"joined after the change, or could not be told: {which}"
+        yield Line(f" {count(len(names), 'node')} {text}; processes from before may not have it", {"dim": True})
 
 
 def _error(name: str, spool: Spool, each: Destination) -> Line:

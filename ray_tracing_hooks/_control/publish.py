@@ -1,7 +1,8 @@
 """How a command tells the processes of a node what is set, and learns which of them have applied it.
 
 A process that has applied a change leaves a file in a folder of that change, which is named after the process; in the
-file is what failed, if something did. The folders of earlier changes are removed.
+file is what failed, if something did. Beside it is a file for each process that was there to be told. The folders of
+earlier changes are removed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from ray_tracing_hooks._control.control import Control
@@ -22,6 +23,9 @@ _APPLIED = "applied-"
 _UNSEEN = ".new"
 """How the name of an answer ends that is being written."""
 
+_TOLD = ".told"
+"""How the name of a file ends that has the process id, and the start, of a process that was told."""
+
 _STEP = 0.05
 _LOCK_STEP = 0.005
 _QUIET = 3.0
@@ -31,12 +35,13 @@ _LATELY = 60.0
 """A process that starts within this many seconds of a change answers too: it may be waited for."""
 
 
-def publish(folder: str, control: Control, expected: Collection[str], timeout: float) -> dict[str, str]:
+def publish(folder: str, control: Control, expected: Mapping[str, int], timeout: float) -> dict[str, str]:
     """Tell the processes that listen at this folder, and wait until the ``expected`` ones have applied the change.
 
-    Waits for ``timeout`` seconds at most. Returns those that have answered, each with what failed there, or an empty
-    text. Raises OSError if the folder cannot be used, if a later change has been published there, or if another command
-    does not finish publishing. Nodes that share their session folder may publish the same change at the same time.
+    These are process ids by the names of the processes. Waits for ``timeout`` seconds at most. Returns those that have
+    answered, each with what failed there, or an empty text. Raises OSError if the folder cannot be used, if a later
+    change has been published there, or if another command does not finish publishing. Nodes that share their session
+    folder may publish the same change at the same time.
     """
     opened = open_folder(folder)
     try:
@@ -46,7 +51,7 @@ def publish(folder: str, control: Control, expected: Collection[str], timeout: f
         with _locked(within, deadline):
             _refuse_earlier(folder, control)
             make_fifo(opened)
-            os.close(open_folder(os.path.join(folder, _APPLIED + control.name)))
+            _note(os.path.join(folder, _APPLIED + control.name), expected)
             _replace(within, control.encode())
             for name in os.listdir(within):
                 if name.startswith(_APPLIED) and name != _APPLIED + control.name:
@@ -56,6 +61,26 @@ def publish(folder: str, control: Control, expected: Collection[str], timeout: f
         return {name: _text(os.path.join(answers, name)) for name in _names(answers)}
     finally:
         os.close(opened)
+
+
+def silent(folder: str) -> list[int]:
+    """The ids of the processes that were told of the change in this folder, have not answered, and still run.
+
+    Raises OSError, and ValueError if what is set there cannot be understood.
+    """
+    answers = os.path.join(folder, _APPLIED + Control.decode(read(folder)).name)
+    try:
+        names = set(os.listdir(answers))
+    except FileNotFoundError:
+        return []
+    found = []
+    for name in names:
+        process, suffix = os.path.splitext(name)
+        if suffix == _TOLD and process not in names:
+            pid, _, began = _text(os.path.join(answers, name)).partition(" ")
+            if began and began == _began(pid):
+                found.append(int(pid))
+    return sorted(found)
 
 
 def acknowledge(folder: str, control: Control, process: str, problem: str = "", *, if_lately: bool = False) -> None:
@@ -110,6 +135,27 @@ def _refuse_earlier(folder: str, control: Control) -> None:
         raise OSError(f"version {there.version} has been set meanwhile, by another command")
 
 
+def _note(answers: str, expected: Mapping[str, int]) -> None:
+    opened = open_folder(answers)
+    try:
+        for process, pid in expected.items():
+            with open(open_file(process + _TOLD, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, folder=opened), "w") as file:
+                file.write(f"{pid} {_began(pid)}")
+    finally:
+        os.close(opened)
+
+
+def _began(pid: int | str) -> str:
+    """When a process of this machine has started, in ticks since its boot: later processes may have the same id. Empty
+    if there is no such process.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
 def _replace(within: str, text: bytes) -> None:
     path = os.path.join(within, CONTROL)
     temporary = f"{path}.{secrets.token_hex(4)}.new"
@@ -139,7 +185,7 @@ def _await(answers: str, expected: set[str], deadline: float) -> None:
 def _names(answers: str) -> list[str]:
     """The processes that have answered. Raises OSError if another command has removed the folder."""
     try:
-        return [name for name in os.listdir(answers) if not name.endswith(_UNSEEN)]
+        return [name for name in os.listdir(answers) if not name.endswith((_UNSEEN, _TOLD))]
     except FileNotFoundError:
         raise OSError("another version has been set meanwhile, by another command") from None
 

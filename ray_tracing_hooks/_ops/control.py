@@ -263,12 +263,12 @@ def _check_exporters(visit: Visit, wanted: Change, timeout: float) -> None:
 
 
 def _tell(visit: Visit, control: Control, living: Sequence[Mapping[str, Any]], timeout: float) -> dict[Node, Answer]:
-    expected: dict[str, list[str]] = {}
+    expected: dict[str, dict[str, int]] = {}
     for each in living:
-        expected.setdefault(each["node"], []).append(each["id"])
+        expected.setdefault(each["node"], {})[each["id"]] = each["pid"]
     # A node has a little longer than it waits for its processes.
     asked = {
-        node: visit.ask(node, control_on_node.apply, control.encode(), expected.get(node.id, []), timeout)
+        node: visit.ask(node, control_on_node.apply, control.encode(), expected.get(node.id, {}), timeout)
         for node in visit.nodes
     }
     until = time.monotonic() + timeout + 5

@@ -6,14 +6,14 @@ its hook, where each process finds it that connects later, on any node.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
 from ray_tracing_hooks._connection.changes import control_folder
 from ray_tracing_hooks._control.control import EXPORTERS, Control
 from ray_tracing_hooks._control.listener import read
-from ray_tracing_hooks._control.publish import publish
+from ray_tracing_hooks._control.publish import publish, silent
 from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
 
 _TIMEOUT = 10
@@ -39,17 +39,20 @@ def look() -> dict[str, Any]:
 
 
 def in_force(session_dir: str) -> dict[str, Any]:
-    """What is set for the cluster: its ``version`` and ``enabled``; and ``told``, the version that this node was told.
+    """What is set for the cluster: its ``version`` and ``enabled``.
 
-    That is None where no process was there to be told, since a node that joins later learns it from the cluster.
+    And ``told``, the version that the processes of this node were told, and ``silent``, the ids of those that have not
+    answered to that. ``told`` is None where no command has told them any: the node has joined since then, and what has
+    started there has learned it from the cluster; or it could not be reached.
     """
     found = Control.decode(_worker().gcs_client.internal_kv_get(CONTROL, NAMESPACE, _TIMEOUT) or b"")
-    told = None
+    told, without_answer = None, []
     folder = control_folder(session_dir)
     if folder is not None:
         with suppress(OSError, ValueError):
             told = Control.decode(read(folder)).version or None
-    return {"version": found.version, "enabled": found.enabled, "told": told}
+            without_answer = silent(folder)
+    return {"version": found.version, "enabled": found.enabled, "told": told, "silent": without_answer}
 
 
 def unknown_exporter(value: str) -> str | None:
@@ -127,7 +130,7 @@ def _accessor(state: Any) -> Any:
     return state.global_state_accessor
 
 
-def apply(text: bytes, expected: Collection[str], timeout: float) -> dict[str, str]:
+def apply(text: bytes, expected: Mapping[str, int], timeout: float) -> dict[str, str]:
     """Tell the processes of this node, as :func:`~ray_tracing_hooks._control.publish.publish` does."""
     folder = control_folder(_worker().node.get_session_dir_path())
     if folder is None:

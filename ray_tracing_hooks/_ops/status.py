@@ -22,12 +22,20 @@ class InForce(NamedTuple):
     Attributes:
         version: The number of the change; 0 if nothing has been set.
         enabled: Whether spans are recorded; None as the cluster was started.
-        told: The version that the processes of this node were told; None if none was.
+        told: The version that the processes of this node were told; None if they were told none: the node has joined
+            since then, or could not be reached.
+        silent: The ids of the processes that were told that version, still run, and have not answered.
     """
 
     version: int
     enabled: bool | None
     told: int | None
+    silent: tuple[int, ...] = ()
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether something is set, and nobody has told the processes of this node."""
+        return self.version > 0 and self.told is None
 
     @property
     def is_missed(self) -> bool:
@@ -83,9 +91,9 @@ def as_json(address: str, statuses: Sequence[NodeStatus]) -> dict[str, Any]:
 
     An object with ``version``, ``address`` and ``nodes``, a list of objects: ``name``, ``id``, ``ip``, ``error`` (null
     if the node has answered), ``time_ns``, ``spans_per_second`` (null if unknown), ``set`` (null if unknown: the
-    ``version`` of what is set, 0 for nothing, ``enabled``, null as the cluster was started, and the version that its
-    processes were ``told``, or null) and ``spools``: ``path``, ``shipper_runs``, ``exporters``, ``spans_per_second``,
-    and ``figures`` as in ``_ship/status/figures.py``.
+    ``version`` of what is set, 0 for nothing, ``enabled``, null as the cluster was started, the version that its
+    processes were ``told``, or null, and ``silent``, the ids of those that have not answered to it) and ``spools``:
+    ``path``, ``shipper_runs``, ``exporters``, ``spans_per_second``, and ``figures`` as in ``_ship/status/figures.py``.
     """
     return {
         "version": VERSION,
@@ -125,7 +133,9 @@ def _status(node: Node, answer: Answer, before: NodeStatus | None) -> NodeStatus
 def _in_force(found: Any) -> InForce | None:
     if not isinstance(found, dict):
         return None
-    return InForce(int(found.get("version", 0)), found.get("enabled"), found.get("told"))
+    return InForce(
+        int(found.get("version", 0)), found.get("enabled"), found.get("told"), tuple(found.get("silent", ()))
+    )
 
 
 def _rate(now: Spool, before: Spool | None, since_ns: int, time_ns: int) -> float | None:

@@ -166,7 +166,7 @@ def test_processes_that_start_later_have_it_too(changed: Changed) -> None:
         timeout=120,
         check=False,
     )
-    assert "tracing is on (version 7)" in " ".join(status.stdout.split())
+    assert "tracing was switched on (version 7)" in " ".join(status.stdout.split())
 
 
 def test_the_hook_runs_in_actors_of_serve_that_have_started_without_it(short_tmp: Callable[[], Path]) -> None:

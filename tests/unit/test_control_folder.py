@@ -20,7 +20,7 @@ from ray_tracing_hooks import _guard
 from ray_tracing_hooks._control import listener as listening
 from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._control.listener import CHANGED, CONTROL, Listener, read, wake
-from ray_tracing_hooks._control.publish import acknowledge, publish
+from ray_tracing_hooks._control.publish import acknowledge, publish, silent
 
 LONG = 30.0
 
@@ -74,7 +74,7 @@ def test_all_processes_apply_a_change_and_say_so(folder: str) -> None:
     following = [Following(folder, f"p{number}") for number in range(20)]
     assert awaited(lambda: is_waiting(folder))
     expected = [each.name for each in following]
-    assert publish(folder, control(1), expected, LONG) == dict.fromkeys(expected, "")
+    assert publish(folder, control(1), dict.fromkeys(expected, os.getpid()), LONG) == dict.fromkeys(expected, "")
     assert [each.versions for each in following] == [[1]] * 20
     for each in following:
         each.listener.end(wakes=True)
@@ -84,13 +84,13 @@ def test_no_change_is_missed_however_quickly_they_come(folder: str) -> None:
     """A process ends with the last one, and each is waited for until it has been applied, or a later one has."""
     following = Following(folder)
     for version in range(1, 31):
-        assert publish(folder, control(version), ["p"], LONG) == {"p": ""}
+        assert publish(folder, control(version), {"p": os.getpid()}, LONG) == {"p": ""}
     assert following.versions == [*range(1, 31)]
     following.listener.end(wakes=True)
 
 
 def test_a_change_while_nobody_listens_is_seen_at_the_start(folder: str) -> None:
-    assert publish(folder, control(1), [], LONG) == {}
+    assert publish(folder, control(1), {}, LONG) == {}
     following = Following(folder)
     assert awaited(lambda: following.versions == [1])
     following.listener.end(wakes=True)
@@ -107,13 +107,29 @@ def test_a_change_is_seen_although_the_fifo_was_removed_before(folder: str, monk
     fifo.unlink()
     assert awaited(lambda: fifo.exists() and fifo.stat().st_ino != before)
     os.close(kept)
-    assert publish(folder, control(1), ["p"], LONG) == {"p": ""}
+    assert publish(folder, control(1), {"p": os.getpid()}, LONG) == {"p": ""}
     following.listener.end(wakes=True)
+
+
+def test_it_is_known_who_has_not_answered(folder: str) -> None:
+    """Those that have ended do not count, nor do those that have answered to this change, or will to the next one."""
+    publish(folder, control(1), {}, LONG)
+    assert silent(folder) == []
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
+        told = {"p": os.getpid(), "other": other.pid, "elsewhere": 1 << 30}
+        publish(folder, control(2), told, 0.0)
+        assert silent(folder) == sorted([os.getpid(), other.pid])
+        acknowledge(folder, control(2), "p")
+        assert silent(folder) == [other.pid]
+        other.communicate()
+    assert silent(folder) == []
+    publish(folder, control(3), {"p": os.getpid()}, 0.0)
+    assert silent(folder) == [os.getpid()]
 
 
 def test_a_process_that_does_not_answer_is_not_waited_for(folder: str) -> None:
     following = Following(folder)
-    assert publish(folder, control(1), ["p", "stopped"], 0.5) == {"p": ""}
+    assert publish(folder, control(1), {"p": os.getpid(), "stopped": os.getpid()}, 0.5) == {"p": ""}
     following.listener.end(wakes=True)
 
 
@@ -166,8 +182,8 @@ def test_an_error_in_applying_it_is_reported_and_the_next_change_comes(
 
     listener = Listener(folder, apply)
     listener.start()
-    assert publish(folder, control(1), ["p"], LONG) == {"p": "it fails"}
-    assert publish(folder, control(2), ["p"], LONG) == {"p": ""}
+    assert publish(folder, control(1), {"p": os.getpid()}, LONG) == {"p": "it fails"}
+    assert publish(folder, control(2), {"p": os.getpid()}, LONG) == {"p": ""}
     assert any("it fails" in text for text in reported)
     listener.end(wakes=True)
 
@@ -176,7 +192,7 @@ def test_nothing_is_applied_after_the_end(folder: str) -> None:
     following = Following(folder)
     assert awaited(lambda: is_waiting(folder))
     following.listener.end(wakes=False)
-    assert publish(folder, control(1), [], 1.0) == {}
+    assert publish(folder, control(1), {}, 1.0) == {}
     assert following.versions == []
 
 
@@ -206,7 +222,7 @@ def test_a_process_without_descriptors_listens_later(folder: str, monkeypatch: p
         time.sleep(0.3)  # it tries, and fails
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert publish(folder, control(1), ["p"], LONG) == {"p": ""}
+    assert publish(folder, control(1), {"p": os.getpid()}, LONG) == {"p": ""}
     following.listener.end(wakes=True)
 
 
@@ -239,10 +255,10 @@ def test_a_process_without_threads_applies_it_later(folder: str, monkeypatch: py
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     following = Following(folder)
-    publish(folder, control(1), [], LONG)
+    publish(folder, control(1), {}, LONG)
     assert refused.wait(LONG)
     monkeypatch.setattr(threading.Thread, "start", start)
-    assert publish(folder, control(1), ["p"], LONG) == {"p": ""}
+    assert publish(folder, control(1), {"p": os.getpid()}, LONG) == {"p": ""}
     assert following.versions == [1]
     following.listener.end(wakes=True)
 
@@ -251,10 +267,11 @@ def test_nodes_that_share_their_folder_publish_at_the_same_time(folder: str) -> 
     """As nodes on one machine do; none sees a file of the other that is incomplete."""
     following = Following(folder)
     answers: list[dict[str, str]] = []
+    told = {"p": os.getpid()}
     for version in range(1, 21):
         changed = control(version, RAY_TRACING_EXCLUDE="a" * 100_000)
         nodes = [
-            threading.Thread(target=lambda each=changed: answers.append(publish(folder, each, ["p"], LONG)))
+            threading.Thread(target=lambda each=changed: answers.append(publish(folder, each, told, LONG)))
             for _ in range(4)
         ]
         for node in nodes:
@@ -269,22 +286,22 @@ def test_nodes_that_share_their_folder_publish_at_the_same_time(folder: str) -> 
 
 def test_a_command_that_was_overtaken_changes_nothing(folder: str) -> None:
     """It says so; also where the other one comes while it waits for answers."""
-    publish(folder, control(2), [], LONG)
+    publish(folder, control(2), {}, LONG)
     with pytest.raises(OSError, match="version 2 has been set meanwhile"):
-        publish(folder, control(1), [], LONG)
+        publish(folder, control(1), {}, LONG)
     assert Control.decode(read(folder)).version == 2
     problems: list[OSError] = []
 
     def wait_in_vain() -> None:
         try:
-            publish(folder, control(3), ["nobody"], LONG)
+            publish(folder, control(3), {"nobody": os.getpid()}, LONG)
         except OSError as error:
             problems.append(error)
 
     waiting = threading.Thread(target=wait_in_vain)
     waiting.start()
     assert awaited(lambda: Control.decode(read(folder)).version == 3)
-    publish(folder, control(4), [], LONG)
+    publish(folder, control(4), {}, LONG)
     waiting.join()
     assert "has been set meanwhile" in str(problems)
 
@@ -296,7 +313,7 @@ def test_the_last_of_commands_at_the_same_time_is_never_refused(folder: str) -> 
 
         def command(version: int, refused: list[int] = refused) -> None:
             try:
-                publish(folder, control(version), [], LONG)
+                publish(folder, control(version), {}, LONG)
             except OSError:
                 refused.append(version)
 
@@ -311,15 +328,15 @@ def test_the_last_of_commands_at_the_same_time_is_never_refused(folder: str) -> 
 
 def test_a_command_that_does_not_finish_is_reported(folder: str) -> None:
     """After the time limit. It may be stopped by a signal while it holds the folder's lock."""
-    publish(folder, control(1), [], LONG)
+    publish(folder, control(1), {}, LONG)
     opened = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX)
         with pytest.raises(OSError, match="another command that publishes a change here does not finish"):
-            publish(folder, control(2), [], 0.1)
+            publish(folder, control(2), {}, 0.1)
     finally:
         os.close(opened)
-    publish(folder, control(2), [], LONG)
+    publish(folder, control(2), {}, LONG)
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"version": "1"}', b"\xff" * 100, b"x" * (1 << 20)])
@@ -332,7 +349,7 @@ def test_garbage_changes_nothing(folder: str, text: bytes, monkeypatch: pytest.M
     (Path(folder) / CONTROL).write_bytes(text)
     os.chmod(Path(folder) / CONTROL, 0o600)
     wake(folder)
-    publish(folder, control(7), ["p"], LONG)
+    publish(folder, control(7), {"p": os.getpid()}, LONG)
     assert following.versions[-1:] == [7]
     following.listener.end(wakes=True)
 
@@ -378,7 +395,7 @@ def test_only_settings_that_can_be_changed_reach_a_process() -> None:
 def test_a_folder_of_another_user_is_not_read(tmp_path: Path) -> None:
     """Nor one behind a link, or a control file with a second name."""
     folder = tmp_path / "control"
-    publish(str(folder), control(1), [], 1.0)
+    publish(str(folder), control(1), {}, 1.0)
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(OSError, match="symbolic link"):
         read(str(tmp_path / "link"))
@@ -395,7 +412,7 @@ def test_a_folder_of_another_user_is_not_read(tmp_path: Path) -> None:
 def test_the_files_are_private(folder: str) -> None:
     previous = os.umask(0)
     try:
-        publish(folder, control(1), [], 1.0)
+        publish(folder, control(1), {}, 1.0)
         acknowledge(folder, control(1), "p")
     finally:
         os.umask(previous)
@@ -407,7 +424,7 @@ def test_the_files_are_private(folder: str) -> None:
 def test_answers_of_earlier_changes_are_removed(folder: str) -> None:
     """A command that comes every minute leaves one folder."""
     for version in (1, 2, 3):
-        publish(folder, control(version), [], 1.0)
+        publish(folder, control(version), {}, 1.0)
         acknowledge(folder, control(version), "p")
     acknowledge(folder, control(2), "late")
     assert [path.name for path in Path(folder).iterdir() if path.is_dir()] == ["applied-3-a0"]
@@ -415,7 +432,7 @@ def test_answers_of_earlier_changes_are_removed(folder: str) -> None:
 
 def test_a_process_that_starts_much_later_does_not_answer(folder: str) -> None:
     """Nobody waits for it, and its file would stay."""
-    publish(folder, control(1), [], 1.0)
+    publish(folder, control(1), {}, 1.0)
     acknowledge(folder, control(1), "soon", if_lately=True)
     os.utime(Path(folder) / CONTROL, (time.time() - 3600,) * 2)
     acknowledge(folder, control(1), "later", if_lately=True)
@@ -447,7 +464,7 @@ def test_a_file_of_the_program_is_not_closed(folder: str) -> None:
     (number,) = _descriptors(folder)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, number)
-    assert publish(folder, control(1), ["p"], LONG) == {"p": ""}
+    assert publish(folder, control(1), {"p": os.getpid()}, LONG) == {"p": ""}
     assert os.path.samestat(os.fstat(number), os.fstat(nothing))
     os.close(number)
     os.close(nothing)
@@ -495,7 +512,7 @@ def test_a_program_ends_while_its_thread_waits(folder: str, how: str) -> None:
         assert process.stdout is not None
         for _ in range(2 if how == "fork" else 1):
             assert process.stdout.readline() == "ready\n"
-        answered = publish(folder, control(1), [str(process.pid)], LONG)
+        answered = publish(folder, control(1), {str(process.pid): process.pid}, LONG)
         assert answered == {str(process.pid): ""}
         assert process.stdin is not None
         process.stdin.close()
@@ -511,10 +528,11 @@ def test_a_stopped_process_applies_it_when_it_goes_on(folder: str) -> None:
         assert awaited(lambda: is_waiting(folder))
         os.kill(process.pid, signal.SIGSTOP)
         assert awaited(lambda: ") T " in Path(f"/proc/{process.pid}/stat").read_text())
-        assert publish(folder, control(1), [str(process.pid)], 0.3) == {}
+        assert publish(folder, control(1), {str(process.pid): process.pid}, 0.3) == {}
+        assert silent(folder) == [process.pid]
         os.kill(process.pid, signal.SIGCONT)
-        answers = Path(folder) / "applied-1-a0"
-        assert awaited(lambda: [path.name for path in answers.iterdir()] == [str(process.pid)])
+        assert awaited(lambda: silent(folder) == [])
+        assert (Path(folder) / "applied-1-a0" / str(process.pid)).exists()
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(LONG) == 0

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ray_tracing_hooks._cli.status import _lines
 from ray_tracing_hooks._ops.cluster import Answer, Node
 from ray_tracing_hooks._ops.status import NodeStatus, as_json, take
 from ray_tracing_hooks._ship.status.figures import Destination, Figures
@@ -110,3 +111,27 @@ def test_the_report_says_which_nodes_did_not_answer() -> None:
     assert spool["figures"]["destinations"][0]["delivered"] == 3
     assert dead["spools"] == []
     assert "ray-tracing-hooks doctor" in dead["error"]
+
+
+def shown(**control: dict[str, Any]) -> str:
+    """What the command prints of nodes with these settings."""
+    answers = {name: Answer({"time_ns": 1, "spools": [], "control": each}) for name, each in control.items()}
+    lines = _lines("10.0.0.1:6379", take(Visited(**answers), 1.0))  # type: ignore[arg-type]
+    return "\n".join(str(getattr(each, "text", each)) for each in lines)
+
+
+def test_only_what_is_known_of_a_change_is_said() -> None:
+    """That a command has made it; and where it has told nobody, or somebody has not answered."""
+    made = {"version": 3, "enabled": False, "told": 3}
+    plain = shown(a={**made, "silent": []}, b=made)
+    assert "tracing was switched off (version 3)" in plain
+    assert "tracing is off" not in plain
+    assert "may not" not in plain
+    assert " b: no answer to version 3 from 7 processes (1, 2, 3, 4, 5, ...): what is set may not apply there" in shown(
+        a=made, b={**made, "silent": [1, 2, 3, 4, 5, 6, 7]}
+    )
+    assert " 1 node joined after the change, or could not be told: b; processes from before may not have it" in shown(
+        a=made, b={**made, "told": None}
+    )
+    nothing = {"version": 0, "enabled": None, "told": None}
+    assert "may not" not in shown(a=nothing, b=nothing)

@@ -28,9 +28,6 @@ _TOLD = ".told"
 
 _STEP = 0.05
 _LOCK_STEP = 0.005
-_QUIET = 3.0
-"""Seconds without another answer after which the others are not waited for: they do not listen."""
-
 _LATELY = 60.0
 """A process that starts within this many seconds of a change answers too: it may be waited for."""
 
@@ -170,15 +167,7 @@ def _replace(within: str, text: bytes) -> None:
 
 
 def _await(answers: str, expected: set[str], deadline: float) -> None:
-    known, changed = -1, time.monotonic()
-    while time.monotonic() < deadline:
-        found = set(_names(answers))
-        if expected <= found:
-            return
-        if len(found) != known:
-            known, changed = len(found), time.monotonic()
-        elif time.monotonic() - changed > _QUIET:
-            return
+    while not expected <= set(_names(answers)) and time.monotonic() < deadline:
         time.sleep(_STEP)
 
 

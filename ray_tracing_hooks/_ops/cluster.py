@@ -21,10 +21,7 @@ from ray_tracing_hooks._ops import probe
 from ray_tracing_hooks._ops.address import CLIENT
 from ray_tracing_hooks._ops.entrypoint import entrypoint_without_values
 from ray_tracing_hooks._ops.silent_raylet import refusing_silent_raylets
-from ray_tracing_hooks._ops.untraced import untraced
-
-NAMESPACE = "_ray_internal_ray_tracing_hooks"
-"""The beginning marks drivers of Ray's own: one that serves a Ray Client makes no root span for it."""
+from ray_tracing_hooks._ops.untraced import NAMESPACE, untraced
 
 _STAND_IN = '''
 import importlib.util, sys

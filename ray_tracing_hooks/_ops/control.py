@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
     Attributes:
         control: What is set now.
         nodes: The nodes that were told, each with why that failed, or an empty text.
-        processes: All processes that live, on these nodes and others, but those of the command.
+        processes: All processes that were told and live, on these nodes and others, but those of commands.
         hook: The hook of the cluster.
         is_hook_late: Whether it was set while the cluster was running.
         actors: The named actors in which the hook was run now, each with what failed, or an empty text.
@@ -149,19 +149,21 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
     if sets_hook and wanted.in_actors:
         progress("running the hook in named actors", 0, 1)
         actors = named_actors.run_hook(str(hook), timeout)
-    own = {*before["own"], *_values(visit.call(control_on_node.own, timeout=timeout))}
     nodes: dict[Node, str] = {}
     answers: dict[str, str] = {}
-    living: list[dict[str, Any]] = []
+    asked: set[str] = set()
     for number in range(_ROUNDS):
         progress("telling the processes", number, _ROUNDS)
-        living = [each for each in ask(control_on_node.processes) if each["id"] not in own]
-        if number and all(each["id"] in answers for each in living):
+        new = [each for each in ask(control_on_node.processes) if each["id"] not in asked]
+        if number and not new:
             break
-        told = _tell(visit, control, living, timeout)
+        told = _tell(visit, control, new, timeout)
+        asked.update(each["id"] for each in new)
         nodes = {node: answer.text if answer.failure is not None else "" for node, answer in told.items()}
         for answer in told.values():
             answers.update(answer.value or {})
+    # Some have ended meanwhile; and what has started since then has learned it from the cluster.
+    living = [each for each in ask(control_on_node.processes) if each["id"] in asked]
     return Outcome(control, nodes, _described(visit, living, answers, timeout), hook, late, actors)
 
 
@@ -296,7 +298,3 @@ def _described(
         )
         for each in living
     )
-
-
-def _values(answers: Mapping[Node, Answer]) -> list[Any]:
-    return [answer.value for answer in answers.values() if answer.value is not None]

@@ -14,6 +14,7 @@ from ray_tracing_hooks._connection.changes import control_folder
 from ray_tracing_hooks._control.control import EXPORTERS, Control
 from ray_tracing_hooks._control.listener import read
 from ray_tracing_hooks._control.publish import publish, silent
+from ray_tracing_hooks._ops import untraced
 from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
 
 _TIMEOUT = 10
@@ -21,20 +22,13 @@ _TIMEOUT = 10
 
 
 def look() -> dict[str, Any]:
-    """What the cluster has set: its ``hook`` (or None), whether it was set ``late``, and its ``control``.
-
-    And ``own``, the processes of the command itself: its driver, and this actor's.
-    """
-    from ray._private import utils  # noqa: PLC0415  only where a cluster is asked
-
+    """What the cluster has set: its ``hook`` (or None), whether it was set ``late``, and its ``control``."""
     found = _worker().gcs_client.internal_kv_multi_get([HOOK, SET_LATE, CONTROL], NAMESPACE, _TIMEOUT)
     hook = found.get(HOOK)
-    driver = utils.compute_driver_id_from_job(_worker().current_job_id)
     return {
         "hook": hook.decode("utf-8", "replace") if hook is not None else None,
         "late": SET_LATE in found,
         "control": found.get(CONTROL, b""),
-        "own": [driver.hex(), own()],
     }
 
 
@@ -62,11 +56,6 @@ def unknown_exporter(value: str) -> str | None:
 
     _, problems = usable(load({EXPORTERS: value}, lambda _problem: None).exporters)
     return problems[0].rpartition("; using ")[0] if problems else None
-
-
-def own() -> str:
-    """The id of this process."""
-    return str(_worker().core_worker.get_worker_id().hex())
 
 
 def store(text: bytes, version: int) -> bool:
@@ -99,30 +88,63 @@ def remove_hook() -> None:
 
 
 def processes() -> list[dict[str, Any]]:
-    """The drivers and workers of the cluster that live: ``id``, ``node``, ``pid`` and ``is_driver`` of each."""
-    from ray._private import state  # noqa: PLC0415  as above
-    from ray.core.generated import common_pb2, gcs_pb2  # noqa: PLC0415
+    """The drivers and workers of the cluster that live: ``id``, ``node``, ``pid`` and ``is_driver`` of each.
 
-    found = []
+    Without those of commands of this package.
+    """
+    from ray.core.generated import common_pb2, gcs_pb2  # noqa: PLC0415  only where a cluster is asked
+
     kinds: Any = common_pb2
-    for each in _accessor(state.state).get_worker_table():
-        row: Any = gcs_pb2.WorkerTableData.FromString(each)  # type: ignore[attr-defined, unused-ignore]
-        if row.is_alive and row.worker_type in {kinds.DRIVER, kinds.WORKER}:
-            address = row.worker_address
-            node = getattr(address, "node_id", b"") or getattr(address, "raylet_id", b"")  # the name in older Rays
-            found.append(
-                {
-                    "id": address.worker_id.hex(),
-                    "node": node.hex(),
-                    "pid": int(row.pid),
-                    "is_driver": row.worker_type == kinds.DRIVER,
-                }
-            )
+    tables: Any = gcs_pb2
+    accessor = _accessor()
+    rows = map(tables.WorkerTableData.FromString, accessor.get_worker_table())
+    found = [
+        {
+            "id": row.worker_address.worker_id.hex(),
+            # The second name is that in older Rays.
+            "node": (
+                getattr(row.worker_address, "node_id", b"") or getattr(row.worker_address, "raylet_id", b"")
+            ).hex(),
+            "pid": int(row.pid),
+            "is_driver": row.worker_type == kinds.DRIVER,
+        }
+        for row in rows
+        if row.is_alive and row.worker_type in {kinds.DRIVER, kinds.WORKER}
+    ]
+    of_commands = _of_commands(accessor, tables)  # after the others, so that none of them is missing
+    return [each for each in found if each["id"] not in of_commands]
+
+
+def _of_commands(accessor: Any, tables: Any) -> set[str]:
+    """The ids of the processes of commands of this package: their drivers, and the actors that visit nodes."""
+    import ray  # noqa: PLC0415  as above
+    from ray._private import utils  # noqa: PLC0415
+
+    found = set()
+    for job in map(tables.JobTableData.FromString, _jobs(accessor)):
+        if job.config.ray_namespace != untraced.NAMESPACE:
+            continue
+        identity = ray.JobID(job.job_id)
+        found.add(utils.compute_driver_id_from_job(identity).hex())
+        if not job.is_dead:
+            actors = map(tables.ActorTableData.FromString, accessor.get_actor_table(identity, "ALIVE"))
+            found |= {actor.address.worker_id.hex() for actor in actors}
     return found
 
 
-def _accessor(state: Any) -> Any:
+def _jobs(accessor: Any) -> Any:
+    try:
+        # Otherwise the head asks each driver.
+        return accessor.get_job_table(skip_submission_job_info_field=True, skip_is_running_tasks_field=True)
+    except TypeError:
+        return accessor.get_job_table()  # older Rays
+
+
+def _accessor() -> Any:
+    from ray._private import state as states  # noqa: PLC0415  as above
+
     # Ray's public functions leave out drivers.
+    state: Any = states.state
     connected = getattr(state, "_connect_and_get_accessor", None)
     if connected is not None:
         return connected()

@@ -14,6 +14,11 @@ from typing import Any
 
 from ray_tracing_hooks._patching import ABSENT, Patches
 
+NAMESPACE = "_ray_internal_ray_tracing_hooks"
+"""That of such drivers. The beginning marks drivers of Ray's own: one that serves a Ray Client makes no root span for
+it.
+"""
+
 
 @contextmanager
 def untraced() -> Iterator[None]:

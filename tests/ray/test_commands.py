@@ -82,3 +82,23 @@ def test_values_of_settings_are_not_in_the_list_of_jobs(cluster: Cluster) -> Non
     ]
     logs = Path(support.ray_folder).parent.glob(f"{cluster.spans.parent.name}/ray/session_2*/logs/*")
     assert [path.name for path in logs if path.is_file() and b"cnryQx7" in path.read_bytes()] == []
+
+
+def test_other_commands_are_not_among_the_processes_that_are_changed(cluster: Cluster) -> None:
+    """They trace nothing, so they would never answer."""
+    other = [*COMMAND, "status", "--watch", "--json", "--address", cluster.address]
+    with subprocess.Popen(other, env=environment(), stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        watching.stdout.readline()
+        done = subprocess.run(
+            [*COMMAND, "configure", "--reset", "--json", "--address", cluster.address],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        watching.send_signal(signal.SIGINT)
+        watching.communicate(timeout=60)
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["processes"]) == (0, [])

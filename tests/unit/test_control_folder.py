@@ -133,6 +133,13 @@ def test_a_process_that_does_not_answer_is_not_waited_for(folder: str) -> None:
     following.listener.end(wakes=True)
 
 
+def test_one_that_takes_long_is_waited_for_until_the_time_limit(folder: str) -> None:
+    """Although nobody has answered for seconds, as on a busy node."""
+    began = time.monotonic()
+    assert publish(folder, control(1), {"p": os.getpid()}, 4.0) == {}
+    assert time.monotonic() - began >= 4.0
+
+
 def test_waiting_costs_nothing_but_a_thread(folder: str) -> None:
     """It is not among the program's, holds one descriptor with a high number, and does not run."""
     others, known = os.listdir("/proc/self/task"), threading.enumerate()

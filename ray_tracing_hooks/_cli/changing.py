@@ -11,7 +11,7 @@ import click
 
 from ray_tracing_hooks._cli.asking import answering_cluster, progress
 from ray_tracing_hooks._cli.screen import Line, aligned, print_lines
-from ray_tracing_hooks._cli.text import SafeError, count
+from ray_tracing_hooks._cli.text import SafeError, Seconds, count
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._ops import cluster
@@ -31,7 +31,7 @@ def options(function: F) -> F:
         click.option("--json", "as_json_", is_flag=True, help="Print a JSON object instead of text."),
         click.option(
             "--timeout",
-            type=click.FloatRange(min=1),
+            type=Seconds(least=1),
             default=15.0,
             show_default=True,
             metavar="SECONDS",

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import click
 
 from ray_tracing_hooks._cli.asking import answering_cluster, progress
-from ray_tracing_hooks._cli.text import SafeError, count, examples, warn
+from ray_tracing_hooks._cli.text import SafeError, Seconds, count, examples, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._ops import cluster
 from ray_tracing_hooks._ops.checks.disk import size
@@ -44,7 +44,7 @@ from ray_tracing_hooks._settings import load
 @click.option("--everything", is_flag=True, help="Files of other sessions in the same folders too.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=1),
+    type=Seconds(least=1),
     default=60.0,
     show_default=True,
     metavar="SECONDS",

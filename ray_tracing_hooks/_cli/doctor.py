@@ -9,7 +9,7 @@ import click
 
 from ray_tracing_hooks._cli.asking import NO_RAY, cluster_address, progress
 from ray_tracing_hooks._cli.screen import Line, print_lines
-from ray_tracing_hooks._cli.text import count, examples
+from ray_tracing_hooks._cli.text import Seconds, count, examples
 from ray_tracing_hooks._ops.address import NoClusterError, NoRayError
 from ray_tracing_hooks._ops.checks.all import findings
 from ray_tracing_hooks._ops.doctor import Options, examine
@@ -42,7 +42,7 @@ _STYLES = {PROBLEM: {"fg": "red"}, WARNING: {"fg": "yellow"}, GOOD: {"fg": "gree
 @click.option("--no-test-span", is_flag=True, help="Send no test spans.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=1),
+    type=Seconds(least=1),
     default=30.0,
     show_default=True,
     metavar="SECONDS",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ray_tracing_hooks._cli.text import SafeError, count, duration, examples, warn
+from ray_tracing_hooks._cli.text import SafeError, Seconds, count, duration, examples, warn
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._settings import Settings, load
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Send nothing; only show how many spans would be sent where.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=Seconds(least=0),
     default=60,
     show_default=True,
     metavar="SECONDS",

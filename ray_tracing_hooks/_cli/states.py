@@ -8,7 +8,7 @@ import click
 
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.asking import cluster_address
-from ray_tracing_hooks._cli.text import SafeError, count, examples, warn
+from ray_tracing_hooks._cli.text import SafeError, Seconds, count, examples, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._ops.address import NoClusterError, NoRayError
@@ -24,9 +24,7 @@ from ray_tracing_hooks._ray.states import Answer, ask, keep
 )
 @click.argument("folder", metavar="[DIR]", required=False)
 @click.option("--address", metavar="HOST:PORT", help="The cluster; by default RAY_ADDRESS, or the one on this machine.")
-@click.option(
-    "--timeout", type=click.FloatRange(min=0.1), default=30.0, help="Seconds to wait for the cluster; default 30."
-)
+@click.option("--timeout", type=Seconds(least=0.1), default=30.0, help="Seconds to wait for the cluster; default 30.")
 def states(folder: str | None, address: str | None, timeout: float) -> None:
     """Fetch the times at which tasks entered each state, for summary and view.
 

@@ -13,7 +13,7 @@ import click
 
 from ray_tracing_hooks._cli.asking import answering_cluster, progress
 from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, screen_width
-from ray_tracing_hooks._cli.text import SafeError, count, duration, examples
+from ray_tracing_hooks._cli.text import SafeError, Seconds, count, duration, examples
 from ray_tracing_hooks._insight.analysis.wording import shortened
 from ray_tracing_hooks._ops import cluster
 from ray_tracing_hooks._ops.cluster import ConnectError, Visit
@@ -47,7 +47,7 @@ Take = Callable[[Sequence[NodeStatus]], list[NodeStatus]]
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=1),
+    type=Seconds(least=1),
     default=2.0,
     show_default=True,
     metavar="SECONDS",
@@ -55,7 +55,7 @@ Take = Callable[[Sequence[NodeStatus]], list[NodeStatus]]
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=1),
+    type=Seconds(least=1),
     default=30.0,
     show_default=True,
     metavar="SECONDS",

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
+from typing import Any
 
 import click
 
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 
-__all__ = ["SafeError", "count", "duration", "examples", "parse_duration", "warn"]
+__all__ = ["SafeError", "Seconds", "count", "duration", "examples", "parse_duration", "warn"]
 
 _UNITS_NS = {"us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
+_MOST_SECONDS = 10**9
+"""Ray, gRPC and the system cannot wait for much longer."""
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *([a-zµ]+)")
 
 
@@ -24,6 +29,25 @@ def parse_duration(text: str) -> int:
         return round(float(match[1]) * _UNITS_NS[match[2]])
     except OverflowError:
         raise click.BadParameter(f"{text!r:.30}... is longer than any span") from None
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds, of at least ``least``; a ``type`` for options. Anything else is wrong usage."""
+
+    def __init__(self, least: float) -> None:
+        super().__init__(min=least)
+        self._least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number that is given. Raises click.BadParameter."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if not self._least <= seconds <= _MOST_SECONDS:
+            expected = f"a number of seconds from {self._least:g} to {_MOST_SECONDS:,}, such as 30"
+            self.fail(f"{safe(str(value))!r} is not valid: expected {expected}", param, ctx)
+        return seconds
 
 
 def examples(*commands: str) -> str:

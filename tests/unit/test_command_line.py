@@ -78,3 +78,26 @@ def test_commands_that_show_no_spans_import_nothing_for_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+WAITING = [
+    *(["enable"], ["disable"], ["configure", "exclude=a"], ["status"], ["doctor"], ["collect"], ["states"]),
+    ["replay", "/nowhere"],
+]
+
+
+@pytest.mark.parametrize("words", WAITING, ids=lambda words: words[0])
+@pytest.mark.parametrize("given", ["nan", "inf", "1e300", "-1", "soon", ""])
+def test_a_time_limit_is_a_number_of_seconds(words: list[str], given: str) -> None:
+    """Anything else is wrong usage, before something is asked or sent."""
+    done = CliRunner().invoke(main, [*words, "--timeout", given])
+    assert done.exit_code == 2
+    said = " ".join(done.output.split())
+    assert f"Invalid value for '--timeout': '{given}' is not valid: expected a number of seconds from" in said
+
+
+@pytest.mark.parametrize("given", ["nan", "inf", "0"])
+def test_how_often_the_status_is_shown_is_a_number_of_seconds(given: str) -> None:
+    done = CliRunner().invoke(main, ["status", "--watch", "--interval", given])
+    assert done.exit_code == 2
+    assert f"'{given}' is not valid: expected a number of seconds from 1 to 1,000,000,000" in done.output

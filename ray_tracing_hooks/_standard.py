@@ -24,6 +24,7 @@ from ray_tracing_hooks._values import (
     choose,
     empty,
     one_of,
+    unicode,
 )
 
 Problem = Callable[[str], None]
@@ -69,7 +70,7 @@ class Variable(NamedTuple):
 
 
 def _text(value: object) -> str:
-    return str(value).strip()
+    return unicode(str(value)).strip()
 
 
 def _boolean(value: object) -> bool:
@@ -112,7 +113,7 @@ def _ratio(value: object) -> float:
 
 
 def _file(value: object) -> str:
-    path = os.path.abspath(os.path.expanduser(_text(value)))
+    path = os.path.abspath(os.path.expanduser(str(value).strip()))
     try:
         with open(path, "rb"):
             return path

@@ -69,9 +69,9 @@ def choose(
         except PartlyWrongError as error:
             value, source = error.rest, candidate.source
             problem(f"{candidate.label}: {error}; the rest is used.")
-        except ValueError:
-            wrong.append(candidate)
-    for candidate in reversed(wrong):
+        except ValueError as error:
+            wrong.append((candidate, "it is not valid Unicode; " if isinstance(error, UnicodeError) else ""))
+    for candidate, why in reversed(wrong):
         instead = unset if value is None else "another value" if secret else kind.write(value) or unset
         if not secret:
             shown_value = f"{candidate.label}={shown(candidate.value)}"
@@ -79,7 +79,7 @@ def choose(
             shown_value = f"{candidate.label}={shown(without_credentials(candidate.value))}"
         else:
             shown_value = f"{candidate.label} (not shown)"
-        problem(f"{shown_value} is ignored: expected {kind.expected}; using {instead}.")
+        problem(f"{shown_value} is ignored: {why}expected {kind.expected}; using {instead}.")
     return value, source
 
 
@@ -88,13 +88,22 @@ def _scalar(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):
-        return str(value).strip()
+        return unicode(str(value)).strip()
     raise ValueError
+
+
+def unicode(text: str) -> str:
+    """The text. Raises UnicodeError if it is none that can be sent: bytes of a variable that are not UTF-8, or halves
+    of characters, which YAML can write.
+    """
+    text.encode()
+    return text
 
 
 def _read_path(value: object) -> str:
     if not isinstance(value, str) or "\0" in value:
         raise ValueError
+    os.fsencode(value)  # bytes that are not UTF-8 are allowed, halves of characters are not
     try:
         return os.path.abspath(os.path.expanduser(value.strip()))
     except OSError as error:  # a relative path, and the working directory no longer exists

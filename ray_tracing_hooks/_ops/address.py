@@ -9,6 +9,9 @@ from ray_tracing_hooks._errors import TracingError
 
 CLIENT = "ray://"
 
+_HOST = r"[^/\s\ud800-\udfff]+"
+"""No name of a host has what is no Unicode, such as bytes of an argument that are not UTF-8."""
+
 
 class NoRayError(TracingError):
     """Ray cannot be imported here."""
@@ -32,7 +35,7 @@ def find(given: str | None, *, clients: bool = True) -> str:
     except ImportError as error:
         raise NoRayError(str(error)) from None
     wanted = given or os.environ.get("RAY_ADDRESS") or ""
-    if clients and re.fullmatch(rf"{CLIENT}[^/]+:\d+", wanted):
+    if clients and re.fullmatch(rf"{CLIENT}{_HOST}:\d+", wanted):
         return wanted
     expected = f"expected HOST:PORT{f', or {CLIENT}HOST:PORT' if clients else ''}"
     try:
@@ -41,6 +44,6 @@ def find(given: str | None, *, clients: bool = True) -> str:
         raise AddressError(f"{wanted!r} is not the address of a cluster's head: {expected} ({error})") from None
     if found is None:
         raise NoClusterError("no cluster that `ray start` has started runs here")
-    if not re.fullmatch(r"[^/]+:\d+", str(found)):
+    if not re.fullmatch(rf"{_HOST}:\d+", str(found)):
         raise AddressError(f"{wanted!r} is not the address of a cluster's head: {expected}")
     return str(found)

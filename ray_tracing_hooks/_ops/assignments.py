@@ -11,6 +11,7 @@ from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._ops.effective import MASK
 from ray_tracing_hooks._settings import LIVE, PREFIX, SETTINGS, Setting, load
 from ray_tracing_hooks._standard import READABLE_FILE, VARIABLES, Variable
+from ray_tracing_hooks._values import unicode
 
 _SIGNALS = ("traces", "metrics", "logs")
 _OTLP_LOGS = "OTEL_EXPORTER_OTLP_LOGS_"
@@ -32,6 +33,10 @@ def variables_of(given: Sequence[str], environ: Mapping[str, str]) -> dict[str, 
             if variable not in environ:
                 raise SettingError(f"{name} has no value: write {name}=VALUE, or set {variable} in this shell")
             value = environ[variable]
+        try:
+            unicode(value)
+        except UnicodeError:
+            raise SettingError(f"{variable} is not valid: its value is not text in UTF-8") from None
         found[variable] = value.strip()
         if value.strip():
             _check(variable, row, value)

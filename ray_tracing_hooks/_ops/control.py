@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._control.control import EXPORTERS, Control
+from ray_tracing_hooks._control.listener import MOST_BYTES
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._ops import control_on_node, named_actors, probe
 from ray_tracing_hooks._ops.cluster import Answer, Node, Visit
@@ -168,7 +169,8 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
 
 
 def _store(ask: Callable[..., Any], wanted: Change, *, sets_hook: bool) -> tuple[Control, Control]:
-    """Store what is set after the change; returns what was set before, and that. Raises ControlError.
+    """Store what is set after the change; returns what was set before, and that. Raises ControlError or
+    UsageError.
 
     If other commands change it at the same time, each begins with what the one before has set.
     """
@@ -182,10 +184,21 @@ def _store(ask: Callable[..., Any], wanted: Change, *, sets_hook: bool) -> tuple
         if attempt >= _PATIENT:
             # That command has ended before it has set anything.
             control = control._replace(version=control.version + attempt - _PATIENT + 1)
+        _check_size(control)
         if ask(control_on_node.store, control.encode(), control.version):
             return known, control
         time.sleep(_PAUSE)
     raise ControlError("other commands change this cluster all the time; nothing has been changed")
+
+
+def _check_size(control: Control) -> None:
+    """Raise UsageError for more than a process reads: it would go on with what was set before."""
+    size = len(control.encode())
+    if size > MOST_BYTES:
+        raise UsageError(
+            f"the settings of this cluster would take {size >> 10:,} KiB, and processes read {MOST_BYTES >> 10}: set "
+            "shorter values, or less; nothing has been changed"
+        )
 
 
 def as_json(address: str, outcome: Outcome, shown: Mapping[str, str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._ops import control_on_node
 from ray_tracing_hooks._ops.assignments import names_of, shown, variables_of
-from ray_tracing_hooks._ops.control import Change, _store
+from ray_tracing_hooks._ops.control import Change, UsageError, _store
 from ray_tracing_hooks._ray.cluster import CONTROL
 from ray_tracing_hooks._settings import LIVE, SETTINGS
 
@@ -60,6 +60,10 @@ def test_a_setting_is_understood(given: str, found: dict[str, str]) -> None:
         ("exporters=skywalking", "the exporter skywalking cannot be added while processes run"),
         ("exporters=none", "`ray-tracing-hooks disable` records nothing"),
         ("exclude", "exclude has no value: write exclude=VALUE, or set RAY_TRACING_EXCLUDE in this shell"),
+        ("exclude=a\udcff", "RAY_TRACING_EXCLUDE is not valid: its value is not text in UTF-8"),
+        ("local_dir=/tmp/\udcff", "RAY_TRACING_LOCAL_DIR is not valid: its value is not text in UTF-8"),
+        ("OTEL_EXPORTER_OTLP_HEADERS=a=\udcff", "OTEL_EXPORTER_OTLP_HEADERS is not valid: its value is not text in"),
+        ("exclude\udcff=a", "there is no setting"),
     ],
 )
 def test_what_cannot_be_set_is_wrong_usage(given: str, problem: str) -> None:
@@ -71,6 +75,29 @@ def test_what_cannot_be_set_is_wrong_usage(given: str, problem: str) -> None:
     done = CliRunner().invoke(main, ["configure", given, "--address", "127.0.0.1:1"])
     assert done.exit_code == 2
     assert problem.partition("'")[0] in done.output.replace("\n", " ")
+
+
+def test_a_value_of_this_shell_must_be_text_too() -> None:
+    with pytest.raises(SettingError, match="RAY_TRACING_EXCLUDE is not valid: its value is not text in UTF-8"):
+        variables_of(["exclude"], {"RAY_TRACING_EXCLUDE": "\udcff"})
+
+
+@pytest.mark.parametrize("address", ["h\udcff:6379", "ray://h\udcff:10001"])
+def test_an_address_that_is_no_text_is_wrong_usage(address: str) -> None:
+    done = CliRunner().invoke(main, ["status", "--address", address])
+    assert done.exit_code == 2
+    assert "is not the address of a cluster's head: expected HOST:PORT" in " ".join(done.output.split())
+
+
+def test_more_than_processes_read_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is set then: it would leave them with what was set before, and out of reach of later changes."""
+    head = Head(monkeypatch)
+    head.set(RAY_TRACING_EXCLUDE="a" * 200_000)
+    before = dict(head.values)
+    with pytest.raises(UsageError, match="the settings of this cluster would take 293 KiB, and processes read 256"):
+        head.set(RAY_TRACING_INCLUDE="b" * 100_000)
+    assert head.values == before
+    assert head.set(RAY_TRACING_EXCLUDE=None, RAY_TRACING_INCLUDE="b" * 100_000).version == 2
 
 
 def test_what_a_name_stands_for_can_be_unset() -> None:

@@ -90,6 +90,29 @@ def test_a_variable_is_understood(name: str, text: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("EXCLUDE", "a,b\udcff"),
+        ("REDACT", "\ud800"),
+        ("LOCAL_DIR", "/tmp/\ud800"),
+        ("JAEGER_ENDPOINT", "http://h\udcff:1"),
+        ("COLLECT_TO", "s3://b/\udcff"),
+    ],
+)
+def test_what_is_no_unicode_is_not_used(name: str, text: str) -> None:
+    """Bytes of a variable that are not UTF-8, and halves of characters, which YAML can write."""
+    (problem,) = problems_of({f"RAY_TRACING_{name}": text})
+    assert problem.startswith(f"RAY_TRACING_{name}")
+    assert "is ignored: it is not valid Unicode; expected " in problem
+    assert problem.isprintable()
+
+
+def test_a_path_may_have_any_bytes() -> None:
+    """As the system allows it: those that are not UTF-8 too."""
+    assert loaded({"RAY_TRACING_LOCAL_DIR": "/tmp/\udcff"}).local_dir == "/tmp/\udcff"
+
+
+@pytest.mark.parametrize(
     ("variable", "text", "problem"),
     [
         ("FLUSH_TIMEOUT", "soon", "expected a number of seconds of 0 or more, such as 5; using 5."),

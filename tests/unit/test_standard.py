@@ -82,6 +82,15 @@ def test_a_wrong_value_is_told_and_not_used(name: str, value: str, used: object,
     assert said in problem
 
 
+@pytest.mark.parametrize(
+    "name", [f"{OTLP}HEADERS", f"{OTLP}ENDPOINT", f"{OTLP}CERTIFICATE", "OTEL_RESOURCE_ATTRIBUTES"]
+)
+def test_what_is_no_unicode_is_told_and_not_used(name: str) -> None:
+    _, (problem,) = values(name, {name: "a=b\ud800"})
+    assert "is ignored: it is not valid Unicode; expected " in problem
+    assert problem.isprintable()
+
+
 @pytest.mark.parametrize("row", VARIABLES, ids=lambda row: row.name)
 @pytest.mark.parametrize("empty", ["", "  "])
 def test_an_empty_value_is_unset(row: Variable, empty: str) -> None:

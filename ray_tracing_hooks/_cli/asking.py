@@ -8,7 +8,9 @@ from contextlib import contextmanager
 import click
 
 from ray_tracing_hooks._escape import safe
+from ray_tracing_hooks._ops import cluster
 from ray_tracing_hooks._ops.address import CLIENT, AddressError, NoClusterError, NoRayError, find
+from ray_tracing_hooks._ops.cluster import ConnectError, Visit
 from ray_tracing_hooks._ops.head import NoAnswerError, ask
 
 _HEAD_TIMEOUT = 5.0
@@ -43,6 +45,18 @@ def answering_cluster(given: str | None, instead: str = "") -> str:
     except NoAnswerError as error:
         raise click.UsageError(f"{error}; `ray-tracing-hooks doctor` finds out more") from None
     return found
+
+
+@contextmanager
+def visiting(address: str) -> Iterator[Visit]:
+    """A visit of all nodes of the cluster at this address within this block; if Ray refuses the connection, the command
+    ends with exit code 2.
+    """
+    try:
+        with cluster.connected(address), cluster.visiting(cluster.nodes()) as visit:
+            yield visit
+    except ConnectError as error:
+        raise click.UsageError(safe(f"the connection to {address} fails: {error}")) from None
 
 
 @contextmanager

@@ -9,14 +9,12 @@ from typing import Any, TypeVar
 
 import click
 
-from ray_tracing_hooks._cli.asking import answering_cluster, progress
+from ray_tracing_hooks._cli.asking import answering_cluster, progress, visiting
 from ray_tracing_hooks._cli.screen import Line, aligned, print_lines
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._ops import cluster
 from ray_tracing_hooks._ops.assignments import names_of, shown, variables_of
-from ray_tracing_hooks._ops.cluster import ConnectError
 from ray_tracing_hooks._ops.control import APPLIED, FAILED, Change, ControlError, Outcome, UsageError, as_json, change
 
 _MOST_SHOWN = 20
@@ -63,10 +61,8 @@ def run(context: click.Context, wanted: Change, address: str | None, timeout: fl
     try:
         with progress(shown=not as_json_) as advance:
             advance("connecting", 0, 1)
-            with cluster.connected(found), cluster.visiting(cluster.nodes()) as visit:
+            with visiting(found) as visit:
                 outcome = change(visit, wanted, timeout, advance)
-    except ConnectError as error:
-        raise SafeError(f"the connection to {found} fails: {error}") from None
     except UsageError as error:
         raise click.UsageError(safe(str(error))) from None
     except ControlError as error:

@@ -9,12 +9,10 @@ from contextlib import contextmanager
 
 import click
 
-from ray_tracing_hooks._cli.asking import answering_cluster, progress
+from ray_tracing_hooks._cli.asking import answering_cluster, progress, visiting
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count, examples, warn
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._ops import cluster
 from ray_tracing_hooks._ops.checks.disk import size
-from ray_tracing_hooks._ops.cluster import ConnectError
 from ray_tracing_hooks._ops.collect import Collected, Here, OfNode, Source, SourceError
 from ray_tracing_hooks._ops.collect import collect as fetch
 from ray_tracing_hooks._ops.target import Target, TargetError, target_of
@@ -92,10 +90,10 @@ def _sources(folders: Sequence[str], address: str | None, timeout: float) -> Ite
         return
     found = answering_cluster(address, ", or the session folder of one that has ended")
     try:
-        with cluster.connected(found), cluster.visiting(cluster.nodes()) as visit:
+        with visiting(found) as visit:
             nodes: list[Source] = [OfNode(visit, node, timeout) for node in visit.nodes]
             yield nodes, os.path.basename(str(nodes[0].place()["session_dir"]))
-    except (ConnectError, SourceError) as error:
+    except SourceError as error:
         raise SafeError(f"the connection to {found} fails: {error}") from None
 
 

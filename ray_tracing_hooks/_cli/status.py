@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from ray_tracing_hooks._cli.asking import answering_cluster, progress
+from ray_tracing_hooks._cli.asking import answering_cluster, progress, visiting
 from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, screen_width
-from ray_tracing_hooks._cli.text import SafeError, Seconds, count, duration, examples
+from ray_tracing_hooks._cli.text import Seconds, count, duration, examples
 from ray_tracing_hooks._insight.analysis.wording import shortened
 from ray_tracing_hooks._ops import cluster
-from ray_tracing_hooks._ops.cluster import ConnectError, Visit
+from ray_tracing_hooks._ops.cluster import Visit
 from ray_tracing_hooks._ops.facts import Spool
 from ray_tracing_hooks._ops.status import InForce, NodeStatus, as_json, take
 from ray_tracing_hooks._ship.status.figures import Destination
@@ -76,21 +76,17 @@ def status(
     The exit code is 1 if a node does not answer, spans are lost, or delivery fails.
     """
     found = answering_cluster(address)
-    try:
-        with contextlib.ExitStack() as stack:
-            with progress(shown=not as_json_) as advance:
-                advance("connecting", 0, 1)
-                stack.enter_context(cluster.connected(found))
-                visit = stack.enter_context(cluster.visiting(cluster.nodes()))
-                advance("asking the nodes", 0, 1)
-                first = take(visit, timeout)
-            if watch:
-                _watch(found, visit, first, interval, timeout, as_json_=as_json_)
-                return
-            time.sleep(_BETWEEN)
-            last = take(visit, timeout, first)
-    except ConnectError as error:
-        raise SafeError(f"the connection to {found} fails: {error}") from None
+    with contextlib.ExitStack() as stack:
+        with progress(shown=not as_json_) as advance:
+            advance("connecting", 0, 1)
+            visit = stack.enter_context(visiting(found))
+            advance("asking the nodes", 0, 1)
+            first = take(visit, timeout)
+        if watch:
+            _watch(found, visit, first, interval, timeout, as_json_=as_json_)
+            return
+        time.sleep(_BETWEEN)
+        last = take(visit, timeout, first)
     if as_json_:
         click.echo(json.dumps(as_json(found, last), indent=2))
     else:

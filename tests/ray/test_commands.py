@@ -10,8 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import support
 from conftest import Cluster
+from ports import free_port
 from support import environment
 
 COMMAND = (sys.executable, "-m", "ray_tracing_hooks")
@@ -102,3 +104,24 @@ def test_other_commands_are_not_among_the_processes_that_are_changed(cluster: Cl
         watching.communicate(timeout=60)
     said = json.loads(done.stdout)
     assert (done.returncode, said["processes"]) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "words", [["status"], ["disable"], ["collect", "--output", "spans"]], ids=lambda words: words[0]
+)
+@pytest.mark.parametrize("kind", ["", "ray://"], ids=["head", "client"])
+def test_an_address_where_no_cluster_answers_is_wrong_usage(words: list[str], kind: str, tmp_path: Path) -> None:
+    """That of a head, and that of a server for clients."""
+    done = subprocess.run(
+        [*COMMAND, *words, "--address", f"{kind}127.0.0.1:{free_port()}"],
+        env=environment(RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S="1", RAY_CLIENT_MAX_CONNECTION_TIMEOUT_S="1"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"Usage: python -m ray_tracing_hooks {words[0]} " in done.stderr
+    assert ("the connection to ray://127.0.0.1:" if kind else "no answer from a Ray cluster at ") in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -19,9 +19,8 @@ VERSION = 1
 
 APPLIED, FAILED, SILENT = "applied", "failed", "silent"
 
-_PATIENT, _ATTEMPTS, _PAUSE = 10, 20, 0.3
-"""How often another command that sets the same version is waited for, and how often it is tried at all; with so many
-seconds in between."""
+_ATTEMPTS = 20
+"""How often it is tried where other commands set the same version."""
 
 _ROUNDS = 2
 """The second one is for processes that have started during the first."""
@@ -174,20 +173,22 @@ def _store(ask: Callable[..., Any], wanted: Change, *, sets_hook: bool) -> tuple
 
     If other commands change it at the same time, each begins with what the one before has set.
     """
-    for attempt in range(_ATTEMPTS):
+    for _ in range(_ATTEMPTS):
+        found = ask(control_on_node.look)
         try:
-            known = Control.decode(ask(control_on_node.look)["control"])
+            known = Control.decode(found["control"])
         except ValueError as error:
-            raise ControlError(f"what is set for this cluster cannot be understood: {error}") from None
+            if not wanted.reset:
+                raise ControlError(
+                    f"what is set for this cluster cannot be understood: {error}; "
+                    "`ray-tracing-hooks configure --reset` removes it"
+                ) from None
+            known = Control(found["version"])
         control = wanted.after(known)
         control = control._replace(late_hook=sets_hook or (known.late_hook and wanted.enabled is not False))
-        if attempt >= _PATIENT:
-            # That command has ended before it has set anything.
-            control = control._replace(version=control.version + attempt - _PATIENT + 1)
         _check_size(control)
         if ask(control_on_node.store, control.encode(), control.version):
             return known, control
-        time.sleep(_PAUSE)
     raise ControlError("other commands change this cluster all the time; nothing has been changed")
 
 
@@ -249,7 +250,7 @@ def _must_set(hook: str | None, wanted: Change) -> bool:
             f"{HOOKS[0]}` sets one for the processes that start from now on"
         )
     if wanted.hook is not None and wanted.hook != hook:
-        raise UsageError(f"this cluster has the hook {hook} already, and its processes have run it: leave out --hook")
+        raise UsageError(f"this cluster has the hook {hook} already, and can have no other one: leave out --hook")
     if not is_ours(hook):
         by = "Ray's own hook" if hook == OF_RAY else f"the hook {hook}"
         raise UsageError(f"this cluster was started with {by}, which does not belong to this package")

@@ -1,7 +1,8 @@
 """What ``enable``, ``disable`` and ``configure`` run on the nodes of a cluster, in actors of their own.
 
 The functions are those of the node's own package. What is set for the cluster is also in its key-value store, beside
-its hook, where each process finds it that connects later, on any node.
+its hook, where each process finds it that connects later, on any node. Each version has a key of its own as well, which
+only one command can add: the latest of them is what is set, whichever of two commands at the same time is slower.
 """
 
 from __future__ import annotations
@@ -20,15 +21,24 @@ from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
 _TIMEOUT = 10
 """Seconds that the head may take."""
 
+_PAST = b"-"
+"""The value of a version that is no longer set."""
+
 
 def look() -> dict[str, Any]:
-    """What the cluster has set: its ``hook`` (or None), whether it was set ``late``, and its ``control``."""
-    found = _worker().gcs_client.internal_kv_multi_get([HOOK, SET_LATE, CONTROL], NAMESPACE, _TIMEOUT)
+    """What the cluster has set: its ``hook`` (or None), whether it was set ``late``, and its ``control``.
+
+    And the ``version`` of that, also where it cannot be understood; 0 if that is not known.
+    """
+    client = _worker().gcs_client
+    found = client.internal_kv_multi_get([HOOK, SET_LATE], NAMESPACE, _TIMEOUT)
+    version, control = _latest(client)
     hook = found.get(HOOK)
     return {
         "hook": hook.decode("utf-8", "replace") if hook is not None else None,
         "late": SET_LATE in found,
-        "control": found.get(CONTROL, b""),
+        "control": control,
+        "version": version,
     }
 
 
@@ -59,18 +69,35 @@ def unknown_exporter(value: str) -> str | None:
 
 
 def store(text: bytes, version: int) -> bool:
-    """Set it for all processes that connect from now on; False if another command sets this version."""
+    """Set it for all processes that connect from now on; False if another command has set this version."""
     client = _worker().gcs_client
     # Of those that add a key, one succeeds.
-    if client.internal_kv_put(_claim(version), b"1", False, NAMESPACE, _TIMEOUT) != 1:
+    if client.internal_kv_put(_key(version), text, False, NAMESPACE, _TIMEOUT) != 1:
         return False
-    client.internal_kv_put(CONTROL, text, True, NAMESPACE, _TIMEOUT)
-    # Nobody wants that one any more.
-    client.internal_kv_del(_claim(version - 100), False, NAMESPACE, _TIMEOUT)
+    stored = b""
+    while stored != (latest := _latest(client)[1]):
+        client.internal_kv_put(CONTROL, latest, True, NAMESPACE, _TIMEOUT)
+        stored = latest
+    # Nobody needs the values of the one before any more, and they may be secrets. That it has been set has to be known
+    # for a while, to commands that are slow.
+    client.internal_kv_put(_key(version - 1), _PAST, True, NAMESPACE, _TIMEOUT)
+    client.internal_kv_del(_key(version - 100), False, NAMESPACE, _TIMEOUT)
     return True
 
 
-def _claim(version: int) -> bytes:
+def _latest(client: Any) -> tuple[int, bytes]:
+    """The latest version that is set, and its text; 0 and an empty one if none is."""
+    beginning = _key("")
+    keys = client.internal_kv_keys(beginning, NAMESPACE, _TIMEOUT)
+    versions = [int(key[len(beginning) :]) for key in keys if key[len(beginning) :].isdigit()]
+    for version in sorted(versions, reverse=True):
+        text = client.internal_kv_get(_key(version), NAMESPACE, _TIMEOUT)
+        if text and text != _PAST:
+            return version, text
+    return max(versions, default=0), client.internal_kv_get(CONTROL, NAMESPACE, _TIMEOUT) or b""
+
+
+def _key(version: int | str) -> bytes:
     return CONTROL + f"_{version}".encode()
 
 

@@ -14,7 +14,7 @@ from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._ops import control_on_node
 from ray_tracing_hooks._ops.assignments import names_of, shown, variables_of
-from ray_tracing_hooks._ops.control import Change, UsageError, _store
+from ray_tracing_hooks._ops.control import Change, ControlError, UsageError, _store
 from ray_tracing_hooks._ray.cluster import CONTROL
 from ray_tracing_hooks._settings import LIVE, SETTINGS
 
@@ -136,32 +136,44 @@ class Head:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.values: dict[bytes, bytes] = {}
         self.before_storing: list[Callable[[], object]] = []
+        self.before_putting: list[Callable[[], object]] = []
         monkeypatch.setattr(control_on_node, "_worker", lambda: SimpleNamespace(gcs_client=self))
 
     def internal_kv_put(self, key: bytes, value: bytes, overwrite: bool, *_: object) -> int:
+        if self.before_putting and key == CONTROL:
+            self.before_putting.pop()()
         is_new = key not in self.values
         if is_new or overwrite:
             self.values[key] = value
         return int(is_new)
 
+    def internal_kv_get(self, key: bytes, *_: object) -> bytes | None:
+        return self.values.get(key)
+
+    def internal_kv_multi_get(self, keys: list[bytes], *_: object) -> dict[bytes, bytes]:
+        return {key: self.values[key] for key in keys if key in self.values}
+
+    def internal_kv_keys(self, beginning: bytes, *_: object) -> list[bytes]:
+        return [key for key in self.values if key.startswith(beginning)]
+
     def internal_kv_del(self, key: bytes, *_: object) -> None:
         self.values.pop(key, None)
 
     def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        if function is control_on_node.look:
-            return {"control": self.values.get(CONTROL, b"")}
-        while self.before_storing:
+        while self.before_storing and function is control_on_node.store:
             self.before_storing.pop()()
         return function(*arguments)
 
+    def change(self, change: Change) -> Control:
+        return _store(self.ask, change, sets_hook=False)[1]
+
     def set(self, **variables: str | None) -> Control:
-        return _store(self.ask, Change(variables=variables), sets_hook=False)[1]
+        return self.change(Change(variables=variables))
 
 
 def test_two_commands_at_the_same_time_both_have_their_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of them begins again, with what the other one has set."""
     head = Head(monkeypatch)
-    monkeypatch.setattr("ray_tracing_hooks._ops.control._PAUSE", 0.0)
     head.set(RAY_TRACING_EXCLUDE="a")
     head.before_storing.append(lambda: head.set(RAY_TRACING_INCLUDE="b"))
     last = head.set(RAY_TRACING_RATE_LIMIT="1")
@@ -170,14 +182,46 @@ def test_two_commands_at_the_same_time_both_have_their_effect(monkeypatch: pytes
     assert sorted(last.variables) == ["RAY_TRACING_EXCLUDE", "RAY_TRACING_INCLUDE", "RAY_TRACING_RATE_LIMIT"]
 
 
-def test_a_command_that_was_killed_does_not_stop_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After it has said which version it sets, and before it has set it."""
+def test_of_two_commands_at_the_same_time_the_later_one_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although the earlier one is slow, and comes to tell the cluster of its change only after it."""
     head = Head(monkeypatch)
-    monkeypatch.setattr("ray_tracing_hooks._ops.control._PAUSE", 0.0)
     head.set(RAY_TRACING_EXCLUDE="a")
-    head.values[control_on_node._claim(2)] = b"1"
-    assert head.set(RAY_TRACING_INCLUDE="b").version == 3
-    assert head.set(RAY_TRACING_INCLUDE=None).variables == {"RAY_TRACING_EXCLUDE": "a"}
+    head.before_putting.append(lambda: head.set(RAY_TRACING_EXCLUDE="later"))
+    head.set(RAY_TRACING_EXCLUDE="earlier")
+    last = Control.decode(head.values[CONTROL])
+    assert (last.version, last.variables) == (3, {"RAY_TRACING_EXCLUDE": "later"})
+
+
+def test_a_command_that_was_killed_does_not_stop_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it has set a version, and before it has told the cluster: the next one does."""
+    head = Head(monkeypatch)
+    head.set(RAY_TRACING_EXCLUDE="a")
+    earlier = head.values[CONTROL]
+    head.set(RAY_TRACING_INCLUDE="b")
+    head.values[CONTROL] = earlier
+    assert head.set(RAY_TRACING_EXCLUDE=None).variables == {"RAY_TRACING_INCLUDE": "b"}
+    assert Control.decode(head.values[CONTROL]).version == 3
+
+
+def test_values_that_are_no_longer_set_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be secrets."""
+    head = Head(monkeypatch)
+    head.set(OTEL_EXPORTER_OTLP_HEADERS="key=secret")
+    head.set(OTEL_EXPORTER_OTLP_HEADERS=None)
+    assert b"secret" not in b"".join(head.values.values())
+
+
+@pytest.mark.parametrize("text", [b"{", b'{"version": "1"}', b"\xff"])
+def test_what_cannot_be_understood_can_be_reset(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only that, since nobody knows what would be lost."""
+    head = Head(monkeypatch)
+    head.set(RAY_TRACING_EXCLUDE="a")
+    for key in head.values:
+        head.values[key] = text
+    with pytest.raises(ControlError, match="`ray-tracing-hooks configure --reset` removes it"):
+        head.set(RAY_TRACING_EXCLUDE="b")
+    assert head.change(Change(reset=True)).version == 2
+    assert head.set(RAY_TRACING_EXCLUDE="b").version == 3
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ def test_a_process_on_a_full_disk_listens_later(mount: Callable[..., Path], monk
     time.sleep(0.3)  # it tries, and fails
     for path in filling:
         path.unlink()
-    assert publish(folder, control(1), ["p"], LONG) == {"p": ""}
+    assert publish(folder, control(1), {"p": os.getpid()}, LONG) == {"p": ""}
     following.listener.end(wakes=True)
 
 

@@ -63,7 +63,7 @@ from ray_tracing_hooks._record.recorder import Template
 
 def change(version, enabled, **variables):
     control = Control(version, "a", enabled, variables)
-    (answer,) = publish(control_folder(sys.argv[1]), control, [worker.core_worker.get_worker_id().hex()], 60).values()
+    (answer,) = publish(control_folder(sys.argv[1]), control, {worker.core_worker.get_worker_id().hex(): os.getpid()}, 60).values()
     return answer
 
 def records():

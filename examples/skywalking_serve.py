@@ -16,8 +16,6 @@ The client stands for any service with an agent of SkyWalking: it sends the head
 ``RAY_TRACING_SKYWALKING_PROTOCOL=sw6`` for SkyWalking 6.x and 7.x.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from typing import Any
@@ -33,6 +31,8 @@ from opentelemetry import propagate, trace
 from ray import serve
 
 tracer = trace.get_tracer("demo")
+# FastAPI reads annotations in the replica, which knows no names that only annotations use: hence no
+# ``from __future__ import annotations``.
 app = FastAPI()
 
 SMALL = {"num_cpus": 0}
@@ -86,7 +86,9 @@ def main() -> None:
         headers: dict[str, str] = {}
         propagate.inject(headers)
         print("the client sends", next(header for header in headers if header in HEADERS))
-        print(requests.post(f"http://127.0.0.1:{port}/hello-ray/upstream", headers=headers, timeout=60).json())
+        answer = requests.post(f"http://127.0.0.1:{port}/hello-ray/upstream", headers=headers, timeout=60)
+        answer.raise_for_status()
+        print(answer.json())
 
     serve.shutdown()
     ray.shutdown()

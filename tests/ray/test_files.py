@@ -55,3 +55,8 @@ def test_an_example_runs_as_it_stands_and_its_trace_can_be_shown(example: Path, 
         there, back = printed.split("and back, the lines of span ")
         assert "✗ ValueError: card refused" in there
         assert [line.split()[-1] for line in back.splitlines()[1:]] == ["3", "refused"]
+    if example.stem == "skywalking_serve":
+        assert printed.splitlines()[:2] == [
+            "the client sends sw8",
+            """{'downstream says': "I'M DOWNSTREAM", 'joined by': 'sw8'}""",
+        ]

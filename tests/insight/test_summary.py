@@ -30,6 +30,7 @@ from ray_tracing_hooks._insight.analysis.wording import percent
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.durations import nanoseconds
 from ray_tracing_hooks._insight.model.runs import part_of, runs
+from ray_tracing_hooks._insight.model.span import CONSUMER, SERVER
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views import summary as summaries
 from ray_tracing_hooks._insight.views.exports.scene import scene
@@ -1086,6 +1087,27 @@ def test_calls_of_libraries_that_made_no_spans_are_told() -> None:
     assert finding.figures["spans_below_no_call"] == 1
     assert "2 objects that the run waited for came from calls without spans, 1 worker span is in no" in finding.text
     assert finding.advice == "RAY_TRACING_INTERNAL=1 shows the tasks and actors of Ray's libraries"
+
+
+def test_requests_beside_a_driver_that_waits_for_them_are_named() -> None:
+    """A program that serves has a trace in which nothing happens, and one for each request."""
+    run = HandMade()
+    run.parts = "actor,serve,task"
+    run.driver(0, 100)
+    for number, took in ((2, 10), (3, 30), (4, 20)):
+        trace = number << 96
+        root = run.span("GET /", 20, 20 + took, kind=SERVER, worker="proxy", trace=trace)
+        run.span("Shop.__call__ serve.replica", 23, 19 + took, root, kind=CONSUMER, worker="shop", trace=trace)
+    (finding,) = findings(run)
+    assert finding.text == (
+        "no span explains 100 ms of job.py (100 % of the run): 3 requests are traces of their own, waiting was not "
+        "recorded"
+    )
+    assert finding.advice == (
+        "ray-tracing-hooks summary --trace 00000003 shows where the time of the slowest request went; "
+        "RAY_TRACING_RAY=+get,wait shows what callers wait for"
+    )
+    assert finding.figures["requests"] == 3
 
 
 def test_a_library_whose_calls_were_recorded_hides_nothing() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN, UNEXPLAINED, WAITING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
-from ray_tracing_hooks._insight.model.table import RUNNING
+from ray_tracing_hooks._insight.model.span import SERVER
+from ray_tracing_hooks._insight.model.table import RUNNING, Table
 
 KIND = "unrecorded"
 
 _COST = 0.4
+_SHOWN_DIGITS = 8
 
 
 def find(analysis: Analysis) -> list[Finding]:
@@ -44,9 +48,16 @@ def find(analysis: Analysis) -> list[Finding]:
         advice.append(f"RAY_TRACING_RAY=+{',+'.join(parts)} shows what {several} {'does' if len(parts) == 1 else 'do'}")
     if unseen:
         reasons.append(f"{count(unseen, 'object')} that the run waited for came from calls without spans")
-    if strays:
-        reasons.append(f"{count(len(strays), 'worker span')} {'is' if len(strays) == 1 else 'are'} in no recorded call")
-    if (unseen or strays) and not libraries and not calls.internal:
+    requests, others = _requests(analysis.table, strays)
+    if requests:
+        apart = "is a trace of its own" if len(requests) == 1 else "are traces of their own"
+        reasons.append(f"{count(len(requests), 'request')} {apart}")
+        slowest = analysis.table.trace_id_of(max(requests, key=analysis.table.duration))
+        command = f"ray-tracing-hooks summary --trace {slowest[:_SHOWN_DIGITS]}"
+        advice.append(f"{command} shows where the time of the slowest request went")
+    if others:
+        reasons.append(f"{count(len(others), 'worker span')} {'is' if len(others) == 1 else 'are'} in no recorded call")
+    if (unseen or others) and not libraries and not calls.internal:
         advice.append(f"{recorded.RECORD_INTERNAL} shows the tasks and actors of Ray's libraries")
     unexecuted = analysis.unexecuted if RUNNING not in analysis.table.state else 0
     if unexecuted:
@@ -71,7 +82,15 @@ def find(analysis: Analysis) -> list[Finding]:
         "libraries": ",".join(libraries),
         "unseen_objects": unseen,
         "spans_below_no_call": len(strays),
+        "requests": len(requests),
         "unexecuted": unexecuted,
     }
     rows = [*(row for row in sorted(drivers) if row < len(analysis.table)), *strays]
     return [Finding(KIND, text, "; ".join(advice), hidden / path.wall, rows, figures)]
+
+
+def _requests(table: Table, strays: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The requests that begin a trace, and of the spans in no recorded call those that are in no such trace."""
+    requests = [row for row in table.roots() if table.kind[row] == SERVER]
+    traces = {table.trace_id_of(row) for row in requests}
+    return requests, [row for row in strays if table.trace_id_of(row) not in traces]

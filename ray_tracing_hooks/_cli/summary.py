@@ -213,8 +213,8 @@ def _path(analysis: Analysis, *, verbose: bool) -> Iterator[str]:
     yield ""
     yield f"Critical path: {percent(path.coverage)} explained. {recorded.certainty(analysis.calls, path)}"
     # With less to do before them, calls may have run on other workers: then what held those counts as well.
-    same = ", if calls ran on the same workers," if any(step.edge == BY_WORKER for step in path.steps) else ""
-    yield f"If the code of a function took no time{same} the run would be shorter by at most"
+    same = ", if calls ran on the same workers" if any(step.edge == BY_WORKER for step in path.steps) else ""
+    yield f"If the code of a function took no time{same}, the run would be shorter by at most"
     for name, time in path.functions.most_common(5):
         yield f" {percent(time / path.wall):>6} {duration(time):>8}  {_name(name)}"
     others = [(kind, time) for kind, time in path.kinds.most_common() if time and kind not in (RUN, SUBMIT)]
@@ -374,7 +374,7 @@ def _against(analysis: Analysis, before: Analysis, found: Sequence[Change]) -> I
         )
         for change in shown[:_SHOWN_FUNCTIONS]
     ]
-    yield from aligned(("FUNCTION", "", "BEFORE", "NOW", "TIMES", "CALLS", "SURE"), rows)
+    yield from aligned(("FUNCTION", "CHANGE", "BEFORE", "NOW", "RATIO", "CALLS", "CERTAINTY"), rows)
 
 
 def _verdict(change: Change) -> str:

@@ -30,7 +30,7 @@ from ray_tracing_hooks._insight.views.redaction import Redaction
 
 RECORDED = Path(__file__).parent / "recorded"
 
-KINDS = {"straggler-rank", "training-start", "training-restarts", "ended-trials"}
+KINDS = {"straggler-rank", "slow-reports", "training-start", "training-restarts", "ended-trials"}
 
 
 def recorded(name: str) -> Analysis:
@@ -99,6 +99,21 @@ def one_attempt(steps: Sequence[Sequence[float]]) -> Training:
     return run
 
 
+def reporting(*handovers: Sequence[float]) -> Analysis:
+    """A run of ten seconds whose ranks wait for the controller at each of their reports, for so many seconds."""
+    run = Training()
+    attempt = run.attempt(1, 200, 9_800)
+    for rank, times in enumerate(handovers):
+        worker, at = f"w{rank}", 300.0
+        attributes = {names.RAY_TRAIN_WORLD_RANK: rank}
+        loop = run.span("job ray.train.worker", at, 9_700, attempt, worker=worker, attributes=attributes)
+        for number, handover in enumerate(times, 1):
+            about = {names.RAY_TRAIN_STEP: number, names.RAY_TRAIN_HANDOVER_TIME: handover}
+            run.span(names.TRAIN_REPORT, at + 100, at + 110 + 1000 * handover, loop, worker=worker, attributes=about)
+            at += 110 + 1000 * handover
+    return run.analysis()
+
+
 # --- findings -------------------------------------------------------------------------------------------------------
 
 
@@ -142,6 +157,23 @@ def test_nothing_is_said_of_training_in_other_runs(name: str) -> None:
     if not analysis.train_runs and not analysis.experiments:
         assert not found_in(analysis)
         assert ranks.described(analysis, int) == {"training": [], "trainings": 0}
+
+
+def test_reports_that_wait_for_the_controller() -> None:
+    """What a run could save is what each of its ranks waited."""
+    finding = found_in(reporting([0, 1.5, 1.8, 1.7], [0, 1.4, 1.7, 1.6]))["slow-reports"]
+    assert finding.text == (
+        "reports of job waited until the controller of Ray Train had taken the report before: each rank for 4.70 s or "
+        "more, at 3 steps, up to 1.70 s"
+    )
+    assert finding.share == pytest.approx(0.47)
+    assert "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S" in finding.advice
+    assert len(finding.rows) == 3
+
+
+def test_reports_that_one_rank_hands_over_at_once_cost_nothing() -> None:
+    assert "slow-reports" not in found_in(reporting([0, 1.5, 1.8, 1.7], [0, 0.1, 0.1, 0.1]))
+    assert "slow-reports" not in found_in(reporting([0, 0], [0, 0]))
 
 
 def test_who_made_the_others_wait() -> None:

@@ -31,6 +31,8 @@ class Step:
     """From the end of the rank's step before it, or the start of its loop, to the start of this one."""
     waited: int = 0
     """How much longer the rank waited there than the last rank to come."""
+    handover: int = 0
+    """How long the rank waited there until the controller had taken the report before."""
 
 
 @dataclass
@@ -152,16 +154,18 @@ def _read_steps(table: Table, rows: list[int], ranks: dict[int, Rank]) -> dict[i
     loops = {row: loop for row in rows for loop in _ancestors(table, row) if loop in ranks}
     barriers: dict[int, int] = {}
     numbers: dict[int, int] = {}
+    handovers: dict[int, int] = {}
     for row in table.as_recorded(loops):
         span = table.span(row)
         numbers[row] = _whole(span, names.RAY_TRAIN_STEP) or 0
+        handovers[row] = nanoseconds(span.attributes.get(names.RAY_TRAIN_HANDOVER_TIME))
         if names.RAY_TRAIN_BARRIER_TIME in span.attributes:
             barriers[row] = nanoseconds(span.attributes.get(names.RAY_TRAIN_BARRIER_TIME))
     for row in sorted(loops):
         rank = ranks[loops[row]]
         before = table.end_or_now(rank.steps[-1].row) if rank.steps else table.start[rank.row]
         number = numbers[row] or len(rank.steps) + 1
-        rank.steps.append(Step(row, number, max(0, table.start[row] - before)))
+        rank.steps.append(Step(row, number, max(0, table.start[row] - before), handover=handovers[row]))
     return barriers
 
 

@@ -97,7 +97,6 @@ def tree(
     traces = model.traces(spans)
     if trace_id is not None:
         trace_id = inputs.the_trace([trace.trace_id for trace in traces], trace_id)
-    orphans = sum(trace.orphans for trace in traces)
     keep = _chosen(name, errors, min_duration, now_ns)
     chosen = [
         Trace(trace.trace_id, roots, trace.size, trace.orphans)
@@ -113,7 +112,7 @@ def tree(
         _print_trees(shown, len(chosen), shape, now_ns)
     if not shown:
         click.echo(f"none of {count(len(traces), 'trace')} has a matching span", err=True)
-    if note := _note(quality, orphans):
+    if note := _note(quality, sum(trace.orphans for trace in shown)):
         click.echo(note, err=True)
 
 

@@ -426,6 +426,16 @@ def test_what_is_wrong_with_the_data_is_one_note(folder: Folder) -> None:
     assert run(folder.path, "--json").stderr == note
 
 
+def test_the_note_counts_spans_without_a_parent_in_the_traces_that_are_shown(folder: Folder) -> None:
+    """Others are no reason to doubt these."""
+    folder.span("orphan", "f" * 16)
+    folder.new_trace()
+    folder.span("fine")
+    assert run(folder.path).stderr == "note: 1 span without the parent it names\n"
+    assert run(folder.path, "--trace", folder.trace).stderr == ""
+    assert run(folder.path, "--name", "fine", "--json").stderr == ""
+
+
 def test_wrong_use_ends_with_code_2(folder: Folder) -> None:
     """A path that does not exist and an option's value that is wrong: what was given and what is expected."""
     folder.span("fine")

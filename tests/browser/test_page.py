@@ -474,6 +474,18 @@ def test_a_click_on_the_timeline_selects_in_all_views(report: MakeReport) -> Non
     assert opened.js(f"app.views.flame.isChosen(store.flame[{row}])")
 
 
+@pytest.mark.parametrize(
+    ("run", "says"),
+    [
+        ("bottleneck", "not counting waits in ray.get."),
+        ("bottleneck_inferred", "counting waits in ray.get too, since they were not recorded"),
+    ],
+)
+def test_the_physical_view_says_whether_waits_count(report: MakeReport, run: str, says: str) -> None:
+    note = report(run).open(view="physical").page.locator("#view-physical .note").text_content()
+    assert says in (note or "")
+
+
 def test_accelerators_show_how_much_they_are_used(report: MakeReport) -> None:
     """On their node, by the figures of the summary; not where attributes are not to be shown."""
     opened = report("idle_gpu").open(view="physical")

@@ -1071,6 +1071,7 @@ def test_all_views_say_the_same_of_waiting(parts: str, mode: str, words: str, tm
     assert f"Findings: none{nothing}" in text
     assert f"Nothing stands out{nothing}: " in report.nothing_found(analysis)
     assert (mode == "exact") == (nothing == "")
+    assert (mode == "exact") == (recorded_words.ran(analysis.calls) == "not counting waits in ray.get")
 
 
 def test_calls_of_libraries_that_made_no_spans_are_told() -> None:

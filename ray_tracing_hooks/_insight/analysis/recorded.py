@@ -70,6 +70,13 @@ def _assumes_waits(analysis: Analysis) -> bool:
     return any(each.is_assumed for each in analysis.functions)
 
 
+def ran(calls: Calls) -> str:
+    """Whether waits count as running in figures that leave out the recorded ones, to end a sentence."""
+    if calls.waiting == NOWHERE:
+        return f"counting waits in ray.get too, since they were not recorded ({RECORD_WAITS} records them)"
+    return "not counting waits in ray.get" + (" where they were recorded" if calls.waiting == PARTLY else "")
+
+
 def left_out(calls: Calls) -> str:
     """How many calls a rate limit left out, to be used in a sentence."""
     return f"a rate limit left out the spans of {count(calls.left_out, 'call')}"

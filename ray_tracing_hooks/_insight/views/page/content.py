@@ -151,6 +151,7 @@ def described(
         "queues": report.queues(analysis),
         "datasets": datasets.shown(analysis.pipelines, number, begin, redaction),
         "findings": report.described(drawn.findings, number, redaction),
+        "ran": recorded.ran(calls),
         "nothing_found": report.nothing_found(analysis),
         "path": report.critical_path(analysis, number, function, most_steps),
         "quality": report.quality(analysis),

@@ -25,11 +25,11 @@ export class Physical {
 
   draw() {
     const { store } = this;
-    const { nodes, places } = store.meta;
+    const { nodes, places, ran } = store.meta;
     const [from, to] = store.range;
     this.stale = false;
     const figures = store.placeFigures();
-    this.note.textContent = `Filled: share of ${duration(to - from)} (${store.isWhole ? "the whole run" : "the selected range"}) in which code ran there, not counting waits in ray.get.`
+    this.note.textContent = `Filled: share of ${duration(to - from)} (${store.isWhole ? "the whole run" : "the selected range"}) in which code ran there, ${ran}.`
       + (store.isFiltered ? " Filtered spans only." : "") + store.figuresNote;
     this.boxes = new Map();
     emptied(this.body, nodes.map((_, n) => this.node(n, [...places.keys()].filter((id) => places[id].node === n), figures, to - from)));

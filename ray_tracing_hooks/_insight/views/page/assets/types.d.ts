@@ -293,6 +293,8 @@ interface Meta {
   queues: { about: string; titles: string[]; rows: [string, ...number[]][] } | null;
   datasets: { executions: Dataset[]; iterations: DatasetIteration[]; left_out: number };
   findings: Finding[];
+  /** Which waits do not count as running in a place, to end a sentence. */
+  ran: string;
   nothing_found: string;
   path: { steps: PathStep[]; by: PathPart[]; total: number; about: string; places: Record<number, number> };
   quality: string[];

@@ -1142,17 +1142,35 @@ _OF_DESTINATION = (TRACING_EXPORTER, TRACING_SIGNAL, TRACING_ADDRESS)
 
 DELIVERY_METRICS = (
     Metric(DELIVERY_RECEIVED, "counter", "{item}", _OF_DESTINATION, "spans, or log records, read from the spool"),
-    Metric(DELIVERY_DELIVERED, "counter", "{item}", _OF_DESTINATION, "those that the destination has accepted"),
-    Metric(DELIVERY_BYTES, "counter", "By", _OF_DESTINATION, "their size as encoded spans, before compression"),
-    Metric(DELIVERY_REFUSED, "counter", "{item}", _OF_DESTINATION, "those that it will never accept: they are lost"),
+    Metric(
+        DELIVERY_DELIVERED,
+        "counter",
+        "{item}",
+        _OF_DESTINATION,
+        "spans, or log records, that the destination has accepted",
+    ),
+    Metric(
+        DELIVERY_BYTES,
+        "counter",
+        "By",
+        _OF_DESTINATION,
+        "the size of delivered spans, or log records, as encoded, before compression",
+    ),
+    Metric(
+        DELIVERY_REFUSED,
+        "counter",
+        "{item}",
+        _OF_DESTINATION,
+        "spans, or log records, that the destination will never accept: they are lost",
+    ),
     Metric(
         DELIVERY_DROPPED,
         "counter",
         "{item}",
         _OF_DESTINATION,
-        "those that `RAY_TRACING_SPOOL_MAX_BYTES` removed before they were delivered: they are lost",
+        "spans, or log records, that `RAY_TRACING_SPOOL_MAX_BYTES` removed before they were delivered: they are lost",
     ),
-    Metric(DELIVERY_RETRIES, "counter", "{retry}", _OF_DESTINATION, "attempts that failed, and were repeated"),
+    Metric(DELIVERY_RETRIES, "counter", "{retry}", _OF_DESTINATION, "attempts that failed and were repeated"),
     Metric(
         DELIVERY_WAITING,
         "gauge",
@@ -1160,9 +1178,19 @@ DELIVERY_METRICS = (
         _OF_DESTINATION,
         "spans, or log records, that wait; extrapolated if there are very many",
     ),
-    Metric(DELIVERY_WAITING_BYTES, "gauge", "By", _OF_DESTINATION, "what they take in the spool"),
     Metric(
-        DELIVERY_WAITING_AGE, "gauge", "s", _OF_DESTINATION, "how long ago the oldest of them ended; 0 if none waits"
+        DELIVERY_WAITING_BYTES,
+        "gauge",
+        "By",
+        _OF_DESTINATION,
+        "the size in the spool of the spans, or log records, that wait",
+    ),
+    Metric(
+        DELIVERY_WAITING_AGE,
+        "gauge",
+        "s",
+        _OF_DESTINATION,
+        "how long ago the oldest span, or log record, that waits ended; 0 if none waits",
     ),
     Metric(
         DELIVERY_UNWRITTEN,
@@ -1172,7 +1200,7 @@ DELIVERY_METRICS = (
         "spans and log records that a full or failing disk did not take: they are lost",
     ),
     Metric(SPOOL_BYTES, "gauge", "By", (), "the size of the spool"),
-    Metric(SPOOL_LIMIT, "gauge", "By", (), "`RAY_TRACING_SPOOL_MAX_BYTES`"),
+    Metric(SPOOL_LIMIT, "gauge", "By", (), "the maximum size of the spool, `RAY_TRACING_SPOOL_MAX_BYTES`"),
     Metric(SPOOL_WRITERS, "gauge", "{process}", (), "processes that write to the spool"),
 )
 """The metrics of delivery, of each shipper since it began, made where ``RAY_TRACING_METRICS`` or

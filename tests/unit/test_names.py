@@ -32,6 +32,10 @@ def test_the_readme_holds_the_table_of_metrics_of_delivery() -> None:
 def test_every_metric_says_what_it_is_in_the_terms_of_opentelemetry() -> None:
     told = [each.name for each in (*names.METRICS, *names.DELIVERY_METRICS)]
     assert len(told) == len(set(told))
+    for each in names.DELIVERY_METRICS:
+        # Prometheus and OTLP have each description alone.
+        assert not re.match(r"(those|their|it|what they)\b", each.meaning)
+        assert each.meaning != "`RAY_TRACING_SPOOL_MAX_BYTES`"
     for each in names.METRICS:
         if each.instrument == "gauge":
             # Of nodes: the names, units and attributes are those of the conventions for hardware and systems.

@@ -326,6 +326,21 @@ def test_the_calls_of_a_trial_are_no_loop_of_the_program() -> None:
     assert find(Analysis(run.table())) == []
 
 
+def test_the_time_between_calls_of_trials_is_no_work_of_the_program() -> None:
+    """Ray Tune makes these calls too: the program cannot move what comes before them into its tasks."""
+    run = HandMade()
+    run.parts = "actor,get,task,tune,wait"
+    driver = run.driver(0, 1_100)
+    fit = run.span("sweep ray.tune", 5, 1_095, driver)
+    trials = [
+        run.span("sweep ray.tune.trial", 10, 1_090, fit, attributes={names.RAY_TUNE_STOPPED_BY: "trial"})
+        for _ in range(2)
+    ]
+    for at in range(20, 1_080, 40):
+        run.task(trials[at // 40 % 2], "Counting.train", at, at + 1, at + 5)
+    assert find(Analysis(run.table())) == []
+
+
 def test_trials_that_the_scheduler_stops_are_no_fault() -> None:
     """That is what it is for; and of an error that cost next to nothing, other lines tell."""
     done, stopped = (1_000.0, "trainable", ""), (200.0, "scheduler", "")

@@ -59,6 +59,12 @@ def experiments(table: Table) -> list[Experiment]:
     return list(found.values())
 
 
+def is_made_by_trial(table: Table, row: int) -> bool:
+    """Whether a span is directly below a trial: Ray Tune made that call, and decided when."""
+    above = table.parent[row]
+    return above >= 0 and table.name_of(above).endswith(_TRIAL)
+
+
 def _trial(table: Table, row: int) -> Trial:
     attributes = table.span(row).attributes
     pending, iterations = attributes.get(names.RAY_TUNE_PENDING_TIME), attributes.get(names.RAY_TUNE_ITERATIONS)

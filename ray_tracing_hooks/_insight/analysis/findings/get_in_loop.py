@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
+from ray_tracing_hooks._insight.analysis.trials import is_made_by_trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, Calls
 
 KIND = "get-in-loop"
 
-_TRIAL = names.run_name("", names.TUNE_TRIAL)
 _ROUNDS = 5
 _COST = 0.05
 _PAUSE = 0.25
@@ -97,10 +96,9 @@ def _likely_rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
 
 def _is_of_trial(calls: Calls, rounds: list[tuple[int, int, int]]) -> bool:
     """Whether Ray Tune makes these calls, for one of its trials."""
-    table, (execution, *_) = calls.table, rounds[0]
+    execution, *_ = rounds[0]
     submission = calls.submission[calls.call_of[execution]]
-    made_by = table.parent[submission] if submission >= 0 else -1
-    return made_by >= 0 and table.name_of(made_by).endswith(_TRIAL)
+    return submission >= 0 and is_made_by_trial(calls.table, submission)
 
 
 def _caller(calls: Calls, execution: int) -> int:

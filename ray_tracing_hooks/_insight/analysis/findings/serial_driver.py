@@ -7,6 +7,7 @@ import numpy as np
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
+from ray_tracing_hooks._insight.analysis.trials import is_made_by_trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS, Calls
 from ray_tracing_hooks._insight.model.grouped import by_first, split
@@ -25,11 +26,13 @@ def find(analysis: Analysis) -> list[Finding]:
     for driver in analysis.calls.drivers():
         for name, (between, rows) in _between(analysis.calls, driver).items():
             if len(between) < _CALLS or not analysis.path.wall or name in analysis.pipelines.operator_names:
-                continue  # Ray Data decides when to submit the tasks of operators
+                continue  # Ray Data decides when to submit the tasks of operators, as Ray Tune does for its trials
             usual, runs = percentile(sorted(between), 0.5), percentile(by_name[name].self_times, 0.5)
             # The critical path includes this time if the run waits for it.
             own = min(sum(between), analysis.path.functions[analysis.calls.frame_name(driver)])
-            if usual > runs and own / analysis.path.wall >= _COST:
+            if usual <= runs or own / analysis.path.wall < _COST:
+                continue
+            if not all(is_made_by_trial(analysis.table, row) for row in rows):
                 found.append(_finding(analysis, driver, by_name[name], usual, runs, own, rows))
     return found
 

@@ -972,6 +972,23 @@ def test_code_that_a_worker_loads_before_a_call_starts_is_a_finding() -> None:
         assert "slow-loading" not in {each.kind for each in find(Analysis(run.table(), states))}
 
 
+def test_loading_that_differs_from_call_to_call_is_said_with_the_longest() -> None:
+    """The median alone would contradict the sum."""
+    run = HandMade()
+    driver = run.driver(0, 8_000)
+    queued, ran, at = {}, {}, 1.0
+    for took in (5, 4_000, 10):
+        call = run.submit(driver, "infer", at)
+        run.run(call, at + 10 + took, at + 100 + took, worker="w1")
+        run.get(driver, [call], at + 1, at + 101 + took)
+        queued[call.task] = Queued(0, 10 * MS, 0, 0)
+        ran[call.task] = (START + round((at + 10) * MS), START + round((at + 100 + took) * MS))
+        at += 102 + took
+    states = States(files=1, first={"": queued}, ran={"": ran})
+    (finding,) = (each for each in find(Analysis(run.table(), states)) if each.kind == "slow-loading")
+    assert finding.text.endswith("of 3 calls of infer: 10.0 ms each (median), 4.00 s at most")
+
+
 def test_the_delay_of_a_retry_is_part_of_its_cost() -> None:
     """The run waited for it as well as for the lost work."""
     run = HandMade()

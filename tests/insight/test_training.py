@@ -312,6 +312,7 @@ def test_trials_that_ended_early() -> None:
     finding = found_in(experiment(done, done, cut, failed, failed))["ended-trials"]
     assert (finding.figures["failed"], finding.figures["cut"], finding.figures["ran_ns"]) == (2, 1, 1_100 * MS)
     assert "2 trials failed with ValueError, 1 trial had not ended when the experiment did" in finding.text
+    assert "they ran for 1.10 s (35 % of the running time of all trials)" in finding.text
     assert finding.is_failure
 
 

@@ -45,7 +45,7 @@ def _finding(analysis: Analysis, experiment: Experiment, ended: list[Trial], tot
     head = f"{len(ended):,} of {count(len(experiment.trials), 'trial')} of {quoted(experiment.name)} ended early: "
     tail = (
         f"; {'they' if len(ended) > 1 else 'it'} ran for {duration(took)} "
-        f"({percent(took / total)} of all trials), up to {count(furthest, 'iteration')} of {most:,}"
+        f"({percent(took / total)} of the running time of all trials), up to {count(furthest, 'iteration')} of {most:,}"
     )
     by = quoted(experiment.scheduler) or "the scheduler"
     stopped = [trial for trial in experiment.trials if trial.stopped_by == _BY_SCHEDULER and trial not in ended]

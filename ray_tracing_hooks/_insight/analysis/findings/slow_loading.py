@@ -58,7 +58,7 @@ def _finding(analysis: Analysis, function: str, loading: _Loading) -> Finding:
         f"{count(len(rows), 'call')} of {quoted(function)}"
     )
     if len(rows) > 1:
-        text += f", each for {duration(usual)} (median)"
+        text += f": {duration(usual)} each (median), {duration(times[-1])} at most"
     advice = (
         "the first call in a process imports what its code and its arguments need: import heavy packages only where "
         "they are used, reuse workers and actors, or create actors before they are needed"

@@ -392,6 +392,16 @@ def test_what_was_sent_by_udp_is_not_said_to_have_arrived() -> None:
     )
 
 
+def test_of_a_folder_that_takes_no_files_it_is_not_said_that_spans_are_written_to_it() -> None:
+    written = trial(exporter="local", text="/data/spans", sent=False)
+    good, unusable = (Folder("local", "/data/spans", error, False, 50 * GIB, GIB) for error in (None, "read-only"))
+    for folder, said in ((good, ["spans are written to /data/spans"]), (unusable, [])):
+        here = place(HERE, examined=examined(trials=(written,), folders=(folder,)))
+        found = findings(facts(nodes=(), here=here))
+        assert [finding.what for finding in found if finding.id == "delivery"] == said
+        assert ("folder-unusable" in [finding.id for finding in found]) == (not said)
+
+
 def test_what_fails_now_is_said_once() -> None:
     """A test span that does not arrive explains why spans wait."""
     both = examined(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ray_tracing_hooks._insight.analysis.wording import count, duration
+from ray_tracing_hooks._ops.disk import LOCAL
 from ray_tracing_hooks._ops.facts import Facts, Place, Trial
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
 
@@ -46,7 +47,7 @@ def check(facts: Facts) -> Iterator[Finding]:
                 unacknowledged[trial.text] = unacknowledged.get(trial.text, 0) + 1
             elif trial.sent:
                 arrived.setdefault(trial.text, []).append(trial)
-            elif trial.exporter == "local":
+            elif trial.exporter == "local" and _takes_files(place):
                 files[trial.text] = files.get(trial.text, 0) + (place.node is not None)
             for text in trial.warnings:
                 yield Finding(
@@ -63,6 +64,11 @@ def check(facts: Facts) -> Iterator[Finding]:
     for text, nodes in files.items():
         each = " of each node; `ray-tracing-hooks collect` fetches them" if nodes > 1 else ""
         yield Finding("delivery", GOOD, f"spans are written to {text}{each}")
+
+
+def _takes_files(place: Place) -> bool:
+    folders = place.examined.folders if place.examined is not None else ()
+    return not any(folder.what == LOCAL and (folder.is_full or folder.error is not None) for folder in folders)
 
 
 def _failed(facts: Facts, place: Place, trial: Trial) -> Finding:

@@ -62,8 +62,8 @@ def examine(address: str | None, options: Options, progress: Progress) -> Facts:
             facts = Facts(None, None, "", False, hook, (), _here({**request, "hook": hook}, is_alone=True))
         else:
             facts = _of_cluster(address, options, request, progress, threads)
-    if options.query and trace_id:
-        facts = facts._replace(asked=_asked(options.query, trace_id, facts, options.timeout, progress))
+    if options.query:
+        facts = facts._replace(asked=_asked(options.query, trace_id or "", facts, options.timeout, progress))
     return facts
 
 
@@ -193,8 +193,8 @@ def _ray_version() -> str:
     return str(ray.__version__)
 
 
-def _asked(url: str, trace_id: str, facts: Facts, timeout: float, progress: Progress) -> Asked | None:
-    """What became of the spans that were accepted; None if none was."""
+def _asked(url: str, trace_id: str, facts: Facts, timeout: float, progress: Progress) -> Asked:
+    """What became of the spans that were accepted."""
     from ray_tracing_hooks._ops.query import ask_back  # noqa: PLC0415  imports an HTTP client
 
     spans = {
@@ -205,7 +205,7 @@ def _asked(url: str, trace_id: str, facts: Facts, timeout: float, progress: Prog
         if trial.sent and trial.error is None
     }
     if not spans:
-        return None
+        return Asked(url, None, (), 0.0, is_asked=False)
     progress("asking the back end for the test spans", 0, 1)
     return ask_back(url, trace_id, spans, timeout)
 

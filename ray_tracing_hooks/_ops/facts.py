@@ -230,12 +230,14 @@ class Asked(NamedTuple):
         error: Why it did not answer, or None.
         missing: The names of the places whose spans are not there.
         seconds: How long it took until all were there.
+        is_asked: False if no test span was accepted, so that there was nothing to ask for.
     """
 
     url: str
     error: str | None
     missing: tuple[str, ...]
     seconds: float
+    is_asked: bool = True
 
 
 class Facts(NamedTuple):

@@ -402,6 +402,13 @@ def test_of_a_folder_that_takes_no_files_it_is_not_said_that_spans_are_written_t
         assert ("folder-unusable" in [finding.id for finding in found]) == (not said)
 
 
+def test_a_back_end_that_could_not_be_asked_is_named() -> None:
+    """``--query`` without a test span that arrived, as where spans go to files only, is not passed over."""
+    (finding,) = bad(facts(asked=Asked("http://jaeger", None, (), 0.0, is_asked=False)))
+    assert (finding.id, finding.severity) == ("query-not-asked", WARNING)
+    assert finding.what == "http://jaeger was not asked, since no test span was accepted"
+
+
 def test_what_fails_now_is_said_once() -> None:
     """A test span that does not arrive explains why spans wait."""
     both = examined(

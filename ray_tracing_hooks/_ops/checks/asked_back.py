@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ray_tracing_hooks._insight.analysis.wording import duration
 from ray_tracing_hooks._ops.facts import Facts
-from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, Finding
+from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -14,7 +14,14 @@ def check(facts: Facts) -> Iterator[Finding]:
     asked = facts.asked
     if asked is None:
         return
-    if asked.error is not None:
+    if not asked.is_asked:
+        yield Finding(
+            "query-not-asked",
+            WARNING,
+            f"{asked.url} was not asked, since no test span was accepted",
+            advice="name an exporter that sends spans to it: local files get no test spans",
+        )
+    elif asked.error is not None:
         yield Finding(
             "query-fails",
             PROBLEM,

@@ -874,7 +874,7 @@ ATTRIBUTES = (
         RAY_DATA_BACKPRESSURE_SUBMISSION,
         "double",
         "operators",
-        "seconds in which a backpressure policy let it submit no task, also if it had none to submit",
+        "seconds in which a backpressure policy let it submit no task, even if it had none to submit",
     ),
     Attribute(
         RAY_DATA_BACKPRESSURE_OUTPUT,

@@ -213,7 +213,7 @@ def _path(analysis: Analysis, *, verbose: bool) -> Iterator[str]:
     yield ""
     yield f"Critical path: {percent(path.coverage)} explained. {recorded.certainty(analysis.calls, path)}"
     # With less to do before them, calls may have run on other workers: then what held those counts as well.
-    same = ", if calls ran on the same workers" if any(step.edge == BY_WORKER for step in path.steps) else ""
+    same = " and calls ran on the same workers" if any(step.edge == BY_WORKER for step in path.steps) else ""
     yield f"If the code of a function took no time{same}, the run would be shorter by at most"
     for name, time in path.functions.most_common(5):
         yield f" {percent(time / path.wall):>6} {duration(time):>8}  {_name(name)}"

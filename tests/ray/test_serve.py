@@ -288,6 +288,15 @@ def test_streams_and_errors_of_batches(served: Served) -> None:
     assert (failing.attributes["error.type"], len(failing.links)) == ("KeyError", 2)
 
 
+def test_a_batch_ends_where_serve_gives_up_on_it(served: Served) -> None:
+    """It yields fewer results than it has requests. Serve leaves its generator open."""
+    assert served.result["miscounted"] == ["miscounted"] * 2
+    (batch,) = by_name(served.spans, "Batching.miscount serve.batch")
+    assert batch.state == "ended"
+    requests = by_name(served.spans, "Batching.miscounted serve.replica")
+    assert batch.end_ns <= max(request.end_ns for request in requests)
+
+
 def test_a_batch_of_one_request_is_below_it(served: Served) -> None:
     assert served.result["batched alone"] == [2, 4, 6]
     assert tree(of_user_span(served, "alone")) == (

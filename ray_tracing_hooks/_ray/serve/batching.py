@@ -16,6 +16,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
@@ -68,11 +69,27 @@ def _running(trace_body: Callable[[Any, Context, RecordedSpan | None], Any]) -> 
         def run(self: Any, body: Any, futures: Iterable[Any], *rest: Any, **options: Any) -> Any:
             active = tracing.active
             begun = _begin(active, body, futures) if active is not None else None
-            return original(self, body if begun is None else trace_body(body, *begun), futures, *rest, **options)
+            if begun is None:
+                return original(self, body, futures, *rest, **options)
+            running = original(self, trace_body(body, *begun), futures, *rest, **options)
+            return running if begun[1] is None else _ending(running, begun[1])
 
         return run
 
     return wrap
+
+
+async def _ending(running: Coroutine[Any, Any, None], span: RecordedSpan) -> None:
+    """``running``, and the end of ``span`` with it: where a generator yields fewer or more results than there are
+    requests, Serve leaves it open, and its error holds it until Python collects garbage.
+    """
+    try:
+        await running
+    except BaseException as error:
+        hide_frame(error)
+        raise
+    finally:
+        span.end()
 
 
 def _begin(

@@ -18,6 +18,7 @@ from opentelemetry import baggage, trace
 from opentelemetry.context import Context
 from ports import free_port
 from ray import serve
+from ray.serve.exceptions import RayServeException
 from starlette.responses import PlainTextResponse, StreamingResponse
 
 tracer = trace.get_tracer("serve_app")
@@ -141,12 +142,23 @@ class Batching:
     async def fail(self, xs):
         raise KeyError("batch")
 
+    @serve.batch(max_batch_size=2, batch_wait_timeout_s=5)
+    async def miscount(self, xs):
+        yield xs
+        yield xs[:1]
+
     async def alone(self, xs):
         return await asyncio.gather(*(self.double(x) for x in xs))
 
     async def stream(self, x):
         async for item in self.count(x):
             yield item
+
+    async def miscounted(self, x):
+        try:
+            return [item async for item in self.miscount(x)]
+        except RayServeException:
+            return "miscounted"
 
     @serve.multiplexed(max_num_models_per_replica=2)
     async def load(self, model_id):
@@ -190,6 +202,7 @@ def batches(handle):
     doubled = [traced(f"batched {x}", lambda x=x: handle.double.remote(x)) for x in range(3)]
     streams = [traced(f"streamed {x}", lambda x=x: handle.options(stream=True).stream.remote(x)) for x in range(2)]
     failed = [traced(f"failing {x}", lambda x=x: handle.fail.remote(x)) for x in range(2)]
+    miscounted = [traced(f"miscounted {x}", lambda x=x: handle.miscounted.remote(x)) for x in range(2)]
     errors = []
     for response in failed:
         try:
@@ -204,6 +217,7 @@ def batches(handle):
         "batched": [response.result() for response in doubled],
         "streamed in batches": [list(response) for response in streams],
         "failed in batches": errors,
+        "miscounted": [response.result() for response in miscounted],
         "batched alone": traced("alone", lambda: handle.alone.remote([1, 2, 3]).result()),
         "models": [model(f"multiplexed {i}", "model").result() for i in range(2)],
         "shared": [each.result() for each in [model(f"sharing {i}", "shared") for i in range(SHARING)]],

@@ -14,6 +14,7 @@ from support import (
     HOOK,
     PROGRAMS,
     await_spans,
+    below,
     by_name,
     run_program,
     serve_route,
@@ -245,6 +246,15 @@ def test_the_start_of_a_replica_is_a_trace_of_its_own(served: Served) -> None:
         "Model.__init__ serve.replica\n  Counter.__init__ ray.remote\n    Counter.__init__ ray.remote_worker"
     )
     assert (start.attributes["ray.serve.deployment"], start.attributes["ray.serve.application"]) == ("Model", "api")
+
+
+def test_a_deployment_in_the_process_of_the_program_is_part_of_its_code(served: Served) -> None:
+    """In Serve's local testing mode there are no replicas and no requests."""
+    assert served.result["in this process"] == 8
+    assert tree(below(served.spans, "in this process")) == (
+        "in this process\n  Counter.__init__ ray.remote\n    Counter.__init__ ray.remote_worker\n  plain"
+    )
+    assert not [span.name for span in served.spans if span.name.startswith(".")]
 
 
 def of_user_span(served: Served, name: str) -> list[Span]:

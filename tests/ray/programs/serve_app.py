@@ -322,6 +322,9 @@ def requests(client, batching):
         except KeyError as error:
             found["error"] = isinstance(error, ray.exceptions.RayTaskError)
     found |= batches(batching)
+    with tracer.start_as_current_span("in this process"):
+        local = serve.run(Model.bind(), name="local", route_prefix=None, _local_testing_mode=True)
+        found["in this process"] = local.plain.remote(8).result()
     with tracer.start_as_current_span("by task"):
         found["by task"] = ray.get(calling.remote(model_handle))
     return found

@@ -20,6 +20,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._exceptions import cause_of, class_name, is_a, qualified_name, traceback_of, value_of
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._record.span import RecordedSpan, exception_attributes, summary
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -61,11 +62,18 @@ def fail(span: RecordedSpan, error: BaseException) -> None:
         if is_a(error, asyncio.CancelledError, KeyboardInterrupt):
             kind = names.TASK_CANCELLED
         elif is_a(error, SystemExit) and (message := value_of(error, "ray_terminate_msg")) is not None:
-            # Raised by Ray's SIGTERM handler, which also ends workers whose driver is gone.
-            kind = names.WORKER_DIED
-            span.set_status(trace.StatusCode.ERROR, f"worker died: {message}")
+            # Raised by Ray's SIGTERM handler, which also ends workers whose driver is gone, and by its calls in which a
+            # signal handler raises SystemExit.
+            kind, process = (names.DRIVER_DIED, "driver") if _is_driver() else (names.WORKER_DIED, "worker")
+            span.set_status(trace.StatusCode.ERROR, f"{process} died: {message}")
         span.fail(cause(error), traceback_of(error), kind)
     span.end()
+
+
+def _is_driver() -> bool:
+    from ray._private.worker import global_worker  # noqa: PLC0415  the hook's module must be importable without Ray
+
+    return bool(global_worker.mode == DRIVER)
 
 
 def failure(error: BaseException, now: int, error_type: str | None = None) -> bytes:

@@ -53,6 +53,7 @@ class Folder:
         kind: int = INTERNAL,
         where: dict[str, str] = WORKER,
         error: str = "",
+        exception: str = "",
         attributes: dict[str, Any] | None = None,
     ) -> str:
         """Write a span; times in nanoseconds, ``start`` after a fixed moment. Returns its id."""
@@ -73,6 +74,9 @@ class Folder:
         }
         if error:
             described["status"] = {"code": 2, "message": error}
+        if exception:
+            message = {"key": "exception.message", "value": {"stringValue": exception}}
+            described["events"] = [{"timeUnixNano": str(begin), "name": "exception", "attributes": [message]}]
         resource = {"attributes": [{"key": key, "value": {"stringValue": value}} for key, value in where.items()]}
         record = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": [described]}]}]}
         with open(self.path / "spans.jsonl", "a") as file:
@@ -240,6 +244,13 @@ def test_a_span_of_a_dead_process_is_marked(folder: Folder) -> None:
     assert first.startswith("f [lost]  ")
     assert second == "   ✗ worker died"
     assert run(folder.path).stderr == "note: 1 span interrupted by the death of its process\n"
+
+
+def test_a_process_that_ended_in_good_order_has_its_cause(folder: Folder) -> None:
+    """As where it got a SIGTERM: the exception says the exit code alone."""
+    cause = "worker died: The process receives a SIGTERM."
+    folder.call("f", error=cause, exception="1", attributes={"error.type": "worker_died"})
+    assert lines(folder.path)[1] == f"   ✗ {cause}"
 
 
 def test_a_task_that_ray_data_stopped_is_no_error(folder: Folder) -> None:

@@ -11,6 +11,8 @@ from ray_tracing_hooks._insight.model.span import CONSUMER, Span
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """Terminal colours, which Ray puts into the text of remote errors."""
 
+_DIED = frozenset({names.WORKER_DIED, names.DRIVER_DIED})
+
 _ADVICE = re.compile(r"(\\n)?Failed to .+ after \d+/\d+ attempts \(total backoff .*")
 """What Ray Data appends to the message of an error in a task, in quotes if the class of the error quotes it."""
 
@@ -27,6 +29,8 @@ def error_text(span: Span) -> str:
         return ""
     if span.state == "lost":
         return span.status_message or "it never ended: its process died, or its end was not recorded"
+    if error_type(span) in _DIED and span.status_message:
+        return span.status_message  # the cause; the exception is a SystemExit, whose message is the exit code
     message = str(_exception(span).get(names.EXCEPTION_MESSAGE) or span.status_message)
     lines = [line for line in _COLOURS.sub("", message).splitlines() if line.strip()]
     # The text of a remote error in Ray is the remote traceback, with the message at its end.

@@ -277,7 +277,10 @@ class Settings:
         "no limit",
     )
     internal: bool = _setting(
-        BOOLEAN, False, "spans for Ray's internal tasks and actors too: of Serve, its other libraries, the dashboard"
+        BOOLEAN,
+        False,
+        "spans for Ray's internal tasks and actors too: of its libraries (of Serve if `RAY_TRACING_RAY` lacks "
+        "`serve`), the dashboard",
     )
     arguments: bool = _setting(
         BOOLEAN, False, "arguments and results as short texts on executions; what looks like a secret is redacted"

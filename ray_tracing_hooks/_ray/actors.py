@@ -45,6 +45,8 @@ def _describe_creation(
     if metadata.is_cross_language or options.get("get_if_exists"):
         return None
     module = getattr(metadata.modified_class, "__module__", "")
+    if str(module).startswith(OF_SERVE) and calls.join_serve():
+        return None  # its execution makes no span either
     named = metadata.class_name, "__init__", module
     template = calls.templates.of(PRODUCER, *named)
     name = options.get("name")

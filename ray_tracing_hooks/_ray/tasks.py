@@ -12,7 +12,7 @@ from ray_tracing_hooks._ray.arguments import place_in
 from ray_tracing_hooks._ray.calls import Called, Calls, Dispatched
 from ray_tracing_hooks._ray.cluster import Cluster
 from ray_tracing_hooks._ray.submission import traced
-from ray_tracing_hooks._ray.templates import PRODUCER
+from ray_tracing_hooks._ray.templates import OF_SERVE, PRODUCER
 
 
 def patch(patches: Patches, cluster: Cluster) -> bool:
@@ -38,8 +38,11 @@ def _describe(calls: Calls, task: Any, args: Any, kwargs: Any, _rest: Any, optio
     return called.named(options["name"]) if "name" in options and called is not None else called
 
 
-def _called(calls: Calls, function: str, inherits: bool, args: Any, kwargs: Any) -> Called:
+def _called(calls: Calls, function: str, inherits: bool, args: Any, kwargs: Any) -> Called | None:
     key = function, inherits
+    if function.startswith(OF_SERVE) and calls.join_serve():
+        calls.called[key] = None  # its execution makes no span either
+        return None
     dispatched = calls.dispatched.get(key)
     if dispatched is None:
         template = calls.templates.of(PRODUCER, "", function)

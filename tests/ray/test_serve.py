@@ -447,6 +447,23 @@ def test_patterns_are_on_the_deployment_that_takes_a_request(tmp_path: Path) -> 
     assert by_name(told, "user")[0].parent_id == CLIENT
 
 
+def test_calls_among_serves_own_actors_make_no_spans_where_requests_do(tmp_path: Path) -> None:
+    """Neither where they are made nor where they run, also if Ray's internal tasks and actors make spans."""
+    run = run_program(
+        "serve_own_tracing",
+        timeout=300,
+        RTH_HOOK=HOOK,
+        RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
+        RAY_TRACING_INTERNAL="1",
+        **with_extras(),
+    )
+    assert run.result[0] == ["2"]
+    spans = spans_in(tmp_path / "spans")
+    assert by_name(spans, "Outer.__call__ serve.replica")
+    of_serve = ("ServeController", "ServeReplica", "ProxyActor", "ray.serve.")
+    assert [span.name for span in spans if span.name.startswith(of_serve)] == []
+
+
 def test_serve_alone_can_be_traced_by_its_own_option(tmp_path: Path) -> None:
     """Then the spans are those of Serve's own tracing, with its sampling, and the program's in replicas."""
     if not text_of_serve("_private/tracing_utils"):

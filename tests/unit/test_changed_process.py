@@ -63,7 +63,8 @@ from ray_tracing_hooks._record.recorder import Template
 
 def change(version, enabled, **variables):
     control = Control(version, "a", enabled, variables)
-    (answer,) = publish(control_folder(sys.argv[1]), control, {worker.core_worker.get_worker_id().hex(): os.getpid()}, 60).values()
+    expected = {worker.core_worker.get_worker_id().hex(): os.getpid()}
+    (answer,) = publish(control_folder(sys.argv[1]), control, expected, 60).values()
     return answer
 
 def records():

@@ -7,6 +7,7 @@ only one command can add: the latest of them is what is set, whichever of two co
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
@@ -20,6 +21,9 @@ from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
 
 _TIMEOUT = 10
 """Seconds that the head may take."""
+
+_ENDING = 60.0
+"""Seconds in which the processes of a command have certainly ended."""
 
 _PAST = b"-"
 """The value of a version that is no longer set."""
@@ -153,8 +157,9 @@ def _of_commands(accessor: Any, tables: Any) -> set[str]:
             continue
         identity = ray.JobID(job.job_id)
         found.add(utils.compute_driver_id_from_job(identity).hex())
-        if not job.is_dead:
-            actors = map(tables.ActorTableData.FromString, accessor.get_actor_table(identity, "ALIVE"))
+        # The actors of a command that has just ended may still be ending.
+        if not job.is_dead or time.time() - job.end_time / 1000 < _ENDING:
+            actors = map(tables.ActorTableData.FromString, accessor.get_actor_table(identity, None))
             found |= {actor.address.worker_id.hex() for actor in actors}
     return found
 

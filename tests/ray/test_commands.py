@@ -103,7 +103,37 @@ def test_other_commands_are_not_among_the_processes_that_are_changed(cluster: Cl
         watching.send_signal(signal.SIGINT)
         watching.communicate(timeout=60)
     said = json.loads(done.stdout)
-    assert (done.returncode, said["processes"]) == (0, [])
+    assert said["processes"] == []
+    assert done.returncode == 0
+
+
+VISITORS = """
+import json, sys, ray
+from ray.core.generated import gcs_pb2
+from ray_tracing_hooks._ops import control_on_node
+ray.init(sys.argv[1], logging_level="ERROR")
+accessor = control_on_node._accessor()
+actors = map(gcs_pb2.ActorTableData.FromString, accessor.get_actor_table(None, None))
+visitors = {each.address.worker_id.hex() for each in actors if each.class_name == "Visitor"}
+print(json.dumps([len(visitors), sorted(visitors - control_on_node._of_commands(accessor, gcs_pb2))]))
+"""
+
+
+def test_the_processes_of_a_command_that_has_just_ended_are_known_as_its_own(cluster: Cluster) -> None:
+    """They may take a while to end."""
+    command = [*COMMAND, "status", "--address", cluster.address]
+    subprocess.run(command, env=environment(), capture_output=True, timeout=120, check=False)
+    found = subprocess.run(
+        [sys.executable, "-c", VISITORS, cluster.address],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    visitors, unknown = json.loads(found.stdout.splitlines()[-1])
+    assert visitors > 0
+    assert unknown == []
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,8 @@ def running(agent: str, hook: str, folder: Path, **settings: str) -> Iterator[Ra
             RAY_TRACING_LOCAL_DIR=str(folder / "spans"),
             RAY_TRACING_INSTRUMENT="requests",
             RAY_TRACING_LOGS="ids,tid",
+            # Until everything is delivered.
+            RAY_TRACING_FLUSH_TIMEOUT="120",
             SW_AGENT_COLLECTOR_BACKEND_SERVICES=backend.endpoint,
             **{**variables, "SW_AGENT_NAME": "shop", "SW_AGENT_INSTANCE_NAME": ""},
         )

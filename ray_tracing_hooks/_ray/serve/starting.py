@@ -60,11 +60,11 @@ def _begin(active: Tracing, wrapper: Any) -> RecordedSpan | None:
     try:
         if getattr(wrapper, "_is_function", False) or wrapper._deployment_def.__init__ is object.__init__:  # noqa: SLF001
             return None  # no constructor to run
-        if getattr(wrapper, "_local_testing_mode", False):
+        deployment, application, replica_id = of_this_replica()
+        if not deployment or getattr(wrapper, "_local_testing_mode", False):
             return None  # not a replica: the constructor is part of the program that deploys it
         trace_id, flags = active.recorder.decide(None)
         recording = active.recorder.of(flags)
-        deployment, application, replica_id = of_this_replica()
         template = _templates.of(active, deployment, application, "__init__", replica_id)
         return recording.start(template, trace_id, flags, None) if recording is not None and template else None
     except Exception as error:  # noqa: BLE001  a fault here must not reach the user's replica

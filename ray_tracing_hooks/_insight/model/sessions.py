@@ -19,7 +19,7 @@ def sessions(table: Table) -> list[str]:
 
 
 def by_row(table: Table) -> tuple[list[str], Any]:
-    """The names of sessions, of which the first is empty, and as a NumPy column for each row the number of its own.
+    """The names of sessions, an empty one first, and as a NumPy column for each row the number of its own.
 
     A span that names no session is of the one that others of its trace name, if there are such.
     """

@@ -120,11 +120,12 @@ def _refused(trial: Trial, where: tuple[str, ...], error: str, endpoint: str) ->
         kind = "endpoint-denied"
         advice = f"set the credentials in {_HEADERS.get(trial.exporter, 'the settings of the exporter')}"
     elif _NOT_THERE.search(reason):
-        kind = "endpoint-path"
-        advice = (
-            f"correct the path or the port in {endpoint}: OTLP over HTTP expects /v1/traces, which is appended to "
-            "OTEL_EXPORTER_OTLP_ENDPOINT alone, and not to OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-        )
+        kind, advice = "endpoint-path", f"correct the path or the port in {endpoint}"
+        if trial.exporter == "otlp":
+            advice += (
+                ": OTLP over HTTP expects /v1/traces, which is appended to OTEL_EXPORTER_OTLP_ENDPOINT alone, and not "
+                "to OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+            )
     else:
         kind, advice = "endpoint-refuses", "see the log of the collector"
     return Finding(kind, PROBLEM, f"{trial.text} refuses spans: {reason}", where, advice)

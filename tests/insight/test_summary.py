@@ -1325,7 +1325,7 @@ def test_functions_that_wait_are_not_compared_if_waits_were_recorded_in_one_run_
 
 @pytest.mark.parametrize("parts", [RECORDS_WAITS, "actor,task"])
 def test_functions_are_compared_if_their_own_processes_recorded_the_same(parts: str) -> None:
-    """Whatever the driver recorded."""
+    """Whatever the driver recorded, and whether they waited in both runs."""
     analyses = []
     for of_driver in ("actor,task", RECORDS_WAITS):
         run = HandMade()
@@ -1334,9 +1334,10 @@ def test_functions_are_compared_if_their_own_processes_recorded_the_same(parts: 
         run.parts = parts
         for number in range(10):
             frame = run.run(run.submit(driver, "outer", 10), 20, 900, worker="w1")
-            inner = run.submit(frame, "inner", 30 + number, worker="w1")
+            waits = of_driver == RECORDS_WAITS
+            inner = run.submit(frame, "inner", 30 + number, worker="w1") if waits else run.submit(driver, "inner", 10)
             run.run(inner, 40, 100, worker="w2")
-            if parts == RECORDS_WAITS:
+            if waits and parts == RECORDS_WAITS:
                 run.get(frame, [inner], 40, 100, worker="w1")
         analyses.append(Analysis(run.table()))
     assert {each.function: each.is_comparable for each in against.changes(*analyses)} == {"outer": True, "inner": True}

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import support
@@ -65,20 +66,19 @@ print(json.dumps([job["Entrypoint"] for job in state.jobs()]))
 """
 
 
+def _answer(code: str, cluster: Cluster) -> Any:
+    """What a driver of this code prints last, as JSON."""
+    command = [sys.executable, "-c", code, cluster.address]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def test_values_of_settings_are_not_in_the_list_of_jobs(cluster: Cluster) -> None:
     """They may be secrets, and everybody who may use the cluster sees the commands of its drivers."""
     for words in (["configure", "OTEL_EXPORTER_OTLP_HEADERS=key=cnryQx7"], ["configure", "--reset"]):
         command = [*COMMAND, *words, "--address", cluster.address]
         subprocess.run(command, env=environment(), capture_output=True, timeout=120, check=False)
-    listed = subprocess.run(
-        [sys.executable, "-c", JOBS, cluster.address],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert sorted(each for each in json.loads(listed.stdout.splitlines()[-1]) if " configure " in each) == [
+    assert sorted(each for each in _answer(JOBS, cluster) if " configure " in each) == [
         "ray-tracing-hooks configure --reset --address ...",
         "ray-tracing-hooks configure OTEL_EXPORTER_OTLP_HEADERS=... --address ...",
     ]
@@ -123,15 +123,7 @@ def test_the_processes_of_a_command_that_has_just_ended_are_known_as_its_own(clu
     """They may take a while to end."""
     command = [*COMMAND, "status", "--address", cluster.address]
     subprocess.run(command, env=environment(), capture_output=True, timeout=120, check=False)
-    found = subprocess.run(
-        [sys.executable, "-c", VISITORS, cluster.address],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    visitors, unknown = json.loads(found.stdout.splitlines()[-1])
+    visitors, unknown = _answer(VISITORS, cluster)
     assert visitors > 0
     assert unknown == []
 

@@ -197,7 +197,7 @@ def test_it_shows_a_screenful(healthy: Healthy, server: Received) -> None:
     assert done.stderr == ""
 
     elsewhere = f"{server.endpoint}/another/store"
-    # As long as it waits for the store, it waits for the nodes too: a busy machine takes several seconds to start a worker.
+    # It waits for the nodes as long as for the store, and a busy machine takes several seconds to start a worker.
     code, report = doctor("--address", address, "--query", elsewhere, **variables)
     assert code == 1
     assert list(found(report, "problem")) == [("span-not-found", name) for name in ("head", "second", "third", "here")]

@@ -95,7 +95,8 @@ static PyObject *execution_begin(PyObject *self, PyObject *const *arguments, Py_
         return NULL;
     }
     PyObject *carried = arguments[1], *more = arguments[2];
-    Recorder *connection = usable(arguments[0], state), *recorder = usable(execution->recorder, state);
+    Recorder *connection = usable(arguments[0], state);
+    Recorder *recorder = execution->recorder == arguments[0] ? connection : usable(execution->recorder, state);
     if (connection == NULL || arguments[0] != execution->connection || connection->sampler != execution->sampler ||
         recorder == NULL || more != Py_None)
         Py_RETURN_NONE;

@@ -47,7 +47,7 @@ enum { START_RECORD = 3, SPAN_RECORD = 4 }; /* START and SPAN in _spool/layout.p
 void put(Record *record, const void *data, size_t size);
 void put_bytes(Record *record, PyObject *bytes);
 void put_u64(Record *record, uint64_t number);
-void put_hex(Record *record, const unsigned char *data, size_t size);
+void put_hex(Record *record, const unsigned char *data, size_t size); /* a multiple of four bytes */
 uint64_t u64_at(const unsigned char *data);
 uint64_t now_ns(void);
 
@@ -101,7 +101,7 @@ typedef struct {
 } Span;
 
 /* Attributes that are looked up. */
-enum { ACTIVE, BINARY, BODY, CALLED, CALLS, CARRIED, ENCODED, RECORDER, SUBMISSIONS, TASK_ID_OF, TIME_NS, NAMES };
+enum { ACTIVE, BINARY, BODY, CALLED, CALLS, CARRIED, ENCODED, END, RECORDER, SUBMISSIONS, TASK_ID_OF, TIME_NS, NAMES };
 
 typedef struct {
     PyTypeObject *writer;
@@ -130,6 +130,9 @@ void begin_record(Record *record, unsigned char kind, const Recorder *recorder);
 #define BEGUN "begun"
 #define ENDED "ended"
 int append(PyObject *recorder, const State *state, Record *record, const char *method);
+
+/* The same with what `usable` has said of the recorder, if no code in Python has run since. */
+int append_to(Recorder *usable, PyObject *recorder, Record *record, const char *method);
 
 /* What `random` returns: a number of 64 random bits. 0, or -1 with an exception. */
 int random_number(PyObject *random, uint64_t *number);

@@ -45,17 +45,30 @@ uint64_t u64_at(const unsigned char *data)
     return number;
 }
 
+/* The eight digits of four bytes, in the order of memory: all at once, each in a byte of the number. */
+static uint64_t hex_of(uint32_t four)
+{
+    uint64_t digits = four;
+    digits = (digits | digits << 16) & 0x0000FFFF0000FFFF;
+    digits = (digits | digits << 8) & 0x00FF00FF00FF00FF;
+    digits = (digits >> 4 & 0x000F000F000F000F) | (digits & 0x000F000F000F000F) << 8;
+    uint64_t is_letter = (digits + 0x0606060606060606) >> 4 & 0x0101010101010101;
+    return digits + 0x3030303030303030 + is_letter * ('a' - '0' - 10);
+}
+
 void put_hex(Record *record, const unsigned char *data, size_t size)
 {
-    static const char digits[] = "0123456789abcdef";
     if (2 * size > MOST_BYTES - record->size) {
         record->is_unfit = 1;
         return;
     }
-    for (size_t index = 0; index < size; index++) {
-        record->bytes[record->size++] = (unsigned char)digits[data[index] >> 4];
-        record->bytes[record->size++] = (unsigned char)digits[data[index] & 15];
+    for (size_t index = 0; index < size; index += 4) {
+        uint32_t four;
+        memcpy(&four, data + index, 4);
+        uint64_t digits = hex_of(four);
+        memcpy(record->bytes + record->size + 2 * index, &digits, 8);
     }
+    record->size += 2 * size;
 }
 
 void put_time_as_varint(Record *record, uint64_t moment)
@@ -198,8 +211,12 @@ void begin_record(Record *record, unsigned char kind, const Recorder *recorder)
 
 int append(PyObject *object, const State *state, Record *record, const char *method)
 {
+    return append_to(usable(object, state), object, record, method);
+}
+
+int append_to(Recorder *recorder, PyObject *object, Record *record, const char *method)
+{
     int result = 0;
-    Recorder *recorder = usable(object, state); /* again: what has run since then may have changed it */
     if (recorder != NULL) {
         Writer *writer = (Writer *)NEW_REFERENCE(recorder->writer);
         result = append_to_segment(writer, record);
@@ -312,7 +329,7 @@ static PyObject *span_end(PyObject *self, PyTypeObject *base, PyObject *const *a
                 span->end_time = end_time; /* in place of None */
                 Py_DECREF(Py_None);
                 PyObject *held = NEW_REFERENCE(span->recorder);
-                int result = append(held, state, &record, ENDED);
+                int result = append_to(recorder, held, &record, ENDED);
                 Py_DECREF(held);
                 if (result < 0)
                     return NULL;
@@ -553,8 +570,8 @@ static int find_clock(State *state)
 static int execute(PyObject *module)
 {
     State *state = PyModule_GetState(module);
-    static const char *const names[] = {"active", "binary", "body", "called", "calls", "carried", "encoded", "recorder",
-                                        "submissions", "task_id", "time_ns"};
+    static const char *const names[] = {"active", "binary", "body", "called", "calls", "carried", "encoded", "end",
+                                        "recorder", "submissions", "task_id", "time_ns"};
     for (size_t index = 0; index < NAMES; index++)
         if ((state->names[index] = PyUnicode_InternFromString(names[index])) == NULL)
             return -1;

@@ -55,8 +55,9 @@ static int detach(const Executor *executor, PyObject *token)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* Run the function in this context, and end the span. */
-static PyObject *run(const Executor *executor, PyObject *arguments, PyObject *keywords, PyObject *context, PyObject *span)
+/* Run the function in this context, and end the span with its method `end`. */
+static PyObject *run(const Executor *executor, PyObject *arguments, PyObject *keywords, PyObject *context, PyObject *span,
+                     PyObject *end)
 {
     PyObject *token = PyObject_CallFunctionObjArgs(executor->attach, context, NULL);
     if (token == NULL)
@@ -76,7 +77,7 @@ static PyObject *run(const Executor *executor, PyObject *arguments, PyObject *ke
         Py_DECREF(result);
         return done;
     }
-    if (span != Py_None && (done = PyObject_CallMethod(span, "end", NULL)) == NULL)
+    if (span != Py_None && (done = PyObject_CallMethodObjArgs(span, end, NULL)) == NULL)
         Py_CLEAR(result);
     Py_XDECREF(done);
     return result;
@@ -85,6 +86,9 @@ static PyObject *run(const Executor *executor, PyObject *arguments, PyObject *ke
 static PyObject *executor_call(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
     const Executor *executor = (const Executor *)self;
+    const State *state = PyType_GetModuleState(Py_TYPE(self));
+    if (state == NULL)
+        return NULL;
     if (!is_whole(self, offsetof(Executor, function), offsetof(Executor, generated)))
         return NULL;
     PyObject *rest, *carried, *result = NULL, *begun = NULL;
@@ -94,7 +98,7 @@ static PyObject *executor_call(PyObject *self, PyObject *arguments, PyObject *ke
     if (begun == NULL)
         goto end;
     if (PyTuple_Check(begun) && PyTuple_Size(begun) == 2)
-        result = run(executor, arguments, rest, PyTuple_GetItem(begun, 0), PyTuple_GetItem(begun, 1));
+        result = run(executor, arguments, rest, PyTuple_GetItem(begun, 0), PyTuple_GetItem(begun, 1), state->names[END]);
     else
         result = PyObject_Call(executor->function, arguments, rest);
 end:

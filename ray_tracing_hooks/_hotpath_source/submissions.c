@@ -200,7 +200,7 @@ __attribute__((noinline)) static int write_submission(const Submissions *submiss
     Py_DECREF(task_id);
     if (record.is_unfit)
         return 0;
-    return append(submissions->recorder, state, &record, ENDED) < 0 ? -1 : 1;
+    return append_to(recorder, submissions->recorder, &record, ENDED) < 0 ? -1 : 1;
 }
 
 /* Have Python write the span of a call that Ray has accepted or refused. 0, or -1 with an exception. */

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import click
 
-from ray_tracing_hooks._cli import datasets, inputs
+from ray_tracing_hooks._cli import datasets, inputs, requests
 from ray_tracing_hooks._cli.screen import Row, aligned, print_lines
 from ray_tracing_hooks._cli.text import examples
 from ray_tracing_hooks._insight.analysis import recorded
@@ -105,8 +105,10 @@ def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verb
     if is_bad:
         yield _quality(analysis)
     yield from _findings(analysis, findings, verbose=verbose)
-    yield from _split(analysis)
-    yield from _path(analysis, verbose=verbose)
+    yield from requests.sections(analysis.requests)
+    if not analysis.ends_with_request:
+        yield from _split(analysis)
+        yield from _path(analysis, verbose=verbose)
     yield from datasets.sections(analysis.pipelines)
     yield from _functions(analysis)
     yield from _actors(analysis)
@@ -122,17 +124,27 @@ def _heading(analysis: Analysis, number: int) -> Iterator[str]:
     path, table = analysis.path, analysis.table
     start = datetime.fromtimestamp(path.start / 1e9).astimezone()
     went = "has run for" if RUNNING in table.state else "took"
-    seen = analysis.parallelism
+    what = f"{_name(analysis.name)} {went}"
+    if analysis.requests is not None and analysis.ends_with_request and analysis.requests.count > 1:
+        what = f"{count(analysis.requests.count, 'request')} to Ray Serve within"
     yield (
-        f"{_name(analysis.name)} {went} {duration(path.wall)}   {start:%Y-%m-%d %H:%M:%S}   "
-        f"{count(len(analysis.calls), 'call')} of {count(len(analysis.functions), 'function')}, "
-        f"{count(seen.workers, 'worker')} on {count(seen.nodes, 'node')}, {count(len(table), 'span')}"
+        f"{what} {duration(path.wall)}   {start:%Y-%m-%d %H:%M:%S}   "
+        f"{', '.join([*_contents(analysis), count(len(table), 'span')])}"
     )
     if number > 1:
         yield (
             f"This is the newest of {count(number, 'run')}; --trace ID shows another "
             "(ray-tracing-hooks tree lists the ids)."
         )
+
+
+def _contents(analysis: Analysis) -> Iterator[str]:
+    seen, found = analysis.parallelism, analysis.requests
+    if found is not None:
+        yield count(found.count + found.running, "request")
+    if len(analysis.calls) or found is None:
+        yield f"{count(len(analysis.calls), 'call')} of {count(len(analysis.functions), 'function')}"
+        yield f"{count(seen.workers, 'worker')} on {count(seen.nodes, 'node')}"
 
 
 def _quality(analysis: Analysis) -> str:
@@ -208,8 +220,8 @@ def _split(analysis: Analysis) -> Iterator[str]:
 
 def _path(analysis: Analysis, *, verbose: bool) -> Iterator[str]:
     path = analysis.path
-    if not path.steps:
-        return
+    if not path.coverage:
+        return  # what was just shown says so
     yield ""
     yield f"Critical path: {percent(path.coverage)} explained. {recorded.certainty(analysis.calls, path)}"
     # With less to do before them, calls may have run on other workers: then what held those counts as well.

@@ -19,6 +19,7 @@ PICTURES = (
     ("timeline", "worker_tree", "view=timeline", "light"),
     ("flame", "worker_tree", "view=flame", "dark"),
     ("logical", "worker_tree", "view=logical", "light"),
+    ("requests", "waiting_requests", "view=requests", "light"),
     ("datasets", "data_bottleneck", "view=datasets", "light"),
     ("ranks", "late_rank", "view=ranks", "light"),
     ("details", "worker_tree", "view=timeline&path=0&q=-ray.get+-ray.wait&span=%d", "dark"),

@@ -29,10 +29,11 @@ NAMES = (  # a new program of planted.py belongs here too
     "idle_gpu",
     "tree",
     "pipeline",
-    "serving",  # with ray[serve]
     "sweep",
     "parameter_server",
 )
+OF_SERVE = ("serving", "waiting_requests")
+"""With ray[serve], which is in a folder of its own."""
 OF_DATA = (
     "data_healthy",
     "data_bottleneck",
@@ -41,7 +42,7 @@ OF_DATA = (
     "data_backpressure",
     "data_spill",
 )
-"""Programs of planted_data.py, with ray[data], which is in a folder of its own."""
+"""Programs of planted_data.py, with ray[data], which is in another one."""
 DATA = "data_pipeline"
 """Recorded without the part ``data``, and with Ray's internal tasks and actors instead."""
 TRAINING = ("training", "late_rank", "held_resources", "training_fails", "trials_fail")
@@ -73,7 +74,8 @@ def record(name: str, parts: str, to: str, **variables: str) -> None:
 
 
 def main() -> None:
-    known = (*NAMES, *OF_DATA, *TRAINING, EXAMPLE, DATA)
+    known = (*NAMES, *OF_SERVE, *OF_DATA, *TRAINING, EXAMPLE, DATA)
+    with_serve = {"PYTHONPATH": os.path.join(sys.prefix, "extras")}
     with_data = {"PYTHONPATH": os.path.join(sys.prefix, "data")}
     with_training = {"PYTHONPATH": os.path.join(sys.prefix, "train")}
     asked = sys.argv[1:] or known
@@ -83,6 +85,8 @@ def main() -> None:
     for name in asked:
         if name in OF_DATA:
             record(name, "task,actor,data,get,wait,put", f"{HERE}/recorded/{name}.jsonl.gz", **with_data)
+        elif name in OF_SERVE:
+            record(name, "task,actor,serve,get,wait", f"{HERE}/recorded/{name}.jsonl.gz", **with_serve)
         elif name in TRAINING:
             record(name, "+get,wait", f"{HERE}/recorded/{name}.jsonl.gz", **with_training)
         elif name != DATA:

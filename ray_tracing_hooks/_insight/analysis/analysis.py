@@ -28,6 +28,7 @@ from ray_tracing_hooks._insight.analysis.functions import (
 from ray_tracing_hooks._insight.analysis.parallelism import Parallelism, parallelism
 from ray_tracing_hooks._insight.analysis.pipelines import Pipelines, pipelines
 from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, Queued, States, by_function
+from ray_tracing_hooks._insight.analysis.requests import Requests, requests
 from ray_tracing_hooks._insight.analysis.stopped_tasks import stopped_tasks
 from ray_tracing_hooks._insight.analysis.training import TrainRun, last_to_come, train_runs
 from ray_tracing_hooks._insight.analysis.trials import Experiment, experiments
@@ -35,6 +36,7 @@ from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.model.clocks import corrected
 from ray_tracing_hooks._insight.model.grouped import by_first
 from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.serve_spans import ServeSpans, may_have_requests
 from ray_tracing_hooks._insight.model.sessions import by_row, sessions
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.model.utilization import Utilization, of_table
@@ -111,6 +113,21 @@ class Analysis:
     def split(self) -> Path:
         """The wall time split by what it was spent on, with queue time shown separately: what is shown as waiting."""
         return paths.time_split(self.calls, self._arrivals)
+
+    @cached_property
+    def requests(self) -> Requests | None:
+        """The requests to Ray Serve; None if there are none."""
+        return requests(self.serve_spans, self.is_failed) if self.serve_spans is not None else None
+
+    @cached_property
+    def serve_spans(self) -> ServeSpans | None:
+        """The spans of Ray Serve; None if there are none."""
+        return ServeSpans(self.calls) if may_have_requests(self.table) else None
+
+    @property
+    def ends_with_request(self) -> bool:
+        """Whether the critical path is that of one request to Ray Serve, and says little of it: ``requests`` does."""
+        return self.requests is not None and any(self.path.root in route.rows for route in self.requests.routes)
 
     @cached_property
     def _arrivals(self) -> paths.Arrivals:

@@ -51,6 +51,9 @@ NAMING_KEYS = frozenset(
         names.RAY_ACCELERATOR_IDS,
         names.RAY_DATA_CONSUMER,
         names.RAY_DATA_OPERATOR,
+        names.RAY_SERVE_APPLICATION,
+        names.RAY_SERVE_DEPLOYMENT,
+        names.RAY_SERVE_METHOD,
         names.RAY_TUNE_SCHEDULER,
     }
 )

@@ -22,6 +22,13 @@ may contain anything. The members:
                    ``calls`` with states, events that Ray ``dropped``, and ``functions`` with their time by phase:
                    ``arguments_ns``, ``scheduling_ns``, ``fetching_ns``, ``actor_queue_ns``, ``loading_ns``; null
                    without such files.
+``requests``       to Ray Serve, null if there are none: ``count``, ``failed``, ``running``, ``time_ns`` of all in all;
+                   ``routes`` with their ``application``, whether a handle called (``is_handle``), ``count``, ``failed``
+                   and percentiles of ``duration``; ``time``, what it went to: ``kind`` (``proxy``, ``replica wait``,
+                   ``beginning``, ``code``, ``calls``), ``name``, ``application``, ``ns``, ``share``, and the share of
+                   the time of the slowest 5 % (``slow_share``, null for few requests); ``methods`` of deployments with
+                   ``executions``, ``failed``, ``replicas``, ``batches``, and percentiles of how long their calls
+                   ``waited``, of their ``duration`` and of that of a ``batch``.
 ``datasets``       of Ray Data: ``executions`` with ``outcome``, ``rows``, ``bytes``, what it is ``limited_by``, and its
                    ``operators`` with their totals, ``timeline``, and what they were ``held_back`` by; ``iterations``
                    with what the program waited for. A ``span`` is the id of its span.
@@ -45,6 +52,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import KINDS, Path
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.queues import PHASES
+from ray_tracing_hooks._insight.analysis.requests import Requests
 from ray_tracing_hooks._insight.model.table import RUNNING
 from ray_tracing_hooks._insight.views.datasets import datasets
 
@@ -67,6 +75,7 @@ def document(
         "functions": list(_functions(analysis)),
         "actors": list(_actors(analysis)),
         "queues": _queues(analysis),
+        "requests": _requests(analysis.requests),
         "datasets": datasets(analysis.pipelines, analysis.table.span_id_of),
         "accelerators": list(_accelerators(analysis)),
         "parallelism": {
@@ -237,6 +246,54 @@ def _queues(analysis: Analysis) -> dict[str, Any] | None:
                 **{f"{phase.replace(' ', '_')}_ns": each.times[phase] for phase in PHASES},
             }
             for each in analysis.queues
+        ],
+    }
+
+
+def _requests(found: Requests | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    time, slow_time = found.time, found.slow_time
+    return {
+        "count": found.count,
+        "failed": found.failed,
+        "running": found.running,
+        "time_ns": time,
+        "routes": [
+            {
+                "name": each.name,
+                "application": each.application,
+                "is_handle": each.is_handle,
+                "count": len(each.rows),
+                "failed": each.failed,
+                "duration": _percentiles(each.durations),
+            }
+            for each in found.routes
+        ],
+        "time": [
+            {
+                "kind": each.kind,
+                "name": each.name,
+                "application": each.application,
+                "ns": each.time,
+                "share": each.time / time,
+                "slow_share": each.slow_time / slow_time if found.slow and slow_time else None,
+            }
+            for each in found.parts
+        ],
+        "methods": [
+            {
+                "name": each.name,
+                "application": each.application,
+                "executions": each.executions,
+                "failed": each.failed,
+                "replicas": each.replicas,
+                "batches": len(each.batches),
+                "waited": _percentiles(each.waited),
+                "duration": _percentiles(each.durations),
+                "batch": _percentiles(each.batches),
+            }
+            for each in found.methods
         ],
     }
 

@@ -223,16 +223,16 @@ def pipeline():
 
 
 def serving():
-    """A Serve application that answers sixty requests, eight at a time."""
+    """A Serve application that answers two hundred and forty requests, eight at a time."""
     from ray import serve
 
     @serve.deployment(num_replicas=2, max_ongoing_requests=4, ray_actor_options={"num_cpus": 0})
     class Scorer:
         def score(self, value):
-            spend(40)
+            spend(300)
             return value * 2
 
-    @serve.deployment(ray_actor_options={"num_cpus": 0})
+    @serve.deployment(max_ongoing_requests=8, ray_actor_options={"num_cpus": 0})
     class Front:
         def __init__(self, scorer):
             self.scorer = scorer
@@ -242,10 +242,68 @@ def serving():
 
     handle = serve.run(Front.bind(Scorer.bind()), route_prefix=None)
     total = 0
-    for first in range(0, 60, 8):
+    for first in range(0, 240, 8):
         total += sum(response.result() for response in [handle.remote(first + number) for number in range(8)])
     serve.shutdown()
     return total
+
+
+def waiting_requests():
+    """Sixty requests over HTTP, eight at a time, to an application whose only scorer takes one at a time. One fails."""
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+    from urllib.error import HTTPError
+    from urllib.request import urlopen
+
+    from ray import serve
+
+    @serve.deployment(max_ongoing_requests=1, ray_actor_options={"num_cpus": 0})
+    class Scorer:
+        def score(self, value):
+            spend(40)
+            return value * 2
+
+    @serve.deployment(num_replicas=2, max_ongoing_requests=8, ray_actor_options={"num_cpus": 0})
+    class Words:
+        @serve.batch(max_batch_size=4, batch_wait_timeout_s=0.02)
+        async def embed(self, values):
+            await asyncio.sleep(0.03)
+            return values
+
+        async def __call__(self, value):
+            return await self.embed(value)
+
+    @serve.deployment(max_ongoing_requests=8, ray_actor_options={"num_cpus": 0})
+    class Shop:
+        def __init__(self, scorer, words):
+            self.scorer, self.words = scorer, words
+
+        async def __call__(self, request):
+            value = int(request.query_params["value"])
+            if value == 13:
+                raise ValueError(value)
+            embedded = await self.words.remote(value)
+            return await self.scorer.score.remote(embedded)
+
+    def request(value):
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/shop?value={value}") as answer:
+                return int(answer.read())
+        except HTTPError:
+            return 0
+
+    port = free_port()
+    serve.start(http_options={"port": port})
+    serve.run(Shop.bind(Scorer.bind(), Words.bind()), name="shop", route_prefix="/shop")
+    with ThreadPoolExecutor(8) as threads:
+        total = sum(threads.map(request, range(60)))
+    serve.shutdown()
+    return total
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 @ray.remote(num_cpus=1)

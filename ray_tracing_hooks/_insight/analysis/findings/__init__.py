@@ -32,6 +32,7 @@ from ray_tracing_hooks._insight.analysis.findings import (
     training_start,
     unfinished,
     unrecorded,
+    waiting_for_replicas,
     waiting_for_resources,
     worker_start,
 )
@@ -60,6 +61,7 @@ _FINDERS = (
     tiny_tasks.find,
     large_arguments.find,
     serial_driver.find,
+    waiting_for_replicas.find,
     unrecorded.find,
     worker_start.find,
     slow_loading.find,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+import numpy as np
 
 from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import RUN, UNEXPLAINED, WAITING
+from ray_tracing_hooks._insight.analysis.critical_path import RUN, UNEXPLAINED, WAITING, Step
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
-from ray_tracing_hooks._insight.model.span import SERVER
-from ray_tracing_hooks._insight.model.table import RUNNING, Table
+from ray_tracing_hooks._insight.model.table import RUNNING
 
 KIND = "unrecorded"
 
@@ -31,11 +32,12 @@ def find(analysis: Analysis) -> list[Finding]:
     parts = recorded.libraries(calls)
     libraries = [recorded.LIBRARIES[part] for part in parts]
     own = (RUN, WAITING) if libraries else ()
-    hidden = sum(
-        step.end - step.start
+    steps = [
+        step
         for step in path.steps
         if step.kind == UNEXPLAINED or (step.kind in own and step.row >= 0 and calls.frame_of(step.row) in drivers)
-    )
+    ]
+    hidden = sum(step.end - step.start for step in steps) - _with_requests(analysis, drivers, steps)
     if hidden / path.wall < _COST:
         return []
     unseen, strays = recorded.unseen_objects(calls), list(recorded.strays(calls))
@@ -48,7 +50,10 @@ def find(analysis: Analysis) -> list[Finding]:
         advice.append(f"RAY_TRACING_RAY=+{',+'.join(parts)} shows what {several} {'does' if len(parts) == 1 else 'do'}")
     if unseen:
         reasons.append(f"{count(unseen, 'object')} that the run waited for came from calls without spans")
-    requests, others = _requests(analysis.table, strays)
+    requests, by_handle, others = _requests(analysis, strays)
+    if by_handle:
+        apart = "is summed up on its own" if by_handle == 1 else "are summed up on their own"
+        reasons.append(f"{count(by_handle, 'request')} by handles {apart}")
     if requests:
         apart = "is a trace of its own" if len(requests) == 1 else "are traces of their own"
         reasons.append(f"{count(len(requests), 'request')} {apart}")
@@ -82,15 +87,41 @@ def find(analysis: Analysis) -> list[Finding]:
         "libraries": ",".join(libraries),
         "unseen_objects": unseen,
         "spans_below_no_call": len(strays),
-        "requests": len(requests),
+        "requests": len(requests) + by_handle,
         "unexecuted": unexecuted,
     }
     rows = [*(row for row in sorted(drivers) if row < len(analysis.table)), *strays]
     return [Finding(KIND, text, "; ".join(advice), hidden / path.wall, rows, figures)]
 
 
-def _requests(table: Table, strays: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The requests that begin a trace, and of the spans in no recorded call those that are in no such trace."""
-    requests = [row for row in table.roots() if table.kind[row] == SERVER]
-    traces = {table.trace_id_of(row) for row in requests}
-    return requests, [row for row in strays if table.trace_id_of(row) not in traces]
+def _requests(analysis: Analysis, strays: Sequence[int]) -> tuple[list[int], int, list[int]]:
+    """The requests that begin a trace, the number of others, and those of the spans that are in no request."""
+    spans, found = analysis.serve_spans, analysis.requests
+    if spans is None or found is None:
+        return [], 0, list(strays)
+    rows = [row for route in found.routes for row in route.rows]
+    first = [row for row in rows if analysis.table.parent[row] < 0]
+    is_call = np.zeros(len(analysis.table), bool)
+    is_call[spans.called] = True
+    return first, len(rows) - len(first), [row for row in strays if spans.frame[row] < 0 and not is_call[row]]
+
+
+def _with_requests(analysis: Analysis, drivers: Collection[int], steps: Sequence[Step]) -> int:
+    """How much of the time of these steps there were requests that a handle of a driver had made, and may wait for."""
+    spans, frame = analysis.serve_spans, analysis.calls.frame
+    if spans is None:
+        return 0
+    made = np.array([row for row in spans.called.tolist() if frame[row] in drivers], np.int64)
+    begins, ends = spans.start[made], spans.end_of_call(made)
+    order = np.argsort(begins, kind="stable")
+    begins, ends = begins[order], np.maximum.accumulate(ends[order])
+    since = np.maximum(begins, np.concatenate([begins[:1], ends[:-1]]))
+    until = np.maximum(since, ends)
+    before = np.concatenate([[0], np.cumsum(until - since)])
+
+    def up_to(time: int) -> int:
+        """The time with requests before this one."""
+        place = int(np.searchsorted(since, time))
+        return int(before[place]) - (max(0, int(until[place - 1]) - time) if place else 0)
+
+    return sum(up_to(step.end) - up_to(step.start) for step in steps)

@@ -19,7 +19,7 @@ from ray_tracing_hooks._insight.views.index.answers import Answers
 from ray_tracing_hooks._insight.views.index.bars import laid_out, rows_of_lanes
 from ray_tracing_hooks._insight.views.index.figures import figures, queues, strip
 from ray_tracing_hooks._insight.views.index.mapped import opened, save, save_table
-from ray_tracing_hooks._insight.views.page import datasets, ranks
+from ray_tracing_hooks._insight.views.page import datasets, ranks, requests
 from ray_tracing_hooks._insight.views.page.breakdown import rows_of
 from ray_tracing_hooks._insight.views.page.content import ON_PATH, Whole, described, flags_of, on_path, whole
 from ray_tracing_hooks._insight.views.page.pack import plain
@@ -28,7 +28,7 @@ from ray_tracing_hooks._insight.views.redaction import Redaction
 
 _MOST_STEPS = 2_000
 _MOST_ROWS = 50_000
-"""The most spans in the page itself: those of the critical path and of datasets, and those that findings refer to."""
+"""The most spans in the page itself: of the critical path, requests, datasets, and those that findings refer to."""
 
 _MOST_EVIDENCE = 200
 
@@ -58,6 +58,7 @@ def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_st
         for row in (
             *on_path(analysis, steps),
             *datasets.rows_of(analysis.pipelines),
+            *requests.rows_of(analysis.requests),
             *evidence,
             *rows_of(drawn.split),
         )

@@ -28,7 +28,7 @@ from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import Place, Places, places
 from ray_tracing_hooks._insight.model.span import CONSUMER, STATUS_ERROR
 from ray_tracing_hooks._insight.model.table import LOST, Table
-from ray_tracing_hooks._insight.views.page import datasets, ranks, report, utilization
+from ray_tracing_hooks._insight.views.page import datasets, ranks, report, requests, utilization
 from ray_tracing_hooks._insight.views.page.breakdown import Group, breakdown
 from ray_tracing_hooks._insight.views.page.details import CHUNK, shortened
 from ray_tracing_hooks._insight.views.page.pack import differences, plain, zigzag
@@ -82,7 +82,11 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
     """The content of the page of this analysis, with at most ``most_spans`` spans. Figures cover all spans."""
     table, calls, path = analysis.table, analysis.calls, analysis.path
     drawn = whole(analysis)
-    wanted = (*on_path(analysis, path.steps), *datasets.rows_of(analysis.pipelines))
+    wanted = (
+        *on_path(analysis, path.steps),
+        *datasets.rows_of(analysis.pipelines),
+        *requests.rows_of(analysis.requests),
+    )
     rows = sample(table, drawn.ends, most_spans, wanted)
     position = _positions(table, rows)
 
@@ -150,6 +154,7 @@ def described(
         "split": report.split(analysis, drawn.split, number, function),
         "queues": report.queues(analysis),
         "datasets": datasets.shown(analysis.pipelines, number, begin, redaction),
+        "requests": requests.shown(analysis.requests, number),
         "findings": report.described(drawn.findings, number, redaction),
         "ran": recorded.ran(calls),
         "nothing_found": report.nothing_found(analysis),

@@ -14,6 +14,7 @@ import { Logical } from "./logical.js";
 import { Physical } from "./physical.js";
 import { narrowed, toggled } from "./query.js";
 import { Ranks } from "./ranks.js";
+import { Requests } from "./requests.js";
 import { FILTER_HELP, Filter } from "./search.js";
 import { ServedStore } from "./served.js";
 import { SpanTable } from "./spans.js";
@@ -21,11 +22,11 @@ import { Stack } from "./stack.js";
 import { Store } from "./store.js";
 import { Timeline, ZOOM, spanTip } from "./timeline.js";
 
-/** @typedef {"findings" | "timeline" | "flame" | "logical" | "physical" | "stack" | "spans" | "datasets" | "ranks"} ViewName */
+/** @typedef {"findings" | "timeline" | "flame" | "logical" | "physical" | "stack" | "spans" | "requests" | "datasets" | "ranks"} ViewName */
 
 /** The views in the order of their tabs; those of libraries are left out if there is nothing to show.
  * @type {[ViewName, string][]} */
-const TABS = [["findings", "Findings"], ["timeline", "Timeline"], ["flame", "Flame graph"], ["logical", "Logical"], ["physical", "Physical"], ["stack", "Stack"], ["spans", "Spans"], ["datasets", "Datasets"], ["ranks", "Ranks"]];
+const TABS = [["findings", "Findings"], ["timeline", "Timeline"], ["flame", "Flame graph"], ["logical", "Logical"], ["physical", "Physical"], ["stack", "Stack"], ["spans", "Spans"], ["requests", "Requests"], ["datasets", "Datasets"], ["ranks", "Ranks"]];
 
 /** How far the keys A and D move, as a share of the visible range. */
 const STEP = 0.15;
@@ -48,11 +49,11 @@ export class App {
     this.views = {
       findings: new Findings(store, this.colours, this), timeline: new Timeline(store, this.colours, this), flame: new Flame(store, this.colours, this),
       logical: new Logical(store, this.colours, this), physical: new Physical(store), stack: new Stack(store, this.colours, this),
-      spans: new SpanTable(store, this.colours, this), datasets: new Datasets(store, this.colours, this), ranks: new Ranks(store, this.colours, this),
+      spans: new SpanTable(store, this.colours, this), requests: new Requests(store, this), datasets: new Datasets(store, this.colours, this), ranks: new Ranks(store, this.colours, this),
     };
     const { executions, iterations } = store.meta.datasets;
     /** @type {Partial<Record<ViewName, boolean>>} */
-    const isEmpty = { datasets: !executions.length && !iterations.length, ranks: !store.meta.training.length };
+    const isEmpty = { requests: !store.meta.requests, datasets: !executions.length && !iterations.length, ranks: !store.meta.training.length };
     /** The tabs of this run: most have no datasets, and train nothing. */
     this.shownTabs = TABS.filter(([key]) => !isEmpty[key]);
     for (const [key, label] of this.shownTabs) {

@@ -196,6 +196,53 @@ interface DatasetOperator {
   span: number;
 }
 
+/** Requests to Ray Serve; times in nanoseconds, and rows -1 if the page does not hold them. */
+interface ServeRequests {
+  count: number;
+  failed: number;
+  running: number;
+  ns: number;
+  /** How many are the slowest; 0 if there are too few. */
+  slow: number;
+  routes: RequestRoute[];
+  parts: RequestPart[];
+  methods: RequestMethod[];
+}
+
+interface RequestRoute {
+  name: string;
+  is_handle: boolean;
+  count: number;
+  failed: number;
+  slowest: number;
+  p50: number | null;
+  p95: number | null;
+  p99: number | null;
+  p100: number | null;
+}
+
+interface RequestPart {
+  about: string;
+  ns: number;
+  share: number;
+  slow_share: number;
+}
+
+interface RequestMethod {
+  name: string;
+  executions: number;
+  failed: number;
+  replicas: number;
+  /** The row of the call that waited longest. */
+  longest: number;
+  batches: number;
+  waited_p50: number | null;
+  waited_p95: number | null;
+  ran_p50: number | null;
+  ran_p95: number | null;
+  batch_p50: number | null;
+}
+
 interface Dataset {
   name: string;
   dataset_id: string;
@@ -291,6 +338,8 @@ interface Meta {
   facts: [label: string, value: string, isBad?: boolean][];
   split: { of: string; parts: SplitPart[] } | null;
   queues: { about: string; titles: string[]; rows: [string, ...number[]][] } | null;
+  /** Null if there are none. */
+  requests: ServeRequests | null;
   datasets: { executions: Dataset[]; iterations: DatasetIteration[]; left_out: number };
   findings: Finding[];
   /** Which waits do not count as running in a place, to end a sentence. */

@@ -1,0 +1,71 @@
+"""Requests to Ray Serve that wait until a replica of a deployment accepts them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.requests import REPLICA_WAIT, Method, Requests
+from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
+
+KIND = "waiting-for-replicas"
+
+_LEAST_REQUESTS = 10
+_LEAST_SHARE = 0.2
+_LEAST_WAIT = 10_000_000
+"""Of half of the calls, in nanoseconds: less is what Ray Serve takes to hand over a request."""
+
+
+def find(analysis: Analysis) -> list[Finding]:
+    """Deployments for whose replicas requests wait for a fifth of their time, and mostly for 10 ms or longer."""
+    found = analysis.requests
+    if found is None or found.count < _LEAST_REQUESTS:
+        return []
+    by_deployment: dict[tuple[str, str], list[Method]] = {}
+    for each in found.methods:
+        if each.waited:
+            by_deployment.setdefault((each.application, _deployment(each.name)), []).append(each)
+    return [
+        _finding(found, name, waited, methods)
+        for (application, name), methods in by_deployment.items()
+        if (waited := _waited(found, application, name)) >= _LEAST_SHARE * found.time
+        and max(percentile(each.waited, 0.5) for each in methods) >= _LEAST_WAIT
+    ]
+
+
+def _deployment(method: str) -> str:
+    return method.rpartition(".")[0]
+
+
+def _waited(found: Requests, application: str, deployment: str) -> int:
+    return sum(
+        part.time
+        for part in found.parts
+        if part.kind == REPLICA_WAIT and (part.application, _deployment(part.name)) == (application, deployment)
+    )
+
+
+def _finding(found: Requests, deployment: str, waited: int, methods: Sequence[Method]) -> Finding:
+    longest = max(methods, key=lambda each: percentile(each.waited, 0.95))
+    at_95, replicas = percentile(longest.waited, 0.95), max(each.replicas for each in methods)
+    text = (
+        f"{count(found.count, 'request')} spent {percent(waited / found.time)} of their time waiting for a replica of "
+        f"{quoted(deployment)}: {duration(percentile(longest.waited, 0.5))} in the median, {duration(at_95)} at the "
+        f"95th percentile, with {count(replicas, 'replica')}"
+    )
+    advice = (
+        "more replicas (num_replicas, autoscaling_config); a larger max_ongoing_requests, if a replica can do more at "
+        "once; or less work for each request"
+    )
+    figures: dict[str, float | int | str] = {
+        "deployment": deployment,
+        "requests": found.count,
+        "waited_ns": waited,
+        "waited_share": waited / found.time,
+        "p95_ns": at_95,
+        "replicas": replicas,
+    }
+    rows = [row for each in sorted(methods, key=lambda each: -each.waited[-1]) for row in each.longest]
+    return Finding(KIND, text, advice, 0.0, rows, figures)

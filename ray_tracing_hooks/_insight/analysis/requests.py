@@ -1,0 +1,352 @@
+"""Requests to Ray Serve: how long they took, and what their time went to.
+
+A request is a SERVER span of a proxy, or of a replica that clients reach directly; or a call of a deployment by a
+handle that is in no other request. Its time is split along its critical path: back from its end, through whatever it
+waited for at each moment. A replica is assumed to have waited for the call of its own that ended last; in the time
+between such calls its own code ran, or waited for something that has no span here, such as the batch of a request.
+
+A call of a deployment consists of the wait until a replica has accepted it (``serve.remote``), the time until it begins
+there, and its execution (``serve.replica``).
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.wording import plain
+from ray_tracing_hooks._insight.model.grouped import split
+from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
+from ray_tracing_hooks._insight.model.serve_spans import Roots, ServeSpans
+from ray_tracing_hooks._insight.model.table import RUNNING
+
+PROXY = "proxy"
+"""In the proxy: it received the request, looked for a route, or sent the response."""
+REPLICA_WAIT = "replica wait"
+"""A call of a deployment waited until a replica accepted it."""
+BEGINNING = "beginning"
+"""A replica had accepted a call, and did not run it yet."""
+CODE = "code"
+"""The code of a deployment ran, or waited for something that has no span in the request."""
+CALLS = "calls"
+"""It waited for a task or a method of an actor."""
+
+KINDS = (PROXY, REPLICA_WAIT, BEGINNING, CODE, CALLS)
+
+MEANINGS = {
+    PROXY: "{}: in the proxy",
+    REPLICA_WAIT: "{}: waiting for a replica to accept it",
+    BEGINNING: "{}: accepted, and not begun yet",
+    CODE: "{}: its code",
+    CALLS: "{}: called as a task or a method of an actor",
+}
+"""What each kind means, for people, of the name of a part."""
+
+SLOWEST = 0.05
+"""The share of requests that are looked at on their own."""
+_LEAST_FOR_SLOWEST = 20
+
+MOST_ROWS = 20
+
+
+def _times() -> array[int]:
+    return array("q")
+
+
+@dataclass
+class Route:
+    """Requests with the same name, such as ``GET /shop``, or the method of a deployment that a handle called."""
+
+    name: str
+    application: str
+    is_handle: bool
+    """Whether a handle called a deployment."""
+    rows: array[int]
+    """The row of each request, by start."""
+    durations: array[int]
+    """Of each, sorted; in nanoseconds."""
+    failed: int
+    slowest: int
+    """The row of the one that took longest."""
+
+
+@dataclass
+class Part:
+    """What a part of the time of all requests went to. Times are nanoseconds."""
+
+    kind: str
+    name: str
+    """Of the route, the method of a deployment, or the function."""
+    application: str
+    time: int
+    slow_time: int
+    """The same in the slowest requests alone."""
+
+
+@dataclass
+class Method:
+    """A method of a deployment, or another function of it that runs batches. Lists of nanoseconds are sorted."""
+
+    name: str
+    application: str
+    executions: int = 0
+    failed: int = 0
+    waited: array[int] = field(default_factory=_times)
+    """From each call until it began in a replica, where both are recorded."""
+    longest: list[int] = field(default_factory=list)
+    """The rows of the calls that waited longest, at most :data:`MOST_ROWS`, the longest first."""
+    durations: array[int] = field(default_factory=_times)
+    replicas: int = 0
+    """How many replicas ran it."""
+    batches: array[int] = field(default_factory=_times)
+    """How long it took for each batch of requests."""
+
+
+@dataclass
+class Requests:
+    """The requests of a run that have ended."""
+
+    routes: list[Route]
+    """The one whose requests took most time first, like the others."""
+    parts: list[Part]
+    methods: list[Method]
+    running: int
+    """How many requests have not ended."""
+    slow: int
+    """How many are the slowest; 0 if there are too few to look at these on their own."""
+
+    @property
+    def count(self) -> int:
+        return sum(len(each.rows) for each in self.routes)
+
+    @property
+    def failed(self) -> int:
+        return sum(each.failed for each in self.routes)
+
+    @property
+    def time(self) -> int:
+        """What all requests took, added up; in nanoseconds."""
+        return sum(each.time for each in self.parts)
+
+    @property
+    def slow_time(self) -> int:
+        """The same of the slowest requests alone."""
+        return sum(each.slow_time for each in self.parts)
+
+    def full_name(self, of: Route | Part | Method) -> str:
+        """Its name, with the application where several applications have one of that name."""
+        return f"{of.name} ({of.application})" if of.name in self._ambiguous else of.name
+
+    def described(self, part: Part) -> str:
+        """What a part of the time went to, in words."""
+        text = MEANINGS[part.kind].format(plain(self.full_name(part)))
+        own, deployment = (part.application, part.name), (part.application, part.name.partition(".")[0])
+        is_batched = part.kind == CODE and (own in self._batching or deployment in self._batching)
+        return f"{text}, and waiting for its batch" if is_batched else text
+
+    @cached_property
+    def _ambiguous(self) -> frozenset[str]:
+        applications: dict[str, set[str]] = {}
+        named: list[Route | Method] = [*self.routes, *self.methods]
+        for each in named:
+            applications.setdefault(each.name, set()).add(each.application)
+        return frozenset(name for name, several in applications.items() if len(several) > 1)
+
+    @cached_property
+    def _batching(self) -> set[tuple[str, str]]:
+        """The methods that run in batches, and the deployments whose methods may call another function that does."""
+        return {
+            (each.application, each.name if each.executions else each.name.partition(".")[0])
+            for each in self.methods
+            if each.batches
+        }
+
+
+def requests(found: ServeSpans, is_failed: Any) -> Requests | None:
+    """The requests among these spans; None if there are none. ``is_failed`` is a NumPy column."""
+    roots, state = found.roots(), as_numpy(found.table.state)
+    if not len(roots.row):
+        return None
+    is_running = (state[roots.row] == RUNNING) | ((roots.replica >= 0) & (state[roots.replica] == RUNNING))
+    running = int(np.count_nonzero(is_running))
+    roots = Roots(*(column[~is_running] for column in roots))
+    durations = roots.end - found.start[roots.row]
+    is_slow = np.zeros(len(durations), bool)
+    if len(durations) >= _LEAST_FOR_SLOWEST:
+        is_slow[np.argsort(-durations, kind="stable")[: round(len(durations) * SLOWEST)]] = True
+    walk = _Walk(found, len(durations))
+    walk.go(roots)
+    return Requests(
+        _routes(found, roots, durations, is_failed),
+        walk.parts(is_slow),
+        _methods(found, is_failed),
+        running,
+        int(np.count_nonzero(is_slow)),
+    )
+
+
+class _Frames(NamedTuple):
+    """Executions, or proxies, of which a part of the time belongs to a request."""
+
+    row: Any
+    begin: Any
+    end: Any
+    request: Any
+
+
+class _Walk:
+    """Goes through all requests at once, from the outermost spans to the innermost ones."""
+
+    def __init__(self, spans: ServeSpans, requests: int) -> None:
+        self._spans = spans
+        self._found: list[tuple[str, Any, Any, Any]] = []
+        self._requests = requests
+
+    def go(self, roots: Roots) -> None:
+        spans, request = self._spans, np.arange(len(roots.row))
+        begin = spans.start[roots.row]
+        is_server = spans.is_server[roots.row]
+        by_handle = self._called(roots.row[~is_server], begin[~is_server], roots.end[~is_server], request[~is_server])
+        by_client = _Frames(roots.row[is_server], begin[is_server], roots.end[is_server], request[is_server])
+        frames = _joined([by_client, by_handle])
+        while len(frames.row):
+            frames = self._inside(frames)
+
+    def parts(self, is_slow: Any) -> list[Part]:
+        """What was found, the longest first."""
+        spans = self._spans
+        found = []
+        for kind in KINDS:
+            mine = [each[1:] for each in self._found if each[0] == kind]
+            if not mine:
+                continue
+            request, subject, took = (np.concatenate(column) for column in zip(*mine, strict=True))
+            time, slow = (np.zeros(spans.subjects, np.int64) for _ in range(2))
+            np.add.at(time, subject, took)
+            np.add.at(slow, subject, np.where(is_slow[request], took, 0))
+            some = np.nonzero(time)[0].tolist()
+            found += [Part(kind, *spans.named(each), int(time[each]), int(slow[each])) for each in some]
+        return sorted(found, key=lambda part: (-part.time, part.kind, part.name))
+
+    def _add(self, kind: str, request: Any, subject: Any, took: Any) -> None:
+        self._found.append((kind, request, subject, took))
+
+    def _called(self, row: Any, begin: Any, end: Any, request: Any) -> _Frames:
+        """Calls of deployments that the path goes through, from ``begin`` to ``end``; returns their executions."""
+        spans = self._spans
+        replica, subject = spans.replica[row], spans.subject[row]
+        began = np.where(replica >= 0, np.clip(spans.start[replica], begin, end), end)
+        accepted = np.clip(spans.ends[row], begin, began)
+        self._add(REPLICA_WAIT, request, subject, accepted - begin)
+        self._add(BEGINNING, request, subject, began - accepted)
+        ran = (replica >= 0) & (end > began)
+        return _Frames(replica[ran], began[ran], end[ran], request[ran])
+
+    def _inside(self, frames: _Frames) -> _Frames:
+        """Go through proxies and executions; returns the executions of what they called."""
+        spans = self._spans
+        place = np.full(len(spans.table) + 1, -1)
+        place[frames.row] = np.arange(len(frames.row))
+        at = place[spans.frame[spans.made]]
+        mine = np.nonzero(at >= 0)[0]
+        at = at[mine]
+        begin = np.maximum(spans.start[spans.made[mine]], frames.begin[at])
+        end = np.minimum(spans.made_end[mine], frames.end[at])
+        some = np.nonzero(end > begin)[0]
+        some = some[np.lexsort((-end[some], at[some]))]
+        mine, at, begin, end = mine[some], at[some], begin[some], end[some]
+        own, passed = _back(frames, at, begin, end)
+        is_proxy = (spans.is_server & ~spans.is_direct)[frames.row]
+        for kind, which in ((PROXY, is_proxy), (CODE, ~is_proxy)):
+            self._add(kind, frames.request[which], spans.method[frames.row[which]], own[which])
+        mine, request, begin, end = mine[passed], frames.request[at[passed]], begin[passed], end[passed]
+        row, is_of_serve = spans.made[mine], spans.is_of_serve[mine]
+        self._add(CALLS, request[~is_of_serve], spans.subject[row[~is_of_serve]], (end - begin)[~is_of_serve])
+        return self._called(row[is_of_serve], begin[is_of_serve], end[is_of_serve], request[is_of_serve])
+
+
+def _back(frames: _Frames, at: Any, begin: Any, end: Any) -> tuple[Any, Any]:
+    """Go back in each frame from its end, through the calls that ended last.
+
+    ``at`` is the place in ``frames`` of each call; calls are by that, and the last to end comes first. Returns the time
+    of each frame that is in no call on the way, and which calls are on it.
+    """
+    time, own = frames.end.copy(), np.zeros(len(frames.row), np.int64)
+    first = np.searchsorted(at, np.arange(len(time)))
+    many = np.searchsorted(at, np.arange(len(time)), side="right") - first
+    passed = []
+    number, left = 0, np.nonzero(many)[0]
+    while len(left):
+        call = first[left] + number
+        # Others were still running when the one after them began: they were not what was waited for.
+        is_next = end[call] <= time[left]
+        frame, call = left[is_next], call[is_next]
+        own[frame] += time[frame] - end[call]
+        time[frame] = begin[call]
+        passed.append(call)
+        number += 1
+        left = left[many[left] > number]
+    return own + time - frames.begin, np.concatenate(passed) if passed else np.zeros(0, np.int64)
+
+
+def _joined(several: list[_Frames]) -> _Frames:
+    return _Frames(*(np.concatenate(columns) for columns in zip(*several, strict=True)))
+
+
+def _routes(spans: ServeSpans, roots: Roots, durations: Any, is_failed: Any) -> list[Route]:
+    is_handle = ~spans.is_server[roots.row]
+    has_failed = is_failed[roots.row] | ((roots.replica >= 0) & is_failed[roots.replica])
+    keys, which = np.unique(spans.subject[roots.row] * 2 + is_handle, return_inverse=True)
+    rows, took, failed = split(which, len(keys), roots.row, durations, has_failed)
+    found = [
+        Route(
+            *spans.named(int(key) // 2),
+            bool(key % 2),
+            as_array(own, "i"),
+            as_array(np.sort(times), "q"),
+            int(np.count_nonzero(fails)),
+            int(own[np.argmax(times)]),
+        )
+        for key, own, times, fails in zip(keys.tolist(), rows, took, failed, strict=True)
+    ]
+    return sorted(found, key=lambda each: (-sum(each.durations), each.name))
+
+
+def _methods(spans: ServeSpans, is_failed: Any) -> list[Method]:
+    table, found = spans.table, dict[int, Method]()
+
+    def of(subject: int) -> Method:
+        if subject not in found:
+            found[subject] = Method(*spans.named(subject))
+        return found[subject]
+
+    ran = np.nonzero(spans.is_replica | spans.is_direct)[0]
+    ended = ran[as_numpy(table.state)[ran] != RUNNING]
+    replicas = [str(site.get(names.RAY_SERVE_REPLICA_ID) or "") for site in table.sites]
+    for subject, rows in _by_method(spans, ended):
+        method = of(subject)
+        method.executions, method.failed = len(rows), int(np.count_nonzero(is_failed[rows]))
+        method.durations = as_array(np.sort(spans.ends[rows] - spans.start[rows]), "q")
+        method.replicas = len({replicas[site] for site in np.unique(spans.site[rows]).tolist()})
+    begun = spans.called[spans.replica[spans.called] >= 0]
+    for subject, rows in _by_method(spans, begun):
+        waited = np.maximum(spans.start[spans.replica[rows]] - spans.start[rows], 0)
+        method = of(subject)
+        method.waited = as_array(np.sort(waited), "q")
+        method.longest = rows[np.argsort(-waited, kind="stable")[:MOST_ROWS]].tolist()
+    for subject, rows in _by_method(spans, spans.called[spans.replica[spans.called] < 0]):
+        of(subject).failed += int(np.count_nonzero(is_failed[rows]))
+    for subject, rows in _by_method(spans, np.nonzero(spans.is_batch)[0]):
+        of(subject).batches = as_array(np.sort(spans.ends[rows] - spans.start[rows]), "q")
+    return sorted(found.values(), key=lambda each: (-sum(each.durations), each.name))
+
+
+def _by_method(spans: ServeSpans, rows: Any) -> list[tuple[int, Any]]:
+    keys, which = np.unique(spans.method[rows], return_inverse=True)
+    (found,) = split(which, len(keys), rows)
+    return list(zip(keys.tolist(), found, strict=True))

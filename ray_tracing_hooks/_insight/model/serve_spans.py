@@ -1,0 +1,134 @@
+"""The spans of Ray Serve in a table: which replica ran which call, what proxies and replicas called, and requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.call_names import call_name
+from ray_tracing_hooks._insight.model.calls import SUBMISSION, Calls
+from ray_tracing_hooks._insight.model.grouped import tops
+from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.span import CONSUMER, SERVER
+from ray_tracing_hooks._insight.model.table import Table
+
+_CALL, _REPLICA, _BATCH = (f" {each}" for each in (names.SERVE_CALL, names.SERVE_REPLICA, names.SERVE_BATCH))
+
+
+def may_have_requests(table: Table) -> bool:
+    """Whether there may be requests in it: most programs have none, which is quickly seen."""
+    return any(each.endswith(_CALL) for each in table.names) or SERVER in table.kind
+
+
+class Roots(NamedTuple):
+    """Requests: the row of each, the replica's row if a handle made the call (else -1), and its end."""
+
+    row: Any
+    replica: Any
+    end: Any
+
+
+class ServeSpans:
+    """The spans of requests, as NumPy columns over all rows of a table."""
+
+    def __init__(self, calls: Calls) -> None:
+        table = self.table = calls.table
+        self.start, self.ends = as_numpy(table.start), as_numpy(table.ends)
+        self.name, self.site, kind = as_numpy(table.name), as_numpy(table.site), as_numpy(table.kind)
+        self.is_server = (kind == SERVER) & np.array([each == names.SCOPE for each in table.scopes], bool)[
+            as_numpy(table.scope)
+        ]
+        # The start of a replica has the same suffix, and another kind.
+        self.is_replica = self._ends_with(_REPLICA) & (kind == CONSUMER)
+        self.is_batch = self._ends_with(_BATCH)
+        has_replica = np.array([names.RAY_SERVE_REPLICA_ID in site for site in table.sites], bool)
+        self.is_direct = self.is_server & has_replica[self.site]
+        """Requests that reach a replica without a proxy: one span is both."""
+        is_call = self._ends_with(_CALL)
+        is_frame = self.is_server | self.is_replica
+        parent = as_numpy(table.parent)
+        top = tops(np.where(is_frame, -1, parent))
+        self.frame = np.where(is_frame[top], top, -1)
+        """For each row the nearest span around it that is a proxy's or a replica's, -1 if there is none."""
+        self.called = np.nonzero(is_call)[0]
+        self.replica = self._last_replicas(parent, is_call)
+        """For each call of a deployment the row of its execution, -1 if there is none."""
+        self._find_calls(calls)
+        self._number_subjects([call_name(each) for each in table.names])
+
+    def _ends_with(self, suffix: str) -> Any:
+        return np.array([each.endswith(suffix) for each in self.table.names], bool)[self.name]
+
+    def _last_replicas(self, parent: Any, is_call: Any) -> Any:
+        found = np.full(len(self.table), -1)
+        ran = np.nonzero(self.is_replica)[0]
+        ran = ran[(parent[ran] >= 0) & is_call[parent[ran]]]
+        ran = ran[np.argsort(self.ends[ran], kind="stable")]
+        found[parent[ran]] = ran  # the last one, where several replicas were tried
+        return found
+
+    def _find_calls(self, calls: Calls) -> None:
+        """What proxies and replicas have called: deployments, and tasks and methods of actors that ran."""
+        submitted = np.nonzero((as_numpy(calls.role) == SUBMISSION) & (self.frame >= 0))[0]
+        execution = as_numpy(calls.execution)[as_numpy(calls.call_of)[submitted]]
+        submitted, execution = submitted[execution >= 0], execution[execution >= 0]
+        made = self.called[self.frame[self.called] >= 0]
+        self.made = np.concatenate([made, submitted])
+        self.made_end = np.concatenate([self.end_of_call(made), self.ends[execution]])
+        self.is_of_serve = np.arange(len(self.made)) < len(made)
+
+    def _number_subjects(self, functions: Sequence[str]) -> None:
+        sites = self.table.sites
+        numbers: dict[str, int] = {}
+        of_name = _numbered([_without_suffix(each) for each in functions], numbers)
+        of_site = _numbered([_method_called(site) for site in sites], numbers)
+        applications: dict[str, int] = {}
+        of_application = _numbered([str(site.get(names.RAY_SERVE_APPLICATION) or "") for site in sites], applications)
+        self._labels, self._applications = list(numbers), list(applications)
+        self.subjects = len(numbers) * len(applications)
+        application = of_application[self.site]
+        self.subject = of_name[self.name] * len(applications) + application
+        """For each row the number of what it is about, in its application: a route, a method, a task."""
+        self.method = np.where(self.is_direct, of_site[self.site] * len(applications) + application, self.subject)
+        """The same, but the method that a replica runs for requests that reach it without a proxy."""
+
+    def named(self, subject: int) -> tuple[str, str]:
+        """What a subject is, and its application."""
+        label, application = divmod(subject, len(self._applications))
+        return self._labels[label], self._applications[application]
+
+    def end_of_call(self, rows: Any) -> Any:
+        """When these calls of deployments ended: with their execution, if there is one."""
+        replica = self.replica[rows]
+        return np.where(replica >= 0, self.ends[replica], self.ends[rows])
+
+    def roots(self) -> Roots:
+        """All requests, by start."""
+        servers = np.nonzero(self.is_server & (self._frame_above() < 0))[0]
+        handles = self.called[self.frame[self.called] < 0]
+        rows = np.concatenate([servers, handles])
+        replica = np.concatenate([np.full(len(servers), -1), self.replica[handles]])
+        ends = np.concatenate([self.ends[servers], self.end_of_call(handles)])
+        order = np.argsort(rows)
+        return Roots(rows[order], replica[order], ends[order])
+
+    def _frame_above(self) -> Any:
+        """For each row the nearest proxy's or replica's span above it, -1 if there is none."""
+        parent = as_numpy(self.table.parent)
+        return np.where(parent >= 0, self.frame[parent], -1)
+
+
+def _numbered(texts: Sequence[str], numbers: dict[str, int]) -> Any:
+    """The number of each text, as a NumPy column; new ones are added to ``numbers``."""
+    return np.array([numbers.setdefault(each, len(numbers)) for each in texts], np.int64)
+
+
+def _method_called(site: Mapping[str, Any]) -> str:
+    return f"{site.get(names.RAY_SERVE_DEPLOYMENT, '')}.{site.get(names.RAY_SERVE_METHOD, '')}"
+
+
+def _without_suffix(name: str) -> str:
+    return next((name.removesuffix(each) for each in (_CALL, _REPLICA, _BATCH) if name.endswith(each)), name)

@@ -1,0 +1,66 @@
+"""The tab of the page on requests to Ray Serve: what their time went to, by route, and by method of a deployment."""
+
+from __future__ import annotations
+
+from browsing import MakeReport, Report
+
+from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.wording import duration
+
+
+def cells(opened: Report, kind: str) -> list[list[str]]:
+    lines = opened.page.locator(f"table.{kind} tbody tr").all()
+    return [line.locator("td").all_text_contents() for line in lines]
+
+
+def test_only_a_run_with_requests_has_the_tab(report: MakeReport) -> None:
+    assert report("worker_tree").open().page.locator("#tab-requests").count() == 0
+    opened = report("waiting_requests").open()
+    opened.page.locator("#tab-requests").click()
+    opened.settle()
+    assert opened.page.locator("#view-requests").is_visible()
+
+
+def test_the_tables_have_the_figures_of_the_summary(report: MakeReport) -> None:
+    opened = report("waiting_requests").open(view="requests")
+    found = opened.analysis.requests
+    assert found is not None
+    assert opened.page.locator("#view-requests .note").text_content() == (
+        f"60 requests to Ray Serve in {duration(found.time)} altogether, 1 failed."
+    )
+    parts = cells(opened, "parts")
+    assert parts[0][0] == "Scorer.score: waiting for a replica to accept it"
+    assert len(parts) == len(found.parts)
+    assert parts[0][3] == duration(found.parts[0].time / found.count)
+    (route,) = cells(opened, "routes")
+    times = found.routes[0].durations
+    assert route[:7] == [
+        "GET /shop",
+        "60",
+        "1",
+        *(duration(percentile(times, share)) for share in (0.5, 0.95, 0.99, 1)),
+    ]
+    methods = {row[0]: row for row in cells(opened, "methods")}
+    assert set(methods) == {"Shop.__call__", "Scorer.score", "Words.__call__", "Words.embed"}
+    (embed,) = [each for each in found.methods if each.name == "Words.embed"]
+    assert methods["Words.embed"][8] == str(len(embed.batches))
+
+
+def test_the_slowest_request_and_the_longest_wait_are_a_click_away(report: MakeReport) -> None:
+    opened = report("waiting_requests").open(view="requests")
+    found = opened.analysis.requests
+    assert found is not None
+    opened.page.locator("table.routes button.link").click()
+    opened.settle()
+    assert opened.js("store.chosenRow") == found.routes[0].slowest
+    assert (opened.page.locator(".details h2").text_content() or "").startswith("GET /shop")
+    opened.page.locator("table.methods tr", has_text="Scorer.score").locator("button.link").click()
+    opened.settle()
+    assert (opened.page.locator(".details h2").text_content() or "").startswith("Scorer.score serve.remote")
+
+
+def test_nothing_is_wrong_with_it_on_dark_ground_either(report: MakeReport) -> None:
+    opened = report("waiting_requests", scheme="dark").open(view="requests")
+    opened.page.get_by_role("button", name="Failed").first.click()
+    opened.settle()
+    assert opened.wrong == []

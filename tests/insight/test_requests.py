@@ -1,0 +1,386 @@
+"""Requests to Ray Serve in what the commands show: how long they took, and what their time went to."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hand_made import MS, HandMade
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._cli.requests import sections
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings import find
+from ray_tracing_hooks._insight.analysis.requests import (
+    BEGINNING,
+    CALLS,
+    CODE,
+    PROXY,
+    REPLICA_WAIT,
+    Requests,
+)
+from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER
+from ray_tracing_hooks._insight.views import summary
+
+RECORDED = os.path.join(os.path.dirname(__file__), "recorded")
+
+
+def shown(*arguments: str) -> str:
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def recorded(name: str) -> str:
+    return os.path.join(RECORDED, f"{name}.jsonl.gz")
+
+
+def document(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(shown("summary", recorded(name), "--json"))
+    return found
+
+
+class Served(HandMade):
+    """Requests to an application, as Ray Serve's parts make spans of them."""
+
+    def request(self, start: float, end: float | None, *, trace: int = 1, route: str = "GET /", **more: Any) -> str:
+        return self.span(
+            route,
+            start,
+            end,
+            kind=SERVER,
+            worker="proxy",
+            trace=trace,
+            state="ended" if end is not None else "running",
+            attributes={names.RAY_SERVE_APPLICATION: "app"},
+            **more,
+        )
+
+    def call(
+        self,
+        parent: str,
+        method: str,
+        at: float,
+        accepted: float,
+        began: float | None = None,
+        end: float | None = None,
+        *,
+        application: str = "app",
+        replica: str = "r1",
+        error: str = "",
+        **more: Any,
+    ) -> str:
+        """A call of a deployment, and its execution if it began; gives the id of that."""
+        deployment, _, name = method.rpartition(".")
+        attributes = {
+            names.RAY_SERVE_APPLICATION: application,
+            names.RAY_SERVE_DEPLOYMENT: deployment,
+            names.RAY_SERVE_METHOD: name,
+        }
+        failed = error if began is None else ""
+        made = self.span(
+            f"{method} {names.SERVE_CALL}",
+            at,
+            accepted,
+            parent,
+            kind=PRODUCER,
+            attributes=attributes,
+            error=failed,
+            **more,
+        )
+        if began is None:
+            return made
+        return self.span(
+            f"{method} {names.SERVE_REPLICA}",
+            began,
+            end,
+            made,
+            kind=CONSUMER,
+            worker=replica,
+            error=error,
+            state="ended" if end is not None else "running",
+            attributes=attributes | {names.RAY_SERVE_REPLICA_ID: replica},
+            **more,
+        )
+
+    def found(self) -> Requests:
+        found = Analysis(self.table()).requests
+        assert found is not None
+        return found
+
+
+def parts(found: Requests) -> dict[tuple[str, str], float]:
+    """What the time of all requests went to, in milliseconds."""
+    return {(each.kind, each.name): each.time / MS for each in found.parts}
+
+
+# --- real requests ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["serving", "waiting_requests"])
+def test_the_parts_of_real_requests_add_up_to_what_they_took(name: str) -> None:
+    found = document(name)["requests"]
+    assert sum(each["ns"] for each in found["time"]) == found["time_ns"]
+    assert sum(each["share"] for each in found["time"]) == pytest.approx(1)
+    assert sum(each["slow_share"] for each in found["time"]) == pytest.approx(1)
+    assert sum(each["count"] for each in found["routes"]) == found["count"]
+    assert all(each["ns"] > 0 for each in found["time"])
+
+
+def test_a_deployment_with_too_few_replicas_is_named() -> None:
+    """Eight requests at a time, and one replica that takes one at a time and 40 ms for it."""
+    found = document("waiting_requests")
+    (finding,) = [each for each in found["findings"] if each["kind"] == "waiting-for-replicas"]
+    assert finding["figures"]["deployment"] == "Scorer"
+    assert finding["figures"]["replicas"] == 1
+    assert finding["figures"]["waited_share"] > 0.5
+    assert "waiting for a replica of Scorer" in finding["text"]
+    assert "max_ongoing_requests" in finding["advice"]
+    assert finding["share"] == 0
+    first = found["requests"]["time"][0]
+    assert (first["kind"], first["name"], first["application"]) == (REPLICA_WAIT, "Scorer.score", "shop")
+
+    (route,) = found["requests"]["routes"]
+    assert (route["name"], route["is_handle"], route["count"], route["failed"]) == ("GET /shop", False, 60, 1)
+    methods = {each["name"]: each for each in found["requests"]["methods"]}
+    assert methods["Scorer.score"]["duration"]["median_ns"] == pytest.approx(40 * MS, rel=0.5)
+    assert methods["Scorer.score"]["waited"]["median_ns"] > 100 * MS
+    assert (methods["Words.__call__"]["replicas"], methods["Shop.__call__"]["failed"]) == (2, 1)
+    assert methods["Words.embed"]["batches"] > 10
+    assert methods["Words.embed"]["executions"] == 0
+
+
+def test_the_section_of_the_summary() -> None:
+    text = shown("summary", recorded("waiting_requests"))
+    lines = text.splitlines()
+    assert "60 requests, 4 calls of 1 function" in lines[0]
+    heading = next(number for number, line in enumerate(lines) if line.startswith("Requests to Ray Serve: 60 in "))
+    assert lines[heading].endswith(" altogether, 1 failed")
+    assert lines[heading + 1].split() == ["REQUEST", "COUNT", "FAILED", "MEDIAN", "P95", "P99", "MAX"]
+    assert lines[heading + 2].split()[:4] == ["GET", "/shop", "60", "1"]
+    assert "WHERE THE TIME OF REQUESTS WENT" in lines[heading + 4]
+    assert lines[heading + 5].startswith(" Scorer.score: waiting for a replica to accept it ")
+    assert " Words.__call__: its code, and waiting for its batch " in text
+    assert " Shop.__call__: its code  " in text
+    assert text.index("Requests to Ray Serve") < text.index("Where the ")
+
+
+def test_requests_by_handles_explain_what_the_driver_waited_for() -> None:
+    found = document("serving")
+    (route,) = found["requests"]["routes"]
+    assert (route["name"], route["is_handle"], route["count"], route["failed"]) == ("Front.__call__", True, 240, 0)
+    assert found["findings"] == []
+    assert " Front.__call__, by handle " in shown("summary", recorded("serving"))
+
+
+def test_a_program_without_requests_has_no_section() -> None:
+    assert document("worker_tree")["requests"] is None
+    assert "Requests" not in shown("summary", recorded("worker_tree"))
+
+
+# --- one request --------------------------------------------------------------------------------------------------
+
+
+def test_the_time_of_a_request_is_split_by_what_it_waited_for() -> None:
+    """In the proxy, for a replica, until that began, its code, and so on for what it called."""
+    run = Served()
+    root = run.request(0, 100)
+    gate = run.call(root, "Gate.__call__", 5, 15, 18, 95)
+    run.call(gate, "Model.infer", 20, 50, 52, 80)
+    assert parts(run.found()) == {
+        (PROXY, "GET /"): 5 + 5,
+        (REPLICA_WAIT, "Gate.__call__"): 10,
+        (BEGINNING, "Gate.__call__"): 3,
+        (CODE, "Gate.__call__"): 2 + 15,
+        (REPLICA_WAIT, "Model.infer"): 30,
+        (BEGINNING, "Model.infer"): 2,
+        (CODE, "Model.infer"): 28,
+    }
+
+
+def test_of_calls_at_the_same_time_it_waited_for_the_last_to_end() -> None:
+    run = Served()
+    root = run.request(0, 100)
+    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run.call(gate, "Fast.go", 10, 10, 10, 40)
+    run.call(gate, "Slow.go", 10, 10, 10, 90)
+    run.call(gate, "Before.go", 2, 2, 2, 10)
+    assert parts(run.found()) == {
+        (CODE, "Gate.__call__"): 2 + 10,
+        (CODE, "Slow.go"): 80,
+        (CODE, "Before.go"): 8,
+    }
+
+
+def test_tasks_and_actors_that_a_deployment_calls_are_a_part_of_their_own() -> None:
+    run = Served()
+    root = run.request(0, 100)
+    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run.task(gate, "resize", 10, 20, 60, worker="w1")
+    assert parts(run.found()) == {(CODE, "Gate.__call__"): 50, (CALLS, "resize"): 50}
+
+
+def test_what_goes_on_after_the_end_of_a_request_does_not_count() -> None:
+    """A call that nobody waited for, and the execution of a request whose client has gone."""
+    run = Served()
+    root = run.request(0, 50)
+    gate = run.call(root, "Gate.__call__", 0, 0, 0, 80)
+    run.call(gate, "Log.write", 40, 40, 40, 200)
+    found = run.found()
+    assert sum(parts(found).values()) == 50
+    assert (CODE, "Log.write") in parts(found)
+
+
+def test_a_call_that_no_replica_has_accepted_waited_until_its_end() -> None:
+    run = Served()
+    root = run.request(0, 100, error="TimeoutError")
+    run.call(root, "Gate.__call__", 10, 100, error="TimeoutError")
+    found = run.found()
+    assert parts(found) == {(PROXY, "GET /"): 10, (REPLICA_WAIT, "Gate.__call__"): 90}
+    assert (found.count, found.failed) == (1, 1)
+    (method,) = found.methods
+    assert (method.executions, method.failed, list(method.waited)) == (0, 1, [])
+
+
+def test_where_several_replicas_were_tried_the_last_one_ran_it() -> None:
+    run = Served()
+    root = run.request(0, 100)
+    made = run.call(root, "Gate.__call__", 0, 60)
+    attributes = {names.RAY_SERVE_APPLICATION: "app", names.RAY_SERVE_REPLICA_ID: "r"}
+    run.span("Gate.__call__ serve.replica", 10, 20, made, kind=CONSUMER, attributes=attributes, error="ActorDiedError")
+    run.span("Gate.__call__ serve.replica", 60, 100, made, kind=CONSUMER, attributes=attributes)
+    found = run.found()
+    assert parts(found) == {(REPLICA_WAIT, "Gate.__call__"): 60, (CODE, "Gate.__call__"): 40}
+    assert [(each.executions, each.failed) for each in found.methods] == [(2, 1)]
+
+
+def test_a_request_that_reaches_a_replica_directly_is_its_code() -> None:
+    run = Served()
+    attributes = {
+        names.RAY_SERVE_APPLICATION: "app",
+        names.RAY_SERVE_DEPLOYMENT: "Gate",
+        names.RAY_SERVE_METHOD: "__call__",
+        names.RAY_SERVE_REPLICA_ID: "r1",
+    }
+    run.span("GET /", 0, 30, kind=SERVER, worker="r1", attributes=attributes)
+    found = run.found()
+    assert parts(found) == {(CODE, "Gate.__call__"): 30}
+    assert [(each.name, each.executions, each.replicas) for each in found.methods] == [("Gate.__call__", 1, 1)]
+    assert [each.name for each in found.routes] == ["GET /"]
+
+
+def test_a_call_by_a_handle_is_a_request_if_it_is_in_no_other() -> None:
+    run = Served()
+    driver = run.driver(0, 100)
+    gate = run.call(driver, "Gate.__call__", 10, 20, 25, 60)
+    run.call(gate, "Model.infer", 30, 30, 30, 50)
+    found = run.found()
+    assert [(each.name, each.is_handle, list(each.durations)) for each in found.routes] == [
+        ("Gate.__call__", True, [50 * MS])
+    ]
+    assert sum(parts(found).values()) == 50
+
+
+def test_the_summary_of_one_request_does_not_call_all_of_it_code(tmp_path: Any) -> None:
+    run = Served()
+    root = run.request(0, 100)
+    run.call(root, "Gate.__call__", 0, 90, 90, 100)
+    (tmp_path / "spans.jsonl").write_bytes(run.as_json_lines())
+    text = shown("summary", str(tmp_path))
+    assert text.startswith("GET / took 100 ms")
+    assert " Gate.__call__: waiting for a replica to accept it  90 % " in text
+    assert "running code" not in text
+    assert "Critical path" not in text
+
+
+# --- many requests ------------------------------------------------------------------------------------------------
+
+
+def test_requests_without_a_driver_are_summed_up(tmp_path: Any) -> None:
+    """As where an application is deployed by a configuration, and serves until it is replaced."""
+    run = Served()
+    run.session = "session_1"
+    for number in range(30):
+        root = run.request(100 * number, 100 * number + 50, trace=number + 1)
+        run.call(root, "Gate.__call__", 100 * number, 100 * number, 100 * number, 100 * number + 50, trace=number + 1)
+    (tmp_path / "spans.jsonl").write_bytes(run.as_json_lines())
+    first, *_ = shown("summary", str(tmp_path)).splitlines()
+    assert first.startswith("30 requests to Ray Serve within 2.95 s")
+
+
+def test_the_slowest_requests_are_looked_at_on_their_own() -> None:
+    """Nineteen of twenty spend their time in code; the slowest one waits."""
+    run = Served()
+    for number in range(19):
+        root = run.request(0, 10, trace=number + 1)
+        run.call(root, "Gate.__call__", 0, 0, 0, 10, trace=number + 1)
+    root = run.request(0, 100, trace=20)
+    run.call(root, "Gate.__call__", 0, 95, 95, 100, trace=20)
+    found = run.found()
+    assert found.slow == 1
+    assert {(each.kind): each.slow_time / MS for each in found.parts} == {REPLICA_WAIT: 95, CODE: 5}
+    run.spans.pop()
+    run.spans = run.spans[2:]
+    assert run.found().slow == 0, "too few to tell"
+
+
+def test_requests_that_have_not_ended_are_counted_and_nothing_else() -> None:
+    run = Served()
+    run.request(0, 10)
+    root = run.request(0, None, trace=2)
+    run.call(root, "Gate.__call__", 0, 5, 5, None, trace=2)
+    found = run.found()
+    assert (found.count, found.running) == (1, 1)
+    assert sum(parts(found).values()) == 10
+    assert found.methods[0].executions == 0
+
+
+def test_only_a_request_that_is_running() -> None:
+    run = Served()
+    run.request(0, None)
+    assert list(sections(run.found())) == [
+        "",
+        "Requests to Ray Serve: 0 in 0.00 us altogether, and 1 that has not ended",
+    ]
+    assert summary.document(Analysis(run.table()))["requests"]["running"] == 1
+
+
+def test_a_request_that_took_no_time() -> None:
+    run = Served()
+    run.request(0, 0)
+    assert summary.document(Analysis(run.table()))["requests"]["time"] == []
+    assert not any("WHERE" in str(line) for line in sections(run.found()))
+
+
+def test_methods_of_one_name_in_two_applications_are_told_apart() -> None:
+    run = Served()
+    for number, application in enumerate(("first", "second"), 1):
+        root = run.request(0, 10 * number, trace=number, route=f"GET /{application}")
+        run.call(root, "Gate.__call__", 0, 0, 0, 10 * number, trace=number, application=application)
+    found = run.found()
+    assert [found.full_name(each) for each in found.methods] == ["Gate.__call__ (second)", "Gate.__call__ (first)"]
+    assert [found.full_name(each) for each in found.routes] == ["GET /second", "GET /first"]
+
+
+def test_servers_of_other_libraries_are_no_requests() -> None:
+    """A span of kind SERVER by an instrumentation of the application is a part of its replica's code."""
+    run = Served()
+    root = run.request(0, 10)
+    gate = run.call(root, "Gate.__call__", 0, 0, 0, 10)
+    run.span("GET /inner", 1, 9, gate, kind=SERVER, worker="r1")
+    run.spans[-1].scope = "opentelemetry.instrumentation.fastapi"
+    assert parts(run.found()) == {(CODE, "Gate.__call__"): 10}
+
+
+def test_a_short_wait_for_replicas_is_no_finding() -> None:
+    """Ray Serve takes some milliseconds to hand over a request, which may be most of a short one."""
+    run = Served()
+    for number in range(20):
+        root = run.request(0, 8, trace=number + 1)
+        run.call(root, "Gate.__call__", 0, 6, 6, 8, trace=number + 1)
+    analysis = Analysis(run.table())
+    assert "waiting-for-replicas" not in {each.kind for each in find(analysis)}

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from ray_tracing_hooks._control.control import Control
-from ray_tracing_hooks._control.listener import CONTROL, make_fifo, read, wake
+from ray_tracing_hooks._control.listener import CHANGED, CONTROL, make_fifo, read, wake
 from ray_tracing_hooks._private import inside, open_file, open_folder, read_file
 
 _APPLIED = "applied-"
@@ -32,13 +32,16 @@ _LATELY = 60.0
 """A process that starts within this many seconds of a change answers too: it may be waited for."""
 
 
-def publish(folder: str, control: Control, expected: Mapping[str, int], timeout: float) -> dict[str, str]:
+def publish(
+    folder: str, control: Control, expected: Mapping[str, int], timeout: float, patience: float | None = None
+) -> dict[str, str]:
     """Tell the processes that listen at this folder, and wait until the ``expected`` ones have applied the change.
 
-    These are process ids by the names of the processes. Waits for ``timeout`` seconds at most. Returns those that have
-    answered, each with what failed there, or an empty text. Raises OSError if the folder cannot be used, if a later
-    change has been published there, or if another command does not finish publishing. Nodes that share their session
-    folder may publish the same change at the same time.
+    These are process ids by the names of the processes. Waits for ``timeout`` seconds at most, and for processes that
+    do not listen yet for ``patience`` seconds if that is given: they may be starting, or have no hook. Returns those
+    that have answered, each with what failed there, or an empty text. Raises OSError if the folder cannot be used, if a
+    later change has been published there, or if another command does not finish publishing. Nodes that share their
+    session folder may publish the same change at the same time.
     """
     opened = open_folder(folder)
     try:
@@ -49,12 +52,15 @@ def publish(folder: str, control: Control, expected: Mapping[str, int], timeout:
             _refuse_earlier(folder, control)
             make_fifo(opened)
             _note(os.path.join(folder, _APPLIED + control.name), expected)
+            deaf = set() if patience is None else {name for name, pid in expected.items() if not _listens(folder, pid)}
             _replace(within, control.encode())
             for name in os.listdir(within):
                 if name.startswith(_APPLIED) and name != _APPLIED + control.name:
                     shutil.rmtree(os.path.join(within, name), ignore_errors=True)
         wake(folder)
-        _await(answers, set(expected), deadline)
+        if deaf:
+            _await(answers, set(expected), min(deadline, time.monotonic() + (patience or 0.0)))
+        _await(answers, set(expected) - deaf, deadline)
         return {name: _text(os.path.join(answers, name)) for name in _names(answers)}
     finally:
         os.close(opened)
@@ -151,6 +157,23 @@ def _began(pid: int | str) -> str:
             return file.read().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
+
+
+def _listens(folder: str, pid: int) -> bool:
+    """Whether a process of this machine waits for changes in this folder, or that cannot be seen."""
+    descriptors = f"/proc/{pid}/fd"
+    try:
+        fifo = os.stat(os.path.join(folder, CHANGED))
+        for descriptor in os.listdir(descriptors):
+            with suppress(FileNotFoundError):  # it has been closed
+                path = f"{descriptors}/{descriptor}"
+                if os.path.basename(os.readlink(path)) == CHANGED and os.path.samestat(os.stat(path), fifo):
+                    return True
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # a process of another user
+    return False
 
 
 def _replace(within: str, text: bytes) -> None:

@@ -26,6 +26,11 @@ _ROUNDS = 2
 """The second one is for processes that have started during the first."""
 
 
+_PATIENCE = 3.0
+"""Seconds to wait for processes that do not listen for changes, where there may be some without the hook: others are
+starting."""
+
+
 class ControlError(TracingError):
     """It cannot be changed; nothing has been."""
 
@@ -157,7 +162,7 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
         new = [each for each in ask(control_on_node.processes) if each["id"] not in asked]
         if number and not new:
             break
-        told = _tell(visit, control, new, timeout)
+        told = _tell(visit, control, new, timeout, is_hook_late=late)
         asked.update(each["id"] for each in new)
         nodes = {node: answer.text if answer.failure is not None else "" for node, answer in told.items()}
         for answer in told.values():
@@ -278,13 +283,17 @@ def _check_exporters(visit: Visit, wanted: Change, timeout: float) -> None:
             raise UsageError(f"{node.name}: {answer.value}; nothing has been changed")
 
 
-def _tell(visit: Visit, control: Control, living: Sequence[Mapping[str, Any]], timeout: float) -> dict[Node, Answer]:
+def _tell(
+    visit: Visit, control: Control, living: Sequence[Mapping[str, Any]], timeout: float, *, is_hook_late: bool
+) -> dict[Node, Answer]:
     expected: dict[str, dict[str, int]] = {}
     for each in living:
         expected.setdefault(each["node"], {})[each["id"]] = each["pid"]
+    # Processes that started before the hook was set never answer.
+    patience = (_PATIENCE,) if is_hook_late else ()
     # A node has a little longer than it waits for its processes.
     asked = {
-        node: visit.ask(node, control_on_node.apply, control.encode(), expected.get(node.id, {}), timeout)
+        node: visit.ask(node, control_on_node.apply, control.encode(), expected.get(node.id, {}), timeout, *patience)
         for node in visit.nodes
     }
     until = time.monotonic() + timeout + 5

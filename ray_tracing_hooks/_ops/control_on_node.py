@@ -184,12 +184,12 @@ def _accessor() -> Any:
     return state.global_state_accessor
 
 
-def apply(text: bytes, expected: Mapping[str, int], timeout: float) -> dict[str, str]:
+def apply(text: bytes, expected: Mapping[str, int], timeout: float, patience: float | None = None) -> dict[str, str]:
     """Tell the processes of this node, as :func:`~ray_tracing_hooks._control.publish.publish` does."""
     folder = control_folder(_worker().node.get_session_dir_path())
     if folder is None:
         raise OSError("the folder of this package in Ray's session folder cannot be used")
-    return publish(folder, Control.decode(text), expected, timeout)
+    return publish(folder, Control.decode(text), expected, timeout, patience)
 
 
 def titles(pids: Collection[int]) -> dict[int, str]:

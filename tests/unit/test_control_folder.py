@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -478,13 +478,13 @@ def test_a_file_of_the_program_is_not_closed(folder: str) -> None:
     following.listener.end(wakes=True)
 
 
-def _descriptors(folder: str) -> list[int]:
-    """The numbers, above those that the program's own files get, under which this process has the FIFO open."""
+def _descriptors(folder: str, pid: int | str = "self") -> list[int]:
+    """The numbers, above those that the program's own files get, under which a process has the FIFO open."""
     path = os.path.join(folder, CHANGED)
     found = []
-    for number in map(int, os.listdir("/proc/self/fd")):
+    for number in map(int, os.listdir(f"/proc/{pid}/fd")):
         with suppress(OSError):
-            if number >= 700 and os.readlink(f"/proc/self/fd/{number}") == path:
+            if number >= 700 and os.readlink(f"/proc/{pid}/fd/{number}") == path:
                 found.append(number)
     return found
 
@@ -524,6 +524,32 @@ def test_a_program_ends_while_its_thread_waits(folder: str, how: str) -> None:
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(LONG) == 0
+
+
+def test_processes_that_do_not_listen_are_waited_for_less_long(folder: str) -> None:
+    """They may have no hook, and never answer. A process that listens has all the time."""
+    command = [sys.executable, "-c", PROGRAM, folder, "plain"]
+    without = [sys.executable, "-c", "input()"]
+    with ExitStack() as stack:
+        listens = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL))
+        deaf = stack.enter_context(subprocess.Popen(without, stdin=subprocess.PIPE))
+        for each in (listens, deaf):
+            stack.callback(each.kill)
+        assert awaited(lambda: bool(_descriptors(folder, listens.pid)))
+        os.kill(listens.pid, signal.SIGSTOP)
+        assert awaited(lambda: ") T " in Path(f"/proc/{listens.pid}/stat").read_text())
+        told = {str(each.pid): each.pid for each in (listens, deaf)}
+        answers: list[dict[str, str]] = []
+        thread = threading.Thread(target=lambda: answers.append(publish(folder, control(1), told, LONG, 0.1)))
+        thread.start()
+        thread.join(1.0)
+        assert thread.is_alive(), "it has not waited for the one that listens"
+        os.kill(listens.pid, signal.SIGCONT)
+        went_on = time.monotonic()
+        thread.join()
+        assert answers == [{str(listens.pid): ""}]
+        assert time.monotonic() - went_on < LONG / 2
+        assert silent(folder) == [deaf.pid]
 
 
 def test_a_stopped_process_applies_it_when_it_goes_on(folder: str) -> None:

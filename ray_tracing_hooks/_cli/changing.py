@@ -14,11 +14,14 @@ from ray_tracing_hooks._cli.screen import Line, aligned, print_lines
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._escape import safe
+from ray_tracing_hooks._insight.analysis.wording import shortened
 from ray_tracing_hooks._ops.assignments import names_of, shown, variables_of
 from ray_tracing_hooks._ops.control import APPLIED, FAILED, Change, ControlError, Outcome, UsageError, as_json, change
 
 _MOST_SHOWN = 20
 """The most processes that are listed; ``--json`` has all."""
+
+_TITLE_WIDTH = 48
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -104,7 +107,7 @@ def _lines(address: str, outcome: Outcome) -> Iterator[Any]:
             (
                 names.get(each.node, each.node[:8]),
                 str(each.pid),
-                f"{each.kind} {each.title}".strip(),
+                shortened(f"{each.kind} {each.title}".strip(), _TITLE_WIDTH),
                 _why(each, outcome),
             )
             for each in missing[:_MOST_SHOWN]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -384,3 +385,79 @@ def test_a_short_wait_for_replicas_is_no_finding() -> None:
         run.call(root, "Gate.__call__", 0, 6, 6, 8, trace=number + 1)
     analysis = Analysis(run.table())
     assert "waiting-for-replicas" not in {each.kind for each in find(analysis)}
+
+
+# --- damaged and hostile spans ------------------------------------------------------------------------------------
+
+
+def test_a_route_that_ends_like_a_call_is_a_request() -> None:
+    run = Served()
+    root = run.request(0, 100, route="GET /about serve.remote")
+    run.call(root, "Gate.__call__", 10, 10, 10, 100)
+    found = run.found()
+    assert [(each.name, each.is_handle) for each in found.routes] == [("GET /about serve.remote", False)]
+    assert parts(found) == {(PROXY, "GET /about serve.remote"): 10, (CODE, "Gate.__call__"): 90}
+
+
+def test_no_time_is_negative_where_clocks_differ() -> None:
+    """The replica's clock is so late that it seems to have ended before it was called."""
+    run = Served()
+    driver = run.driver(0, 1000)
+    run.call(driver, "Gate.__call__", 500, 510, 100, 200)
+    found = run.found()
+    assert [list(each.durations) for each in found.routes] == [[0]]
+    assert all(each.time >= 0 for each in found.parts)
+
+
+def test_times_that_exceed_64_bits_together() -> None:
+    run = Served()
+    for number in range(4):
+        root = run.request(0, 10, trace=number + 1)
+        run.call(root, "Gate.__call__", 0, 0, 0, 10, trace=number + 1)
+    for span in run.spans:
+        span.start_ns, span.end_ns = 1, (1 << 63) - 1
+    found = run.found()
+    assert found.time == 4 * ((1 << 63) - 2)
+
+
+def test_many_names_and_applications_take_no_memory_for_each_pair() -> None:
+    run = Served()
+    for number in range(3000):
+        root = run.request(0, 10, trace=number + 1, route=f"GET /{number}")
+        run.call(root, "Gate.__call__", 0, 0, 0, 10, trace=number + 1, application=f"app {number}")
+    table = run.table()
+    tracemalloc.start()
+    try:
+        found = Analysis(table).requests
+        assert tracemalloc.get_traced_memory()[1] < 60_000_000
+    finally:
+        tracemalloc.stop()
+    assert found is not None
+    assert len(found.parts) == 3000
+
+
+def test_only_deployments_with_batches_are_said_to_wait_for_them() -> None:
+    """Names of deployments may have dots."""
+    run = Served()
+    for name in ("my.words", "my.prices"):
+        root = run.request(0, 10)
+        run.call(root, f"{name}.__call__", 0, 0, 0, 10)
+    attributes = {names.RAY_SERVE_APPLICATION: "app", names.RAY_SERVE_DEPLOYMENT: "my.words"}
+    run.span("my.words.embed serve.batch", 0, 10, worker="r1", attributes=attributes)
+    found = run.found()
+    assert {each.name: "batch" in found.described(each) for each in found.parts} == {
+        "my.words.__call__": True,
+        "my.prices.__call__": False,
+    }
+
+
+def test_calls_that_a_task_makes_are_a_part_of_the_task() -> None:
+    """Also those that go on after it."""
+    run = Served()
+    root = run.request(0, 100)
+    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    task = run.submit(gate, "resize", 10)
+    resize = run.run(task, 20, 60)
+    run.run(run.submit(resize, "store", 50, worker="w1"), 55, 95, worker="w2")
+    run.call(resize, "Model.infer", 50, 50, 50, 90)
+    assert parts(run.found()) == {(CODE, "Gate.__call__"): 50, (CALLS, "resize"): 50}

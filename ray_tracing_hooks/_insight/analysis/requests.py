@@ -20,7 +20,7 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.wording import plain
-from ray_tracing_hooks._insight.model.grouped import split
+from ray_tracing_hooks._insight.model.grouped import split, sums
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.serve_spans import Roots, ServeSpans
 from ray_tracing_hooks._insight.model.table import RUNNING
@@ -145,7 +145,7 @@ class Requests:
     def described(self, part: Part) -> str:
         """What a part of the time went to, in words."""
         text = MEANINGS[part.kind].format(plain(self.full_name(part)))
-        own, deployment = (part.application, part.name), (part.application, part.name.partition(".")[0])
+        own, deployment = (part.application, part.name), (part.application, part.name.rpartition(".")[0])
         is_batched = part.kind == CODE and (own in self._batching or deployment in self._batching)
         return f"{text}, and waiting for its batch" if is_batched else text
 
@@ -161,7 +161,7 @@ class Requests:
     def _batching(self) -> set[tuple[str, str]]:
         """The methods that run in batches, and the deployments whose methods may call another function that does."""
         return {
-            (each.application, each.name if each.executions else each.name.partition(".")[0])
+            (each.application, each.name if each.executions else each.name.rpartition(".")[0])
             for each in self.methods
             if each.batches
         }
@@ -226,11 +226,11 @@ class _Walk:
             if not mine:
                 continue
             request, subject, took = (np.concatenate(column) for column in zip(*mine, strict=True))
-            time, slow = (np.zeros(spans.subjects, np.int64) for _ in range(2))
-            np.add.at(time, subject, took)
-            np.add.at(slow, subject, np.where(is_slow[request], took, 0))
-            some = np.nonzero(time)[0].tolist()
-            found += [Part(kind, *spans.named(each), int(time[each]), int(slow[each])) for each in some]
+            subjects, place = np.unique(subject, return_inverse=True)
+            times = sums(place, took, len(subjects))
+            slow = sums(place, np.where(is_slow[request], took, 0), len(subjects))
+            each_subject = zip(subjects.tolist(), times, slow, strict=True)
+            found += [Part(kind, *spans.named(each), time, slow) for each, time, slow in each_subject if time]
         return sorted(found, key=lambda part: (-part.time, part.kind, part.name))
 
     def _add(self, kind: str, request: Any, subject: Any, took: Any) -> None:

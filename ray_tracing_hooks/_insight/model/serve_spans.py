@@ -9,10 +9,10 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.call_names import call_name
-from ray_tracing_hooks._insight.model.calls import SUBMISSION, Calls
+from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.grouped import tops
 from ray_tracing_hooks._insight.model.merge import as_numpy
-from ray_tracing_hooks._insight.model.span import CONSUMER, SERVER
+from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER
 from ray_tracing_hooks._insight.model.table import Table
 
 _CALL, _REPLICA, _BATCH = (f" {each}" for each in (names.SERVE_CALL, names.SERVE_REPLICA, names.SERVE_BATCH))
@@ -47,7 +47,8 @@ class ServeSpans:
         has_replica = np.array([names.RAY_SERVE_REPLICA_ID in site for site in table.sites], bool)
         self.is_direct = self.is_server & has_replica[self.site]
         """Requests that reach a replica without a proxy: one span is both."""
-        is_call = self._ends_with(_CALL)
+        # A route may end like the name of a call.
+        is_call = self._ends_with(_CALL) & (kind == PRODUCER)
         is_frame = self.is_server | self.is_replica
         parent = as_numpy(table.parent)
         top = tops(np.where(is_frame, -1, parent))
@@ -71,11 +72,17 @@ class ServeSpans:
         return found
 
     def _find_calls(self, calls: Calls) -> None:
-        """What proxies and replicas have called: deployments, and tasks and methods of actors that ran."""
-        submitted = np.nonzero((as_numpy(calls.role) == SUBMISSION) & (self.frame >= 0))[0]
+        """What proxies and replicas have called: deployments, and tasks and methods of actors that ran.
+
+        What those have called in turn is not theirs.
+        """
+        role, parent = as_numpy(calls.role), as_numpy(self.table.parent)
+        inside = tops(np.where((role == EXECUTION) | (self.frame == np.arange(len(parent))), -1, parent))
+        is_own = (self.frame >= 0) & (inside == self.frame)
+        submitted = np.nonzero((role == SUBMISSION) & is_own)[0]
         execution = as_numpy(calls.execution)[as_numpy(calls.call_of)[submitted]]
         submitted, execution = submitted[execution >= 0], execution[execution >= 0]
-        made = self.called[self.frame[self.called] >= 0]
+        made = self.called[is_own[self.called]]
         self.made = np.concatenate([made, submitted])
         self.made_end = np.concatenate([self.end_of_call(made), self.ends[execution]])
         self.is_of_serve = np.arange(len(self.made)) < len(made)
@@ -83,14 +90,15 @@ class ServeSpans:
     def _number_subjects(self, functions: Sequence[str]) -> None:
         sites = self.table.sites
         numbers: dict[str, int] = {}
-        of_name = _numbered([_without_suffix(each) for each in functions], numbers)
+        of_call = _numbered([_without_suffix(each) for each in functions], numbers)
+        of_route = _numbered(self.table.names, numbers)
         of_site = _numbered([_method_called(site) for site in sites], numbers)
         applications: dict[str, int] = {}
         of_application = _numbered([str(site.get(names.RAY_SERVE_APPLICATION) or "") for site in sites], applications)
         self._labels, self._applications = list(numbers), list(applications)
-        self.subjects = len(numbers) * len(applications)
         application = of_application[self.site]
-        self.subject = of_name[self.name] * len(applications) + application
+        label = np.where(self.is_server, of_route[self.name], of_call[self.name])
+        self.subject = label * len(applications) + application
         """For each row the number of what it is about, in its application: a route, a method, a task."""
         self.method = np.where(self.is_direct, of_site[self.site] * len(applications) + application, self.subject)
         """The same, but the method that a replica runs for requests that reach it without a proxy."""
@@ -103,7 +111,8 @@ class ServeSpans:
     def end_of_call(self, rows: Any) -> Any:
         """When these calls of deployments ended: with their execution, if there is one."""
         replica = self.replica[rows]
-        return np.where(replica >= 0, self.ends[replica], self.ends[rows])
+        # Where clocks differ, it may seem to have ended before it was called.
+        return np.where(replica >= 0, np.maximum(self.ends[replica], self.start[rows]), self.ends[rows])
 
     def roots(self) -> Roots:
         """All requests, by start."""

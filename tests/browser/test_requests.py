@@ -29,7 +29,7 @@ def test_the_tables_have_the_figures_of_the_summary(report: MakeReport) -> None:
         f"60 requests to Ray Serve in {duration(found.time)} altogether, 1 failed."
     )
     parts = cells(opened, "parts")
-    assert parts[0][0] == "Scorer.score: waiting for a replica to accept it"
+    assert parts[0][0] == "Scorer.score: waiting for a replica"
     assert len(parts) == len(found.parts)
     assert parts[0][3] == duration(found.parts[0].time / found.count)
     (route,) = cells(opened, "routes")

@@ -242,6 +242,8 @@ def _any_value(value: Any) -> dict[str, Any]:
         return {"arrayValue": {"values": [_any_value(each) for each in value]}}
     if isinstance(value, bool):
         return {"boolValue": value}
+    if isinstance(value, float):
+        return {"doubleValue": value}
     return {"intValue": str(value)} if isinstance(value, int) else {"stringValue": str(value)}
 
 

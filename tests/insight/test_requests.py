@@ -17,9 +17,9 @@ from ray_tracing_hooks._cli.requests import sections
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import find
 from ray_tracing_hooks._insight.analysis.requests import (
-    BEGINNING,
     CALLS,
     CODE,
+    DELIVERY,
     PROXY,
     REPLICA_WAIT,
     Requests,
@@ -73,9 +73,13 @@ class Served(HandMade):
         application: str = "app",
         replica: str = "r1",
         error: str = "",
+        choice: float | None = None,
         **more: Any,
     ) -> str:
-        """A call of a deployment, and its execution if it began; gives the id of that."""
+        """A call of a deployment, and its execution if it began; gives the id of that.
+
+        ``choice``: how long it took to choose a replica, by default until one accepted it.
+        """
         deployment, _, name = method.rpartition(".")
         attributes = {
             names.RAY_SERVE_APPLICATION: application,
@@ -83,13 +87,14 @@ class Served(HandMade):
             names.RAY_SERVE_METHOD: name,
         }
         failed = error if began is None else ""
+        chosen = (accepted - at if choice is None else choice) / 1000
         made = self.span(
             f"{method} {names.SERVE_CALL}",
             at,
             accepted,
             parent,
             kind=PRODUCER,
-            attributes=attributes,
+            attributes=attributes | ({names.RAY_SERVE_CHOICE_TIME: chosen} if chosen else {}),
             error=failed,
             **more,
         )
@@ -164,7 +169,7 @@ def test_the_section_of_the_summary() -> None:
     assert lines[heading + 1].split() == ["REQUEST", "COUNT", "FAILED", "MEDIAN", "P95", "P99", "MAX"]
     assert lines[heading + 2].split()[:4] == ["GET", "/shop", "60", "1"]
     assert "WHERE THE TIME OF REQUESTS WENT" in lines[heading + 4]
-    assert lines[heading + 5].startswith(" Scorer.score: waiting for a replica to accept it ")
+    assert lines[heading + 5].startswith(" Scorer.score: waiting for a replica ")
     assert " Words.__call__: its code, and waiting for its batch " in text
     assert " Shop.__call__: its code  " in text
     assert text.index("Requests to Ray Serve") < text.index("Where the ")
@@ -195,12 +200,82 @@ def test_the_time_of_a_request_is_split_by_what_it_waited_for() -> None:
     assert parts(run.found()) == {
         (PROXY, "GET /"): 5 + 5,
         (REPLICA_WAIT, "Gate.__call__"): 10,
-        (BEGINNING, "Gate.__call__"): 3,
+        (DELIVERY, "Gate.__call__"): 3,
         (CODE, "Gate.__call__"): 2 + 15,
         (REPLICA_WAIT, "Model.infer"): 30,
-        (BEGINNING, "Model.infer"): 2,
+        (DELIVERY, "Model.infer"): 2,
         (CODE, "Model.infer"): 28,
     }
+
+
+def test_what_is_no_choice_of_a_replica_is_no_wait_for_one() -> None:
+    """The router may be busy, or the request may be large."""
+    run = Served()
+    root = run.request(0, 100)
+    run.call(root, "Gate.__call__", 0, 50, 60, 100, choice=20)
+    run.call(root, "Gate.fast", 0, 0, 0, 0)
+    assert parts(run.found()) == {
+        (REPLICA_WAIT, "Gate.__call__"): 20,
+        (DELIVERY, "Gate.__call__"): 40,
+        (CODE, "Gate.__call__"): 40,
+    }
+
+
+def test_a_call_with_the_result_of_another_as_its_argument_waited_for_that() -> None:
+    """As in ``second.remote(first.remote(x))``: the router resolves arguments before it chooses a replica."""
+    run = Served()
+    root = run.request(0, 100)
+    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run.call(gate, "First.go", 10, 15, 15, 60)
+    run.call(gate, "Second.go", 11, 70, 72, 90, choice=5)
+    assert parts(run.found()) == {
+        (CODE, "Gate.__call__"): 10 + 10,
+        (REPLICA_WAIT, "First.go"): 5,
+        (CODE, "First.go"): 45,
+        (REPLICA_WAIT, "Second.go"): 5,
+        (DELIVERY, "Second.go"): 7,
+        (CODE, "Second.go"): 18,
+    }
+
+
+def test_a_call_that_waited_for_a_replica_did_not_wait_for_what_ended_meanwhile() -> None:
+    run = Served()
+    root = run.request(0, 100)
+    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run.call(gate, "Fast.go", 10, 10, 10, 50)
+    run.call(gate, "Full.go", 10, 70, 70, 90, choice=59)
+    assert parts(run.found()) == {
+        (CODE, "Gate.__call__"): 10 + 10,
+        (REPLICA_WAIT, "Full.go"): 59,
+        (DELIVERY, "Full.go"): 1,
+        (CODE, "Full.go"): 20,
+    }
+
+
+def test_a_replica_that_is_chosen_before_the_call_is_waited_for() -> None:
+    """As with ``choose_replica`` and ``dispatch``."""
+    run = Served()
+    root = run.request(0, 100)
+    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    attributes = {names.RAY_SERVE_APPLICATION: "app", names.RAY_SERVE_DEPLOYMENT: "Model"}
+    run.span(f"Model.infer {names.SERVE_CHOICE}", 10, 40, gate, worker="r1", attributes=attributes)
+    run.call(gate, "Model.infer", 40, 40, 42, 80)
+    assert parts(run.found()) == {
+        (CODE, "Gate.__call__"): 10 + 20,
+        (REPLICA_WAIT, "Model.infer"): 30,
+        (DELIVERY, "Model.infer"): 2,
+        (CODE, "Model.infer"): 38,
+    }
+
+
+def test_a_replica_may_end_shortly_after_its_result_was_used() -> None:
+    """It sends the result before it ends its span."""
+    run = Served()
+    root = run.request(0, 100)
+    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run.call(gate, "First.go", 0, 0, 0, 53)
+    run.call(gate, "Second.go", 50, 50, 50, 100)
+    assert parts(run.found()) == {(CODE, "First.go"): 50, (CODE, "Second.go"): 50}
 
 
 def test_of_calls_at_the_same_time_it_waited_for_the_last_to_end() -> None:
@@ -293,7 +368,7 @@ def test_the_summary_of_one_request_does_not_call_all_of_it_code(tmp_path: Any) 
     (tmp_path / "spans.jsonl").write_bytes(run.as_json_lines())
     text = shown("summary", str(tmp_path))
     assert text.startswith("GET / took 100 ms")
-    assert " Gate.__call__: waiting for a replica to accept it  90 % " in text
+    assert " Gate.__call__: waiting for a replica  90 % " in text
     assert "running code" not in text
     assert "Critical path" not in text
 
@@ -385,6 +460,27 @@ def test_a_short_wait_for_replicas_is_no_finding() -> None:
         run.call(root, "Gate.__call__", 0, 6, 6, 8, trace=number + 1)
     analysis = Analysis(run.table())
     assert "waiting-for-replicas" not in {each.kind for each in find(analysis)}
+
+
+@pytest.mark.parametrize(("choice", "is_found"), [(90, True), (18, False), (0, False)])
+def test_deployments_whose_replicas_were_free_are_no_finding(choice: float, is_found: bool) -> None:
+    """Requests may also wait for their arguments, or for a busy router, such as in a burst."""
+    run = Served()
+    for number in range(20):
+        root = run.request(0, 110, trace=number + 1)
+        run.call(root, "Gate.__call__", 0, 95, 100, 110, trace=number + 1, choice=choice)
+    assert ("waiting-for-replicas" in {each.kind for each in find(Analysis(run.table()))}) == is_found
+
+
+@pytest.mark.parametrize("choice", [-1.0, float("nan"), "long", 1e300])
+def test_a_choice_of_a_replica_that_took_an_impossible_time_is_none(choice: Any, tmp_path: Any) -> None:
+    run = Served()
+    root = run.request(0, 100)
+    run.call(root, "Gate.__call__", 0, 50, 50, 100)
+    run.spans[1].attributes[names.RAY_SERVE_CHOICE_TIME] = choice
+    (tmp_path / "spans.jsonl").write_bytes(run.as_json_lines())
+    found = json.loads(shown("summary", str(tmp_path), "--json"))["requests"]["time"]
+    assert {each["kind"]: each["ns"] for each in found} == {DELIVERY: 50 * MS, CODE: 50 * MS}
 
 
 # --- damaged and hostile spans ------------------------------------------------------------------------------------

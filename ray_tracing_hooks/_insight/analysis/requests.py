@@ -5,8 +5,9 @@ handle that is in no other request. Its time is split along its critical path: b
 waited for at each moment. A replica is assumed to have waited for the call of its own that ended last; in the time
 between such calls its own code ran, or waited for something that has no span here, such as the batch of a request.
 
-A call of a deployment consists of the wait until a replica has accepted it (``serve.remote``), the time until it begins
-there, and its execution (``serve.replica``).
+A call of a deployment consists of the choice of a replica, which waits for a free one; the rest of the time until it
+begins there; and its execution (``serve.replica``). The router resolves arguments before it chooses a replica, so of
+the calls that ended before the choice can have begun, the last one was its argument.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.wording import plain
+from ray_tracing_hooks._insight.model.columns import MOST_TIME
 from ray_tracing_hooks._insight.model.grouped import split, sums
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.serve_spans import Roots, ServeSpans
@@ -28,20 +30,20 @@ from ray_tracing_hooks._insight.model.table import RUNNING
 PROXY = "proxy"
 """In the proxy: it received the request, looked for a route, or sent the response."""
 REPLICA_WAIT = "replica wait"
-"""A call of a deployment waited until a replica accepted it."""
-BEGINNING = "beginning"
-"""A replica had accepted a call, and did not run it yet."""
+"""A replica was chosen for a call of a deployment: it waited for a free one."""
+DELIVERY = "delivery"
+"""The rest of the time until a call began in its replica: for its arguments, in the router, and on its way."""
 CODE = "code"
 """The code of a deployment ran, or waited for something that has no span in the request."""
 CALLS = "calls"
 """It waited for a task or a method of an actor."""
 
-KINDS = (PROXY, REPLICA_WAIT, BEGINNING, CODE, CALLS)
+KINDS = (PROXY, REPLICA_WAIT, DELIVERY, CODE, CALLS)
 
 MEANINGS = {
     PROXY: "{}: in the proxy",
-    REPLICA_WAIT: "{}: waiting for a replica to accept it",
-    BEGINNING: "{}: accepted, and not begun yet",
+    REPLICA_WAIT: "{}: waiting for a replica",
+    DELIVERY: "{}: its arguments, and the way to its replica",
     CODE: "{}: its code",
     CALLS: "{}: called as a task or a method of an actor",
 }
@@ -52,6 +54,9 @@ SLOWEST = 0.05
 _LEAST_FOR_SLOWEST = 20
 
 MOST_ROWS = 20
+
+_LAG = 20_000_000
+"""How much later than its result is there an execution may end, in nanoseconds: a replica sends the result first."""
 
 
 def _times() -> array[int]:
@@ -241,11 +246,32 @@ class _Walk:
         spans = self._spans
         replica, subject = spans.replica[row], spans.subject[row]
         began = np.where(replica >= 0, np.clip(spans.start[replica], begin, end), end)
-        accepted = np.clip(spans.ends[row], begin, began)
-        self._add(REPLICA_WAIT, request, subject, accepted - begin)
-        self._add(BEGINNING, request, subject, began - accepted)
+        waited = np.minimum(self._choice(row), began - begin)
+        self._add(REPLICA_WAIT, request, subject, waited)
+        self._add(DELIVERY, request, subject, began - begin - waited)
         ran = (replica >= 0) & (end > began)
         return _Frames(replica[ran], began[ran], end[ran], request[ran])
+
+    def _choice(self, row: Any) -> Any:
+        """How long it took to choose a replica for these calls; if none was found, that is all they did."""
+        spans, choice = self._spans, self._spans.choice[row]
+        return np.where((spans.replica[row] < 0) & (choice == 0), MOST_TIME, choice)
+
+    def _after_arguments(self, made: Any, at: Any, begin: Any, end: Any) -> Any:
+        """When each call of a frame had its arguments, if other calls of that frame were among these: else its start.
+
+        ``made``, ``at``, ``begin``, ``end``: the calls, the places of their frames, and their times.
+        """
+        spans, row = self._spans, self._spans.made[made]
+        replica = spans.replica[row]
+        chosen = np.where(replica >= 0, spans.start[replica] - self._choice(row), 0)
+        order = np.lexsort((end, at))
+        times, rank = np.unique(end, return_inverse=True)
+        keys = (at * (len(times) + 1) + rank)[order]
+        before = np.searchsorted(keys, at * (len(times) + 1) + np.searchsorted(times, chosen)) - 1
+        other = order[np.maximum(before, 0)]
+        is_argument = (before >= 0) & (at[other] == at) & (row[other] < row) & (end[other] > begin)
+        return np.where(spans.is_of_serve[made] & is_argument, end[other], begin)
 
     def _inside(self, frames: _Frames) -> _Frames:
         """Go through proxies and executions; returns the executions of what they called."""
@@ -260,6 +286,7 @@ class _Walk:
         some = np.nonzero(end > begin)[0]
         some = some[np.lexsort((-end[some], at[some]))]
         mine, at, begin, end = mine[some], at[some], begin[some], end[some]
+        begin = self._after_arguments(mine, at, begin, end)
         own, passed = _back(frames, at, begin, end)
         is_proxy = (spans.is_server & ~spans.is_direct)[frames.row]
         for kind, which in ((PROXY, is_proxy), (CODE, ~is_proxy)):
@@ -274,7 +301,8 @@ def _back(frames: _Frames, at: Any, begin: Any, end: Any) -> tuple[Any, Any]:
     """Go back in each frame from its end, through the calls that ended last.
 
     ``at`` is the place in ``frames`` of each call; calls are by that, and the last to end comes first. Returns the time
-    of each frame that is in no call on the way, and which calls are on it.
+    of each frame that is in no call on the way, and which calls are on it; ``end`` of these is then at most the begin
+    of the next one.
     """
     time, own = frames.end.copy(), np.zeros(len(frames.row), np.int64)
     first = np.searchsorted(at, np.arange(len(time)))
@@ -284,8 +312,10 @@ def _back(frames: _Frames, at: Any, begin: Any, end: Any) -> tuple[Any, Any]:
     while len(left):
         call = first[left] + number
         # Others were still running when the one after them began: they were not what was waited for.
-        is_next = end[call] <= time[left]
+        late = end[call] - time[left]
+        is_next = late <= np.clip(time[left] - begin[call], 0, _LAG)
         frame, call = left[is_next], call[is_next]
+        end[call] = np.minimum(end[call], time[frame])
         own[frame] += time[frame] - end[call]
         time[frame] = begin[call]
         passed.append(call)

@@ -71,12 +71,13 @@ SITE_KEYS = frozenset(
 
 OBJECT_KEYS = frozenset({names.RAY_ARGUMENT_IDS, names.RAY_OBJECT_IDS})
 
-_OF_SITE, _TASK, _CALLER, _SUBMITTED, _OBJECTS, _GIVEN, _READY = range(7)
+_OF_SITE, _TASK, _CALLER, _SUBMITTED, _CHOICE, _OBJECTS, _GIVEN, _READY = range(8)
 
 _OF_CALL = {
     names.RAY_TASK_ID: _TASK,
     names.RAY_PARENT_TASK_ID: _CALLER,
     names.RAY_SUBMIT_TIME: _SUBMITTED,
+    names.RAY_SERVE_CHOICE_TIME: _CHOICE,
     names.RAY_READY_OBJECT_IDS: _READY,
     names.RAY_NAME: _GIVEN,
     **dict.fromkeys(OBJECT_KEYS, _OBJECTS),
@@ -214,6 +215,8 @@ class Columns:
                 caller = self.ids[value if type(value) is str else str(value)]
             elif kind == _SUBMITTED:
                 submitted = time_of(value)
+            elif kind == _CHOICE:
+                submitted = _nanoseconds(value)
             elif kind == _OBJECTS:
                 objects = value
             elif kind == _GIVEN:
@@ -241,6 +244,12 @@ def _hashable(found: Any) -> Any:
     if isinstance(found, (list, tuple)):
         return tuple(map(str, found))
     return str(found) if isinstance(found, dict) else found
+
+
+def _nanoseconds(seconds: Any) -> int:
+    """A duration that a column can hold; an impossible one becomes 0."""
+    is_possible = isinstance(seconds, (int, float)) and 0 <= seconds < MOST_TIME / 1e9
+    return round(seconds * 1e9) if is_possible else 0
 
 
 def as_byte(number: int) -> int:

@@ -15,7 +15,8 @@ from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER
 from ray_tracing_hooks._insight.model.table import Table
 
-_CALL, _REPLICA, _BATCH = (f" {each}" for each in (names.SERVE_CALL, names.SERVE_REPLICA, names.SERVE_BATCH))
+_OF_DEPLOYMENTS = names.SERVE_CALL, names.SERVE_REPLICA, names.SERVE_BATCH, names.SERVE_CHOICE
+_SUFFIXES = _CALL, _REPLICA, _BATCH, _CHOICE = [f" {each}" for each in _OF_DEPLOYMENTS]
 
 
 def may_have_requests(table: Table) -> bool:
@@ -44,6 +45,8 @@ class ServeSpans:
         # The start of a replica has the same suffix, and another kind.
         self.is_replica = self._ends_with(_REPLICA) & (kind == CONSUMER)
         self.is_batch = self._ends_with(_BATCH)
+        self.is_choice = self._ends_with(_CHOICE) & ~self.is_server
+        """Replicas that are chosen before they are called."""
         has_replica = np.array([names.RAY_SERVE_REPLICA_ID in site for site in table.sites], bool)
         self.is_direct = self.is_server & has_replica[self.site]
         """Requests that reach a replica without a proxy: one span is both."""
@@ -57,6 +60,8 @@ class ServeSpans:
         self.called = np.nonzero(is_call)[0]
         self.replica = self._last_replicas(parent, is_call)
         """For each call of a deployment the row of its execution, -1 if there is none."""
+        self.choice = np.where(is_call, as_numpy(table.submitted), 0)
+        """For each call of a deployment how long it took to choose a replica; 0 if that is short or not recorded."""
         self._find_calls(calls)
         self._number_subjects([call_name(each) for each in table.names])
 
@@ -82,7 +87,8 @@ class ServeSpans:
         submitted = np.nonzero((role == SUBMISSION) & is_own)[0]
         execution = as_numpy(calls.execution)[as_numpy(calls.call_of)[submitted]]
         submitted, execution = submitted[execution >= 0], execution[execution >= 0]
-        made = self.called[is_own[self.called]]
+        made = np.nonzero(is_own & self.is_choice)[0]
+        made = np.concatenate([self.called[is_own[self.called]], made])
         self.made = np.concatenate([made, submitted])
         self.made_end = np.concatenate([self.end_of_call(made), self.ends[execution]])
         self.is_of_serve = np.arange(len(self.made)) < len(made)
@@ -140,4 +146,4 @@ def _method_called(site: Mapping[str, Any]) -> str:
 
 
 def _without_suffix(name: str) -> str:
-    return next((name.removesuffix(each) for each in (_CALL, _REPLICA, _BATCH) if name.endswith(each)), name)
+    return next((name.removesuffix(each) for each in _SUFFIXES if name.endswith(each)), name)

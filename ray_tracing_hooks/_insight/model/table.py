@@ -31,7 +31,7 @@ from ray_tracing_hooks._insight.model.id_lists import IdLists
 from ray_tracing_hooks._insight.model.merge import Details, Merged, as_array, as_numpy
 from ray_tracing_hooks._insight.model.origins import Origins
 from ray_tracing_hooks._insight.model.quality import Quality
-from ray_tracing_hooks._insight.model.span import STATUS_ERROR, Span
+from ray_tracing_hooks._insight.model.span import PRODUCER, STATUS_ERROR, Span
 
 __all__ = ["ENDED", "LOST", "RUNNING", "STATES", "Table"]
 
@@ -74,7 +74,8 @@ class Table:
     ``site``             ``array('I')``: index into ``sites``, dictionaries of the attributes that many spans share
                          (``columns.SITE_KEYS``: function, actor, node, worker, error type, ...).
     ``task, caller``     ``array('I')``: index into ``ids`` of ``ray.task_id`` and ``ray.parent_task_id``, or ``NONE``.
-    ``submitted``        ``array('q')``: ``ray.submit_time_unix_nano``, 0 if missing.
+    ``submitted``        ``array('q')``: ``ray.submit_time_unix_nano`` of an execution; of a call of a deployment of Ray
+                         Serve, ``ray.serve.choice_time`` in nanoseconds. 0 if missing.
     ``objects, ready``   mappings from a row to object ids: ``objects`` has those passed as arguments, waited for
                          or stored, ``ready`` those that a wait returned as ready.
     ``named``            mapping from a row to a list of one: the name that ``.options(name=...)`` gave the call.
@@ -222,7 +223,7 @@ class Table:
             return self.ids[self.task[row]] if self.task[row] != NONE else None
         if key == names.RAY_PARENT_TASK_ID:
             return self.ids[self.caller[row]] if self.caller[row] != NONE else None
-        if key == names.RAY_SUBMIT_TIME:
+        if key == names.RAY_SUBMIT_TIME and self.kind[row] != PRODUCER:
             return self.submitted[row] or None
         if key == names.RAY_NAME:
             return self.named[row][0] if row in self.named else None

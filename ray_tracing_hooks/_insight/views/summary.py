@@ -25,7 +25,7 @@ may contain anything. The members:
 ``requests``       to Ray Serve, null if there are none: ``count``, ``failed``, ``running``, ``time_ns`` of all in all;
                    ``routes`` with their ``application``, whether a handle called (``is_handle``), ``count``, ``failed``
                    and percentiles of ``duration``; ``time``, what it went to: ``kind`` (``proxy``, ``replica wait``,
-                   ``beginning``, ``code``, ``calls``), ``name``, ``application``, ``ns``, ``share``, and the share of
+                   ``delivery``, ``code``, ``calls``), ``name``, ``application``, ``ns``, ``share``, and the share of
                    the time of the slowest 5 % (``slow_share``, null for few requests); ``methods`` of deployments with
                    ``executions``, ``failed``, ``replicas``, ``batches``, and percentiles of how long their calls
                    ``waited``, of their ``duration`` and of that of a ``batch``.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import percentile
-from ray_tracing_hooks._insight.analysis.requests import REPLICA_WAIT, Method, Requests
+from ray_tracing_hooks._insight.analysis.requests import DELIVERY, REPLICA_WAIT, Method, Requests
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 
 KIND = "waiting-for-replicas"
@@ -19,7 +19,10 @@ _LEAST_WAIT = 10_000_000
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Deployments for whose replicas requests wait for a fifth of their time, and mostly for 10 ms or longer."""
+    """Deployments for whose replicas requests wait for a fifth of their time, and mostly for 10 ms or longer.
+
+    Where they take even longer until they begin for other reasons, such as a busy router, it is not for replicas.
+    """
     found = analysis.requests
     if found is None or found.count < _LEAST_REQUESTS:
         return []
@@ -30,7 +33,8 @@ def find(analysis: Analysis) -> list[Finding]:
     return [
         _finding(found, name, waited, methods)
         for (application, name), methods in by_deployment.items()
-        if (waited := _waited(found, application, name)) >= _LEAST_SHARE * found.time
+        if (waited := _time(found, REPLICA_WAIT, application, name)) >= _LEAST_SHARE * found.time
+        and waited >= _time(found, DELIVERY, application, name)
         and max(percentile(each.waited, 0.5) for each in methods) >= _LEAST_WAIT
     ]
 
@@ -39,11 +43,11 @@ def _deployment(method: str) -> str:
     return method.rpartition(".")[0]
 
 
-def _waited(found: Requests, application: str, deployment: str) -> int:
+def _time(found: Requests, kind: str, application: str, deployment: str) -> int:
     return sum(
         part.time
         for part in found.parts
-        if part.kind == REPLICA_WAIT and (part.application, _deployment(part.name)) == (application, deployment)
+        if part.kind == kind and (part.application, _deployment(part.name)) == (application, deployment)
     )
 
 

@@ -25,7 +25,8 @@ def sections(found: Requests | None) -> Iterator[str | Row]:
     failed = f", {found.failed:,} failed" if found.failed else ""
     have = "has" if found.running == 1 else "have"
     running = f", and {found.running:,} that {have} not ended" if found.running else ""
-    yield f"Requests to Ray Serve: {found.count:,} in {duration(found.time)} altogether{failed}{running}"
+    others = f", and {found.unrecorded:,} whose end is not recorded" if found.unrecorded else ""
+    yield f"Requests to Ray Serve: {found.count:,} in {duration(found.time)} altogether{failed}{running}{others}"
     if not found.count:
         return
     rows = [_route(each, found) for each in found.routes[:_SHOWN_ROUTES]]

@@ -141,7 +141,7 @@ def _heading(analysis: Analysis, number: int) -> Iterator[str]:
 def _contents(analysis: Analysis) -> Iterator[str]:
     seen, found = analysis.parallelism, analysis.requests
     if found is not None:
-        yield count(found.count + found.running, "request")
+        yield count(found.count + found.running + found.unrecorded, "request")
     if len(analysis.calls) or found is None:
         yield f"{count(len(analysis.calls), 'call')} of {count(len(analysis.functions), 'function')}"
         yield f"{count(seen.workers, 'worker')} on {count(seen.nodes, 'node')}"

@@ -22,6 +22,7 @@ from ray_tracing_hooks._insight.analysis.requests import (
     DELIVERY,
     PROXY,
     REPLICA_WAIT,
+    UNRECORDED,
     Requests,
 )
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER
@@ -332,6 +333,59 @@ def test_where_several_replicas_were_tried_the_last_one_ran_it() -> None:
     found = run.found()
     assert parts(found) == {(REPLICA_WAIT, "Gate.__call__"): 60, (CODE, "Gate.__call__"): 40}
     assert [(each.executions, each.failed) for each in found.methods] == [(2, 1)]
+
+
+def test_what_no_span_of_a_replica_tells_is_not_said_to_be_time_in_the_proxy() -> None:
+    """As where the spans of the replica's node are missing."""
+    run = Served()
+    root = run.request(0, 100)
+    run.call(root, "Gate.__call__", 5, 15)
+    assert parts(run.found()) == {
+        (PROXY, "GET /"): 5,
+        (REPLICA_WAIT, "Gate.__call__"): 10,
+        (UNRECORDED, "Gate.__call__"): 85,
+    }
+
+
+def test_a_call_without_a_replica_ended_before_the_next_one_of_its_caller_at_the_latest() -> None:
+    run = Served()
+    root = run.request(0, 100)
+    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run.call(gate, "First.go", 10, 12)
+    run.call(gate, "First.go", 10, 12)
+    run.call(gate, "Second.go", 50, 50, 50, 90)
+    assert parts(run.found()) == {
+        (CODE, "Gate.__call__"): 10 + 10,
+        (REPLICA_WAIT, "First.go"): 2,
+        (UNRECORDED, "First.go"): 38,
+        (CODE, "Second.go"): 40,
+    }
+
+
+def test_a_replica_that_dies_has_run_until_its_caller_learned_of_that() -> None:
+    """When it died is not recorded, only when its process last recorded a span."""
+    run = Served()
+    root = run.request(0, 100, error="500")
+    run.call(root, "Gate.__call__", 0, 0, 10, 10)
+    run.spans[-1].state, run.spans[-1].end_ns = "lost", 0
+    found = run.found()
+    assert parts(found) == {(DELIVERY, "Gate.__call__"): 10, (CODE, "Gate.__call__"): 90}
+    assert [(each.executions, each.failed, list(each.durations)) for each in found.methods] == [(1, 1, [])]
+
+
+def test_calls_by_handles_without_a_replica_are_counted_and_nothing_else() -> None:
+    """How long they took is not known."""
+    run = Served()
+    driver = run.driver(0, 100)
+    run.call(driver, "Gate.__call__", 0, 5)
+    run.call(driver, "Gate.__call__", 0, 10, 10, 50)
+    run.call(driver, "Gate.__call__", 0, 20, error="TimeoutError")
+    found = run.found()
+    assert (found.count, found.unrecorded, found.failed) == (2, 1, 1)
+    assert [list(each.durations) for each in found.routes] == [[20 * MS, 50 * MS]]
+    assert "Requests to Ray Serve: 2 in 70.0 ms altogether, 1 failed, and 1 whose end is not recorded" in list(
+        sections(found)
+    )
 
 
 def test_a_request_that_reaches_a_replica_directly_is_its_code() -> None:

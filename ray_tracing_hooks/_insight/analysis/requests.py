@@ -25,7 +25,7 @@ from ray_tracing_hooks._insight.model.columns import MOST_TIME
 from ray_tracing_hooks._insight.model.grouped import split, sums
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.serve_spans import Roots, ServeSpans
-from ray_tracing_hooks._insight.model.table import RUNNING
+from ray_tracing_hooks._insight.model.table import LOST, RUNNING
 
 PROXY = "proxy"
 """In the proxy: it received the request, looked for a route, or sent the response."""
@@ -33,17 +33,20 @@ REPLICA_WAIT = "replica wait"
 """A replica was chosen for a call of a deployment: it waited for a free one."""
 DELIVERY = "delivery"
 """The rest of the time until a call began in its replica: for its arguments, in the router, and on its way."""
+UNRECORDED = "unrecorded"
+"""A replica had accepted a call, of which it has recorded nothing."""
 CODE = "code"
 """The code of a deployment ran, or waited for something that has no span in the request."""
 CALLS = "calls"
 """It waited for a task or a method of an actor."""
 
-KINDS = (PROXY, REPLICA_WAIT, DELIVERY, CODE, CALLS)
+KINDS = (PROXY, REPLICA_WAIT, DELIVERY, UNRECORDED, CODE, CALLS)
 
 MEANINGS = {
     PROXY: "{}: in the proxy",
     REPLICA_WAIT: "{}: waiting for a replica",
     DELIVERY: "{}: its arguments, and the way to its replica",
+    UNRECORDED: "{}: in a replica that recorded nothing of it",
     CODE: "{}: its code",
     CALLS: "{}: called as a task or a method of an actor",
 }
@@ -106,6 +109,7 @@ class Method:
     longest: list[int] = field(default_factory=list)
     """The rows of the calls that waited longest, at most :data:`MOST_ROWS`, the longest first."""
     durations: array[int] = field(default_factory=_times)
+    """Of the executions whose process did not die."""
     replicas: int = 0
     """How many replicas ran it."""
     batches: array[int] = field(default_factory=_times)
@@ -122,6 +126,8 @@ class Requests:
     methods: list[Method]
     running: int
     """How many requests have not ended."""
+    unrecorded: int
+    """How many calls by handles no replica has recorded, so that it is not known how long they took."""
     slow: int
     """How many are the slowest; 0 if there are too few to look at these on their own."""
 
@@ -179,7 +185,8 @@ def requests(found: ServeSpans, is_failed: Any) -> Requests | None:
         return None
     is_running = (state[roots.row] == RUNNING) | ((roots.replica >= 0) & (state[roots.replica] == RUNNING))
     running = int(np.count_nonzero(is_running))
-    roots = Roots(*(column[~is_running] for column in roots))
+    is_unrecorded = found.is_unrecorded[roots.row] & ~is_running
+    roots = Roots(*(column[~is_running & ~is_unrecorded] for column in roots))
     durations = roots.end - found.start[roots.row]
     is_slow = np.zeros(len(durations), bool)
     if len(durations) >= _LEAST_FOR_SLOWEST:
@@ -191,6 +198,7 @@ def requests(found: ServeSpans, is_failed: Any) -> Requests | None:
         walk.parts(is_slow),
         _methods(found, is_failed),
         running,
+        int(np.count_nonzero(is_unrecorded)),
         int(np.count_nonzero(is_slow)),
     )
 
@@ -245,10 +253,12 @@ class _Walk:
         """Calls of deployments that the path goes through, from ``begin`` to ``end``; returns their executions."""
         spans = self._spans
         replica, subject = spans.replica[row], spans.subject[row]
-        began = np.where(replica >= 0, np.clip(spans.start[replica], begin, end), end)
+        accepted = np.where(spans.is_unrecorded[row], np.clip(spans.ends[row], begin, end), end)
+        began = np.where(replica >= 0, np.clip(spans.start[replica], begin, end), accepted)
         waited = np.minimum(self._choice(row), began - begin)
         self._add(REPLICA_WAIT, request, subject, waited)
         self._add(DELIVERY, request, subject, began - begin - waited)
+        self._add(UNRECORDED, request, subject, np.where(replica >= 0, 0, end - began))
         ran = (replica >= 0) & (end > began)
         return _Frames(replica[ran], began[ran], end[ran], request[ran])
 
@@ -355,13 +365,14 @@ def _methods(spans: ServeSpans, is_failed: Any) -> list[Method]:
             found[subject] = Method(*spans.named(subject))
         return found[subject]
 
-    ran = np.nonzero(spans.is_replica | spans.is_direct)[0]
-    ended = ran[as_numpy(table.state)[ran] != RUNNING]
+    state, ran = as_numpy(table.state), np.nonzero(spans.is_replica | spans.is_direct)[0]
+    ended = ran[state[ran] != RUNNING]
     replicas = [str(site.get(names.RAY_SERVE_REPLICA_ID) or "") for site in table.sites]
     for subject, rows in _by_method(spans, ended):
         method = of(subject)
         method.executions, method.failed = len(rows), int(np.count_nonzero(is_failed[rows]))
-        method.durations = as_array(np.sort(spans.ends[rows] - spans.start[rows]), "q")
+        lived = rows[state[rows] != LOST]
+        method.durations = as_array(np.sort(spans.ends[lived] - spans.start[lived]), "q")
         method.replicas = len({replicas[site] for site in np.unique(spans.site[rows]).tolist()})
     begun = spans.called[spans.replica[spans.called] >= 0]
     for subject, rows in _by_method(spans, begun):

@@ -13,7 +13,7 @@ from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.grouped import tops
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER
-from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.model.table import LOST, Table
 
 _OF_DEPLOYMENTS = names.SERVE_CALL, names.SERVE_REPLICA, names.SERVE_BATCH, names.SERVE_CHOICE
 _SUFFIXES = _CALL, _REPLICA, _BATCH, _CHOICE = [f" {each}" for each in _OF_DEPLOYMENTS]
@@ -62,6 +62,8 @@ class ServeSpans:
         """For each call of a deployment the row of its execution, -1 if there is none."""
         self.choice = np.where(is_call, as_numpy(table.submitted), 0)
         """For each call of a deployment how long it took to choose a replica; 0 if that is short or not recorded."""
+        self.is_unrecorded = is_call & (self.replica < 0) & ~table.is_failed()
+        """Calls that a replica has accepted, of whose execution nothing is recorded."""
         self._find_calls(calls)
         self._number_subjects([call_name(each) for each in table.names])
 
@@ -91,7 +93,23 @@ class ServeSpans:
         made = np.concatenate([self.called[is_own[self.called]], made])
         self.made = np.concatenate([made, submitted])
         self.made_end = np.concatenate([self.end_of_call(made), self.ends[execution]])
+        is_lost = (self.replica[made] >= 0) & (as_numpy(self.table.state)[self.replica[made]] == LOST)
+        self._end_with_next(np.nonzero(is_lost | self.is_unrecorded[made])[0])
         self.is_of_serve = np.arange(len(self.made)) < len(made)
+
+    def _end_with_next(self, calls: Any) -> None:
+        """Let these of the calls in ``made`` last until the caller's next call, or else as long as it lasts.
+
+        When they ended is not known. What the caller did next, it did after that.
+        """
+        frame, size = self.frame[self.made], len(self.start)
+        keys = np.sort(frame.astype(np.int64) * size + self.made)
+        later = np.searchsorted(self.start, self.made_end[calls])
+        place = np.searchsorted(keys, frame[calls].astype(np.int64) * size + later)
+        following = keys[np.minimum(place, len(keys) - 1)]
+        has_next = (place < len(keys)) & (following // size == frame[calls])
+        last = np.maximum(self.ends[frame[calls]], self.made_end[calls])
+        self.made_end[calls] = np.where(has_next, self.start[following % size], last)
 
     def _number_subjects(self, functions: Sequence[str]) -> None:
         sites = self.table.sites

@@ -22,13 +22,14 @@ may contain anything. The members:
                    ``calls`` with states, events that Ray ``dropped``, and ``functions`` with their time by phase:
                    ``arguments_ns``, ``scheduling_ns``, ``fetching_ns``, ``actor_queue_ns``, ``loading_ns``; null
                    without such files.
-``requests``       to Ray Serve, null if there are none: ``count``, ``failed``, ``running``, ``time_ns`` of all in all;
-                   ``routes`` with their ``application``, whether a handle called (``is_handle``), ``count``, ``failed``
-                   and percentiles of ``duration``; ``time``, what it went to: ``kind`` (``proxy``, ``replica wait``,
-                   ``delivery``, ``code``, ``calls``), ``name``, ``application``, ``ns``, ``share``, and the share of
-                   the time of the slowest 5 % (``slow_share``, null for few requests); ``methods`` of deployments with
-                   ``executions``, ``failed``, ``replicas``, ``batches``, and percentiles of how long their calls
-                   ``waited``, of their ``duration`` and of that of a ``batch``.
+``requests``       to Ray Serve, null if there are none: ``count``, ``failed``, ``running``, calls by handles whose end
+                   is ``unrecorded``, ``time_ns`` of all in all; ``routes`` with their ``application``, whether a handle
+                   called (``is_handle``), ``count``, ``failed`` and percentiles of ``duration``; ``time``, what it went
+                   to: ``kind`` (``proxy``, ``replica wait``, ``delivery``, ``unrecorded``, ``code``, ``calls``),
+                   ``name``, ``application``, ``ns``, ``share``, and the share of the time of the slowest 5 %
+                   (``slow_share``, null for few requests); ``methods`` of deployments with ``executions``,
+                   ``failed``, ``replicas``, ``batches``, and percentiles of how long their calls ``waited``, of their
+                   ``duration`` and of that of a ``batch``.
 ``datasets``       of Ray Data: ``executions`` with ``outcome``, ``rows``, ``bytes``, what it is ``limited_by``, and its
                    ``operators`` with their totals, ``timeline``, and what they were ``held_back`` by; ``iterations``
                    with what the program waited for. A ``span`` is the id of its span.
@@ -258,6 +259,7 @@ def _requests(found: Requests | None) -> dict[str, Any] | None:
         "count": found.count,
         "failed": found.failed,
         "running": found.running,
+        "unrecorded": found.unrecorded,
         "time_ns": time,
         "routes": [
             {

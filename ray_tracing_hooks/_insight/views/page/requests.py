@@ -24,6 +24,7 @@ def shown(found: Requests | None, number: Row) -> dict[str, Any] | None:
         "count": found.count,
         "failed": found.failed,
         "running": found.running,
+        "unrecorded": found.unrecorded,
         "ns": found.time,
         "slow": found.slow,
         "routes": [_route(each, found, number) for each in found.routes[:_MOST]],

@@ -201,6 +201,8 @@ interface ServeRequests {
   count: number;
   failed: number;
   running: number;
+  /** Calls by handles whose end is not recorded. */
+  unrecorded: number;
   ns: number;
   /** How many are the slowest; 0 if there are too few. */
   slow: number;

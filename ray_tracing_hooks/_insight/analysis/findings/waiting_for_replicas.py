@@ -56,8 +56,8 @@ def _finding(found: Requests, deployment: str, waited: int, methods: Sequence[Me
     at_95, replicas = percentile(longest.waited, 0.95), max(each.replicas for each in methods)
     text = (
         f"{count(found.count, 'request')} spent {percent(waited / found.time)} of their time waiting for a replica of "
-        f"{quoted(deployment)}: {duration(percentile(longest.waited, 0.5))} in the median, {duration(at_95)} at the "
-        f"95th percentile, with {count(replicas, 'replica')}"
+        f"{quoted(deployment)}: with {count(replicas, 'replica')}, a call began after "
+        f"{duration(percentile(longest.waited, 0.5))} in the median, {duration(at_95)} at the 95th percentile"
     )
     advice = (
         "more replicas (num_replicas, autoscaling_config); a larger max_ongoing_requests, if a replica can do more at "

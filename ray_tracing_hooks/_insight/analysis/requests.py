@@ -191,7 +191,7 @@ def requests(found: ServeSpans, is_failed: Any) -> Requests | None:
     is_slow = np.zeros(len(durations), bool)
     if len(durations) >= _LEAST_FOR_SLOWEST:
         is_slow[np.argsort(-durations, kind="stable")[: round(len(durations) * SLOWEST)]] = True
-    walk = _Walk(found, len(durations))
+    walk = _Walk(found)
     walk.go(roots)
     return Requests(
         _routes(found, roots, durations, is_failed),
@@ -215,10 +215,9 @@ class _Frames(NamedTuple):
 class _Walk:
     """Goes through all requests at once, from the outermost spans to the innermost ones."""
 
-    def __init__(self, spans: ServeSpans, requests: int) -> None:
+    def __init__(self, spans: ServeSpans) -> None:
         self._spans = spans
         self._found: list[tuple[str, Any, Any, Any]] = []
-        self._requests = requests
 
     def go(self, roots: Roots) -> None:
         spans, request = self._spans, np.arange(len(roots.row))

@@ -302,14 +302,30 @@ def test_tasks_and_actors_that_a_deployment_calls_are_a_part_of_their_own() -> N
 
 
 def test_what_goes_on_after_the_end_of_a_request_does_not_count() -> None:
-    """A call that nobody waited for, and the execution of a request whose client has gone."""
+    """As where the client has gone."""
     run = Served()
     root = run.request(0, 50)
     gate = run.call(root, "Gate.__call__", 0, 0, 0, 80)
+    run.call(gate, "Model.infer", 40, 40, 40, 70)
+    assert parts(run.found()) == {(CODE, "Gate.__call__"): 40, (CODE, "Model.infer"): 10}
+
+
+def test_what_outlives_its_caller_was_not_waited_for() -> None:
+    run = Served()
+    root = run.request(0, 100)
+    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run.call(gate, "Model.infer", 10, 10, 10, 60)
     run.call(gate, "Log.write", 40, 40, 40, 200)
-    found = run.found()
-    assert sum(parts(found).values()) == 50
-    assert (CODE, "Log.write") in parts(found)
+    run.task(gate, "store", 40, 40, 150, worker="w1")
+    assert parts(run.found()) == {(CODE, "Gate.__call__"): 50, (CODE, "Model.infer"): 50}
+
+
+def test_a_caller_that_was_cancelled_waited_for_what_outlived_it() -> None:
+    run = Served()
+    root = run.request(0, 100, error="408")
+    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100, error="TaskCancelledError")
+    run.call(gate, "Model.infer", 10, 10, 10, 200)
+    assert parts(run.found()) == {(CODE, "Gate.__call__"): 10, (CODE, "Model.infer"): 90}
 
 
 def test_a_call_that_no_replica_has_accepted_waited_until_its_end() -> None:

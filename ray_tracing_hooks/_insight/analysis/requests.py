@@ -2,8 +2,9 @@
 
 A request is a SERVER span of a proxy, or of a replica that clients reach directly; or a call of a deployment by a
 handle that is in no other request. Its time is split along its critical path: back from its end, through whatever it
-waited for at each moment. A replica is assumed to have waited for the call of its own that ended last; in the time
-between such calls its own code ran, or waited for something that has no span here, such as the batch of a request.
+waited for at each moment. A replica is assumed to have waited for the call of its own that ended last, unless that went
+on after it had finished; in the time between such calls its own code ran, or waited for something that has no span
+here, such as the batch of a request.
 
 A call of a deployment consists of the choice of a replica, which waits for a free one; the rest of the time until it
 begins there; and its execution (``serve.replica``). The router resolves arguments before it chooses a replica, so of
@@ -25,7 +26,7 @@ from ray_tracing_hooks._insight.model.columns import MOST_TIME
 from ray_tracing_hooks._insight.model.grouped import split, sums
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.serve_spans import Roots, ServeSpans
-from ray_tracing_hooks._insight.model.table import LOST, RUNNING
+from ray_tracing_hooks._insight.model.table import ENDED, LOST, RUNNING
 
 PROXY = "proxy"
 """In the proxy: it received the request, looked for a route, or sent the response."""
@@ -282,6 +283,13 @@ class _Walk:
         is_argument = (before >= 0) & (at[other] == at) & (row[other] < row) & (end[other] > begin)
         return np.where(spans.is_of_serve[made] & is_argument, end[other], begin)
 
+    def _outlives(self, made: Any) -> Any:
+        """Which of these calls were still running when the deployment that made them had finished."""
+        spans = self._spans
+        frame = spans.frame[spans.made[made]]
+        has_finished = ~spans.is_server[frame] & ~spans.is_failed[frame] & (spans.state[frame] == ENDED)
+        return has_finished & (spans.made_end[made] - _LAG > spans.ends[frame])
+
     def _inside(self, frames: _Frames) -> _Frames:
         """Go through proxies and executions; returns the executions of what they called."""
         spans = self._spans
@@ -292,7 +300,7 @@ class _Walk:
         at = at[mine]
         begin = np.maximum(spans.start[spans.made[mine]], frames.begin[at])
         end = np.minimum(spans.made_end[mine], frames.end[at])
-        some = np.nonzero(end > begin)[0]
+        some = np.nonzero((end > begin) & ~self._outlives(mine))[0]
         some = some[np.lexsort((-end[some], at[some]))]
         mine, at, begin, end = mine[some], at[some], begin[some], end[some]
         begin = self._after_arguments(mine, at, begin, end)

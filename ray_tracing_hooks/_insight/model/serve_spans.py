@@ -52,6 +52,7 @@ class ServeSpans:
         """Requests that reach a replica without a proxy: one span is both."""
         # A route may end like the name of a call.
         is_call = self._ends_with(_CALL) & (kind == PRODUCER)
+        self.is_failed, self.state = table.is_failed(), as_numpy(table.state)
         is_frame = self.is_server | self.is_replica
         parent = as_numpy(table.parent)
         top = tops(np.where(is_frame, -1, parent))
@@ -62,7 +63,7 @@ class ServeSpans:
         """For each call of a deployment the row of its execution, -1 if there is none."""
         self.choice = np.where(is_call, as_numpy(table.submitted), 0)
         """For each call of a deployment how long it took to choose a replica; 0 if that is short or not recorded."""
-        self.is_unrecorded = is_call & (self.replica < 0) & ~table.is_failed()
+        self.is_unrecorded = is_call & (self.replica < 0) & ~self.is_failed
         """Calls that a replica has accepted, of whose execution nothing is recorded."""
         self._find_calls(calls)
         self._number_subjects([call_name(each) for each in table.names])
@@ -93,7 +94,7 @@ class ServeSpans:
         made = np.concatenate([self.called[is_own[self.called]], made])
         self.made = np.concatenate([made, submitted])
         self.made_end = np.concatenate([self.end_of_call(made), self.ends[execution]])
-        is_lost = (self.replica[made] >= 0) & (as_numpy(self.table.state)[self.replica[made]] == LOST)
+        is_lost = (self.replica[made] >= 0) & (self.state[self.replica[made]] == LOST)
         self._end_with_next(np.nonzero(is_lost | self.is_unrecorded[made])[0])
         self.is_of_serve = np.arange(len(self.made)) < len(made)
 

@@ -19,6 +19,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import find
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.processes import places
+from ray_tracing_hooks._insight.model.span import SERVER
 from ray_tracing_hooks._insight.views.exports import FORMATS
 from ray_tracing_hooks._insight.views.exports.parquet import COLUMNS, _Row
 from ray_tracing_hooks._insight.views.exports.selection import Source
@@ -216,3 +217,24 @@ def test_without_attributes_there_is_no_trace_state_and_no_redacted_service(tmp_
     assert [held[name].count("secret") for name in held] == [2, 0, 0]
     assert [held[name].count("shop") for name in held] == [1, 1, 0]
     assert held["none"].count("1" * 32) == 1
+
+
+@pytest.mark.parametrize("options", [["--no-attributes"], ["--redact", "ray.serve.*"]])
+def test_the_requests_of_a_page_hide_applications_and_methods(tmp_path: Path, options: list[str]) -> None:
+    """Two applications with a deployment of one name, and requests that reach a replica directly."""
+    run = HandMade()
+    for trace, application in enumerate(("secretshop", "secretstore"), 1):
+        attributes = {
+            names.RAY_SERVE_APPLICATION: application,
+            names.RAY_SERVE_DEPLOYMENT: "Secretgate",
+            names.RAY_SERVE_METHOD: "secretmethod",
+            names.RAY_SERVE_REPLICA_ID: "r1",
+        }
+        run.span("GET /", 0, 30, kind=SERVER, worker="r1", attributes=attributes, trace=trace)
+    (tmp_path / "a.jsonl").write_bytes(run.as_json_lines())
+    page = tmp_path / "page.html"
+    result = CliRunner().invoke(main, ["view", str(tmp_path / "a.jsonl"), "-o", str(page), *options])
+    assert result.exit_code == 0, result.output
+    text = unpacked(page.read_text("utf-8"))
+    assert b"GET /" in text
+    assert b"secret" not in text.lower()

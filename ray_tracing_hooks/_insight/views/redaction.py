@@ -22,6 +22,10 @@ _SAME = {
 _SAME |= {resource: span for span, resource in _SAME.items()}
 
 
+_OF_REQUESTS = frozenset({names.RAY_SERVE_APPLICATION, names.RAY_SERVE_DEPLOYMENT, names.RAY_SERVE_METHOD})
+"""Attributes that requests to Ray Serve are told by: their spans do not have all of these in their names."""
+
+
 class Redaction:
     """Hides the values of attributes whose key matches a pattern such as ``*.password``, ignoring case.
 
@@ -57,8 +61,8 @@ class Redaction:
         """Hide values in the names that views give to calls, processes, nodes and actors; it changes the table."""
         if not self.attributes or self.hides(names.RAY_NAME):
             table.forget_names()
-        if self._patterns:
-            table.hide(self.hides, HIDDEN)
+        if not self.shows_all:
+            table.hide(lambda key: self.hides(key) or (not self.attributes and key in _OF_REQUESTS), HIDDEN)
 
     def shown(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         """The attributes, redacted."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from browsing import MakeReport, Report
+from hand_made import HandMade
 
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.wording import duration
+from ray_tracing_hooks._insight.model.span import SERVER
 
 
 def cells(opened: Report, kind: str) -> list[list[str]]:
@@ -64,3 +66,14 @@ def test_nothing_is_wrong_with_it_on_dark_ground_either(report: MakeReport) -> N
     opened.page.get_by_role("button", name="Failed").first.click()
     opened.settle()
     assert opened.wrong == []
+
+
+def test_the_note_says_what_does_not_fit_into_the_tables(report: MakeReport) -> None:
+    run = HandMade()
+    for number in range(250):
+        run.span(f"GET /<b>{number}", 0, 300 - number, kind=SERVER, trace=number + 1)
+    opened = report(run.spans).open(view="requests")
+    assert len(cells(opened, "routes")) == 200
+    assert (opened.page.locator("#view-requests .note").text_content() or "").endswith(
+        " 100 rows of the tables with less time left out."
+    )

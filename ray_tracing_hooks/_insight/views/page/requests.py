@@ -27,6 +27,7 @@ def shown(found: Requests | None, number: Row) -> dict[str, Any] | None:
         "unrecorded": found.unrecorded,
         "ns": found.time,
         "slow": found.slow,
+        "left_out": sum(max(0, len(each) - _MOST) for each in (found.routes, found.parts, found.methods)),
         "routes": [_route(each, found, number) for each in found.routes[:_MOST]],
         "parts": [
             {

@@ -79,7 +79,7 @@ export class Requests {
 }
 
 /** @param {ServeRequests} requests */
-function told({ count, failed, running, unrecorded, ns }) {
+function told({ count, failed, running, unrecorded, ns, left_out: leftOut }) {
   const parts = [`${counted(count, "request")} to Ray Serve in ${duration(ns)} altogether`, failed ? `${number(failed)} failed` : "", running ? `${number(running)} that have not ended` : "", unrecorded ? `${number(unrecorded)} whose end is not recorded` : ""];
-  return `${parts.filter(Boolean).join(", ")}.`;
+  return `${parts.filter(Boolean).join(", ")}.${leftOut ? ` ${counted(leftOut, "row")} of the tables with less time left out.` : ""}`;
 }

@@ -206,6 +206,8 @@ interface ServeRequests {
   ns: number;
   /** How many are the slowest; 0 if there are too few. */
   slow: number;
+  /** How many rows of the tables the page does not hold: those that took least time. */
+  left_out: number;
   routes: RequestRoute[];
   parts: RequestPart[];
   methods: RequestMethod[];

@@ -72,7 +72,7 @@ def _methods(found: Requests) -> Iterator[str | Row]:
     if not rows:
         return
     yield ""
-    yield "Deployments: from each call until it began in a replica, and how long it ran there"
+    yield "Methods of deployments: from each call until it began in a replica, and how long it ran there"
     titles = ("METHOD", "RAN", "FAILED", "WAITED", "P95", "RAN FOR", "P95", "REPLICAS", "BATCHES")
     yield from aligned(titles, rows)
     if more := len(found.methods) - len(rows):

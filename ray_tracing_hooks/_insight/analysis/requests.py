@@ -48,16 +48,21 @@ MEANINGS = {
     REPLICA_WAIT: "{}: waiting for a replica",
     DELIVERY: "{}: its arguments, and the way to its replica",
     UNRECORDED: "{}: in a replica that recorded nothing of it",
-    CODE: "{}: its code",
+    CODE: "{}: its code, or waiting without a span",
     CALLS: "{}: called as a task or a method of an actor",
 }
 """What each kind means, for people, of the name of a part."""
+
+_BATCHED = "{}: its code, or waiting for its batch"
 
 SLOWEST = 0.05
 """The share of requests that are looked at on their own."""
 _LEAST_FOR_SLOWEST = 20
 
 MOST_ROWS = 20
+
+_ROUNDS = 64
+"""Calls of a frame that are gone through together with those of other frames."""
 
 _LAG = 20_000_000
 """How much later than its result is there an execution may end, in nanoseconds: a replica sends the result first."""
@@ -156,10 +161,9 @@ class Requests:
 
     def described(self, part: Part) -> str:
         """What a part of the time went to, in words."""
-        text = MEANINGS[part.kind].format(plain(self.full_name(part)))
         own, deployment = (part.application, part.name), (part.application, part.name.rpartition(".")[0])
         is_batched = part.kind == CODE and (own in self._batching or deployment in self._batching)
-        return f"{text}, and waiting for its batch" if is_batched else text
+        return (_BATCHED if is_batched else MEANINGS[part.kind]).format(plain(self.full_name(part)))
 
     @cached_property
     def _ambiguous(self) -> frozenset[str]:
@@ -326,7 +330,7 @@ def _back(frames: _Frames, at: Any, begin: Any, end: Any) -> tuple[Any, Any]:
     many = np.searchsorted(at, np.arange(len(time)), side="right") - first
     passed = []
     number, left = 0, np.nonzero(many)[0]
-    while len(left):
+    while len(left) and number < _ROUNDS:
         call = first[left] + number
         # Others were still running when the one after them began: they were not what was waited for.
         late = end[call] - time[left]
@@ -338,7 +342,23 @@ def _back(frames: _Frames, at: Any, begin: Any, end: Any) -> tuple[Any, Any]:
         passed.append(call)
         number += 1
         left = left[many[left] > number]
+    for frame in left.tolist():
+        calls = range(first[frame] + number, first[frame] + many[frame])
+        passed.append(_back_alone(int(frame), calls, time, own, begin, end))
     return own + time - frames.begin, np.concatenate(passed) if passed else np.zeros(0, np.int64)
+
+
+def _back_alone(frame: int, calls: range, time: Any, own: Any, begin: Any, end: Any) -> Any:
+    """The same for one frame, which changes ``time``, ``own`` and ``end``: few frames have so many calls."""
+    now, passed = int(time[frame]), []
+    for call in calls:
+        if end[call] - now <= min(max(now - begin[call], 0), _LAG):
+            end[call] = min(end[call], now)
+            own[frame] += now - end[call]
+            now = int(begin[call])
+            passed.append(call)
+    time[frame] = now
+    return np.array(passed, np.int64)
 
 
 def _joined(several: list[_Frames]) -> _Frames:

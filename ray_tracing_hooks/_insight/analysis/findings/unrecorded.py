@@ -51,9 +51,6 @@ def find(analysis: Analysis) -> list[Finding]:
     if unseen:
         reasons.append(f"{count(unseen, 'object')} that the run waited for came from calls without spans")
     requests, by_handle, others = _requests(analysis, strays)
-    if by_handle:
-        apart = "is summed up on its own" if by_handle == 1 else "are summed up on their own"
-        reasons.append(f"{count(by_handle, 'request')} by handles {apart}")
     if requests:
         apart = "is a trace of its own" if len(requests) == 1 else "are traces of their own"
         reasons.append(f"{count(len(requests), 'request')} {apart}")

@@ -55,12 +55,12 @@ def _finding(found: Requests, deployment: str, waited: int, methods: Sequence[Me
     longest = max(methods, key=lambda each: percentile(each.waited, 0.95))
     at_95, replicas = percentile(longest.waited, 0.95), max(each.replicas for each in methods)
     text = (
-        f"{count(found.count, 'request')} spent {percent(waited / found.time)} of their time waiting for a replica of "
-        f"{quoted(deployment)}: with {count(replicas, 'replica')}, a call began after "
+        f"waiting for a replica of {quoted(deployment)} took {percent(waited / found.time)} of the time of "
+        f"{count(found.count, 'request')}: with {count(replicas, 'replica')}, a call began after "
         f"{duration(percentile(longest.waited, 0.5))} in the median, {duration(at_95)} at the 95th percentile"
     )
     advice = (
-        "more replicas (num_replicas, autoscaling_config); a larger max_ongoing_requests, if a replica can do more at "
+        "more replicas (num_replicas; min_replicas where they start too late); a larger max_ongoing_requests, if a replica can do more at "
         "once; or less work for each request"
     )
     figures: dict[str, float | int | str] = {

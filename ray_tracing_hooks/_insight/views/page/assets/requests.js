@@ -59,7 +59,7 @@ export class Requests {
   methods({ methods }) {
     const batched = methods.some((each) => each.batches);
     return sortedTable({
-      rows: methods, caption: "Deployments", kind: "methods", first: 1, columns: [
+      rows: methods, caption: "Methods of deployments", kind: "methods", first: 1, columns: [
         textColumn("Method", (each) => each.name, (each) => safe(each.name)),
         numberColumn("Ran", (each) => each.executions, (each) => (each.executions ? number(each.executions) : "")),
         numberColumn("Failed", (each) => each.failed, (each) => (each.failed ? number(each.failed) : "")),

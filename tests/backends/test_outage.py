@@ -166,7 +166,7 @@ def test_a_collector_that_stays_away_is_told_once_while_the_program_runs(tmp_pat
         env=environment(
             RTH_HOOK="ray_tracing_hooks.otlp:setup",
             RTH_SECONDS="25",
-            RAY_TRACING_FLUSH_TIMEOUT="4",
+            RAY_TRACING_FLUSH_TIMEOUT="15",
             OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{free_port()}",
         ),
         stdout=subprocess.PIPE,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hand_made import HandMade
+from recordings import document, recorded, shown
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._cli.datasets import sections
 from ray_tracing_hooks._insight.analysis import limits
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -20,24 +18,8 @@ from ray_tracing_hooks._insight.analysis.critical_path import DATASET, RUN, SCHE
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.pipelines import Cause, Pipeline
 
-RECORDED = os.path.join(os.path.dirname(__file__), "recorded")
 S = 1000
 """Milliseconds, which the times of runs made by hand are in."""
-
-
-def shown(*arguments: str) -> str:
-    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def recorded(name: str) -> str:
-    return os.path.join(RECORDED, f"{name}.jsonl.gz")
-
-
-def document(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(shown("summary", recorded(name), "--json"))
-    return found
 
 
 # --- real pipelines -----------------------------------------------------------------------------------------------

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import tracemalloc
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hand_made import MS, HandMade
+from recordings import document, recorded, shown
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._cli.requests import sections
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import find
@@ -28,23 +26,6 @@ from ray_tracing_hooks._insight.analysis.requests import (
 )
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER
 from ray_tracing_hooks._insight.views import summary
-
-RECORDED = os.path.join(os.path.dirname(__file__), "recorded")
-
-
-def shown(*arguments: str) -> str:
-    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def recorded(name: str) -> str:
-    return os.path.join(RECORDED, f"{name}.jsonl.gz")
-
-
-def document(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(shown("summary", recorded(name), "--json"))
-    return found
 
 
 class Served(HandMade):

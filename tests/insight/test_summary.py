@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from hand_made import MS, START, HandMade
+from recordings import RECORDED, document, recorded
 from terminal import STYLE, in_terminal
 
 from ray_tracing_hooks import names
@@ -39,22 +40,11 @@ from ray_tracing_hooks._insight.views.page import report
 from ray_tracing_hooks._insight.views.page.content import flags_of, strip, whole
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
-RECORDED = os.path.join(os.path.dirname(__file__), "recorded")
-
 
 def summary(*arguments: str, code: int = 0) -> Result:
     result = CliRunner().invoke(main, ["summary", *arguments], catch_exceptions=False)
     assert result.exit_code == code, result.output
     return result
-
-
-def recorded(name: str) -> str:
-    return os.path.join(RECORDED, f"{name}.jsonl.gz")
-
-
-def document(name: str, *more: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(summary(recorded(name), "--json", *more).stdout)
-    return found
 
 
 def findings(run: HandMade, now: float | None = None) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""The section of ``ray-tracing-hooks summary`` on requests to Ray Serve: how long they took, and with what."""
+"""The section of ``ray-tracing-hooks summary`` on requests to Ray Serve: how long they took, and why."""
 
 from __future__ import annotations
 

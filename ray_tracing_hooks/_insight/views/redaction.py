@@ -23,7 +23,7 @@ _SAME |= {resource: span for span, resource in _SAME.items()}
 
 
 _OF_REQUESTS = frozenset({names.RAY_SERVE_APPLICATION, names.RAY_SERVE_DEPLOYMENT, names.RAY_SERVE_METHOD})
-"""Attributes that requests to Ray Serve are told by: their spans do not have all of these in their names."""
+"""Attributes that name what requests to Ray Serve are for. The names of their spans do not show all of them."""
 
 
 class Redaction:

@@ -23,7 +23,7 @@ may contain anything. The members:
                    ``arguments_ns``, ``scheduling_ns``, ``fetching_ns``, ``actor_queue_ns``, ``loading_ns``; null
                    without such files.
 ``requests``       to Ray Serve, null if there are none: ``count``, ``failed``, ``running``, calls by handles whose end
-                   is ``unrecorded``, ``time_ns`` of all in all; ``routes`` with their ``application``, whether a handle
+                   is ``unrecorded``, ``time_ns`` of them all; ``routes`` with their ``application``, whether a handle
                    called (``is_handle``), ``count``, ``failed`` and percentiles of ``duration``; ``time``, what it went
                    to: ``kind`` (``proxy``, ``replica wait``, ``delivery``, ``unrecorded``, ``code``, ``calls``),
                    ``name``, ``application``, ``ns``, ``share``, and the share of the time of the slowest 5 %

@@ -1208,12 +1208,12 @@ DELIVERY_METRICS = (
 
 
 def metrics_table() -> str:
-    """The metrics of calls as the table of the README."""
+    """The metrics of calls as the table of docs/metrics.md."""
     return _metrics_table(METRICS)
 
 
 def delivery_metrics_table() -> str:
-    """The metrics of delivery as the table of the README."""
+    """The metrics of delivery as the table of docs/metrics.md."""
     return _metrics_table(DELIVERY_METRICS)
 
 
@@ -1227,7 +1227,7 @@ def _metrics_table(metrics: tuple[Metric, ...]) -> str:
 
 
 def markdown_table() -> str:
-    """The attributes as the table of the README."""
+    """The attributes as the table of docs/spans.md."""
     rows = ["| attribute | type | on | meaning |", "| --- | --- | --- | --- |"]
     rows += [f"| `{each.key}` | {each.kind} | {each.where} | {each.meaning} |" for each in ATTRIBUTES]
     return "\n".join(rows) + "\n"

@@ -11,21 +11,21 @@ ROOT = Path(__file__).parents[2]
 KEYS = {value for name, value in vars(names).items() if name.startswith(("RAY_", "RESOURCE_", "LOG_", "SKYWALKING_"))}
 
 
-def test_the_readme_holds_the_table_of_attributes() -> None:
+def test_the_document_of_spans_holds_the_table_of_attributes() -> None:
     """Between its two `<!-- names -->` markers."""
-    _, table, _ = (ROOT / "README.md").read_text(encoding="utf-8").split("<!-- names -->")
+    _, table, _ = (ROOT / "docs/spans.md").read_text(encoding="utf-8").split("<!-- names -->")
     assert table.strip() == names.markdown_table().strip()
 
 
-def test_the_readme_holds_the_table_of_metrics() -> None:
+def test_the_document_of_metrics_holds_the_table_of_metrics() -> None:
     """Between its two `<!-- metrics -->` markers."""
-    _, table, _ = (ROOT / "README.md").read_text(encoding="utf-8").split("<!-- metrics -->")
+    _, table, _ = (ROOT / "docs/metrics.md").read_text(encoding="utf-8").split("<!-- metrics -->")
     assert table.strip() == names.metrics_table().strip()
 
 
-def test_the_readme_holds_the_table_of_metrics_of_delivery() -> None:
+def test_the_document_of_metrics_holds_the_table_of_metrics_of_delivery() -> None:
     """Between its two `<!-- delivery -->` markers."""
-    _, table, _ = (ROOT / "README.md").read_text(encoding="utf-8").split("<!-- delivery -->")
+    _, table, _ = (ROOT / "docs/metrics.md").read_text(encoding="utf-8").split("<!-- delivery -->")
     assert table.strip() == names.delivery_metrics_table().strip()
 
 

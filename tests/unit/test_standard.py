@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -170,13 +171,15 @@ def test_the_readme_holds_the_table_of_standard_variables() -> None:
     assert markdown_table().strip() in table
 
 
-def test_what_the_readme_exports_is_right() -> None:
-    """Every variable that its recipes set exists, and has a value that is taken."""
-    exported = dict(re.findall(r"^export (\w+)=(\S+)", README.read_text(encoding="utf-8"), re.MULTILINE))
-    assert {"OTEL_EXPORTER_OTLP_HEADERS", "RAY_TRACING_EXPORTERS"} < set(exported)
+def test_what_the_documents_export_is_right() -> None:
+    """Every variable that their recipes set exists, and has a value that is taken."""
+    documents = [README, *(README.parent / "docs").glob("*.md")]
+    lines = [line for each in documents for line in re.findall(r"^export .*", each.read_text("utf-8"), re.MULTILINE)]
+    exported = [setting.split("=", 1) for line in lines for setting in shlex.split(line, comments=True)[1:]]
+    assert {"OTEL_EXPORTER_OTLP_HEADERS", "RAY_TRACING_KEEP_SLOWER"} < {name for name, _ in exported}
     problems: list[str] = []
-    for name, value in exported.items():
+    for name, value in exported:
         if name.startswith("OTEL_"):
             read(name, {name: value}, problems.append)
-    load({name: value.strip("'") for name, value in exported.items()}, problems.append)
+        load({name: value}, problems.append)
     assert problems == []

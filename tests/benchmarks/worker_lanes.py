@@ -19,7 +19,7 @@ LOCAL = "ours, local"
 HOOKS = {
     UNTRACED: "",
     # What Ray itself does where there is any hook, such as importing the API of OpenTelemetry.
-    "empty hook": "worker_lanes:setup",
+    "empty hook": "timed_hook:nothing",
     LOCAL: "ray_tracing_hooks.local:setup",
     "ours, otlp": "ray_tracing_hooks.otlp:setup",
     "Ray's own": "ray.util.tracing.setup_local_tmp_tracing:setup_tracing",
@@ -27,10 +27,6 @@ HOOKS = {
 }
 
 RESULT = "RESULT "
-
-
-def setup() -> None:
-    """A hook that does nothing."""
 
 
 def drive(script: str, lane: str, collector: str, *arguments: object, **variables: str) -> Any:

@@ -16,7 +16,6 @@ measuring takes time too. An installed package has its bytecode beside it; from 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import statistics
@@ -25,32 +24,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+from timed_hook import HOOK
 from worker_lanes import HOOKS, LOCAL, RESULT, UNTRACED, cluster, collector, drive, progress
 
 GROUP = 5
 """So many workers start at once: few, since they share the processors."""
 
-HOOK = "WORKER_START_HOOK"
 MOST_MODULES = 15
-
-taken: dict[str, Any] = {}
-"""In a worker: what its hook took."""
-
-
-def setup() -> None:
-    """The hook around the one to be measured."""
-    before, wall, cpu = set(sys.modules), time.perf_counter(), time.thread_time()
-    module, _, name = os.environ[HOOK].partition(":")
-    getattr(importlib.import_module(module), name)()
-    taken["cpu"], taken["wall"] = time.thread_time() - cpu, time.perf_counter() - wall
-    taken["modules"] = [module for module in sys.modules if module not in before]
 
 
 class Worker:
     def look(self) -> dict[str, Any]:
         process = time.process_time()
         # The module is there where it was the hook.
-        of_hook = getattr(sys.modules.get("worker_start"), "taken", {})
+        of_hook = getattr(sys.modules.get("timed_hook"), "taken", {})
         return {"pid": os.getpid(), "process": process, **of_hook}
 
 
@@ -60,7 +47,7 @@ def run(lane: str, count: int) -> None:
 
     worker = ray.remote(num_cpus=0)(Worker)
     found: list[dict[str, Any]] = []
-    with cluster(f"{Path(__file__).stem}:setup" if HOOKS[lane] else ""):
+    with cluster("timed_hook:setup" if HOOKS[lane] else ""):
         while len(found) < count:
             actors = [worker.remote() for _ in range(min(GROUP, count - len(found)))]
             found += ray.get([actor.look.remote() for actor in actors])

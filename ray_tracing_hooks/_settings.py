@@ -237,13 +237,13 @@ class Settings:
         EXPOSED,
         None,
         "where Prometheus finds the metrics of delivery: a port of this machine, such as `9464`, an address, such as "
-        "`0.0.0.0:9464`, or a folder of the node exporter's textfile collector",
+        "`0.0.0.0:9464`, or the absolute path of a folder of the node exporter's textfile collector",
     )
     utilization: float | None = _setting(
         SECONDS,
         None,
-        "seconds between samples of how much of each node's processors, memory and GPUs is used, as metrics: for the "
-        "exporters `otlp` and `local`; GPUs are sampled if `nvidia-ml-py` is installed",
+        "interval in seconds at which the use of each node's processors, memory and GPUs is measured, as metrics: for "
+        "the exporters `otlp` and `local`; GPUs need `nvidia-ml-py`",
         "no samples",
     )
     instrument: tuple[str, ...] = _setting(
@@ -279,8 +279,8 @@ class Settings:
     internal: bool = _setting(
         BOOLEAN,
         False,
-        "spans for Ray's internal tasks and actors too: of its libraries (of Serve if `RAY_TRACING_RAY` lacks "
-        "`serve`), the dashboard",
+        "spans for Ray's internal tasks and actors too: those of the dashboard and of Ray's libraries (those of Serve "
+        "only if `RAY_TRACING_RAY` lacks `serve`)",
     )
     arguments: bool = _setting(
         BOOLEAN, False, "arguments and results as short texts on executions; what looks like a secret is redacted"
@@ -299,7 +299,7 @@ class Settings:
         "what to do with log records made within a span: comma list of `ids` (they get its ids), `tid` (they "
         "get SkyWalking's id of the trace, for `%(tid)s`), `plain` (lines of "
         "plain text end in the ids), `events` (they become events of the span) and `otlp` (all log records are "
-        "delivered too, by the exporters `local` and `otlp`); or `none`",
+        "delivered too, by the exporters `local` and `otlp`); `+otlp` adds it to the default; or `none`",
     )
     logs_level: str = _setting(LEVEL, "INFO", "the lowest level of log records that `events` and `otlp` record")
     keep_errors: bool = _setting(
@@ -337,8 +337,8 @@ class Settings:
     collect_to: str | None = _setting(
         PLACE,
         None,
-        "folder, or URL such as `s3://bucket/spans`, where a driver at its end collects the span files of all nodes, "
-        "as `ray-tracing-hooks collect` does",
+        "absolute path of a folder, or URL such as `s3://bucket/spans`, where a driver at its end collects the span "
+        "files of all nodes, as `ray-tracing-hooks collect` does",
         secret=True,
     )
     collect_timeout: float = _setting(

@@ -254,7 +254,11 @@ VARIABLES: tuple[Variable, ...] = (
         "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH, None, "maximum number of spans per request", "as many as fit in 900 kB"
     ),
     Variable(
-        "OTEL_BSP_EXPORT_TIMEOUT", MILLISECONDS, None, "longest time that one request may take", "the exporter's own"
+        "OTEL_BSP_EXPORT_TIMEOUT",
+        MILLISECONDS,
+        None,
+        "longest time that one request may take, in milliseconds",
+        "the exporter's own",
     ),
     Variable(
         "OTEL_METRIC_EXPORT_INTERVAL",
@@ -262,7 +266,12 @@ VARIABLES: tuple[Variable, ...] = (
         60.0,
         "milliseconds between two exports of metrics",
     ),
-    Variable("OTEL_METRIC_EXPORT_TIMEOUT", INTERVAL, 30.0, "longest time that one request with metrics may take"),
+    Variable(
+        "OTEL_METRIC_EXPORT_TIMEOUT",
+        INTERVAL,
+        30.0,
+        "longest time that one request with metrics may take, in milliseconds",
+    ),
     Variable(
         "OTEL_METRICS_EXEMPLAR_FILTER",
         one_of("trace_based", "always_on", "always_off"),

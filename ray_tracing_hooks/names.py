@@ -653,7 +653,7 @@ ATTRIBUTES = (
         "string",
         "calls, waiting",
         "the task that made the call, or the driver; absent on the execution of most calls made by tasks, which carry "
-        "no context: there it is on the submission",
+        "no context: see the submission",
     ),
     Attribute(RAY_JOB_ID, "string", "all spans of this package", "the job of the process"),
     Attribute(RAY_NODE_ID, "string", "all spans of this package", "the node of the process that recorded the span"),
@@ -664,7 +664,7 @@ ATTRIBUTES = (
         "int",
         _EXECUTION,
         "when the call was submitted, by the clock of the caller's node, in nanoseconds since the epoch; absent on "
-        "most calls, which carry no context: there it is the start of the submission",
+        "most calls, which carry no context: see the start of the submission",
     ),
     Attribute(
         RAY_ATTEMPT, "int", "executions, tasks of Serve", "the number of the retry, or of the actor's restart, from 1"
@@ -711,7 +711,9 @@ ATTRIBUTES = (
         ERROR_TYPE,
         "string",
         "failed spans",
-        "the class of the exception, not of Ray's wrapper around it; `worker_died` or `driver_died` if interrupted",
+        "the class of the exception, not of Ray's wrapper around it; of an interrupted span `worker_died` or "
+        "`driver_died`, or `ray.exceptions.OutOfMemoryError` or `ray.exceptions.TaskCancelledError` if that is the "
+        "known cause; of a failed job `job_failed`; of a request without an exception its status, such as `503`",
     ),
     Attribute(
         RAY_NEVER_ENDED,

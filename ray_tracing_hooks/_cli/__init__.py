@@ -55,7 +55,7 @@ _FILE = "RAY_TRACING_CONFIG"
 )
 @click.version_option(__version__, prog_name="ray-tracing-hooks")
 def main() -> None:
-    """Trace Ray programs: record a run, analyse and export its spans, and check the settings."""
+    """Trace Ray programs: record a run, analyse and export its spans; check and change tracing on a running cluster."""
     if _FILE in os.environ:
         from ray_tracing_hooks._settings import load  # noqa: PLC0415  most users have no settings file
 

@@ -36,10 +36,10 @@ def enable(
 ) -> None:
     """Record spans on a running cluster from now on: in all its processes, and those that start later.
 
-    The cluster has been started with a hook, with OTEL_SDK_DISABLED=true to record nothing at first, or `disable` has
-    been run. Settings are as for `configure`. A cluster without a hook gets one with --hook, which processes that start
-    from now on run. Those that run are left as they are; with --actors, actors that have a name run it now, among them
-    those of Serve, each between two of its calls.
+    Use it after `disable`, or on a cluster that was started with a hook and OTEL_SDK_DISABLED=true. Settings are as for
+    `configure`. On a cluster without a hook, --hook sets one, which processes that start from now on run. Those that
+    already run are left as they are; with --actors, actors that have a name run the hook now, among them those of
+    Serve, each between two of its calls.
 
     Prints how many processes record spans, and which do not; the exit code is 1 if any do not, and 2 for wrong usage.
     """

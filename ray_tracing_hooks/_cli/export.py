@@ -60,9 +60,10 @@ def export(
 ) -> None:
     """Write recorded spans to a file for another viewer.
 
-    PATH is as in the other commands; by default the folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. By default the spans
-    of all runs are written. Notes on standard error say what the format cannot represent. Attributes may contain
-    confidential data: check the file before you share it, or leave attributes out.
+    PATH is a folder with *.jsonl files of OTLP-JSON, one such file, or the spool of a running node; by default the
+    folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. By default the spans of all runs are written. Notes on standard error
+    say what the format cannot represent. Attributes may contain confidential data: check the file before you share it,
+    or leave attributes out.
     """
     output = f"spans{FORMATS[format_name].suffix}" if output is None else output
     write = writer(format_name)

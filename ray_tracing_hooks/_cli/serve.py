@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 def serve(paths: tuple[str, ...], port: int, trace_id: str | None, everything: bool, max_spans: int) -> None:
     """Serve the page of `view` on this machine, and keep it up to date.
 
-    PATH is as in the other commands; by default the folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. With the spool of a
-    running cluster it shows what is running now. The address contains a random token: anyone who has it can see the
-    spans. The server accepts connections from this machine only; from another one, use a tunnel such as ssh -L. Ctrl-C
-    ends it.
+    PATH is a folder with *.jsonl files of OTLP-JSON, one such file, or the spool of a running node, which shows what is
+    running now; by default the folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. The address contains a random token: anyone
+    who has it can see the spans. The server accepts connections from this machine only; from another one, use a tunnel
+    such as ssh -L. Ctrl-C ends it.
     """
     from ray_tracing_hooks._cli import serving  # noqa: PLC0415  other commands need no HTTP
     from ray_tracing_hooks._insight.views import server  # noqa: PLC0415

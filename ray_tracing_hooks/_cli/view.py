@@ -60,9 +60,9 @@ def view(
     """Write a run to one HTML file, to open in a browser and to share.
 
     The file is self-contained and connects to nothing. It shows findings, timeline, flame graph, call graph, where work
-    ran, and what was open at any time. PATH is as in the other commands; by default the folder of
-    RAY_TRACING_LOCAL_DIR, /tmp/spans. Attributes may contain confidential data: leave them out, or redact some, before
-    you share the file. Only you can read the file.
+    ran, and what was open at any time. PATH is a folder with *.jsonl files of OTLP-JSON, one such file, or the spool of
+    a running node; by default the folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. Attributes may contain confidential
+    data: leave them out, or redact some, before you share the file. Only you can read the file.
     """
     inputs.check_choice(trace_id, everything=everything)
     replace = outputs.may_replace(output, force=force, is_ours=page.is_report)

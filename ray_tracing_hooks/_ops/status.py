@@ -72,10 +72,14 @@ class NodeStatus(NamedTuple):
     @property
     def is_bad(self) -> bool:
         """Whether the node does not answer, spans are lost, or delivery fails."""
-        return bool(self.error) or any(
-            each.refused or each.dropped or (each.waiting and (each.is_failing or not spool.runs or spool.is_stuck))
-            for spool in self.spools
-            for each in spool.figures.destinations
+        return (
+            bool(self.error)
+            or any(spool.figures.unwritten for spool in self.spools)
+            or any(
+                each.refused or each.dropped or (each.waiting and (each.is_failing or not spool.runs or spool.is_stuck))
+                for spool in self.spools
+                for each in spool.figures.destinations
+            )
         )
 
 

@@ -60,3 +60,24 @@ def test_every_command_is_in_the_makefile(document: str) -> None:
     makefile = (ROOT / "Makefile").read_text()
     commands = set(re.findall(r"`make (\w+)", (ROOT / document).read_text()))
     assert not {command for command in commands - {"help"} if not re.search(rf"^{command}:", makefile, re.MULTILINE)}
+
+
+@pytest.mark.parametrize(
+    ("heading", "document"),
+    [
+        ("Ray Serve", "serve"),
+        ("Ray Data", "ray-data"),
+        ("Sampling", "sampling"),
+        ("Metrics", "metrics"),
+        ("Analysis", "analysis"),
+        ("Logs", "logs"),
+    ],
+)
+def test_an_example_in_the_readme_is_that_of_its_document(heading: str, document: str) -> None:
+    """Or a part of it, line by line."""
+    section = re.search(rf"^#+ {heading}\n(.*?)(?=^##+ )", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert section
+    blocks = re.findall(r"^```\w+\n(.*?)^```", section[1], re.DOTALL | re.MULTILINE)
+    lines = [line for block in blocks for line in block.splitlines() if line.strip() not in {"", "..."}]
+    assert lines
+    assert set(lines) <= set((ROOT / "docs" / f"{document}.md").read_text().splitlines())

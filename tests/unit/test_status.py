@@ -73,6 +73,7 @@ def test_a_shipper_that_has_just_begun_has_no_rate() -> None:
 
 
 BAD = {
+    "spans that were not written": answer(1, Figures(updated_ns=1, began_ns=1, unwritten=1)),
     "refused spans": answer(1, figures(1, refused=1)),
     "dropped spans": answer(1, figures(1, dropped=1)),
     "delivery that fails": answer(1, figures(1, waiting=1, is_failing=True)),

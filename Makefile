@@ -9,6 +9,8 @@ PYTHONS ?= 3.10 3.11 3.12 3.13
 TESTS ?= tests
 # Whether those marked as slow run too: where tests are named they do, where all are asked for only if this says so.
 SLOW ?= $(if $(filter tests,$(TESTS)),,1)
+# Which tests run if they do not.
+MARKS ?= not slow
 # Processes that run tests. Two for each of two cores, since tests of clusters wait for half of their time.
 WORKERS ?= 4
 ARGS ?=
@@ -148,7 +150,7 @@ prepare: $(PACKAGE) $(NEEDS) ## Install what `make test` needs, and run nothing
 .PHONY: test
 test: $(PACKAGE) $(NEEDS) ## Run the tests but the slow ones; SLOW=1 runs all, TESTS=tests/unit selects some, WORKERS=0 runs one at a time, ARGS=-x is passed to pytest
 	@echo "==> Running the tests$(if $(SLOW),, except those marked slow, which SLOW=1 runs too)"
-	@cd $(VENV) && PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SLOW),,-m "not slow") $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
+	@cd $(VENV) && PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SLOW),,-m "$(MARKS)") $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
 # For frequent use during development. It leaves out the two tests that need a system package, and tries fewer examples of
 # what Hypothesis makes up. More processes than for all tests, since these wait for longer, and start no clusters.
@@ -173,7 +175,7 @@ matrix: $(addprefix matrix-ray-,$(RAYS)) $(addprefix matrix-python-,$(PYTHONS)) 
 
 matrix-ray-%:
 	@echo "==> Ray $*"
-	@$(MAKE) --no-print-directory $(MATRIX_GOAL) RAY=$* VENV=$(ROOT)/.venv-ray-$* TESTS="$(MATRIX_TESTS)"
+	@$(MAKE) --no-print-directory $(MATRIX_GOAL) RAY=$* VENV=$(ROOT)/.venv-ray-$* TESTS="$(MATRIX_TESTS)" MARKS="not slow or slow(older_rays=True)"
 
 matrix-python-%:
 	@echo "==> Python $*$(if $(call find_python,$*),, is not on this machine: left out)"

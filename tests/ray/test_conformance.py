@@ -14,6 +14,9 @@ from support import HOOK
 
 EVERYTHING = {"RAY_TRACING_RAY": "task,actor,get,wait,put", "RAY_TRACING_LOGS": "ids,events,otlp"}
 
+COMMON = {"conform_actors", "conform_async", "conform_functions", "conform_types"}
+"""What most programs do; the others are run with the slow tests."""
+
 pytestmark = pytest.mark.timeout(900)  # programs do a lot, each of it with a time limit of its own
 
 
@@ -27,7 +30,13 @@ def with_logs(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     stop_head(head)
 
 
-@pytest.mark.parametrize("program", sorted({*NAMES} - WITH_LOGS - WITH_DATA))
+@pytest.mark.parametrize(
+    "program",
+    [
+        name if name in COMMON else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted({*NAMES} - WITH_LOGS - WITH_DATA)
+    ],
+)
 def test_every_scenario_comes_to_the_same(program: str, cluster: Cluster, short_tmp: Callable[[], Path]) -> None:
     check(program, cluster.run(program, timeout=420, **EVERYTHING), cluster, short_tmp(), **EVERYTHING)
 

@@ -326,6 +326,7 @@ def of_last_execution(below: Below) -> tuple[Span, list[Span]]:
     return execution, [each for each in below.operators if each.parent_id == execution.span_id]
 
 
+@pytest.mark.slow  # all of it once more
 def test_a_program_does_not_notice_that_it_is_traced(run: Run, cluster: Cluster, short_tmp: Callable[[], Path]) -> None:
     """Rows, ``stats()``, errors, warnings and types are the same."""
     check(PROGRAM, run, cluster, short_tmp())
@@ -508,6 +509,7 @@ def many(cluster: Cluster) -> Run:
     return cluster.run("data_limited", RAY_TRACING_RATE_LIMIT="*=5", RAY_TRACING_RAY="+get,wait,put")
 
 
+@pytest.mark.slow  # another cluster
 def test_the_spans_of_blocks_follow_a_rate_limit_and_the_totals_do_not(many: Run) -> None:
     below = Below(many.spans, "many blocks")
     (operator,) = below.operators
@@ -522,11 +524,13 @@ def test_the_spans_of_blocks_follow_a_rate_limit_and_the_totals_do_not(many: Run
     assert left_out == submitted - len(by_name(many.spans, "ReadRange ray.remote"))
 
 
+@pytest.mark.slow  # as the one above
 def test_waits_of_ray_data_itself_are_none_of_the_program(many: Run) -> None:
     waits = [each.name for each in many.spans if each.name in {"ray.get", "ray.wait", "ray.put"}]
     assert waits == ["ray.put", "ray.get"]
 
 
+@pytest.mark.slow  # as the one above
 @pytest.mark.skipif(not KNOWS_2_60, reason="Ray's own thread ends the program with an error")
 def test_an_execution_that_the_program_leaves_behind_is_abandoned(many: Run) -> None:
     below = Below(many.spans, "left behind")

@@ -183,6 +183,7 @@ def test_where_all_is_well_it_finds_nothing(healthy: Healthy, server: Received) 
     assert spans_in(Path(variables["RAY_TRACING_LOCAL_DIR"])) == [], "although internal actors of Ray would have spans"
 
 
+@pytest.mark.slow(older_rays=True)  # it waits for spans to appear
 def test_it_shows_a_screenful(healthy: Healthy, server: Received) -> None:
     """The same as text, asked back from Tempo; a back end that does not find the spans is named."""
     address, variables, *_ = healthy

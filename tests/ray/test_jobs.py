@@ -12,6 +12,8 @@ from support import HOOK, PROGRAMS, await_spans, by_name, run_program, tree, wit
 
 from ray_tracing_hooks import names
 
+pytestmark = pytest.mark.slow  # a dashboard, which takes long to start
+
 
 @pytest.fixture
 def dashboard(short_tmp: Callable[[], Path], tmp_path: Path) -> Iterator[str]:

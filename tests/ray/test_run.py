@@ -57,7 +57,7 @@ def test_a_program_is_traced_without_an_edit(tmp_path: Path) -> None:
 
 
 # With Ray a KeyboardInterrupt ends the interpreter with 1, and not by SIGINT.
-@pytest.mark.parametrize(("ending", "code"), [("killed", -9), ("interrupted", 1)])
+@pytest.mark.parametrize(("ending", "code"), [("killed", -9), pytest.param("interrupted", 1, marks=pytest.mark.slow)])
 def test_a_program_that_is_cut_off_is_summed_up(ending: str, code: int, tmp_path: Path) -> None:
     """What it had recorded is delivered, to the folder that was asked for; settings of the user's count."""
     folder = tmp_path / "here"
@@ -98,6 +98,7 @@ def test_in_an_untraced_cluster_it_is_said_what_to_do(untraced: str, tmp_path: P
     assert not (tmp_path / "spans").exists()
 
 
+@pytest.mark.slow  # another cluster
 def test_a_hook_that_the_program_names_stays(tmp_path: Path) -> None:
     """The program sets a hook, and no span is there twice."""
     program = str(Path(__file__).parent / "programs" / "small.py")

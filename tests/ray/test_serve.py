@@ -428,6 +428,7 @@ def test_serves_own_tracing_exports_the_same_spans_and_makes_none_besides(
     assert sorted(exported) == sorted(f"{span.trace_id} {span.name}" for span in spans if span.name not in of_proxies)
 
 
+@pytest.mark.slow(older_rays=True)  # a server of its own
 def test_patterns_are_on_the_deployment_that_takes_a_request(tmp_path: Path) -> None:
     """What is left out has no span at the proxy either, and what is below it stays in the trace of the client."""
     run = run_program(
@@ -447,6 +448,7 @@ def test_patterns_are_on_the_deployment_that_takes_a_request(tmp_path: Path) -> 
     assert by_name(told, "user")[0].parent_id == CLIENT
 
 
+@pytest.mark.slow(older_rays=True)  # a server of its own
 def test_calls_among_serves_own_actors_make_no_spans_where_requests_do(tmp_path: Path) -> None:
     """Neither where they are made nor where they run, also if Ray's internal tasks and actors make spans."""
     run = run_program(
@@ -464,6 +466,7 @@ def test_calls_among_serves_own_actors_make_no_spans_where_requests_do(tmp_path:
     assert [span.name for span in spans if span.name.startswith(of_serve)] == []
 
 
+@pytest.mark.slow(older_rays=True)  # a server of its own
 def test_serve_alone_can_be_traced_by_its_own_option(tmp_path: Path) -> None:
     """Then the spans are those of Serve's own tracing, with its sampling, and the program's in replicas."""
     if not text_of_serve("_private/tracing_utils"):
@@ -487,6 +490,7 @@ def test_serve_alone_can_be_traced_by_its_own_option(tmp_path: Path) -> None:
     assert [span for span in spans if span.scope == "ray_tracing_hooks"] == []
 
 
+@pytest.mark.slow(older_rays=True)  # a server of its own
 def test_what_is_replaced_of_serve_is_what_we_say_once_and_goes(tmp_path: Path) -> None:
     """In a driver that has imported all of Serve, so that all of our places are in it, and in a replica: while they are
     traced, after they have gone untraced, when they are traced again, and after the end.

@@ -17,6 +17,7 @@ from support import HOOK, spans_in, text_of_serve
 from test_serve_protocols import CLIENT, Served
 
 pytestmark = [
+    pytest.mark.slow,  # servers of its own
     pytest.mark.skipif("def _direct_ingress_asgi" not in text_of_serve("_private/replica"), reason="this Ray has none"),
 ]
 

@@ -11,6 +11,8 @@ from support import by_name, serve_route, spans_in, text_of_serve, tree
 
 from ray_tracing_hooks._insight.model.span import Span
 
+pytestmark = pytest.mark.slow  # a server of its own
+
 SERVER = 2
 CLIENT = "00000000000000ff"
 """The span of the client, as the program sends it."""

@@ -13,6 +13,7 @@ from support import by_name, spans_in, text_of_serve, tree
 from ray_tracing_hooks._insight.model.span import Span
 
 pytestmark = [
+    pytest.mark.slow,  # a server of its own
     pytest.mark.skipif(
         "request_router_kwargs" not in text_of_serve("config"), reason="this Ray's Serve takes no router of the user's"
     ),

@@ -13,6 +13,8 @@ from support import by_name, serve_route, spans_in, text_of_serve, tree
 
 from ray_tracing_hooks._insight.model.span import Span
 
+pytestmark = pytest.mark.slow(older_rays=True)  # a server of its own
+
 
 class Served:
     """What the program got, and the spans of everything since it began."""

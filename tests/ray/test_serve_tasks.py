@@ -12,6 +12,7 @@ from support import by_name, spans_in, text_of_serve, tree
 from ray_tracing_hooks._insight.model.span import Span
 
 pytestmark = [
+    pytest.mark.slow,  # a server of its own
     pytest.mark.skipif("CeleryTaskProcessorAdapter" not in text_of_serve("task_processor"), reason="this Ray has none"),
 ]
 

@@ -20,6 +20,8 @@ from support import PROGRAMS, environment, run_program, spans_in, with_extras
 from ray_tracing_hooks._formats.skywalking import headers, ids
 from ray_tracing_hooks._formats.skywalking.headers import Reference
 
+pytestmark = pytest.mark.slow  # agents of SkyWalking and a server
+
 CALLS = 10_000
 """Calls by one driver, besides those of the trace through the services."""
 

@@ -30,7 +30,7 @@ from ray_tracing_hooks._insight.ingest.utilization import beside
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.model.utilization import Key
 
-pytestmark = NEEDS_TRAIN_V2
+pytestmark = [NEEDS_TRAIN_V2, pytest.mark.slow(older_rays=True)]  # processes that import PyTorch
 
 
 @pytest.fixture(scope="module")

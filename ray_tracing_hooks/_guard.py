@@ -116,8 +116,8 @@ class guarded:  # noqa: N801 - reads as the keyword that it stands for
     """Keeps the errors of a block, or of a function, from the traced program.
 
     ``doing`` says what the block does, such as "setting up tracing". An Exception raised inside is reported and ends
-    the block; a guarded function then returns None. With ``strict``, or :func:`set_strict`, it is re-raised instead.
-    ``strict`` may be set inside the block, for a block that reads the setting itself::
+    the block; a guarded function then returns None. After :func:`set_strict` it is re-raised instead, and in a block
+    that reads the setting itself, and sets ``strict`` inside::
 
         with guarded("setting up tracing") as guard:
             guard.strict = settings().strict
@@ -130,9 +130,9 @@ class guarded:  # noqa: N801 - reads as the keyword that it stands for
 
     __slots__ = ("doing", "strict")
 
-    def __init__(self, doing: str, strict: bool = False) -> None:
+    def __init__(self, doing: str) -> None:
         self.doing = doing
-        self.strict = strict
+        self.strict = False
 
     def __enter__(self) -> guarded:  # noqa: PYI034 - typing.Self needs Python 3.11
         return self

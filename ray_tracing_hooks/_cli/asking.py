@@ -11,11 +11,15 @@ from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._ops import cluster
 from ray_tracing_hooks._ops.address import CLIENT, AddressError, NoClusterError, NoRayError, find
 from ray_tracing_hooks._ops.cluster import ConnectError, Visit
-from ray_tracing_hooks._ops.head import NoAnswerError, ask
-
-_HEAD_TIMEOUT = 5.0
+from ray_tracing_hooks._ops.head import TIMEOUT, NoAnswerError, ask
 
 NO_RAY = "Ray is not installed here"
+
+address_option = click.option(
+    "--address",
+    metavar="ADDRESS",
+    help="The cluster: HOST:PORT of its head, or ray://HOST:PORT; by default RAY_ADDRESS, or the one on this machine.",
+)
 
 
 def cluster_address(given: str | None, *, clients: bool = True) -> str:
@@ -37,7 +41,7 @@ def answering_cluster(given: str | None, instead: str = "") -> str:
     try:
         found = cluster_address(given)
         if not found.startswith(CLIENT):
-            ask(found, _HEAD_TIMEOUT)
+            ask(found, TIMEOUT)
     except NoRayError as error:
         raise click.UsageError(f"{NO_RAY}: {error}") from None
     except NoClusterError as error:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ray_tracing_hooks._cli.asking import answering_cluster, progress, visiting
+from ray_tracing_hooks._cli.asking import address_option, answering_cluster, progress, visiting
 from ray_tracing_hooks._cli.screen import Line, aligned, print_lines
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count
 from ray_tracing_hooks._errors import SettingError
@@ -38,12 +38,7 @@ def options(function: F) -> F:
             metavar="SECONDS",
             help="How long the processes of a node may take to answer.",
         ),
-        click.option(
-            "--address",
-            metavar="ADDRESS",
-            help="The cluster: HOST:PORT of its head, or ray://HOST:PORT; by default RAY_ADDRESS, or the one on this "
-            "machine.",
-        ),
+        address_option,
     ):
         function = option(function)
     return function

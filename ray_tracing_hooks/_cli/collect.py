@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import click
 
-from ray_tracing_hooks._cli.asking import answering_cluster, progress, visiting
+from ray_tracing_hooks._cli.asking import address_option, answering_cluster, progress, visiting
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count, examples, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._ops.checks.disk import size
@@ -34,11 +34,7 @@ from ray_tracing_hooks._settings import load
     help="Where files go: a folder, or a URL for pyarrow.fs or fsspec, such as s3://bucket/spans; by default "
     "RAY_TRACING_COLLECT_TO, else spans-SESSION.",
 )
-@click.option(
-    "--address",
-    metavar="ADDRESS",
-    help="The cluster: HOST:PORT of its head, or ray://HOST:PORT; by default RAY_ADDRESS, or the one on this machine.",
-)
+@address_option
 @click.option("--everything", is_flag=True, help="Files of other sessions in the same folders too.")
 @click.option(
     "--timeout",

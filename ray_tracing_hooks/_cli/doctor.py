@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from ray_tracing_hooks._cli.asking import NO_RAY, cluster_address, progress
+from ray_tracing_hooks._cli.asking import NO_RAY, address_option, cluster_address, progress
 from ray_tracing_hooks._cli.screen import Line, print_lines
 from ray_tracing_hooks._cli.text import Seconds, count, examples
 from ray_tracing_hooks._ops.address import NoClusterError, NoRayError
@@ -28,11 +28,7 @@ _STYLES = {PROBLEM: {"fg": "red"}, WARNING: {"fg": "yellow"}, GOOD: {"fg": "gree
         "ray-tracing-hooks doctor --hook ray_tracing_hooks.otlp:setup",
     ),
 )
-@click.option(
-    "--address",
-    metavar="ADDRESS",
-    help="The cluster: HOST:PORT of its head, or ray://HOST:PORT; by default RAY_ADDRESS, or the one on this machine.",
-)
+@address_option
 @click.option("--hook", metavar="MODULE:NAME", help="Without a cluster: the hook that is going to be used.")
 @click.option(
     "--query",

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ray_tracing_hooks._cli.asking import answering_cluster, progress, visiting
+from ray_tracing_hooks._cli.asking import address_option, answering_cluster, progress, visiting
 from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, screen_width
 from ray_tracing_hooks._cli.text import Seconds, count, duration, examples
 from ray_tracing_hooks._insight.analysis.wording import shortened
@@ -29,8 +29,6 @@ _LONGEST_ADDRESS = 40
 _MOST_PIDS, _MOST_NODES = 5, 10
 _TITLES = ("NODE", "WRITERS", "SPANS/S", "TO", "DELIVERED", "WAITING", "OLDEST", "LOST", "RETRIES")
 
-Take = Callable[[Sequence[NodeStatus]], list[NodeStatus]]
-
 
 @click.command(
     short_help="Show what each node records, delivers and has waiting.",
@@ -39,11 +37,7 @@ Take = Callable[[Sequence[NodeStatus]], list[NodeStatus]]
         "ray-tracing-hooks status --address 10.0.0.1:6379 --watch",
     ),
 )
-@click.option(
-    "--address",
-    metavar="ADDRESS",
-    help="The cluster: HOST:PORT of its head, or ray://HOST:PORT; by default RAY_ADDRESS, or the one on this machine.",
-)
+@address_option
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option(
     "--interval",

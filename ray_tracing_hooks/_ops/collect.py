@@ -116,14 +116,12 @@ class Collected:
     Attributes:
         files: How many files are complete at the target.
         bytes: Their size.
-        fetched_files: How many of them were fetched, or have grown, now.
         fetched_bytes: How many bytes were fetched now.
         problems: What could not be collected, as sentences.
     """
 
     files: int = 0
     bytes: int = 0
-    fetched_files: int = 0
     fetched_bytes: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -270,8 +268,6 @@ class _Transfer:
             writer.complete()
         finally:
             writer.close()
-        with self._lock:
-            self._result.fetched_files += 1
         return Complete(file.size, writer.hashed.hexdigest())
 
     def _matching(self, file: File, written: Complete | None) -> int:

@@ -15,14 +15,13 @@ from ray_tracing_hooks._ops import cluster, probe
 from ray_tracing_hooks._ops.address import CLIENT
 from ray_tracing_hooks._ops.cluster import Answer, ConnectError, Node, Visit
 from ray_tracing_hooks._ops.facts import HERE, Asked, Clock, Facts, Place
-from ray_tracing_hooks._ops.head import Head, NoAnswerError, ask
+from ray_tracing_hooks._ops.head import TIMEOUT, Head, NoAnswerError, ask
 from ray_tracing_hooks._ops.hooks import BY_SETTINGS
+from ray_tracing_hooks._ray.cluster import HOOK, NAMESPACE
 from ray_tracing_hooks._version import __version__
 
 _PINGS = 3
 _PING_TIMEOUT = 5.0
-_HEAD_TIMEOUT = 5.0
-_CLIENT_HEAD = b"tracing_startup_hook"
 
 
 class Options(NamedTuple):
@@ -75,7 +74,7 @@ def _of_cluster(
     unreachable, needs_token = "", False
     if not address.startswith(CLIENT):
         try:
-            head = ask(address, _HEAD_TIMEOUT)
+            head = ask(address, TIMEOUT)
         except NoAnswerError as error:
             unreachable, needs_token = str(error), error.needs_token
     hook = head.hook if head is not None else None
@@ -103,8 +102,8 @@ def _head_of_client() -> Head:
     import ray  # noqa: PLC0415  only where a cluster is asked
     from ray.experimental import internal_kv  # noqa: PLC0415
 
-    hook = internal_kv._internal_kv_get(_CLIENT_HEAD, namespace="tracing")  # noqa: SLF001  it has no public name
-    return Head("", hook.decode(errors="replace") if hook else None, False, ray.__version__, "")
+    hook = internal_kv._internal_kv_get(HOOK, namespace=NAMESPACE)  # noqa: SLF001  it has no public name
+    return Head("", hook.decode(errors="replace") if hook else None, False, ray.__version__)
 
 
 def _nodes(nodes: Sequence[Node], request: dict[str, Any], timeout: float, progress: Progress) -> list[Place]:

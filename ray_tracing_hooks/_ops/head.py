@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
 
+TIMEOUT = 5.0
+"""Seconds to wait for its answer."""
+
 _UNAUTHENTICATED = {"UNAUTHENTICATED", "PERMISSION_DENIED"}
 
 
@@ -25,7 +28,6 @@ class Head(NamedTuple):
         hook: The tracing hook of the cluster; None if it has none.
         is_hook_late: Whether the hook was set while the cluster was running.
         ray_version: The version of Ray that the cluster was started with; empty if it does not say.
-        python_version: The same of Python.
         control: What has been set while it runs (:mod:`ray_tracing_hooks._control.control`); empty if nothing has.
     """
 
@@ -33,7 +35,6 @@ class Head(NamedTuple):
     hook: str | None
     is_hook_late: bool
     ray_version: str
-    python_version: str
     control: str = ""
 
 
@@ -101,7 +102,6 @@ def _head(found: dict[bytes, bytes]) -> Head:
         hook.decode(errors="replace") if hook is not None else None,
         SET_LATE in found,
         str(metadata.get("ray_version", "")),
-        str(metadata.get("python_version", "")),
         found.get(CONTROL, b"").decode(errors="replace"),
     )
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import os
-import socket
 import sys
 import time
 import traceback
@@ -41,8 +39,6 @@ def look(request: Mapping[str, Any]) -> dict[str, Any]:
     package that asks. The rest is passed on to the examination by the package of this node.
     """
     found: dict[str, Any] = {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
         "python": sys.version.split()[0],
         "executable": sys.executable,
         "package": _package(),
@@ -93,17 +89,15 @@ def _place() -> dict[str, Any]:
         "ray": ray.__version__,
         "session_dir": worker.node.get_session_dir_path(),
         "node_id": worker.core_worker.get_current_node_id().hex(),
-        "ip": str(worker.node.node_ip_address),
     }
 
 
 def _package() -> dict[str, str]:
     try:
-        import ray_tracing_hooks  # noqa: PLC0415  see above
-
-        return {"version": ray_tracing_hooks.__version__, "path": os.path.dirname(str(ray_tracing_hooks.__file__))}
+        from ray_tracing_hooks import __version__  # noqa: PLC0415  see above
     except Exception as error:  # noqa: BLE001  it is reported
         return {"error": _described(error)}
+    return {"version": __version__}
 
 
 def _distributions() -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import ssl
 import threading
@@ -26,12 +25,10 @@ class Step(NamedTuple):
     Attributes:
         step: ``name``, ``connection`` or ``TLS``.
         error: Why it failed; None if it did not.
-        text: What was found, if it did not fail.
     """
 
     step: str
     error: str | None
-    text: str = ""
 
 
 def steps(addresses: Sequence[str], tls: Tls | None) -> list[Step]:
@@ -45,23 +42,23 @@ def _steps(address: str, tls: Tls | None) -> Iterator[Step]:
         return  # a unix socket, or UDP, where nothing answers
     host, port = parts.hostname, parts.port or _PORTS[parts.scheme]
     try:
-        found = _in_time(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        _in_time(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except (OSError, UnicodeError) as error:
         yield Step("name", f"{host} cannot be resolved: {getattr(error, 'strerror', None) or error}")
         return
-    yield Step("name", None, ", ".join(dict.fromkeys(str(each[4][0]) for each in found)))
+    yield Step("name", None)
     try:
         connection = socket.create_connection((host, port), timeout=_TIMEOUT)
     except OSError as error:
         yield Step("connection", f"no connection to {host} port {port}: {error.strerror or error}")
         return
     with connection:
-        yield Step("connection", None, f"{host} port {port}")
+        yield Step("connection", None)
         if parts.scheme != "https":
             return
         try:
-            with _context(tls).wrap_socket(connection, server_hostname=host) as secured:
-                yield Step("TLS", None, str(secured.version()))
+            with _context(tls).wrap_socket(connection, server_hostname=host):
+                yield Step("TLS", None)
         except ssl.SSLCertVerificationError as error:
             yield Step("TLS", f"its certificate is not accepted: {error.verify_message}")
         except (OSError, ssl.SSLError) as error:
@@ -90,10 +87,8 @@ def _in_time(resolve: Callable[[], T]) -> T:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(_TIMEOUT)
-    for failure in failures:
-        raise failure
+    if failures:
+        raise failures[0]
     if not results:
         raise TimeoutError(None, f"no answer from the name server within {_TIMEOUT:g} s")
-    with contextlib.suppress(IndexError):
-        return results[0]
-    raise AssertionError
+    return results[0]

@@ -145,11 +145,11 @@ class SegmentReader:
         return records
 
     def _past_damage(self, file: FileIO, data: bytes, *, cut: bool, final: bool) -> tuple[list[Parts], int]:
-        """Like :func:`_parse`, but reads more of the file where ``data`` alone, being only a part, is not enough."""
+        """Like :func:`parse`, but reads more of the file where ``data`` alone, being only a part, is not enough."""
         if cut:
             data += file.read(_WINDOW - len(data))
             cut = len(data) >= _WINDOW
-        records, consumed, damaged = _parse(data, self.offset, final=final and not cut)
+        records, consumed, damaged = parse(data, self.offset, final=final and not cut)
         if cut and not consumed:
             # A record that began in this half would have been found.
             consumed = damaged = len(data) - _LONGEST
@@ -182,18 +182,13 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def parse(data: bytes, base: int = 0, *, final: bool = False) -> tuple[list[Record], int, int]:
+def parse(data: bytes, base: int = 0, *, final: bool = False) -> tuple[list[Parts], int, int]:
     """The complete records in ``data``, how many bytes they and any damage before them take, and the damaged bytes.
 
     ``base`` is the offset of ``data`` in its segment. After a record with a wrong checksum, the next valid one is
     searched byte by byte: damage costs only the records that it hit. With ``final`` nothing more will be written;
     otherwise bytes after the last valid record may be a record that is still being written.
     """
-    records, consumed, damaged = _parse(data, base, final=final)
-    return list(map(_record, records)), consumed, damaged
-
-
-def _parse(data: bytes, base: int, *, final: bool) -> tuple[list[Parts], int, int]:
     records: list[Parts] = []
     damaged = 0
     position = _beginning(data, base)

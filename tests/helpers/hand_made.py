@@ -164,10 +164,10 @@ class HandMade:
         self.run(call, start, end, **more)
         return call
 
-    def started(self, worker: str, created: float, ready: float, *, node: str = "n1", processors: int = 2) -> None:
+    def started(self, worker: str, created: float, ready: float, *, processors: int = 2) -> None:
         """When the worker process of some spans was created, and when it was ready for work."""
         at = datetime.fromtimestamp((START + created * MS) / 1e9, timezone.utc)
-        self._resources[node, worker] |= {
+        self._resources["n1", worker] |= {
             names.RESOURCE_CREATION_TIME: at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             names.RESOURCE_WORKER_READY: START + round(ready * MS),
             names.RESOURCE_PROCESSORS: processors,

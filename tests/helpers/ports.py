@@ -15,11 +15,11 @@ _RANGE = range(11000, 20000)
 """Below the ephemeral ports of the system, which Ray workers use, so no other process takes one by chance."""
 
 
-def free_port(kind: int = socket.SOCK_STREAM) -> int:
+def free_port() -> int:
     """A port on which no process listens, and which no other test has reserved."""
     while True:
         port = _RANGE[_next() % len(_RANGE)]
-        with socket.socket(type=kind) as probe, contextlib.suppress(OSError):
+        with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("", port))
             return port
 

@@ -69,7 +69,7 @@ def facts(*nodes: Place, **changes: Any) -> Facts:
     given = {node.name: node for node in nodes}
     found = Facts(
         "10.0.0.1:6379",
-        Head("session_1", "ray_tracing_hooks.otlp:setup", False, "2.60.0", "3.11.7"),
+        Head("session_1", "ray_tracing_hooks.otlp:setup", False, "2.60.0"),
         "",
         False,
         "ray_tracing_hooks.otlp:setup",
@@ -127,7 +127,7 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         "`ray-tracing-hooks disable` has switched tracing off",
     ),
     "a hook set late": (
-        facts(head=Head("s", "ray_tracing_hooks.otlp:setup", True, "2.60.0", "3.11.7")),
+        facts(head=Head("s", "ray_tracing_hooks.otlp:setup", True, "2.60.0")),
         "hook-late",
         WARNING,
         "while the cluster was running",

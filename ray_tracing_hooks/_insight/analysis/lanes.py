@@ -41,15 +41,13 @@ class Lanes(NamedTuple):
     """By row, the number of spans of its lane that enclose it."""
     lanes: list[Lane]
     """In the order of the places, then by number."""
-    overflows: int
-    """How many spans overlap their parent in the same process without being inside it; each is in another lane."""
 
 
 def lanes(table: Table, places: Places, ends: array[int] | None = None) -> Lanes:
     """The lane of each span. ``ends`` are the ends of the spans from :func:`ends_of`, if known already."""
     ends = ends_of(table) if ends is None else ends
     order = outer_first(table, ends)
-    may_nest, fits, overflows = _nesting(table, places, ends, order)
+    may_nest, fits = _nesting(table, places, ends, order)
     of, depth = array("I", bytes(4 * len(table))), array("I", bytes(4 * len(table)))
     in_place = [_Place() for _ in places.places]
     found: list[Lane] = []
@@ -82,11 +80,11 @@ def lanes(table: Table, places: Places, ends: array[int] | None = None) -> Lanes
         of[row] = lane
         depth[row] = len(stack)
         stack.append(row)
-    return _ordered(of, depth, found, overflows)
+    return _ordered(of, depth, found)
 
 
-def _nesting(table: Table, places: Places, ends: array[int], order: Any) -> tuple[Any, Any, int]:
-    """In the given order, whether each span may be inside its parent, and whether it ends in it; and the overflows."""
+def _nesting(table: Table, places: Places, ends: array[int], order: Any) -> tuple[Any, Any]:
+    """In the given order, whether each span may be inside its parent, and whether it ends in it."""
     start, end, parent, place = (as_numpy(each) for each in (table.start, ends, table.parent, places.of))
     above = parent[order]
     is_same = (above >= 0) & (place[above] == place[order])
@@ -97,7 +95,7 @@ def _nesting(table: Table, places: Places, ends: array[int], order: Any) -> tupl
     position = np.empty(len(order), np.int32)
     position[order] = np.arange(len(order))
     is_after = position[above] < np.arange(len(order))
-    return is_same & ~overlaps & is_after, until <= end[above], int(np.count_nonzero(overlaps))
+    return is_same & ~overlaps & is_after, until <= end[above]
 
 
 def _numbers(columns: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
@@ -174,10 +172,8 @@ def _steps_up(parents: array[int], first: int, after: int) -> list[int]:
     return steps
 
 
-def _ordered(of: array[int], depth: array[int], found: list[Lane], overflows: int) -> Lanes:
+def _ordered(of: array[int], depth: array[int], found: list[Lane]) -> Lanes:
     order = sorted(range(len(found)), key=found.__getitem__)
     position = np.empty(len(order), np.int64)
     position[order] = np.arange(len(order))
-    return Lanes(
-        as_array(position[as_numpy(of)], "I") if len(of) else of, depth, [found[index] for index in order], overflows
-    )
+    return Lanes(as_array(position[as_numpy(of)], "I") if len(of) else of, depth, [found[index] for index in order])

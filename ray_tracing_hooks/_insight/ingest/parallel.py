@@ -52,11 +52,11 @@ def parts_of(paths: Sequence[str], quality: Quality) -> list[Part]:
 
 
 def read_parts(
-    parts: Sequence[Part], quality: Quality, on_bytes: Callable[[int], None], processes: int | None = None
+    parts: Sequence[Part], quality: Quality, on_bytes: Callable[[int], None]
 ) -> Iterator[tuple[Part, Columns]]:
     """The columns of each part, in order. Problems are recorded in ``quality``."""
     sizes = [_size(part) for part in parts]
-    most = processes or min(len(os.sched_getaffinity(0)), 8, sum(sizes) // _WORTH_A_PROCESS)
+    most = min(len(os.sched_getaffinity(0)), 8, sum(sizes) // _WORTH_A_PROCESS)
     answers = _here(parts) if most < 2 or len(parts) < 2 else _by_processes(parts, min(most, len(parts)))
     lines, path = 0, ""
     for part, size, answer in zip(parts, sizes, answers, strict=True):

@@ -250,7 +250,7 @@ class Calls:
         """The frame that a row is part of; a frame is part of itself."""
         return self.frame[row] if row < len(self.table) else row
 
-    def frames_with_members(self, least: int = 1) -> list[int]:
+    def frames_with_members(self, least: int) -> list[int]:
         """The frames that made calls, waited or stored objects, at least ``least`` times in all; by the first time."""
         found, first, many = np.unique(as_numpy(self._members[0]), return_index=True, return_counts=True)
         busy = many >= least

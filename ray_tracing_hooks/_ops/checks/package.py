@@ -16,17 +16,17 @@ _LEAST = {"opentelemetry-api": (1, 30), "opentelemetry-sdk": (1, 30), "grpcio": 
 """The least versions of what the package depends on: a job's environment may have replaced them."""
 
 _TOGETHER = ("opentelemetry-api", "opentelemetry-sdk", "opentelemetry-proto")
-"""Packages that are released together: others versions of one than of the others may not work."""
+"""Packages that are released together: different versions of them may not work together."""
 
 
 def check(facts: Facts) -> Iterator[Finding]:
     """The versions on each node, and whether they are the same."""
     for place in facts.places:
-        yield from _of_place(facts, place)
+        yield from _of_place(place)
     yield from _differences(facts)
 
 
-def _of_place(facts: Facts, place: Place) -> Iterator[Finding]:
+def _of_place(place: Place) -> Iterator[Finding]:
     where = (place.name,)
     if place.package_error:
         is_missing = "No module named 'ray_tracing_hooks'" in place.package_error

@@ -12,8 +12,6 @@ from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 KIND = "bottleneck-operator"
 
 _COST = 0.1
-_WAITED = 100_000_000
-"""Shorter waits of other operators are not mentioned."""
 
 
 def find(analysis: Analysis) -> list[Finding]:

@@ -173,16 +173,12 @@ interface DatasetOperator {
   is_running: boolean;
   tasks: number;
   tasks_recorded: number;
-  tasks_failed: number;
   actors: number;
   slots: number | null;
-  slot_share: number | null;
   needs: Record<string, number>;
   busy_ns: number;
-  blocked_ns: number;
   parallelism: number;
   input_rows: number | null;
-  input_bytes: number | null;
   rows: number | null;
   bytes: number | null;
   blocks: number | null;
@@ -249,7 +245,6 @@ interface RequestMethod {
 
 interface Dataset {
   name: string;
-  dataset_id: string;
   run: number | null;
   consumer: string;
   outcome: string | null;
@@ -259,9 +254,7 @@ interface Dataset {
   rows: number | null;
   bytes: number | null;
   spilled_bytes: number;
-  restored_bytes: number;
   limits: Record<string, number>;
-  processor_share: number | null;
   limited_by: { kind: string; operator: string | null; share: number } | null;
   operators: DatasetOperator[];
   span: number;
@@ -280,7 +273,6 @@ interface DatasetIteration {
   waited_ns: number;
   waiting_share: number | null;
   first_batch_ns: number;
-  used_ns: number;
   stages_ns: Record<string, number>;
   span: number;
 }

@@ -11,6 +11,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
+MASK = "********"
+"""Shown in place of a secret."""
+
 
 class Kind(Generic[T]):
     """A kind of value: what is expected, for the report of an invalid one; how it is parsed; how it is written.
@@ -353,5 +356,5 @@ def shown(value: object) -> str:
 
 def without_credentials(url: str) -> str:
     """A URL, or ``host:port``, with its user info and its query hidden, since both may contain keys."""
-    masked = re.sub(r"^([^/@?]*://)?.*@", r"\1********@", url)
-    return re.sub(r"\?.+", "?********", masked)
+    masked = re.sub(r"^([^/@?]*://)?.*@", rf"\1{MASK}@", url)
+    return re.sub(r"\?.+", f"?{MASK}", masked)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -15,10 +14,10 @@ import click
 from ray_tracing_hooks import _compiled, _standard
 from ray_tracing_hooks._cli.text import examples, warn
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._ops.effective import MASK, effective
+from ray_tracing_hooks._ops.effective import effective
 from ray_tracing_hooks._settings import SETTINGS, Setting
 from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, Variable
-from ray_tracing_hooks._values import URL
+from ray_tracing_hooks._values import MASK, URL, without_credentials
 
 _DEFAULT = "default"
 
@@ -108,8 +107,7 @@ def _masked(setting: Setting | Variable, value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict.fromkeys(value, MASK)
     if setting.kind is URL:
-        # A query may contain a key.
-        return re.sub(r"\?.*", f"?{MASK}", re.sub(r"^([^/@?]*://)?.*@", rf"\1{MASK}@", value))
+        return without_credentials(value)
     return MASK
 
 

@@ -8,13 +8,11 @@ from collections.abc import Mapping, Sequence
 from ray_tracing_hooks import _standard
 from ray_tracing_hooks._control.control import EXPORTERS, SAMPLER
 from ray_tracing_hooks._errors import SettingError
-from ray_tracing_hooks._ops.effective import MASK
 from ray_tracing_hooks._settings import LIVE, PREFIX, SETTINGS, Setting, load
 from ray_tracing_hooks._standard import READABLE_FILE, VARIABLES, Variable
-from ray_tracing_hooks._values import unicode
+from ray_tracing_hooks._values import MASK, unicode
 
 _SIGNALS = ("traces", "metrics", "logs")
-_OTLP_LOGS = "OTEL_EXPORTER_OTLP_LOGS_"
 _SKYWALKING = "skywalking"
 
 _RESTART = "it can only be set where the cluster is started"

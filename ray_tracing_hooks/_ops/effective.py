@@ -16,8 +16,7 @@ from ray_tracing_hooks._ship.environment import with_settings
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Destination
 from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES
-
-MASK = "********"
+from ray_tracing_hooks._values import MASK
 
 
 class Effective(NamedTuple):

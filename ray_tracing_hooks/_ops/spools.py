@@ -14,11 +14,12 @@ from ray_tracing_hooks._connection.folders import session_folders
 from ray_tracing_hooks._private import read_file
 from ray_tracing_hooks._settings import load
 from ray_tracing_hooks._ship.deliveries import RECORDS
-from ray_tracing_hooks._ship.files import STATUS, is_shipper_running
+from ray_tracing_hooks._ship.files import PLAN, STATUS, is_shipper_running
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sinks.registry import takes
 from ray_tracing_hooks._ship.status.backlog import Unread, measure
 from ray_tracing_hooks._ship.status.figures import Destination, Figures, read
+from ray_tracing_hooks._spool.layout import SUFFIX
 from ray_tracing_hooks._spool.progress import Progress, decode, file_name
 from ray_tracing_hooks._spool.reader import iterate
 
@@ -69,12 +70,12 @@ def _spools(folders: list[str], node_id: str) -> Iterator[str]:
             names = sorted(os.listdir(folder))
         except OSError:
             continue
-        if any(name.endswith((".spool", "plan.json")) for name in names):
+        if any(name.endswith((SUFFIX, PLAN)) for name in names):
             yield folder
         for name in names:
             path = os.path.join(folder, name)
             is_of_node = not node_id or name.startswith((node_id[:_PREFIX], _CLIENT))
-            if is_of_node and os.path.exists(os.path.join(path, "plan.json")):
+            if is_of_node and os.path.exists(os.path.join(path, PLAN)):
                 yield path
 
 
@@ -93,7 +94,7 @@ def _look(path: str) -> dict[str, Any]:
     except OSError as failure:
         error = failure.strerror or str(failure)
     figures = read(path)
-    segments = [(name, paths, alive) for name, paths, alive in iterate(path)]
+    segments = list(iterate(path))
     size = sum(_size(each) for _, paths, _ in segments for each in paths)
     stale_ns = time.time_ns() - _STALE_NS
     is_outdated = figures is None or (size != figures.bytes and figures.updated_ns < stale_ns)
@@ -161,7 +162,7 @@ def _exporters(path: str) -> tuple[str, ...]:
     with suppress(OSError, ValueError):
         return ShipPlan.load(path).exporters
     with suppress(OSError, ValueError):
-        return tuple(json.loads(read_file(os.path.join(path, "plan.json")))["exporters"])
+        return tuple(json.loads(read_file(os.path.join(path, PLAN)))["exporters"])
     return ()
 
 

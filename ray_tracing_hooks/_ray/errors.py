@@ -29,7 +29,7 @@ _FRAME = rf'^  File "{re.escape(_FOLDER + os.sep)}[^"\n]*", line \d+, in .*\n(?:
 
 _EXIT_CODE: Any = vars(SystemExit)["code"]
 
-_AROUND_USERS = frozenset({"UserCodeException", "RayDataUserCodeException"})
+AROUND_USERS = frozenset({"UserCodeException", "RayDataUserCodeException"})
 """What Ray Data raises from an error of the user's function."""
 
 _MOST_CAUSES = 100
@@ -102,7 +102,7 @@ def cause(error: BaseException) -> BaseException:
     for _ in range(_MOST_CAUSES):
         if is_a(error, RayTaskError):
             inner = value_of(error, "cause")
-        elif class_name(error) in _AROUND_USERS:
+        elif class_name(error) in AROUND_USERS:
             inner = cause_of(error)
         else:
             break

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ray_tracing_hooks._spool.layout import parse_process_name, parse_segment_name, segment_name
+from ray_tracing_hooks._spool.layout import UNSEEN, parse_process_name, parse_segment_name, segment_name
 from ray_tracing_hooks._spool.pid_namespace import UNKNOWN, pid_namespace
 from ray_tracing_hooks._spool.reader import is_locked, segments
 
@@ -20,10 +20,6 @@ _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 _SEEN_LATELY = 5.0
 """A process that was alive this many seconds ago is assumed to have died when it is first seen dead."""
-
-
-_UNSEEN = ".new"
-"""The end of the name of a segment that its process is creating."""
 
 _began: dict[str, int] = {}
 """When processes that were seen running had begun, in clock ticks since the boot of the machine, by their names."""
@@ -120,9 +116,9 @@ class Folder:
 
 def _segment(sequence: int, path: str, memory: _Memory) -> Segment | None:
     known = memory.complete.get(path)
+    if known is not None:
+        return known
     try:
-        if known is not None:
-            return known
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode):
             return None
@@ -190,12 +186,12 @@ def remove_abandoned(folder: str) -> None:
     """Remove segments that a process was creating when it was killed. Nothing was written to them but definitions."""
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
-            if name.endswith(_UNSEEN) and _is_abandoned(path := os.path.join(folder, name)):
+            if name.endswith(UNSEEN) and _is_abandoned(path := os.path.join(folder, name)):
                 os.unlink(path)
 
 
 def _is_abandoned(path: str) -> bool:
-    parsed = parse_segment_name(os.path.basename(path).removesuffix(_UNSEEN))
+    parsed = parse_segment_name(os.path.basename(path).removesuffix(UNSEEN))
     if parsed is None or parse_process_name(parsed[0]) is None or is_running(parsed[0]):
         return False
     try:

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ray_tracing_hooks._secret_forms import QUERY, USER_INFO, VARIABLE
-
-MASK = "********"
+from ray_tracing_hooks._values import MASK
 
 _SHORTEST = 4
 

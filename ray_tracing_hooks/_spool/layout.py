@@ -68,6 +68,9 @@ from ray_tracing_hooks._spool.pid_namespace import UNKNOWN
 MAGIC = b"RTHSPL1\n"
 FORKED = "-fork"
 SUFFIX = ".spool"
+UNSEEN = ".new"
+"""The end of the name of a segment that its process is creating."""
+
 ASIDE = "aside"
 UNDECIDED = "undecided"
 

@@ -36,6 +36,7 @@ from ray_tracing_hooks._spool.layout import (
     TWO_U16,
     U16,
     U64,
+    UNSEEN,
     segment_name,
 )
 from ray_tracing_hooks._spool.pid_namespace import pid_namespace
@@ -533,7 +534,7 @@ class SpoolWriter(_compiled.WriterBase):
             head += b"".join(self._define_resource(resource) for resource in list(self._resources))
             head += b"".join(self._define_scope(key) for key in list(self._scopes))
         name = segment_name(self._process, sequence)
-        unseen = name + ".new"
+        unseen = name + UNSEEN
         # The shipper removes the folder once everything is delivered, and a last span may come after that.
         folder = open_folder(self.directory)
         try:

@@ -19,10 +19,11 @@ from ray_tracing_hooks._ship.environment import of_delivery
 from ray_tracing_hooks._ship.log import _SafeFormatter
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.secrets import MASK, Secrets
+from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.sink import Surroundings
 from ray_tracing_hooks._ship.sinks import jaeger_settings, otlp_settings
 from ray_tracing_hooks._standard import check
+from ray_tracing_hooks._values import MASK
 
 CANARY = "cnrySecretQx7"
 ENVIRON = {

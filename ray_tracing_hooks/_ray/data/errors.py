@@ -8,11 +8,8 @@ from opentelemetry import trace
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._exceptions import class_name, qualified_name, text_of
-from ray_tracing_hooks._ray.errors import cause, fail
+from ray_tracing_hooks._ray.errors import AROUND_USERS, cause, fail
 from ray_tracing_hooks._record.span import RecordedSpan, bounded
-
-_AROUND_USERS = frozenset({"UserCodeException", "RayDataUserCodeException"})
-"""What Ray Data raises from an error of the user's function."""
 
 _WRAPPED = "\n\nThe above exception was the direct cause of the following exception:"
 _BETWEEN = re.compile(r"\n\n(?:The above exception was the direct cause of|During handling of the above).*\n")
@@ -35,7 +32,7 @@ def end_with(span: RecordedSpan, error: BaseException) -> None:
     message are only in the text of the traceback. To the messages of others, Ray Data adds advice.
     """
     inner, whole = cause(error), _COLOURS.sub("", text_of(error) or "")
-    users = _users_error(whole) if class_name(inner) in _AROUND_USERS else ""
+    users = _users_error(whole) if class_name(inner) in AROUND_USERS else ""
     if not users and (message := text_of(inner) or "") != (short := without_advice(message)):
         users = f"{qualified_name(type(inner))}: {short}" if short else qualified_name(type(inner))
     if users:

@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest, nsmallest
-from itertools import compress, count, islice
+from itertools import chain, compress, count, islice
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._insight.analysis.functions import percentile
@@ -163,12 +163,12 @@ class Answers:
                 passing = late if kept.mask is None else (row for row in late if kept.mask[row])
                 rows = [*islice(passing, MOST_LISTED), *reversed(before)][:MOST_LISTED]
         elif by in ("took", "queued"):
-            rows = best(MOST_LISTED, _chain(before, within), key=self._columns[by].__getitem__)
+            rows = best(MOST_LISTED, chain(before, within), key=self._columns[by].__getitem__)
         elif by == "name":
             order = sorted(range(len(self._meta["names"])), key=self._meta["names"].__getitem__)
             rank = {name: place for place, name in enumerate(order)}
             of = self._columns["name"]
-            rows = best(MOST_LISTED, _chain(before, within), key=lambda row: rank[of[row]])
+            rows = best(MOST_LISTED, chain(before, within), key=lambda row: rank[of[row]])
         else:
             raise WrongError("by")
         return _block({"count": many}, self.spans(rows))
@@ -372,11 +372,6 @@ class Answers:
         found["parent"] = [table.parent[row] + 1 for row in rows]
         found["submission"] = [*map(columns["submission"].__getitem__, rows)]
         return found
-
-
-def _chain(first: Iterable[int], second: Iterable[int]) -> Iterator[int]:
-    yield from first
-    yield from second
 
 
 def _number(asked: Mapping[str, str], name: str, least: int, most: int) -> int:

@@ -6,8 +6,6 @@ from typing import Any
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.training import Attempt, Step, TrainRun
-from ray_tracing_hooks._insight.model.span import STATUS_ERROR
-from ray_tracing_hooks._insight.model.table import LOST
 from ray_tracing_hooks._insight.views.page.details import shortened
 from ray_tracing_hooks._insight.views.page.report import Row
 
@@ -56,7 +54,7 @@ def _attempt(analysis: Analysis, run: TrainRun, attempt: Attempt, number: Row) -
                 "rank": rank.rank,
                 "row": number(rank.row),
                 "node": analysis.calls.place(rank.row).node[:8],
-                "failed": _is_failed(analysis, rank.row),
+                "failed": analysis.table.failed(rank.row),
                 "last": times,
                 # 0 for a step that is not there.
                 "took": [1 + step.took // 1000 if step else 0 for step in longest],
@@ -68,7 +66,7 @@ def _attempt(analysis: Analysis, run: TrainRun, attempt: Attempt, number: Row) -
         "run": shortened(run.name, _LONGEST_NAME),
         "attempt": attempt.number,
         "row": number(attempt.row),
-        "failed": _is_failed(analysis, attempt.row),
+        "failed": analysis.table.failed(attempt.row),
         "steps": steps,
         "met": len(attempt.meetings),
         "size": size,
@@ -76,7 +74,3 @@ def _attempt(analysis: Analysis, run: TrainRun, attempt: Attempt, number: Row) -
         "delays": delays,
         "ranks": rows,
     }
-
-
-def _is_failed(analysis: Analysis, row: int) -> bool:
-    return bool(analysis.table.status[row] == STATUS_ERROR or analysis.table.state[row] == LOST)

@@ -28,8 +28,9 @@ def ask_back(url: str, trace_id: str, spans: Mapping[str, str], timeout: float) 
     ``spans`` are the names of the places that sent one, by the id of the span.
     """
     began = time.monotonic()
-    left, error = dict(spans), None
+    left = dict(spans)
     while True:
+        error = None
         try:
             answer = requests.get(
                 f"{url.rstrip('/')}/api/traces/{trace_id}",
@@ -39,11 +40,8 @@ def ask_back(url: str, trace_id: str, spans: Mapping[str, str], timeout: float) 
             if answer.ok and answer.status_code not in _NOT_YET:
                 found = set(_ids(answer.json()))
                 left = {span: place for span, place in left.items() if span not in found}
-                error = None
             elif answer.status_code not in _NOT_YET:
                 error = f"HTTP {answer.status_code} {answer.reason}"
-            else:
-                error = None
         except requests.JSONDecodeError:
             error = "its answer is no JSON"
         except requests.RequestException as failure:

@@ -34,7 +34,7 @@ class Times:
     errors: int = 0
 
     def figures(self) -> dict[str, int]:
-        """Number, errors, sum, and by nearest rank the median, 95th percentile and maximum"""
+        """Number, errors, sum, median, 95th percentile and maximum."""
         self.values = as_array(np.sort(as_numpy(self.values)), "q")
         return {
             "count": len(self.values),

@@ -56,8 +56,8 @@ def check(facts: Facts) -> Iterator[Finding]:
     for text, trials in arrived.items():
         times = sorted(trial.seconds * 1e9 for trial in trials)
         spread = duration(times[0]) if len(times) == 1 else f"{duration(times[0])} to {duration(times[-1])}"
-        many = f"{len(trials)} test spans were accepted, in {spread}" if len(trials) > 1 else f"in {spread}"
-        yield Finding("delivery", GOOD, f"{text}: {many if len(trials) > 1 else f'a test span was accepted {many}'}")
+        accepted = f"{len(trials)} test spans were accepted," if len(trials) > 1 else "a test span was accepted"
+        yield Finding("delivery", GOOD, f"{text}: {accepted} in {spread}")
     for text, number in unacknowledged.items():
         sent = f"{count(number, 'test span')} {'was' if number == 1 else 'were'} sent"
         yield Finding("delivery", GOOD, f"{text}: {sent}; whether they arrived is not known, since UDP has no answer")

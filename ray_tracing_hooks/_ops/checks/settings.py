@@ -22,17 +22,12 @@ _CONFIG = "`ray-tracing-hooks config` on the node shows all settings and their s
 
 def check(facts: Facts) -> Iterator[Finding]:
     """The settings of each place, and then their differences."""
-    begun = 0
-    for place in facts.places:
-        for finding in _of_place(place):
-            begun += 1
-            yield finding
-    for finding in (*_between_nodes(facts), *_between_here_and_nodes(facts)):
-        begun += 1
-        yield finding
-    if not begun and facts.answered and all(place.examined for place in facts.places):
+    wrong = [finding for place in facts.places for finding in _of_place(place)]
+    wrong += [*_between_nodes(facts), *_between_here_and_nodes(facts)]
+    yield from wrong
+    if not wrong and facts.answered and all(place.examined for place in facts.places):
         yield Finding("settings", GOOD, f"settings are valid{', and the same everywhere' * (len(facts.places) > 1)}")
-    elif not begun and facts.here.examined:
+    elif not wrong and facts.here.examined:
         yield Finding("settings", GOOD, "settings are valid")
 
 

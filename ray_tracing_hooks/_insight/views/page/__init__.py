@@ -85,41 +85,40 @@ def write(
         made.meta["details_note"] = (
             f"The file holds the attributes of {len(held):,} of its {len(made.rows):,} spans, but not of this one."
         )
-    before, after = _page(source).split("$details")
-    head, rest = before.split("$meta")
-    between, tail = rest.split("$columns")
+    head, between, tail, after = _parts(source)
     columns = pack.text(pack.packed(made.columns))
-    file.writelines((head.encode(), pack.json_text(made.meta), between.encode(), columns, tail.encode()))
+    file.writelines((head, pack.json_text(made.meta), between, columns, tail))
     chunks = details.chunks(table, held, details.Links(table, made.rows).row, redaction, on_spans)
     file.writelines(b"\n" + chunk if number else chunk for number, chunk in enumerate(chunks))
-    file.write(after.encode())
+    file.write(after)
     return len(made.rows)
 
 
 def write_served(file: BinaryIO, meta: Mapping[str, Any], columns: Mapping[str, Iterable[int]], *, source: str) -> None:
     """Write the page of a run that requests spans from its server; ``columns`` are those of the spans it holds."""
-    before, after = _page(source, "connect-src 'self'; ").split("$details")
-    head, rest = before.split("$meta")
-    between, tail = rest.split("$columns")
-    embedded = pack.text(pack.packed(columns))
-    file.writelines((head.encode(), pack.json_text(meta), between.encode(), embedded, tail.encode(), after.encode()))
+    head, between, tail, after = _parts(source, "connect-src 'self'; ")
+    file.writelines((head, pack.json_text(meta), between, pack.text(pack.packed(columns)), tail, after))
 
 
-def _page(source: str, more: str = "") -> str:
-    """The page without its data; ``more`` are additional directives of its content security policy."""
+def _parts(source: str, more: str = "") -> list[bytes]:
+    """The page without its data: what is before, between and after the figures, the columns and the details.
+
+    ``more`` are additional directives of its content security policy.
+    """
     script = "(() => {\n" + "\n".join(['"use strict";', *map(_script, _SCRIPTS)]) + "\n})();\n"
     style = _read("page.css")
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; {more}"
         "base-uri 'none'; form-action 'none'"
     )
-    return Template(_read("page.html")).safe_substitute(
+    page = Template(_read("page.html")).safe_substitute(
         policy=html.escape(policy, quote=True),
         # A dollar sign would be treated as a placeholder for data.
         title=html.escape(f"{safe(source)} - ray-tracing-hooks", quote=True).replace("$", "&#36;"),
         style=style,
         script=script,
     )
+    return [part.encode() for part in re.split(r"\$meta|\$columns|\$details", page)]
 
 
 def _script(name: str) -> str:

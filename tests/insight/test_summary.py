@@ -37,7 +37,8 @@ from ray_tracing_hooks._insight.views import summary as summaries
 from ray_tracing_hooks._insight.views.exports.scene import scene
 from ray_tracing_hooks._insight.views.index import figures
 from ray_tracing_hooks._insight.views.page import report
-from ray_tracing_hooks._insight.views.page.content import flags_of, strip, whole
+from ray_tracing_hooks._insight.views.page.content import strip, whole
+from ray_tracing_hooks._insight.views.page.flags import flags_of
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
 

@@ -21,11 +21,13 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.model.span import PRODUCER
+from ray_tracing_hooks._insight.model.table import RUNNING
 from ray_tracing_hooks._insight.views.index.bars import BUCKETS_BITS, Bars, tile
 from ray_tracing_hooks._insight.views.index.figures import figures, spent_in, strip
-from ray_tracing_hooks._insight.views.index.filters import FAILED, Filters, UnsearchableError, WrongError
+from ray_tracing_hooks._insight.views.index.filters import Filters, UnsearchableError, WrongError
 from ray_tracing_hooks._insight.views.index.mapped import open_table, opened
 from ray_tracing_hooks._insight.views.page.details import described
+from ray_tracing_hooks._insight.views.page.flags import FAILED, KIND, STATE, STATE_SHIFT
 from ray_tracing_hooks._insight.views.page.pack import packed, plain
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
@@ -204,7 +206,7 @@ class Answers:
         wanted.update(dict.fromkeys(children))
         below: dict[int, list[int]] = {row: children}
         for child in children:
-            if columns["flags"][child] & 7 == PRODUCER:
+            if columns["flags"][child] & KIND == PRODUCER:
                 below[child] = list(islice(table.children(child), 20))
                 wanted.update(dict.fromkeys(below[child]))
         around = [row, *([columns["submission"][row] - 1] if columns["submission"][row] else [])]
@@ -336,7 +338,7 @@ class Answers:
         return islice(compress(rows, kept.mask[begin:end]), 0, None, step), step
 
     def _running(self) -> Iterator[int]:
-        return (row for row, flags in enumerate(self._columns["flags"]) if flags >> 4 & 3 == 1)
+        return (row for row, flags in enumerate(self._columns["flags"]) if flags >> STATE_SHIFT & STATE == RUNNING)
 
     def _above(self, row: int) -> Iterator[int]:
         parent = self._table.parent

@@ -20,6 +20,7 @@ import numpy as np
 from ray_tracing_hooks._insight.analysis.lanes import Lanes
 from ray_tracing_hooks._insight.model.grouped import sums
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
+from ray_tracing_hooks._insight.views.page.flags import FAILED
 
 MOST_DEPTH = 250
 """As in the page: deeper spans are not drawn."""
@@ -30,7 +31,6 @@ BUCKETS_BITS = 9
 _LOOKED_AT = 8
 """The number of spans in a bucket among which the longest is searched."""
 
-_FAILED = 8
 _MOST_SUM = (1 << 63) - 1
 
 
@@ -149,7 +149,7 @@ def laid_out(columns: Mapping[str, Sequence[int]], deepest: Sequence[int]) -> di
     row = row[np.argsort(sub, kind="stable")]
     starts, lengths = start[row], took[row]
     begins = np.cumsum(np.bincount(sub + 1, minlength=int(first[-1]) + 1))
-    failed = np.cumsum(flags[row] & _FAILED != 0)
+    failed = np.cumsum(flags[row] & FAILED != 0)
     return {
         "bar_begins": as_array(begins, "q"),
         "bar_row": as_array(row, "I"),

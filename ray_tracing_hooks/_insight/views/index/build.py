@@ -21,7 +21,8 @@ from ray_tracing_hooks._insight.views.index.figures import figures, queues, stri
 from ray_tracing_hooks._insight.views.index.mapped import opened, save, save_table
 from ray_tracing_hooks._insight.views.page import datasets, ranks, requests
 from ray_tracing_hooks._insight.views.page.breakdown import rows_of
-from ray_tracing_hooks._insight.views.page.content import ON_PATH, Whole, described, flags_of, on_path, whole
+from ray_tracing_hooks._insight.views.page.content import Whole, described, on_path, whole
+from ray_tracing_hooks._insight.views.page.flags import ON_PATH, flags_of
 from ray_tracing_hooks._insight.views.page.pack import plain
 from ray_tracing_hooks._insight.views.page.report import longest_steps
 from ray_tracing_hooks._insight.views.redaction import Redaction

@@ -19,13 +19,10 @@ from ray_tracing_hooks._insight.model.grouped import (
 )
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER
-from ray_tracing_hooks._insight.views.index.filters import FAILED
 from ray_tracing_hooks._insight.views.page.content import STRIP
+from ray_tracing_hooks._insight.views.page.flags import FAILED, KIND, WAITING
 
 Columns = Mapping[str, Sequence[int]]
-
-WAITING = 64
-"""The flag of waits, such as ``ray.get``."""
 
 _MOST_ABOVE = 1000
 
@@ -90,8 +87,8 @@ def spent_in(
     """
     chosen = _numbers(rows)
     start, took, kind = (as_numpy(columns[name])[chosen] for name in ("start", "took", "flags"))
-    above, kind = as_numpy(parents)[chosen].astype(np.int64), kind & 7
-    is_call = (above >= 0) & (kind == CONSUMER) & (as_numpy(columns["flags"])[above] & 7 == PRODUCER)
+    above, kind = as_numpy(parents)[chosen].astype(np.int64), kind & KIND
+    is_call = (above >= 0) & (kind == CONSUMER) & (as_numpy(columns["flags"])[above] & KIND == PRODUCER)
     above = np.where(is_call, as_numpy(parents)[above], above)
     # The last item stays -1: an index of -1, for a row without a parent, selects it.
     here = np.full(len(parents) + 1, -1)
@@ -125,7 +122,7 @@ def strip(
         failed[part] = 1
     begin, sign = start, np.ones(len(chosen), np.int64)
     if has_calls:
-        is_run = flags & 7 == CONSUMER
+        is_run = flags & KIND == CONSUMER
         is_wait = ~is_run & (flags & WAITING != 0)
         held = _executions(columns, parents, chosen[is_wait])
         waits = np.nonzero(is_wait)[0][held >= 0]
@@ -173,11 +170,11 @@ def _executions(columns: Columns, parents: Sequence[int], rows: Any) -> Any:
     flags, parent = as_numpy(columns["flags"]), as_numpy(parents)
     found = parent[rows].astype(np.int64)
     for _ in range(_MOST_ABOVE - 1):
-        is_inside = (found >= 0) & (flags[found] & 7 != CONSUMER)
+        is_inside = (found >= 0) & (flags[found] & KIND != CONSUMER)
         if not is_inside.any():
             return found
         found[is_inside] = parent[found[is_inside]]
-    return np.where((found >= 0) & (flags[found] & 7 == CONSUMER), found, -1)
+    return np.where((found >= 0) & (flags[found] & KIND == CONSUMER), found, -1)
 
 
 def _single_lanes(places: Sequence[int], count: int) -> list[bool]:

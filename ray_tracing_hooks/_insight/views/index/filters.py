@@ -10,10 +10,8 @@ from typing import Any
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.columns import SITE_KEYS
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER
-from ray_tracing_hooks._insight.model.table import Table
-
-FAILED, STATE_SHIFT, ON_PATH = 8, 4, 128
-"""Parts of a span's flags, as in the page."""
+from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
+from ray_tracing_hooks._insight.views.page.flags import FAILED, KIND, ON_PATH, STATE, STATE_SHIFT
 
 _TOKEN = re.compile(r'(-?)((?:[^\s"]|"[^"]*")+)')
 _LONGER = re.compile(r"([<>])=?(.+)", re.DOTALL)
@@ -106,10 +104,10 @@ def _chosen(fits: Sequence[bool], column: Sequence[int]) -> bytes:
 
 _IS: dict[str, Callable[[int], bool]] = {
     "is:error": lambda flags: bool(flags & FAILED),
-    "is:running": lambda flags: flags >> STATE_SHIFT & 3 == 1,
-    "is:lost": lambda flags: flags >> STATE_SHIFT & 3 == 2,
-    "is:submission": lambda flags: flags & 7 == PRODUCER,
-    "is:execution": lambda flags: flags & 7 == CONSUMER,
+    "is:running": lambda flags: flags >> STATE_SHIFT & STATE == RUNNING,
+    "is:lost": lambda flags: flags >> STATE_SHIFT & STATE == LOST,
+    "is:submission": lambda flags: flags & KIND == PRODUCER,
+    "is:execution": lambda flags: flags & KIND == CONSUMER,
     "is:path": lambda flags: bool(flags & ON_PATH),
 }
 

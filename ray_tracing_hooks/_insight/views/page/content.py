@@ -22,15 +22,15 @@ from ray_tracing_hooks._insight.analysis.graph import Graph, caller_of, edges, g
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, ends_of, lanes
 from ray_tracing_hooks._insight.analysis.parallelism import means
 from ray_tracing_hooks._insight.model.call_names import call_name
-from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
+from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
 from ray_tracing_hooks._insight.model.grouped import distinct, sums
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import Place, Places, places
-from ray_tracing_hooks._insight.model.span import CONSUMER, STATUS_ERROR
-from ray_tracing_hooks._insight.model.table import LOST, Table
+from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.page import datasets, ranks, report, requests, utilization
 from ray_tracing_hooks._insight.views.page.breakdown import Group, breakdown
 from ray_tracing_hooks._insight.views.page.details import CHUNK, shortened
+from ray_tracing_hooks._insight.views.page.flags import ON_PATH, flags_of
 from ray_tracing_hooks._insight.views.page.pack import differences, plain, zigzag
 from ray_tracing_hooks._insight.views.page.report import Row
 from ray_tracing_hooks._insight.views.page.sample import sample
@@ -38,7 +38,6 @@ from ray_tracing_hooks._insight.views.redaction import Redaction
 
 _LONGEST_NAME = 500
 _TOP = 25
-_FAILED, _STATE_SHIFT, _WAITING, ON_PATH = 8, 4, 64, 128
 _MOST_EDGES = 500_000
 
 
@@ -302,14 +301,6 @@ def _columns(
         "function": [called.of[row] + 1 for row in rows],
         "flame": taken(stacks.of),
     }
-
-
-def flags_of(kind: Sequence[int], status: Sequence[int], state: Sequence[int], role: Sequence[int]) -> bytearray:
-    """The flags of each span as the page has them, in one number."""
-    kinds, statuses, states, roles = (np.frombuffer(bytes(each), np.uint8) for each in (kind, status, state, role))
-    failed = (statuses == STATUS_ERROR) | (states == LOST)
-    found = np.where(kinds <= CONSUMER, kinds, 0) | np.where(failed, _FAILED, 0) | states << _STATE_SHIFT
-    return bytearray((found | np.where(np.isin(roles, WAITS), _WAITING, 0)).astype(np.uint8))
 
 
 def _places(found: Places, accelerators: Iterable[Accelerator]) -> dict[str, Any]:

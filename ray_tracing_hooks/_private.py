@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from contextlib import suppress
 from typing import NoReturn
@@ -22,6 +23,7 @@ _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40
 _TRIES = 10
 _MOST_TEXT = 64 << 20
+_TEMPORARY = re.compile(r"\.[0-9a-f]{8}\.new$")
 
 
 def open_folder(path: str, *, deny: int = NOBODY_ELSE, make: bool = True, group: int | None = None) -> int:
@@ -120,6 +122,25 @@ def open_file(name: str, flags: int, *, folder: int | None = None) -> int:
         os.close(file)
         raise
     return file
+
+
+def write_atomically(path: str, *parts: bytes) -> None:
+    """Create or replace a file that only this user can read; no reader sees it incomplete. Raises OSError."""
+    temporary = f"{path}.{os.urandom(4).hex()}.new"
+    descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        with open(descriptor, "wb") as file:
+            file.writelines(parts)
+        os.rename(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def final_name(name: str) -> str:
+    """The name of the file that a temporary file of :func:`write_atomically` replaces; other names as they are."""
+    return _TEMPORARY.sub("", name)
 
 
 def share(descriptor: int, group: int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from contextlib import contextmanager, suppress
 
 from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._control.listener import CHANGED, CONTROL, make_fifo, read, wake
-from ray_tracing_hooks._private import inside, open_file, open_folder, read_file
+from ray_tracing_hooks._private import inside, open_file, open_folder, read_file, write_atomically
 
 _APPLIED = "applied-"
 _UNSEEN = ".new"
@@ -53,7 +52,7 @@ def publish(
             make_fifo(opened)
             _note(os.path.join(folder, _APPLIED + control.name), expected)
             deaf = set() if patience is None else {name for name, pid in expected.items() if not _listens(folder, pid)}
-            _replace(within, control.encode())
+            write_atomically(os.path.join(within, CONTROL), control.encode())
             for name in os.listdir(within):
                 if name.startswith(_APPLIED) and name != _APPLIED + control.name:
                     shutil.rmtree(os.path.join(within, name), ignore_errors=True)
@@ -174,19 +173,6 @@ def _listens(folder: str, pid: int) -> bool:
     except OSError:
         return True  # a process of another user
     return False
-
-
-def _replace(within: str, text: bytes) -> None:
-    path = os.path.join(within, CONTROL)
-    temporary = f"{path}.{secrets.token_hex(4)}.new"
-    try:
-        with open(open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-            file.write(text)
-        os.rename(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 def _await(answers: str, expected: set[str], deadline: float) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 
 from ray_tracing_hooks._formats.jaeger import CHILD_OF, SAMPLED, Encoder, JaegerSpan, Process, Reference, Tag
-from ray_tracing_hooks._formats.protobuf import field, utf8, varint
-
-_pack_double = struct.Struct("<d").pack
+from ray_tracing_hooks._formats.protobuf import field, pack_double, utf8, varint
 
 
 def _request(process: bytes, spans: Sequence[bytes]) -> bytes:
@@ -59,7 +56,7 @@ def _key_value(key: str, value: object) -> bytes:
     if isinstance(value, int):
         return head + b"\x10\x02\x28" + varint(value & 0xFFFF_FFFF_FFFF_FFFF)
     if isinstance(value, float):
-        return head + b"\x10\x03\x31" + _pack_double(value)
+        return head + b"\x10\x03\x31" + pack_double(value)
     assert isinstance(value, bytes)
     return head + b"\x10\x04" + field(0x3A, value)
 

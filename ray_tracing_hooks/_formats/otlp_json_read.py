@@ -14,7 +14,6 @@ import base64
 import binascii
 import json
 import re
-import struct
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any
@@ -32,17 +31,29 @@ from ray_tracing_hooks._formats.encoded_span.tags import (
     StatusTag,
 )
 from ray_tracing_hooks._formats.otlp import Group
-from ray_tracing_hooks._formats.protobuf import MAX_DEPTH, FormatError, field, fixed64, utf8, varint
+from ray_tracing_hooks._formats.protobuf import (
+    MAX_DEPTH,
+    FormatError,
+    field,
+    fixed64,
+    pack_double,
+    pack_fixed32,
+    utf8,
+    varint,
+)
 
 _OTHER_SIGNALS = (
     *("resourceMetrics", "resourceLogs", "resourceProfiles"),
     *("resource_metrics", "resource_logs", "resource_profiles"),
 )
-_WRONG = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading raises if the text or its members are not OTLP-JSON."""
+
+MAX_LINE = 64 * 1024 * 1024
+"""A longer line is treated as damage. The lines that this package writes stay below 1 MiB."""
+
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
 
-_pack_double = struct.Struct("<d").pack
-_pack_fixed32 = struct.Struct("<I").pack
 
 _Encode = Callable[[Any], bytes]
 _Message = Mapping[str, _Encode]
@@ -70,11 +81,11 @@ def traces(line: bytes | str) -> tuple[list[Group], list[str]]:
                 for described in scope_spans.get("spans") or ():
                     try:
                         spans.append(_span(described))
-                    except _WRONG as error:
+                    except MALFORMED as error:
                         wrong.append(f"a span that is not OTLP: {_explain(error)}")
                 if spans:
                     groups.append(Group(resource, scope, spans))
-    except _WRONG as error:
+    except MALFORMED as error:
         raise FormatError(f"not OTLP traces: {_explain(error)}") from error
     return groups, wrong
 
@@ -156,7 +167,7 @@ def _uint32(tag: int, value: Any) -> bytes:
 
 def _fixed32(tag: int, value: Any) -> bytes:
     number = _unsigned(value, _U32)
-    return varint(tag) + _pack_fixed32(number) if number else b""
+    return varint(tag) + pack_fixed32(number) if number else b""
 
 
 def _time(tag: int, value: Any) -> bytes:
@@ -243,7 +254,7 @@ def _int64(value: Any) -> bytes:
 
 def _double(value: Any) -> bytes:
     # float() reads "NaN", "Infinity" and "-Infinity", as protobuf's JSON writes them.
-    return bytes((AnyValueTag.DOUBLE,)) + _pack_double(float(value))
+    return bytes((AnyValueTag.DOUBLE,)) + pack_double(float(value))
 
 
 def _bytes(value: Any) -> bytes:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+pack_fixed32 = struct.Struct("<I").pack
+pack_double = struct.Struct("<d").pack
 _pack_fixed64 = struct.Struct("<Q").pack
 _pack_nine = struct.Struct("<QB").pack
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5

@@ -6,7 +6,6 @@ The messages are those of ``opentelemetry/proto/logs/v1/logs.proto``.
 from __future__ import annotations
 
 import logging
-import struct
 import time
 from functools import lru_cache
 from typing import Any
@@ -15,6 +14,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats import protobuf
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.tags import LogRecordTag
+from ray_tracing_hooks._formats.protobuf import pack_fixed32
 from ray_tracing_hooks._logs.described import describe, extras, place
 from ray_tracing_hooks._logs.records import Look
 from ray_tracing_hooks._record.current import get_current
@@ -28,8 +28,6 @@ _MOST_SCOPES = 256
 _FLAGS = bytes((LogRecordTag.FLAGS,))
 _TRACE_ID, _SPAN_ID = bytes((LogRecordTag.TRACE_ID, 16)), bytes((LogRecordTag.SPAN_ID, 8))
 """The tags and lengths of the ids of the current span."""
-
-_pack_fixed32 = struct.Struct("<I").pack
 
 
 def otlp(recorder: Recorder, writer: SpoolWriter, resource: bytes) -> Look:
@@ -68,7 +66,7 @@ def _encoded(recorder: Recorder, record: logging.LogRecord, more: dict[str, Any]
     ]
     if (current := recorder.parent(get_current())) is not None:
         trace_id, span_id, flags, _, _ = current
-        parts += _FLAGS, _pack_fixed32(flags), _TRACE_ID, trace_id, _SPAN_ID, span_id
+        parts += _FLAGS, pack_fixed32(flags), _TRACE_ID, trace_id, _SPAN_ID, span_id
     return b"".join(parts)
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
-import re
-import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from ray_tracing_hooks._private import open_file
+from ray_tracing_hooks._private import open_file, write_atomically
 
 LOCK = "shipper.lock"
 """Locked as long as a shipper is running or starting."""
@@ -31,31 +28,6 @@ _BLOCK = 4096
 _TRIES, _PAUSE = 100, 0.001
 """How often, and with how many seconds in between, a lock is tried that others look at."""
 
-_TEMPORARY = re.compile(r"\.[0-9a-f]{8}\.new$")
-
-
-def write_atomically(path: str, text: str) -> None:
-    """Create or replace a file that only this user can read; no reader sees it incomplete. Raises OSError."""
-    _replace(path, [text.encode()])
-
-
-def _replace(path: str, parts: Iterable[bytes]) -> None:
-    temporary = f"{path}.{secrets.token_hex(4)}.new"
-    descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    try:
-        with open(descriptor, "wb") as file:
-            file.writelines(parts)
-        os.rename(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def final_name(name: str) -> str:
-    """The name of the file that a temporary file of :func:`write_atomically` replaces; other names as they are."""
-    return _TEMPORARY.sub("", name)
-
 
 def write_with_room(path: str, parts: Sequence[bytes]) -> None:
     """Like :func:`write_atomically`, with padding to grow: on a full disk, an existing file is overwritten in place.
@@ -66,7 +38,7 @@ def write_with_room(path: str, parts: Sequence[bytes]) -> None:
     length = sum(map(len, parts))
     blocks = length // _BLOCK + 4
     try:
-        _replace(path, [*parts, b" " * (blocks * _BLOCK - length)])
+        write_atomically(path, *parts, b" " * (blocks * _BLOCK - length))
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise

@@ -12,9 +12,9 @@ import secrets
 import time
 from dataclasses import dataclass, field
 
-from ray_tracing_hooks._private import inside, open_fifo, open_folder, read_file
+from ray_tracing_hooks._private import inside, open_fifo, open_folder, read_file, write_atomically
 from ray_tracing_hooks._ship.control import ANSWER, NO_FIFOS, REQUEST, WAKE, Answer, Request
-from ray_tracing_hooks._ship.files import is_shipper_running, write_atomically
+from ray_tracing_hooks._ship.files import is_shipper_running
 from ray_tracing_hooks._spool.pid_namespace import pid_namespace
 
 _LOOK_AGAIN = 0.25
@@ -119,7 +119,7 @@ class _Files:
     def ask(self, request: Request) -> bool:
         if not self.is_served():
             return False
-        write_atomically(self._request, request.encode().decode())
+        write_atomically(self._request, request.encode())
         return True
 
     def answer(self) -> bytes | None:

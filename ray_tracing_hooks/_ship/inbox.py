@@ -8,9 +8,9 @@ import select
 import time
 from collections.abc import Callable
 
-from ray_tracing_hooks._private import inside, open_fifo, read_file
+from ray_tracing_hooks._private import inside, open_fifo, read_file, write_atomically
 from ray_tracing_hooks._ship.control import NO_FIFOS, REQUEST, WAKE
-from ray_tracing_hooks._ship.files import is_file_at, write_atomically
+from ray_tracing_hooks._ship.files import is_file_at
 
 _LOOK_FOR_FILES = 0.1
 """Seconds between polls for requests on a volume without FIFOs."""
@@ -78,7 +78,7 @@ class Inbox:
         """Answer with the result of ``line``, which is not called if the requester is gone. Raises OSError then."""
         path = os.path.join(self._within, name)
         if not self._has_fifo:
-            write_atomically(path, line().decode())
+            write_atomically(path, line())
             self.answers.add(name)
             return
         descriptor = open_fifo(path)

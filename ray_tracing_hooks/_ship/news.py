@@ -7,14 +7,14 @@ import json
 import os
 from collections.abc import Sequence
 
-from ray_tracing_hooks._private import inside, open_folder, read_file
-from ray_tracing_hooks._ship.files import NEWS, write_atomically
+from ray_tracing_hooks._private import inside, open_folder, read_file, write_atomically
+from ray_tracing_hooks._ship.files import NEWS
 
 
 def publish(within: str, texts: Sequence[str]) -> None:
     """Replace the news of the spool folder ``within``. Failures are ignored: a flush reports problems in any case."""
     with contextlib.suppress(OSError):
-        write_atomically(os.path.join(within, NEWS), json.dumps(list(texts)))
+        write_atomically(os.path.join(within, NEWS), json.dumps(list(texts)).encode())
 
 
 def news(spool_dir: str) -> list[str]:

@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ray_tracing_hooks._private import read_file
+from ray_tracing_hooks._private import read_file, write_atomically
 from ray_tracing_hooks._ship.environment import digest
-from ray_tracing_hooks._ship.files import PLAN, write_atomically
+from ray_tracing_hooks._ship.files import PLAN
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._settings import Settings
@@ -98,7 +98,7 @@ class ShipPlan(NamedTuple):
 
     def store(self, spool_dir: str) -> None:
         """Write the plan for the shipper of this spool folder. Raises OSError."""
-        write_atomically(os.path.join(spool_dir, PLAN), json.dumps(self._asdict()))
+        write_atomically(os.path.join(spool_dir, PLAN), json.dumps(self._asdict()).encode())
 
     @classmethod
     def load(cls, spool_dir: str) -> ShipPlan:

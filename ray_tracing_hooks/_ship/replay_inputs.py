@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ray_tracing_hooks._formats.otlp import Group, count
-from ray_tracing_hooks._formats.otlp_json_read import traces
+from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, traces
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._ship.folder import Folder, Look
@@ -26,9 +26,6 @@ from ray_tracing_hooks._spool.layout import MAX_SEGMENT
 from ray_tracing_hooks._spool.reader import count_spans
 
 _PORTION_BYTES = 1024 * 1024
-
-_MAX_LINE = 64 * 1024 * 1024
-"""A longer line counts as damage."""
 
 _TAIL_BYTES = 4096
 """A file is recognized by this many bytes before the stored offset: another file has other ids there."""
@@ -118,7 +115,7 @@ class JsonFiles:
             with contextlib.suppress(OSError, EOFError, ValueError), open(path, "rb") as raw:
                 file = unpacked(path, raw)
                 file.seek(entry["offset"] if entry else 0)
-                while line := file.readline(_MAX_LINE):
+                while line := file.readline(MAX_LINE):
                     spans += sum(map(line.count, _START_TIMES))
                     if time.monotonic() > until:
                         return spans, False
@@ -131,11 +128,11 @@ class JsonFiles:
                 file = unpacked(path, raw)
                 file.seek(place.offset)
                 too_long = False
-                while line := file.readline(_MAX_LINE):
+                while line := file.readline(MAX_LINE):
                     groups: Sequence[Group] | None = ()
-                    is_partial = len(line) == _MAX_LINE and not line.endswith(b"\n")
+                    is_partial = len(line) == MAX_LINE and not line.endswith(b"\n")
                     if is_partial and not too_long:
-                        self._damage(f"{path}, byte {place.offset}: the line is longer than {_MAX_LINE >> 20} MiB")
+                        self._damage(f"{path}, byte {place.offset}: the line is longer than {MAX_LINE >> 20} MiB")
                     elif not too_long:
                         groups = self._parsed(line, f"{path}, byte {place.offset}")
                     if groups is None:

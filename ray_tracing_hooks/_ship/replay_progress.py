@@ -15,7 +15,7 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
-from ray_tracing_hooks._ship.files import write_atomically
+from ray_tracing_hooks._private import write_atomically
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sinks.registry import destination_of
 from ray_tracing_hooks._spool.progress import file_name, is_progress_file
@@ -44,7 +44,7 @@ class ReplayProgress:
 
     def save(self, progress: Mapping[str, Any]) -> None:
         """Raises OSError."""
-        text = json.dumps({**self._all(), self._destination: progress})
+        text = json.dumps({**self._all(), self._destination: progress}).encode()
         try:
             write_atomically(self._beside, text)
         except OSError:

@@ -8,12 +8,12 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 
-from ray_tracing_hooks._private import inside
+from ray_tracing_hooks._private import final_name, inside
 from ray_tracing_hooks._ship import news
 from ray_tracing_hooks._ship.claim import Claim
 from ray_tracing_hooks._ship.control import ANSWER, REQUEST
 from ray_tracing_hooks._ship.deliveries import Deliveries
-from ray_tracing_hooks._ship.files import LEFT, NEWS, PLAN, STATUS, final_name
+from ray_tracing_hooks._ship.files import LEFT, NEWS, PLAN, STATUS
 from ray_tracing_hooks._ship.flush_requests import FlushRequests
 from ray_tracing_hooks._ship.folder import Folder, Look, is_running, remove_abandoned
 from ray_tracing_hooks._ship.inbox import Inbox

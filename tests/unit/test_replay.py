@@ -36,7 +36,8 @@ from ray_tracing_hooks._formats.otlp_json import resource_json, scope_json, span
 from ray_tracing_hooks._formats.otlp_json_read import traces
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.signals import TRACES
-from ray_tracing_hooks._ship.files import take_lock, write_atomically
+from ray_tracing_hooks._private import write_atomically
+from ray_tracing_hooks._ship.files import take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sinks.registry import destination_of, known_sinks
 from ray_tracing_hooks._spool.reader import count_spans
@@ -729,7 +730,7 @@ def test_a_folder_that_cannot_be_written_to_has_its_progress_elsewhere(
     source.mkdir()
     (source / "a.jsonl").write_bytes(line([1]))
 
-    def refuse(path: str, text: str) -> None:
+    def refuse(path: str, text: bytes) -> None:
         # Root may write everywhere, so the refusal has to be made up.
         if path.startswith(str(source)):
             raise PermissionError(13, "Permission denied", path)

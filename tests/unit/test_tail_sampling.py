@@ -289,7 +289,7 @@ def test_a_shipper_that_is_killed_loses_nothing_and_keeps_nothing_twice(
             patched.setattr(progress, "write_atomically", die)
         elif dies == "before the segment is seen":
             patched.setattr(os, "rename", die)
-            patched.setattr(progress, "write_atomically", lambda path, text: Path(path).write_text(text))
+            patched.setattr(progress, "write_atomically", lambda path, text: Path(path).write_bytes(text))
         if dies == "after":
             spool.turn(first)
         else:

@@ -31,7 +31,7 @@ from ray_tracing_hooks._formats.encoded_span.tags import (
     SpanTag,
     StatusTag,
 )
-from ray_tracing_hooks._formats.protobuf import field, fixed64, utf8, varint
+from ray_tracing_hooks._formats.protobuf import field, fixed64, pack_double, pack_fixed32, utf8, varint
 from ray_tracing_hooks._guard import failed
 
 if TYPE_CHECKING:
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
         @property
         def trace_state(self) -> TraceState | None: ...
 
-
-_pack_fixed32 = struct.Struct("<I").pack
-_pack_double = struct.Struct("<d").pack
 
 STATUS_ERROR = 2
 """A code of :func:`status`."""
@@ -77,8 +74,8 @@ LOCAL_PARENT, REMOTE_PARENT = 0x100, 0x300
 """The flags of spans and links: 0x100 means that 0x200 is valid, 0x200 that the other span is remote."""
 
 _FLAGS_TAG = varint(SpanTag.FLAGS)
-FLAGS_LOCAL_PARENT = _FLAGS_TAG + _pack_fixed32(LOCAL_PARENT)
-FLAGS_REMOTE_PARENT = _FLAGS_TAG + _pack_fixed32(REMOTE_PARENT)
+FLAGS_LOCAL_PARENT = _FLAGS_TAG + pack_fixed32(LOCAL_PARENT)
+FLAGS_REMOTE_PARENT = _FLAGS_TAG + pack_fixed32(REMOTE_PARENT)
 
 START_TAG, END_TAG = bytes((SpanTag.START_TIME,)), bytes((SpanTag.END_TIME,))
 start_time: Callable[[int], bytes] = partial(struct.Struct("<cQ").pack, START_TAG)
@@ -168,7 +165,7 @@ def any_value(value: Any, depth: int = 0, nested: Nested | None = None) -> bytes
     if value is None:
         return b""
     if isinstance(value, float):
-        return _DOUBLE + _pack_double(value)
+        return _DOUBLE + pack_double(value)
     if isinstance(value, (bytes, bytearray)):
         return field(AnyValueTag.BYTES, bytes(value))
     if depth > _MAX_DEPTH:
@@ -263,7 +260,7 @@ def double_attribute(key: str) -> Callable[[float], bytes]:
     """A function that encodes a span's attribute of type double."""
     blank = attribute(key, 0.0)
     prefix = blank[:-8]
-    return lambda value: prefix + _pack_double(value)
+    return lambda value: prefix + pack_double(value)
 
 
 TASK_ID_SIZE, ACTOR_ID_SIZE = 48, 32
@@ -329,7 +326,7 @@ def link(
         body += field(LinkTag.TRACE_STATE, utf8(state))
     body += attributes(mapping, LinkTag.ATTRIBUTES) + _count(LinkTag.DROPPED_ATTRIBUTES_COUNT, dropped)
     flags = REMOTE_PARENT if remote else LOCAL_PARENT
-    return field(SpanTag.LINKS, body + bytes((LinkTag.FLAGS,)) + _pack_fixed32(flags))
+    return field(SpanTag.LINKS, body + bytes((LinkTag.FLAGS,)) + pack_fixed32(flags))
 
 
 def status(code: int, message: str | None = None) -> bytes:

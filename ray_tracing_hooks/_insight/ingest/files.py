@@ -8,13 +8,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
+from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE
 from ray_tracing_hooks._formats.signals import LOGS, METRICS
 from ray_tracing_hooks._spool.layout import ASIDE, SUFFIX, UNDECIDED
 
 JSON_SUFFIXES = (".jsonl", ".jsonl.gz")
-
-MAX_LINE = 64 * 1024 * 1024
-"""A longer line is treated as damage. The lines that this package writes stay below 1 MiB."""
 
 _OTHERS = frozenset({UNDECIDED, ASIDE, LOGS.name, METRICS.name})
 """Subfolders without spans, or with spans that do not count."""

@@ -10,10 +10,10 @@ from typing import Any, BinaryIO
 from msgspec import Raw
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE
 from ray_tracing_hooks._formats.packed import unpacked
-from ray_tracing_hooks._insight.ingest.files import MAX_LINE, UNREADABLE, Part, reason
+from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import (
-    MALFORMED,
     SpanJson,
     as_span,
     attributes_in,

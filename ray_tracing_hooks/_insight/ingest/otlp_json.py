@@ -21,9 +21,6 @@ from ray_tracing_hooks._insight.model.span import Event, Link, Span, State
 
 OTHER_SIGNALS = ("resourceMetrics", "resourceLogs", "resourceProfiles")
 
-MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What reading raises if the text or its members are not OTLP-JSON."""
-
 _NO_TEXT = Raw(b"")
 _NO_VALUE: dict[str, Any] = {}
 

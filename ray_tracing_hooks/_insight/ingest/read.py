@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE
 from ray_tracing_hooks._formats.packed import unpacked
-from ray_tracing_hooks._insight.ingest.files import MAX_LINE, UNREADABLE, is_segment, lines_of, reason
+from ray_tracing_hooks._insight.ingest.files import UNREADABLE, is_segment, lines_of, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import (
-    MALFORMED,
     as_span,
     document_of,
     explain,

@@ -8,10 +8,10 @@ from bisect import bisect_right
 from collections import OrderedDict
 from typing import Any, BinaryIO, cast
 
+from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE
 from ray_tracing_hooks._formats.packed import unpacked
-from ray_tracing_hooks._insight.ingest.files import MAX_LINE, is_segment
+from ray_tracing_hooks._insight.ingest.files import is_segment
 from ray_tracing_hooks._insight.ingest.otlp_json import (
-    MALFORMED,
     as_span,
     document_of,
     groups_of,

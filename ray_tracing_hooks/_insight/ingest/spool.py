@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from ray_tracing_hooks._formats.otlp_json import resource_json, scope_json, span_json
+from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
 from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import (
-    MALFORMED,
     explain,
     plain_attributes,
     scope_name,

@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._private import write_atomically
 from ray_tracing_hooks._ship.deliveries import RECORDS, Deliveries
-from ray_tracing_hooks._ship.files import STATUS, write_atomically
+from ray_tracing_hooks._ship.files import STATUS
 from ray_tracing_hooks._ship.folder import Look
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
@@ -103,7 +104,7 @@ class StatusFile:
         changed = replace(figures, updated_ns=self._written.updated_ns) != self._written
         if changed or not os.path.lexists(self._path):
             with contextlib.suppress(OSError):
-                write_atomically(self._path, figures.as_json())
+                write_atomically(self._path, figures.as_json().encode())
                 self._written = figures
         if time.monotonic() >= self._touch_at:
             self._touch_at = time.monotonic() + _TOUCHED

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ray_tracing_hooks._guard import describe
-from ray_tracing_hooks._private import read_file
-from ray_tracing_hooks._ship.files import write_atomically
+from ray_tracing_hooks._private import read_file, write_atomically
 from ray_tracing_hooks._ship.problems import logger
 
 FILE = "sifted.json"
@@ -48,7 +47,7 @@ class SamplerProgress:
             "collecting": sorted(map(bytes.hex, self.collecting)),
             "collect": list(self.collect),
         }
-        write_atomically(os.path.join(within, FILE), json.dumps(found))
+        write_atomically(os.path.join(within, FILE), json.dumps(found).encode())
 
 
 def load(within: str) -> SamplerProgress:

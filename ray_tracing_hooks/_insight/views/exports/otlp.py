@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest.files import UNREADABLE, is_segment, lines_of, reason
-from ray_tracing_hooks._insight.ingest.otlp_json import MALFORMED, explain, groups_of, time_of
+from ray_tracing_hooks._insight.ingest.otlp_json import explain, groups_of, time_of
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.views.exports.selection import Source, as_json, encoded

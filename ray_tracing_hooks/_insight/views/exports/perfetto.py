@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any, BinaryIO
 
-from ray_tracing_hooks._formats.protobuf import field, utf8, varint
+from ray_tracing_hooks._formats.protobuf import field, pack_double, utf8, varint
 from ray_tracing_hooks._insight.model.clocks import correct
 from ray_tracing_hooks._insight.model.span import KIND_NAMES
 from ray_tracing_hooks._insight.views.exports.chrome import notes
@@ -26,7 +26,6 @@ _LONGEST_VALUE = 256
 """Characters. Attribute values up to this length, and up to a limit on their number, are interned."""
 _MOST_NS = (1 << 63) - 1
 _pack_arrow = struct.Struct("<Q").pack
-_pack_double = struct.Struct("<d").pack
 
 # All packets are in one sequence, and all but the first refer to interned strings of earlier packets.
 _FIRST = b"\x50\x01\x68\x01"
@@ -194,7 +193,7 @@ class _Writer:
         if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
             return _int(0x20, value & 0xFFFF_FFFF_FFFF_FFFF)
         if isinstance(value, float):
-            return b"\x29" + _pack_double(value)
+            return b"\x29" + pack_double(value)
         text = value if isinstance(value, str) else as_json(value)
         if text in self._seen:
             return b"\x88\x01" + self._values.number(text, new)

@@ -16,6 +16,7 @@ from ray_tracing_hooks._settings import load
 from ray_tracing_hooks._ship.deliveries import RECORDS
 from ray_tracing_hooks._ship.files import PLAN, STATUS, is_shipper_running
 from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.sink_stage import label_of
 from ray_tracing_hooks._ship.sinks.registry import takes
 from ray_tracing_hooks._ship.status.backlog import Unread, measure
 from ray_tracing_hooks._ship.status.figures import Destination, Figures, read
@@ -120,7 +121,7 @@ def _counted(path: str, before: Figures, segments: list[tuple[str, list[str], bo
         for signal, kind in RECORDS.items():
             if not takes(exporter, signal):
                 continue
-            progress = _progress(path, exporter if signal.name == "traces" else f"{signal.name}-{exporter}")
+            progress = _progress(path, label_of(exporter, signal))
             unread = [
                 [
                     Unread(each, progress.read_of(name, int(each.rpartition(".")[0].rpartition(".")[2])), _size(each))

@@ -13,6 +13,11 @@ from ray_tracing_hooks._ship.sinks.registry import make_sink
 from ray_tracing_hooks._ship.stage import Stage
 
 
+def label_of(exporter: str, signal: Signal) -> str:
+    """The label of the stage that delivers a signal with an exporter."""
+    return exporter if signal is TRACES else f"{signal.name}-{exporter}"
+
+
 class SinkStage(Stage):
     """Delivers one portion after another to a sink, and stores the progress after each.
 
@@ -37,8 +42,9 @@ class SinkStage(Stage):
         self._sink: Sink | None = None
         self._pending: list[Batch] = []
         self._counted_bytes = 0
-        label = exporter if signal is TRACES else f"{signal.name}-{exporter}"
-        super().__init__(label, spool_dir, plan, problems, reports=reports, turn_ended=turn_ended, signal=signal)
+        super().__init__(
+            label_of(exporter, signal), spool_dir, plan, problems, reports=reports, turn_ended=turn_ended, signal=signal
+        )
 
     @property
     def written(self) -> int | None:

@@ -7,24 +7,20 @@ from collections.abc import Iterable, Sequence
 
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._formats import otlp
-from ray_tracing_hooks._formats.encoded_span.decode import Scope, decode_resource, decode_scope, decode_span
-from ray_tracing_hooks._formats.jaeger import Encoder, Process, jaeger_span, process
+from ray_tracing_hooks._formats.encoded_span.decode import decode_span
+from ray_tracing_hooks._formats.jaeger import Encoder, jaeger_span, process
 from ray_tracing_hooks._formats.otlp import Group
-from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._ship.sink import DeliveryError, Sink, Surroundings
 from ray_tracing_hooks._ship.sinks import jaeger_settings
+from ray_tracing_hooks._ship.sinks.decoding import resource_of, scope_of
 from ray_tracing_hooks._ship.sinks.jaeger_settings import JaegerSettings
-from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
+from ray_tracing_hooks._ship.sinks.sending import BUSY, REQUEST_BYTES, SendingSink
 from ray_tracing_hooks._ship.transport.contract import Refused, Tls, Transport
 
 _POST_SPANS = "/jaeger.api_v2.CollectorService/PostSpans"
 
 _BATCH_HEAD = 64
 """An upper bound of the bytes of a request besides its process and its spans."""
-
-_BUSY = ("HTTP 500", "RESOURCE_EXHAUSTED", "UNKNOWN")
-"""The responses of a collector while its queue is full or its storage fails. It answers differently to requests that it
-cannot read."""
 
 
 def make(surroundings: Surroundings) -> Sink:
@@ -71,14 +67,17 @@ class JaegerSink(SendingSink):
         spans_of: dict[bytes, list[bytes]] = {}
         bad = 0
         for group in groups:
-            spans, scope = spans_of.setdefault(group.resource, []), _scope(group.scope)
+            spans, scope = spans_of.setdefault(group.resource, []), scope_of(group.scope)
             for span in group.spans:
                 try:
                     spans.append(self._encoder.span(jaeger_span(decode_span(span), scope)))
                 except (ValueError, OverflowError, RecursionError, struct.error):  # malformed, or numbers out of range
                     bad += 1
         self._lose("{count} spans could not be decoded and were skipped", bad)
-        return [Group(self._encoder.process(_process(resource)), b"", spans) for resource, spans in spans_of.items()]
+        return [
+            Group(self._encoder.process(process(resource_of(resource))), b"", spans)
+            for resource, spans in spans_of.items()
+        ]
 
 
 class _Collector:
@@ -93,23 +92,10 @@ class _Collector:
         try:
             return self._transport.send(body)
         except Refused as refusal:
-            if refusal.too_large or not refusal.reason.startswith(_BUSY):
+            # A collector that cannot read a request answers differently.
+            if refusal.too_large or not refusal.reason.startswith(BUSY):
                 raise
             raise DeliveryError(f"{self.address} does not accept spans at present: {refusal.reason}") from None
-
-
-def _process(resource: bytes) -> Process:
-    try:
-        return process(decode_resource(resource))
-    except FormatError:
-        return process({})
-
-
-def _scope(scope: bytes) -> Scope:
-    try:
-        return decode_scope(scope)
-    except FormatError:
-        return Scope("", "", {})
 
 
 # Only the library that is needed is imported.

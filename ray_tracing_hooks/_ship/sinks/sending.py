@@ -15,6 +15,9 @@ from ray_tracing_hooks._ship.transport.contract import Refused, Transport
 REQUEST_BYTES = 900_000
 """Most bytes per request, before compression: gRPC servers accept 4 MiB, some vendors one megabyte."""
 
+BUSY = ("HTTP 500", "RESOURCE_EXHAUSTED", "UNKNOWN")
+"""How servers that are no OTLP collectors refuse requests while their queue is full or their storage fails."""
+
 _MOST_SPLITS = 100
 """How often in a row requests are halved to find the spans that a server refuses, while it accepts none at all."""
 

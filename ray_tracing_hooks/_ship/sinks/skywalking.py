@@ -5,11 +5,10 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from ray_tracing_hooks._formats import otlp
-from ray_tracing_hooks._formats.encoded_span.decode import Scope, decode_resource, decode_scope, decode_span
+from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._formats.protobuf import FormatError, fields
 from ray_tracing_hooks._formats.skywalking import segments
@@ -17,7 +16,8 @@ from ray_tracing_hooks._formats.skywalking.peers import Identity
 from ray_tracing_hooks._formats.skywalking.segments import Generation, Pair
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.sinks import skywalking_settings
-from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
+from ray_tracing_hooks._ship.sinks.decoding import resource_of, scope_of
+from ray_tracing_hooks._ship.sinks.sending import BUSY, REQUEST_BYTES, SendingSink
 from ray_tracing_hooks._ship.sinks.skywalking_settings import Server, SkyWalkingSettings
 from ray_tracing_hooks._ship.sinks.skywalking_versions import (
     COLLECT_2,
@@ -35,9 +35,6 @@ HEARTBEAT_SECONDS = 30.0
 
 _PROPERTIES_EACH = 10
 """It says what it is with the first heartbeat and with each tenth one."""
-
-_BUSY = ("HTTP 500", "RESOURCE_EXHAUSTED", "UNKNOWN")
-"""The responses of a back end with a problem of its own: it accepts segments that it cannot read, and drops them."""
 
 
 def make(surroundings: Surroundings) -> SkyWalkingSink:
@@ -62,7 +59,7 @@ class SkyWalkingSink(SendingSink):
         super().__init__(surroundings, _Collecting(self._servers, self._version.collect), settings.delay)
         self._settings = settings
         self._max_spans = settings.max_spans
-        self._resources: dict[Identity, dict[str, Any]] = {}
+        self._resources: dict[Identity, Mapping[str, Any]] = {}
         self._generations: dict[Identity, Generation] = {}
         self._heartbeat = _Heartbeat(_Servers(settings, self._version.hint), self._version)
 
@@ -97,7 +94,7 @@ class SkyWalkingSink(SendingSink):
         encoded: list[bytes] = []
         bad = 0
         for group in groups:
-            identity, scope = self._identity(group.resource), _scope(group.scope)
+            identity, scope = self._identity(group.resource), scope_of(group.scope)
             generation = self._generations[identity]
             for span in group.spans:
                 try:
@@ -109,7 +106,7 @@ class SkyWalkingSink(SendingSink):
         return encoded
 
     def _identity(self, resource: bytes) -> Identity:
-        attributes = _resource(resource)
+        attributes = resource_of(resource)
         identity = self._settings.identity(attributes)
         self._resources.setdefault(identity, attributes)
         return identity
@@ -203,7 +200,8 @@ class _Servers:
             if refusal.method:
                 message = f"{self.address} does not accept segments: {reason}; {self._hint}"
                 raise RefusesAllError(message, f"{reason}; {self._hint}") from None
-            if reason.startswith(_BUSY) and not refusal.too_large:
+            # Segments that a back end cannot read it accepts, and drops.
+            if reason.startswith(BUSY) and not refusal.too_large:
                 raise DeliveryError(f"{self.address} does not accept spans at present: {reason}") from None
             raise
 
@@ -262,19 +260,3 @@ class _Collecting:
 def _parts(collection: bytes) -> list[bytes]:
     """The segments of a collection: each agent sends them as a stream, and every back end takes that."""
     return [segment for _, segment in fields(collection)]
-
-
-@lru_cache(maxsize=1024)
-def _resource(resource: bytes) -> dict[str, Any]:
-    try:
-        return decode_resource(resource)
-    except FormatError:
-        return {}
-
-
-@lru_cache(maxsize=1024)
-def _scope(scope: bytes) -> Scope:
-    try:
-        return decode_scope(scope)
-    except FormatError:
-        return Scope("", "", {})

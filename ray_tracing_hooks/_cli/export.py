@@ -144,7 +144,7 @@ def _progress(
     files: Sequence[str],
 ) -> Iterator[tuple[Callable[[int], None], Callable[[int], None], Callable[[int], None]]]:
     """Callbacks for bytes read, for the total number of spans, and for spans written."""
-    size = sum(os.path.getsize(file) for file in files if os.path.exists(file))
+    size = inputs.size_of(files)
     if size < inputs.LONG_BYTES or not sys.stderr.isatty():
         yield (lambda _bytes: None), (lambda _spans: None), (lambda _spans: None)
         return

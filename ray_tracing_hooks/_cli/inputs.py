@@ -156,9 +156,14 @@ def no_spans(paths: Sequence[str], quality: Quality) -> str:
     return f"no spans in the files of {_where(paths)}.{first} {_HOW_TO_RECORD}"
 
 
+def size_of(files: Sequence[str]) -> int:
+    """The bytes of these files together; some may be gone."""
+    return sum(os.path.getsize(file) for file in files if os.path.exists(file))
+
+
 def with_progress(found: Sequence[str], read: Callable[[Sequence[str], Callable[[int], None]], _Read]) -> _Read:
     """The result of ``read`` for the files, with a progress bar if they are large and there is a terminal."""
-    size = sum(os.path.getsize(file) for file in found if os.path.exists(file))
+    size = size_of(found)
     if size < LONG_BYTES:
         return read(found, lambda _count: None)
     from rich.console import Console  # noqa: PLC0415

@@ -70,7 +70,7 @@ def make(asked: Asked, folder: str, tell: Tell) -> Made:
 
 
 def _reported_in_percent(files: list[str], tell: Tell) -> Callable[[int], None]:
-    whole = sum(os.path.getsize(file) for file in files if os.path.exists(file))
+    whole = inputs.size_of(files)
     read = 0
 
     def add(size: int) -> None:

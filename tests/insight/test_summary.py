@@ -29,7 +29,7 @@ from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.queues import Queued, States
 from ray_tracing_hooks._insight.analysis.wording import percent
 from ray_tracing_hooks._insight.ingest.load import load
-from ray_tracing_hooks._insight.model.durations import nanoseconds
+from ray_tracing_hooks._insight.model.attribute_values import nanoseconds
 from ray_tracing_hooks._insight.model.runs import part_of, runs
 from ray_tracing_hooks._insight.model.span import CONSUMER, SERVER
 from ray_tracing_hooks._insight.model.table import Table

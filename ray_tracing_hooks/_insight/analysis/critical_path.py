@@ -299,7 +299,7 @@ class _Walk:
                 late = self._late(wait, wait_end, time)
                 if late is not None:
                     self._run(late.time, time, frame, late.edge, late.source)
-                    return calls_frame(self.calls, late.source), late.time
+                    return _frame_of(self.calls, late.source), late.time
             self._run(wait_end, time, frame, BY_CODE, wait)
             for_what = self._binding(wait, wait_end)
             if for_what is not None and for_what.time > wait_start and not self._is_circle(for_what):
@@ -314,7 +314,7 @@ class _Walk:
                     for_what.source,
                     is_assumed=assumed,
                 )
-                return calls_frame(self.calls, for_what.source), for_what.time
+                return _frame_of(self.calls, for_what.source), for_what.time
             was_there = for_what is not None and for_what.time <= wait_start
             kind = GET_TIME if was_there or not self._names_any(wait) else UNEXPLAINED
             self._step(WAITING if gave_up else kind, wait_start, wait_end, wait, BY_NOTHING, -1)
@@ -329,7 +329,7 @@ class _Walk:
 
     def _is_circle(self, before: _Before) -> bool:
         """Whether the walk would return to a place that it has visited, since calls wait for each other."""
-        place = self._seen.get((calls_frame(self.calls, before.source), before.time))
+        place = self._seen.get((_frame_of(self.calls, before.source), before.time))
         if place is None:
             return False
         self.circle = self.circle or [frame for frame, _ in list(self._seen)[place:]]
@@ -351,7 +351,7 @@ class _Walk:
             self._step(RETRYING, before.time, begun, row, before.edge, before.source)
         else:
             self._scheduled(before.time, begun, row, before.edge, before.source)
-        return calls_frame(self.calls, before.source), before.time
+        return _frame_of(self.calls, before.source), before.time
 
     def _scheduled(self, start: int, end: int, row: int, edge: str, source: int, *, is_assumed: bool = False) -> None:
         """Add the time in which an execution waited only for Ray, and perhaps for its worker process to start."""
@@ -674,28 +674,31 @@ class _Walk:
                 if first.setdefault(function, step.row) == step.row:
                     path.first_scheduling[function] = path.first_scheduling.get(function, 0) + length
             if step.kind == RUN:
-                submitting = self._submitting(step, path.submitting)
+                found = submissions(self.calls, step)
+                for row, took in found:
+                    path.submitting[self.calls.function_of(row)] += took
+                submitting = sum(took for _, took in found)
                 path.kinds[SUBMIT] += submitting
                 path.kinds[RUN] += length - submitting
                 path.functions[self.calls.frame_name(step.row)] += length
             else:
                 path.kinds[step.kind] += length
 
-    def _submitting(self, step: Step, by_function: Counter[str]) -> int:
-        members = self.calls.members(step.row)
-        table = self.table
-        first = bisect_left(members, step.start, key=table.start.__getitem__)
-        total, done = 0, step.start
-        for place in range(first, len(members)):
-            row = members[place]
-            begin, end = max(table.start[row], done), min(table.end_or_now(row), step.end)
-            if begin >= step.end:
-                break
-            if self.calls.role[row] == SUBMISSION and end > begin:
-                total += end - begin
-                by_function[self.calls.function_of(row)] += end - begin
-                done = end
-        return total
+
+def submissions(calls: Calls, step: Step) -> list[tuple[int, int]]:
+    """The submissions in a step of running code, with the time that each took, without counting any time twice."""
+    members = calls.members(step.row)
+    table = calls.table
+    found, done = [], step.start
+    for place in range(bisect_left(members, step.start, key=table.start.__getitem__), len(members)):
+        row = members[place]
+        begin, end = max(table.start[row], done), min(table.end_or_now(row), step.end)
+        if begin >= step.end:
+            break
+        if calls.role[row] == SUBMISSION and end > begin:
+            found.append((row, end - begin))
+            done = end
+    return found
 
 
 def _lane_of(place: Place) -> tuple[str, str]:
@@ -703,7 +706,7 @@ def _lane_of(place: Place) -> tuple[str, str]:
     return (place.actor, place.group) if place.actor else (place.worker, "")
 
 
-def calls_frame(calls: Calls, row: int) -> int:
+def _frame_of(calls: Calls, row: int) -> int:
     """The frame that a span is part of; -1 for no span."""
     return calls.frame[row] if row >= 0 else -1
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, whole
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, Calls
-from ray_tracing_hooks._insight.model.durations import nanoseconds
 from ray_tracing_hooks._insight.model.grouped import most_at_once
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.span import Span
@@ -269,17 +269,17 @@ def _pipeline(table: Table, row: int, span: Span, operators: list[Operator], ite
         row=row,
         name=span.name.removesuffix(f" {names.DATASET}"),
         dataset_id=str(told.get(names.RAY_DATA_DATASET_ID, "")),
-        run=_whole(told.get(names.RAY_DATA_RUN)),
+        run=whole(told.get(names.RAY_DATA_RUN)),
         consumer=str(told.get(names.RAY_DATA_CONSUMER, "")),
         outcome=str(told.get(names.RAY_DATA_OUTCOME, "")),
         start=table.start[row],
         end=table.end_or_now(row),
         is_running=table.state[row] == RUNNING,
-        rows=_whole(told.get(names.RAY_DATA_ROWS)),
-        bytes=_whole(told.get(names.RAY_DATA_BYTES)),
+        rows=whole(told.get(names.RAY_DATA_ROWS)),
+        bytes=whole(told.get(names.RAY_DATA_BYTES)),
         limits=_amounts(told.get(names.RAY_DATA_LIMITS)),
-        spilled=_whole(told.get(names.RAY_DATA_SPILLED)) or 0,
-        restored=_whole(told.get(names.RAY_DATA_RESTORED)) or 0,
+        spilled=whole(told.get(names.RAY_DATA_SPILLED)) or 0,
+        restored=whole(told.get(names.RAY_DATA_RESTORED)) or 0,
         operators=operators,
         iteration=iteration,
     )
@@ -289,15 +289,15 @@ def _operator(calls: Calls, row: int, span: Span) -> Operator:
     table, told = calls.table, span.attributes
     executions, creations = _tasks(calls, row)
     start, end = table.start[row], table.end_or_now(row)
-    tasks = _whole(told.get(names.RAY_DATA_TASKS)) or len({calls.call_of[each] for each in executions})
+    tasks = whole(told.get(names.RAY_DATA_TASKS)) or len({calls.call_of[each] for each in executions})
     busy = sum(map(table.duration, executions))
     is_complete = len(executions) >= tasks
     if not is_complete:
         measured = nanoseconds(told.get(names.RAY_DATA_TASK_TIME))
         busy = measured or (busy * tasks // len(executions) if executions else 0)
     ends = max(map(table.end_or_now, executions), default=0)
-    slots = _whole(told.get(names.RAY_DATA_MAX_CONCURRENCY))
-    actors = _whole(told.get(names.RAY_DATA_ACTORS)) or len(creations)
+    slots = whole(told.get(names.RAY_DATA_MAX_CONCURRENCY))
+    actors = whole(told.get(names.RAY_DATA_ACTORS)) or len(creations)
     if actors and slots and executions:
         slots = min(slots, actors * calls.place(executions[0]).slots)
     held_back, timeline = _held_back(told), _timeline(told)
@@ -314,11 +314,11 @@ def _operator(calls: Calls, row: int, span: Span) -> Operator:
         executions=executions,
         creations=creations,
         actors=actors,
-        rows=_whole(told.get(names.RAY_DATA_ROWS)),
-        bytes=_whole(told.get(names.RAY_DATA_BYTES)),
-        blocks=_whole(told.get(names.RAY_DATA_BLOCKS)),
-        input_rows=_whole(told.get(names.RAY_DATA_INPUT_ROWS)),
-        input_bytes=_whole(told.get(names.RAY_DATA_INPUT_BYTES)),
+        rows=whole(told.get(names.RAY_DATA_ROWS)),
+        bytes=whole(told.get(names.RAY_DATA_BYTES)),
+        blocks=whole(told.get(names.RAY_DATA_BLOCKS)),
+        input_rows=whole(told.get(names.RAY_DATA_INPUT_ROWS)),
+        input_bytes=whole(told.get(names.RAY_DATA_INPUT_BYTES)),
         busy=busy,
         blocked=_blocked(busy, told, held_back, slots or max((each.running for each in timeline), default=1)),
         slots=slots,
@@ -326,8 +326,8 @@ def _operator(calls: Calls, row: int, span: Span) -> Operator:
         held_back=held_back,
         intervals=_intervals(span),
         timeline=timeline,
-        failed=_whole(told.get(names.RAY_DATA_TASKS_FAILED)) or 0,
-        spilled=_whole(told.get(names.RAY_DATA_SPILLED)) or 0,
+        failed=whole(told.get(names.RAY_DATA_TASKS_FAILED)) or 0,
+        spilled=whole(told.get(names.RAY_DATA_SPILLED)) or 0,
         worked=ends - table.start[executions[0]] if executions and is_complete else end - start,
     )
 
@@ -358,10 +358,10 @@ def _iteration(table: Table, row: int, span: Span) -> Iteration:
         end=table.end_or_now(row),
         is_running=table.state[row] == RUNNING,
         outcome=str(told.get(names.RAY_DATA_OUTCOME, "")),
-        split=_whole(told.get(names.RAY_DATA_SPLIT)),
-        epoch=_whole(told.get(names.RAY_DATA_EPOCH)),
-        batches=_whole(told.get(names.RAY_DATA_BATCHES)) or 0,
-        rows=_whole(told.get(names.RAY_DATA_ROWS)) or 0,
+        split=whole(told.get(names.RAY_DATA_SPLIT)),
+        epoch=whole(told.get(names.RAY_DATA_EPOCH)),
+        batches=whole(told.get(names.RAY_DATA_BATCHES)) or 0,
+        rows=whole(told.get(names.RAY_DATA_ROWS)) or 0,
         waited=nanoseconds(told.get(names.RAY_DATA_WAIT_TIME)),
         first=nanoseconds(told.get(names.RAY_DATA_FIRST_BATCH_TIME)),
         used=nanoseconds(told.get(names.RAY_DATA_USER_TIME)),
@@ -417,7 +417,7 @@ def _timeline(told: dict[str, Any]) -> list[Moment]:
     )
     columns = [_list(told.get(key)) for key in keys]
     return [
-        Moment(nanoseconds(seconds), *(_whole(each) or 0 for each in others))
+        Moment(nanoseconds(seconds), *(whole(each) or 0 for each in others))
         for seconds, *others in zip(*columns, strict=False)
     ]
 
@@ -432,10 +432,6 @@ def at_once(calls: Calls, rows: Sequence[int]) -> int:
 def _position(operator_id: str) -> int:
     last = operator_id.rpartition("_")[2]
     return int(last) if last.isdigit() else 0
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _list(value: Any) -> list[Any]:

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.durations import nanoseconds
-from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, whole
 from ray_tracing_hooks._insight.model.table import Table
 
 MOST_STEPS = 200_000
@@ -95,13 +94,13 @@ def train_runs(table: Table) -> list[TrainRun]:
             found[row] = TrainRun(row, table.name_of(row).removesuffix(_RUN))
         elif kind == _ATTEMPT and (run := _above(table, row, found)) is not None:
             span = table.span(row)
-            number = _whole(span, names.RAY_TRAIN_ATTEMPT) or len(run.attempts) + 1
+            number = whole(span.attributes.get(names.RAY_TRAIN_ATTEMPT)) or len(run.attempts) + 1
             attempts[row] = Attempt(
                 row, number, scheduling=nanoseconds(span.attributes.get(names.RAY_TRAIN_SCHEDULING_TIME))
             )
             run.attempts.append(attempts[row])
         elif kind == _WORKER and above in attempts:
-            rank = _whole(table.span(row), names.RAY_TRAIN_WORLD_RANK)
+            rank = whole(table.span(row).attributes.get(names.RAY_TRAIN_WORLD_RANK))
             ranks[row] = Rank(row, rank if rank is not None else len(attempts[above].ranks))
             attempts[above].ranks.append(ranks[row])
         elif kind == names.TRAIN_REPORT:
@@ -157,7 +156,7 @@ def _read_steps(table: Table, rows: list[int], ranks: dict[int, Rank]) -> dict[i
     handovers: dict[int, int] = {}
     for row in table.as_recorded(loops):
         span = table.span(row)
-        numbers[row] = _whole(span, names.RAY_TRAIN_STEP) or 0
+        numbers[row] = whole(span.attributes.get(names.RAY_TRAIN_STEP)) or 0
         handovers[row] = nanoseconds(span.attributes.get(names.RAY_TRAIN_HANDOVER_TIME))
         if names.RAY_TRAIN_BARRIER_TIME in span.attributes:
             barriers[row] = nanoseconds(span.attributes.get(names.RAY_TRAIN_BARRIER_TIME))
@@ -189,8 +188,3 @@ def _meet(attempt: Attempt, barriers: dict[int, int]) -> None:
             step.waited = barrier - least
         waited = sum(step.waited for _, _, step in there)
         attempt.meetings.append(Meeting(number, there[0][1].rank, there[1][2].waited, waited))
-
-
-def _whole(span: Span, key: str) -> int | None:
-    value = span.attributes.get(key)
-    return value if type(value) is int else None

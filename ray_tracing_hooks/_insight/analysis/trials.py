@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.durations import nanoseconds
+from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, whole
 from ray_tracing_hooks._insight.model.table import Table
 
 MOST_TRIALS = 50_000
@@ -67,13 +67,12 @@ def is_made_by_trial(table: Table, row: int) -> bool:
 
 def _trial(table: Table, row: int) -> Trial:
     attributes = table.span(row).attributes
-    pending, iterations = attributes.get(names.RAY_TUNE_PENDING_TIME), attributes.get(names.RAY_TUNE_ITERATIONS)
-    waited = nanoseconds(pending)
+    waited = nanoseconds(attributes.get(names.RAY_TUNE_PENDING_TIME))
     return Trial(
         row,
         str(attributes.get(names.RAY_TUNE_TRIAL_STATUS) or ""),
         str(attributes.get(names.RAY_TUNE_STOPPED_BY) or ""),
-        iterations if type(iterations) is int else 0,
+        whole(attributes.get(names.RAY_TUNE_ITERATIONS)) or 0,
         str(attributes.get(names.ERROR_TYPE) or "") if table.failed(row) else "",
         max(0, table.duration(row) - waited),
     )

@@ -17,6 +17,7 @@ KIND_NAMES = {
     CONSUMER: "CONSUMER",
 }
 STATUS_UNSET, STATUS_OK, STATUS_ERROR = 0, 1, 2
+STATUS_NAMES = {STATUS_OK: "OK", STATUS_ERROR: "ERROR"}
 
 State = Literal["ended", "running", "lost"]
 

@@ -8,13 +8,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.processes import Place, places
-from ray_tracing_hooks._insight.model.span import KIND_NAMES, Span
+from ray_tracing_hooks._insight.model.span import KIND_NAMES, STATUS_NAMES, Span
 from ray_tracing_hooks._insight.views.exports.selection import Source, as_json, encoded
 
 _ROWS = 50_000
 """Rows in a row group, which is the unit held in memory."""
-
-_STATUS = {1: "OK", 2: "ERROR"}
 
 
 class _Row(NamedTuple):
@@ -54,7 +52,7 @@ COLUMNS = (
     Column(
         "state", "category", lambda row: row.span.state, "ended, running, or lost: its process died before it ended"
     ),
-    Column("status", "category", lambda row: _STATUS.get(row.span.status_code), "OK, ERROR or null"),
+    Column("status", "category", lambda row: STATUS_NAMES.get(row.span.status_code), "OK, ERROR or null"),
     Column("status_message", "string", lambda row: row.source.redaction.message(row.span.status_message) or None, ""),
     Column("error_type", "category", _attribute(names.ERROR_TYPE), "the class of the exception"),
     Column("function", "category", _attribute(names.RAY_FUNCTION), "as in ray.function"),

@@ -12,7 +12,7 @@ from ray_tracing_hooks._insight.analysis.lanes import Lanes, by_lane, ends_of, l
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import WAITS, Calls
 from ray_tracing_hooks._insight.model.processes import Place, Places, places
-from ray_tracing_hooks._insight.model.span import CONSUMER, Span
+from ray_tracing_hooks._insight.model.span import CONSUMER, STATUS_NAMES, Span
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.exports.selection import Source
 
@@ -195,7 +195,7 @@ def told_of(span: Span, source: Source) -> dict[str, Any]:
         "parent_span_id": span.parent_id or None,
     }
     ended = None if span.state == "ended" else span.state
-    status = {1: "OK", 2: "ERROR"}.get(span.status_code)
+    status = STATUS_NAMES.get(span.status_code)
     told |= {
         "state": ended,
         "status": status,

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ray_tracing_hooks._insight.analysis.critical_path import ACTOR_QUEUE, RUN, SUBMIT, WORKER_QUEUE, Path, Step
-from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS, Calls
+from ray_tracing_hooks._insight.analysis.critical_path import (
+    ACTOR_QUEUE,
+    RUN,
+    SUBMIT,
+    WORKER_QUEUE,
+    Path,
+    submissions,
+)
+from ray_tracing_hooks._insight.model.calls import WAITS, Calls
 
 MOST_GROUPS = 20
 MOST_ROWS = 20
@@ -46,7 +52,7 @@ def breakdown(calls: Calls, split: Path, place_of: Sequence[int]) -> dict[str, l
     for step in split.steps:
         length = step.end - step.start
         if step.kind == RUN:
-            for row, ns in _submissions(calls, step):
+            for row, ns in submissions(calls, step):
                 add(SUBMIT, row, -1, ns)
                 length -= ns
         is_queue = step.kind in (ACTOR_QUEUE, WORKER_QUEUE)
@@ -74,19 +80,3 @@ def _function(calls: Calls, row: int) -> str:
     if row < len(calls.table) and calls.role[row] in WAITS:
         return calls.frame_name(calls.frame[row])
     return calls.frame_name(row)
-
-
-def _submissions(calls: Calls, step: Step) -> list[tuple[int, int]]:
-    """The submissions in a step of running code, with the time that each took, without counting any time twice."""
-    members = calls.members(step.row)
-    table = calls.table
-    found, done = [], step.start
-    for place in range(bisect_left(members, step.start, key=table.start.__getitem__), len(members)):
-        row = members[place]
-        begin, end = max(table.start[row], done), min(table.end_or_now(row), step.end)
-        if begin >= step.end:
-            break
-        if calls.role[row] == SUBMISSION and end > begin:
-            found.append((row, end - begin))
-            done = end
-    return found

@@ -13,6 +13,9 @@ from ray_tracing_hooks._insight.views.redaction import Redaction
 CHUNK = 256
 """Spans per chunk: few enough to unpack in a few milliseconds, and enough to compress well."""
 
+LONGEST_NAME = 500
+"""The most characters of a name in the page."""
+
 _LONGEST = 16 * 1024
 """The most characters of a text. Longer texts are truncated, with a note of their length."""
 

@@ -17,10 +17,9 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 from ray_tracing_hooks._insight.analysis.queues import PHASES
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, unread
 from ray_tracing_hooks._insight.views.page.breakdown import MOST_GROUPS, Group
-from ray_tracing_hooks._insight.views.page.details import shortened
+from ray_tracing_hooks._insight.views.page.details import LONGEST_NAME, shortened
 from ray_tracing_hooks._insight.views.redaction import HIDDEN, Redaction
 
-_LONGEST_NAME = 500
 _MOST_QUEUES = 25
 
 Row = Callable[[int], int]
@@ -93,7 +92,7 @@ def split(
 
 def _group(group: Group, row: Row, function: Function) -> dict[str, Any]:
     return {
-        "label": shortened(group.function, _LONGEST_NAME),
+        "label": shortened(group.function, LONGEST_NAME),
         "function": function(group.function),
         "place": group.place,
         "ns": group.ns,
@@ -115,7 +114,7 @@ def queues(analysis: Analysis) -> dict[str, Any] | None:
         f"{known:,} of {count(len(analysis.calls), 'call')}, from the task states that Ray recorded.{dropped}",
         "titles": ["Function", "Calls", "Queued", *(phase.capitalize() for phase in PHASES)],
         "rows": [
-            [shortened(each.name, _LONGEST_NAME), each.calls, each.total, *(each.times[phase] for phase in PHASES)]
+            [shortened(each.name, LONGEST_NAME), each.calls, each.total, *(each.times[phase] for phase in PHASES)]
             for each in found[:_MOST_QUEUES]
         ],
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from shippers import running_shippers
 
 from ray_tracing_hooks._ship.flush import FlushResult, flush
 from ray_tracing_hooks._ship.plan import ShipPlan
@@ -149,13 +149,7 @@ class Node:
         return found
 
     def shippers(self) -> list[psutil.Process]:
-        found = []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError, psutil.Error):
-                command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
-                if "ray_tracing_hooks._ship" in command and command[0] == sys.executable and str(self.spool) in command:
-                    found.append(psutil.Process(int(pid)))
-        return found
+        return running_shippers(str(self.spool))
 
     def shipper(self) -> psutil.Process | None:
         return next(iter(self.shippers()), None)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from conftest import Nodes, start_head, stop_head
 from ports import free_port
-from support import HOOK, await_spans, environment, spans_in
+from support import HOOK, await_spans, environment, spans_in, with_data
 
 from ray_tracing_hooks._ops.target import target_of
 
@@ -190,21 +190,17 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     process.wait()
 
 
-def with_arrow() -> dict[str, str]:
-    return {"PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "data")])}
-
-
 @pytest.mark.slow  # it asks for each node again and again, and the object store takes its time
 def test_spans_go_to_an_object_store(spread: Spread, bucket: str, tmp_path: Path) -> None:
     """By pyarrow; what has grown is written again, and no secret is shown."""
     spread.run("second")
-    done = spread.collect(bucket, **with_arrow())
+    done = spread.collect(bucket, **with_data())
     assert (done.returncode, done.stderr) == (0, "")
     assert " in s3://" in done.stdout
     assert "secret" not in done.stdout
-    assert "; nothing new" in spread.collect(bucket, **with_arrow()).stdout
+    assert "; nothing new" in spread.collect(bucket, **with_data()).stdout
     spread.run("second")
-    again = spread.collect(bucket, **with_arrow())
+    again = spread.collect(bucket, **with_data())
     assert (again.returncode, again.stderr) == (0, "")
     assert " fetched now" in again.stdout
     # What is there is what a folder would have.
@@ -227,7 +223,7 @@ def downloaded(url: str, folder: Path) -> dict[str, bytes]:
         "        with system.open_input_stream(each.path) as file:\n"
         "            pathlib.Path(sys.argv[2], each.base_name).write_bytes(file.read())\n"
     )
-    subprocess.run([sys.executable, "-c", program, url, str(folder)], env=environment(**with_arrow()), check=True)
+    subprocess.run([sys.executable, "-c", program, url, str(folder)], env=environment(**with_data()), check=True)
     return contents(folder)
 
 
@@ -242,7 +238,7 @@ def test_spans_go_to_whatever_fsspec_knows(spread: Spread, tmp_path: Path) -> No
         pytest.skip("needs fsspec, which `make test` installs for this file")
     spread.run("second")
     for expected in (" fetched now", "; nothing new"):
-        done = spread.collect(f"local://{tmp_path}/output", **with_arrow())
+        done = spread.collect(f"local://{tmp_path}/output", **with_data())
         assert (done.returncode, done.stderr) == (0, "")
         assert expected in done.stdout
     assert executed(spans_in(tmp_path / "output"))["on second"] >= 10
@@ -262,7 +258,7 @@ def test_an_object_that_has_doubled_is_written_again(
     for data in (b"first", b"other"):
         with open(file, "ab") as grown:
             grown.write(data * 1000)
-        local = {"RAY_TRACING_LOCAL_DIR": str(file.parent), **with_arrow()}
+        local = {"RAY_TRACING_LOCAL_DIR": str(file.parent), **with_data()}
         done = command("collect", str(session), "--output", url, **local)
         assert (done.returncode, done.stderr) == (0, "")
     stored = downloaded(url, tmp_path / "stored") if place == "pyarrow" else contents(tmp_path / "output")

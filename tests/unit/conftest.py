@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from collector import Received, collector
 from faulty import FaultyDisk
 from shipping import Node
 
@@ -43,6 +44,15 @@ def node(tmp_path: Path, raylet: socket.socket, mount: object, faulty: object) -
     node = Node(tmp_path)
     yield node
     node.close()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
+    """An OTLP collector that the variables of this process name."""
+    with collector() as received:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+        yield received
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import stand_ins
 from opentelemetry import trace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 from opentelemetry.sdk.trace import TracerProvider
+from proto_attributes import attributes
 
 from ray_tracing_hooks import _guard, _logs
 from ray_tracing_hooks._logs.described import severity_number
@@ -53,10 +54,6 @@ def recorded(folder: Path) -> ProtoSpan:
         if kind == layout.SPAN
     ]
     return ProtoSpan.FromString(payloads[0][2:])
-
-
-def attributes(event: ProtoSpan.Event) -> dict[str, Any]:
-    return {item.key: getattr(item.value, item.value.WhichOneof("value") or "") for item in event.attributes}
 
 
 def bodies(span: ProtoSpan) -> list[str]:

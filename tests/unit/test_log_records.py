@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -30,6 +29,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from proto_attributes import attributes
 from protobuf_json import with_protobuf_ids
 from recording import PRELUDE
 from shipping import Node, ended, until
@@ -77,10 +77,6 @@ def written(folder: Path) -> list[tuple[str, LogRecord]]:
                 elif kind == layout.LOG:
                     found.append((scopes[payload[:2]], LogRecord.FromString(payload[2:])))
     return found
-
-
-def attributes(record: LogRecord) -> dict[str, Any]:
-    return {item.key: getattr(item.value, item.value.WhichOneof("value") or "") for item in record.attributes}
 
 
 def begin(recorder: Recorder) -> RecordedSpan:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,14 +23,6 @@ from ray_tracing_hooks._ship.flush import FlushResult
 
 METRICS, TRACES = "/v1/metrics", "/v1/traces"
 RAN = names.EXECUTION_DURATION
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
-    with collector() as received:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.endpoint)
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
-        yield received
 
 
 @pytest.fixture

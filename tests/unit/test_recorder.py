@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import Decision
+from proto_attributes import attributes
 from support import PROGRAMS
 
 from ray_tracing_hooks._exceptions import hide_frame, traceback_of
@@ -66,10 +67,6 @@ def records(folder: Path, kind: int = layout.SPAN) -> list[ProtoSpan]:
                 if found_kind == kind
             ]
     return found
-
-
-def attributes(span: ProtoSpan) -> dict[str, Any]:
-    return {item.key: getattr(item.value, item.value.WhichOneof("value") or "") for item in span.attributes}
 
 
 def begin(of: Recorder, parent: Parent | None = PARENT) -> RecordedSpan:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from calling import T0, Process
-from collector import Received, collector
+from collector import Received
 from google.protobuf import json_format
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from shipping import Node, ended, until
@@ -59,14 +59,6 @@ def nvmlDeviceGetMemoryInfo(device):
     return Known(used=device["used"], total=1 << 34)
 """
 DEVICES = [{"id": "GPU-a", "name": "one", "gpu": 75, "used": 1 << 30}, {"id": "GPU-b", "name": "two", "used": 0}]
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
-    with collector() as received:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.endpoint)
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
-        yield received
 
 
 def driver(folder: Path, devices: Any) -> Path:

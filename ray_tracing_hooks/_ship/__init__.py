@@ -1,6 +1,6 @@
 """The shipper: one detached process per spool folder, which drains the spool into sinks.
 
-From outside: ``start`` starts one unless it is running, ``flush`` asks it over the ``control`` channel to deliver
+From outside: ``start`` starts one unless it is running, ``flush`` asks it by ``flush_messages`` to deliver
 everything now, and ``news`` reads its messages. ``replay`` sends what is left over in a spool, or in files.
 
 In the process: ``shipper`` is the main loop. It looks at the ``folder`` and passes what it sees to the ``deliveries``.

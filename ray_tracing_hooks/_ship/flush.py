@@ -1,6 +1,6 @@
 """Asks the shipper to deliver everything now, and waits for its answer.
 
-The messages are described in :mod:`~ray_tracing_hooks._ship.control`.
+The messages are described in :mod:`~ray_tracing_hooks._ship.flush_messages`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass, field
 
 from ray_tracing_hooks._private import inside, open_fifo, open_folder, read_file, write_atomically
-from ray_tracing_hooks._ship.control import ANSWER, NO_FIFOS, REQUEST, WAKE, Answer, Request
 from ray_tracing_hooks._ship.files import is_shipper_running
+from ray_tracing_hooks._ship.flush_messages import ANSWER, NO_FIFOS, REQUEST, WAKE, Answer, Request
 from ray_tracing_hooks._spool.pid_namespace import pid_namespace
 
 _LOOK_AGAIN = 0.25

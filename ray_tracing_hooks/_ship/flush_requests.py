@@ -6,8 +6,8 @@ import contextlib
 import time
 from dataclasses import dataclass
 
-from ray_tracing_hooks._ship.control import Answer, Request
 from ray_tracing_hooks._ship.deliveries import Deliveries
+from ray_tracing_hooks._ship.flush_messages import Answer, Request
 from ray_tracing_hooks._ship.folder import Look
 from ray_tracing_hooks._ship.inbox import Inbox
 from ray_tracing_hooks._ship.problems import Problems, logger

@@ -1,4 +1,4 @@
-"""The shipper's end of the control channel, which :mod:`~ray_tracing_hooks._ship.control` describes."""
+"""The shipper's end of the channel that :mod:`~ray_tracing_hooks._ship.flush_messages` describes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 
 from ray_tracing_hooks._private import inside, open_fifo, read_file, write_atomically
-from ray_tracing_hooks._ship.control import NO_FIFOS, REQUEST, WAKE
 from ray_tracing_hooks._ship.files import is_file_at
+from ray_tracing_hooks._ship.flush_messages import NO_FIFOS, REQUEST, WAKE
 
 _LOOK_FOR_FILES = 0.1
 """Seconds between polls for requests on a volume without FIFOs."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from ray_tracing_hooks._private import final_name, inside
 from ray_tracing_hooks._ship import news
 from ray_tracing_hooks._ship.claim import Claim
-from ray_tracing_hooks._ship.control import ANSWER, REQUEST
 from ray_tracing_hooks._ship.deliveries import Deliveries
 from ray_tracing_hooks._ship.files import LEFT, NEWS, PLAN, STATUS
+from ray_tracing_hooks._ship.flush_messages import ANSWER, REQUEST
 from ray_tracing_hooks._ship.flush_requests import FlushRequests
 from ray_tracing_hooks._ship.folder import Folder, Look, is_running, remove_abandoned
 from ray_tracing_hooks._ship.inbox import Inbox

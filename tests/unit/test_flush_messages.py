@@ -1,4 +1,4 @@
-"""The messages of the control channel."""
+"""Flush requests and their answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import select
 
 import pytest
 
-from ray_tracing_hooks._ship.control import Answer, Request
+from ray_tracing_hooks._ship.flush_messages import Answer, Request
 
 
 def test_a_request_is_one_line_and_reads_as_it_was_written() -> None:

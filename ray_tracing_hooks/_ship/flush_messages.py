@@ -1,4 +1,4 @@
-"""The control channel of a shipper: flush requests and their answers.
+"""The messages to a shipper and from it: flush requests and their answers.
 
 A request is one line of JSON on the FIFO ``wake`` in the spool folder: an object with ``answer``, the name of the
 answer, ``timeout`` in seconds, ``until_writers_end``, and the ``pid`` of the requesting process with the ``namespace``

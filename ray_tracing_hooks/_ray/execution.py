@@ -42,7 +42,7 @@ from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, reset
 from ray_tracing_hooks._record.recorder import SAMPLED, Template
 
 if TYPE_CHECKING:
-    from ray_tracing_hooks._ray.shown import Shown
+    from ray_tracing_hooks._ray.recorded_arguments import RecordedArguments
     from ray_tracing_hooks._record.span import RecordedSpan
 
 
@@ -129,7 +129,7 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
         wrap = _coroutine_executor
     elif inspect.isasyncgenfunction(method):
         wrap = _async_generator_executor
-    shown = _shown(method or function, descriptor.function_name, class_name)
+    shown = _recorded_arguments(method or function, descriptor.function_name, class_name)
     group = getattr(method, "__ray_concurrency_group__", None)
     named = class_name, name, descriptor.module_name, group if isinstance(group, str) else ""
 
@@ -178,15 +178,15 @@ def _dressed(executor: Callable[..., Any], function: Callable[..., Any]) -> Call
     return executor
 
 
-def _shown(function: Any, name: str, class_name: str) -> Shown | None:
+def _recorded_arguments(function: Any, name: str, class_name: str) -> RecordedArguments | None:
     """The renderer of a function's arguments; None if they are not recorded, or on failure."""
     active = tracing.active
     if active is None or active.redactor is None:
         return None
     try:
-        from ray_tracing_hooks._ray.shown import Shown  # noqa: PLC0415  opt-in
+        from ray_tracing_hooks._ray.recorded_arguments import RecordedArguments  # noqa: PLC0415  opt-in
 
-        return Shown(active.redactor, function, name, is_method=bool(class_name))
+        return RecordedArguments(active.redactor, function, name, is_method=bool(class_name))
     except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here
         failed("reading the parameters of a function", error)
         return None
@@ -201,7 +201,7 @@ Returned = Callable[["RecordedSpan", Any], None]
 
 
 def _function_executor(
-    function: Callable[..., Any], begin: Begin, shown: Shown | None = None, returned: Returned | None = None
+    function: Callable[..., Any], begin: Begin, shown: RecordedArguments | None = None, returned: Returned | None = None
 ) -> Callable[..., Any]:
     if _compiled.use.is_on and shown is None and returned is None:
         return functools.wraps(function)(
@@ -259,7 +259,7 @@ def _generated(result: Any, context: Context, span: RecordedSpan | None, returne
 
 
 def _coroutine_executor(
-    function: Callable[..., Any], begin: Begin, shown: Shown | None = None, returned: Returned | None = None
+    function: Callable[..., Any], begin: Begin, shown: RecordedArguments | None = None, returned: Returned | None = None
 ) -> Callable[..., Any]:
     @functools.wraps(function)
     async def execute(*args: Any, **kwargs: Any) -> Any:
@@ -295,7 +295,7 @@ def _coroutine_executor(
 def _async_generator_executor(
     function: Callable[..., Any],
     begin: Begin,
-    shown: Shown | None = None,
+    shown: RecordedArguments | None = None,
     returned: Returned | None = None,
 ) -> Callable[..., Any]:
     """Its task begins with the first step, which the event loop makes; ``returned`` is not called. Where Ray calls the

@@ -16,7 +16,7 @@ _MOST_DECORATORS = 100
 """Bounds the chain of decorators, since a function may claim to wrap itself."""
 
 
-class Shown:
+class RecordedArguments:
     """Renders the arguments and the result of one function or method. A method's first argument is its actor."""
 
     def __init__(self, redactor: Redactor, function: Any, name: str, *, is_method: bool) -> None:

@@ -91,11 +91,24 @@ class Folder:
 
     def _process(self, name: str, files: list[tuple[int, str]]) -> ProcessLook:
         memory = self._memories.setdefault(name, _Memory())
-        seen = [segment for sequence, path in files if (segment := _segment(sequence, path, memory)) is not None]
+        seen, is_known = [], True
+        try:
+            for sequence, path in files:
+                if (segment := _segment(sequence, path, memory)) is not None:
+                    seen.append(segment)
+        except OSError as error:
+            if error.errno in _SHORTAGES:
+                raise
+            # What follows is not known either: it is left to the next look, and the process counts as alive.
+            is_known = False
         memory.complete = {segment.path: segment for segment in seen if segment.complete}
         if seen:
             memory.newest_mtime_ns = max(memory.newest_mtime_ns, seen[-1].mtime_ns)
-        alive = any(not segment.complete for segment in seen) or (bool(seen) and self._has_moved_on(name, seen[-1]))
+        alive = (
+            not is_known
+            or any(not segment.complete for segment in seen)
+            or (bool(seen) and self._has_moved_on(name, seen[-1]))
+        )
         now = time.monotonic()
         if alive:
             if memory.alive_at is None:
@@ -115,6 +128,7 @@ class Folder:
 
 
 def _segment(sequence: int, path: str, memory: _Memory) -> Segment | None:
+    """The segment, or None if there is no such file. Raises OSError where that cannot be found out."""
     known = memory.complete.get(path)
     if known is not None:
         return known
@@ -126,10 +140,12 @@ def _segment(sequence: int, path: str, memory: _Memory) -> Segment | None:
         if not locked:
             # Only now is its size final.
             status = os.lstat(path)
-    except OSError as error:
-        if error.errno in _SHORTAGES:
-            raise
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None  # it has become a link
+        raise
     return Segment(sequence, path, status.st_size, status.st_mtime_ns, complete=not locked)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ from ray_tracing_hooks._spool.layout import (
     START,
     U16,
     U64,
+    segment_name,
 )
 from ray_tracing_hooks._spool.progress import EncodedOpenings
 from ray_tracing_hooks._spool.reader import IDS_SIZE, Parts, SegmentReader
@@ -161,12 +163,14 @@ class Follower:
             if position is None:
                 if not process.segments:
                     continue
-                position = self._positions[name] = Position(process.segments[0].sequence)
+                position = self._positions[name] = Position(_first(name, process.segments[0]))
             if process.segments:
                 position.newest = max(position.newest, process.segments[-1].sequence)
             try:
                 for segment in process.segments:
                     if segment.sequence >= position.sequence:
+                        if any(_exists(name, number, segment) for number in range(position.sequence, segment.sequence)):
+                            break
                         # A process closes a segment when the disk is full, and begins another one later.
                         runs_on = process.ended_at is None or segment is not process.segments[-1]
                         yield from self._segment(position, segment, runs_on=runs_on)
@@ -438,6 +442,28 @@ def _size_now(segment: Segment) -> int:
         return os.stat(segment.path).st_size
     except OSError:  # removed, not truncated: its process may recreate it
         return MAX_SEGMENT
+
+
+def _first(process: str, seen: Segment) -> int:
+    """The sequence of the first segment of a process, where ``seen`` is the first in a look: see :func:`_exists`."""
+    sequence = seen.sequence
+    while sequence and _exists(process, sequence - 1, seen):
+        sequence -= 1
+    return sequence
+
+
+def _exists(process: str, sequence: int, beside: Segment) -> bool:
+    """Whether a process has this segment, in the folder of ``beside``, although a look at the folder lacks it.
+
+    A list of many files is not of one moment: it may lack a segment that was begun meanwhile and have the next one.
+    """
+    path = os.path.join(os.path.dirname(beside.path), segment_name(process, sequence))
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # the next look may know
 
 
 def _is_read(position: Position, process: ProcessLook) -> bool:

@@ -51,12 +51,16 @@ class FaultyDisk:
         fail: By the name of an operation (``write``, ``read``, ``create``, ``fifo``, ``list``, or ``change`` for all
             that change something) the errno that it fails with.
         bad: The names of files whose reads fail with EIO.
+        unknown: The names of files that fail with EIO where they are looked at or opened.
+        unlisted: The names of files that a list of their folder lacks.
         delay: Seconds that each write takes.
         room: Bytes that all files may take; a write past it takes what fits, and the next one ENOSPC.
     """
 
     fail: dict[str, int]
     bad: set[str]
+    unknown: set[str]
+    unlisted: set[str]
     delay: float
     room: int
 
@@ -97,6 +101,8 @@ class FaultyDisk:
 class _State:
     fail: dict[str, int]
     bad: set[str]
+    unknown: set[str]
+    unlisted: set[str]
     delay: float
     room: int
 
@@ -106,7 +112,7 @@ class _Server(_State):
 
     def __init__(self, device: int, control: int) -> None:
         self.fail = {}
-        self.bad = set()
+        self.bad, self.unknown, self.unlisted = set(), set(), set()
         self.delay = 0.0
         self.room = 1 << 30
         self._nodes: dict[int, _Node] = {1: _Node(stat.S_IFDIR | 0o700)}
@@ -179,6 +185,8 @@ class _Server(_State):
         return _ENTRY.pack(number, 0, 0, 0, 0, 0) + self._attr(number)
 
     def _lookup(self, number: int, body: bytes) -> bytes:
+        if os.fsdecode(_name(body)) in self.unknown:
+            _raise(errno.EIO)
         return self._entry(self._nodes[number].names[_name(body)])
 
     def _getattr(self, number: int, _body: bytes) -> bytes:
@@ -258,6 +266,8 @@ class _Server(_State):
         _, offset, size = struct.unpack_from("<QQI", body)
         out = b""
         for position, (name, child) in enumerate(list(self._nodes[number].names.items())[offset:], int(offset) + 1):
+            if os.fsdecode(name) in self.unlisted:
+                continue
             kind = self._nodes[child].mode >> 12 & 0xF
             entry = struct.pack("<QQII", child, position, len(name), kind) + name
             entry += bytes(-len(entry) % 8)

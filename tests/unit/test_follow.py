@@ -8,11 +8,13 @@ import os
 import subprocess
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from faulty import FaultyDisk
 
 from ray_tracing_hooks._formats import protobuf
 from ray_tracing_hooks._formats.encoded_span import encode
@@ -29,8 +31,8 @@ from ray_tracing_hooks._spool.writer import SpoolWriter
 class Spool:
     """A process that writes, and one that follows it."""
 
-    def __init__(self, folder: Path) -> None:
-        self._writer = SpoolWriter(str(folder))
+    def __init__(self, folder: Path, segment_bytes: int = 1 << 24) -> None:
+        self._writer = SpoolWriter(str(folder), segment_bytes=segment_bytes)
         self._prefix = U16.pack(self._writer.scope(b"", b"\x0a\x01s"))
         self._folder = Folder(str(folder))
         self._follower = Follower({}, Problems(), reports=True)
@@ -138,6 +140,34 @@ def test_another_process_of_the_same_pid_is_not_taken_for_the_first(tmp_path: Pa
 OURS, THEIRS = encode.scope("ray_tracing_hooks", "1"), encode.scope("app", "1")
 WORKER = encode.resource({"ray.worker.process_type": "worker", "ray.worker.id": "0a"})
 DRIVER = encode.resource({"ray.worker.process_type": "driver", "ray.worker.id": "0b"})
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("how", ["unlisted", "unknown"])
+def test_a_segment_that_a_look_lacks_is_read_by_the_next_one(
+    how: str, number: int, faulty: Callable[..., FaultyDisk]
+) -> None:
+    """A long list of files may lack one that was begun meanwhile, and have the next; a disk may fail for a moment."""
+    disk = faulty()
+    spool = Spool(disk.path, segment_bytes=1500)
+    spool.write(100)
+    name = sorted(path.name for path in disk.path.iterdir())[number]
+    setattr(disk, how, {name})
+    begun = spool.follow(spool.look())
+    setattr(disk, how, set())
+    assert begun == list(range(1, len(begun) + 1))
+    assert len(begun) < 100
+    assert begun + spool.follow(spool.look()) == list(range(1, 101))
+
+
+def test_a_process_lives_while_its_segment_cannot_be_examined(faulty: Callable[..., FaultyDisk]) -> None:
+    disk = faulty()
+    spool = Spool(disk.path)
+    spool.write(1)
+    (path,) = disk.path.iterdir()
+    disk.unknown = {path.name}
+    (process,) = spool.look().processes.values()
+    assert (process.segments, process.alive, process.ended_at) == ([], True, None)
 
 
 class Process:

@@ -15,7 +15,7 @@ from ray_tracing_hooks._spool.layout import UNSEEN, parse_process_name, parse_se
 from ray_tracing_hooks._spool.pid_namespace import UNKNOWN, pid_namespace
 from ray_tracing_hooks._spool.reader import is_locked, segments
 
-_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors that concern this machine, and not the file that could not be examined."""
 
 _SEEN_LATELY = 5.0
@@ -97,7 +97,7 @@ class Folder:
                 if (segment := _segment(sequence, path, memory)) is not None:
                     seen.append(segment)
         except OSError as error:
-            if error.errno in _SHORTAGES:
+            if error.errno in SHORTAGES:
                 raise
             # What follows is not known either: it is left to the next look, and the process counts as alive.
             is_known = False

@@ -24,7 +24,7 @@ from functools import lru_cache
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._formats.encoded_span.encode import TRACE_ID
 from ray_tracing_hooks._private import open_file
-from ray_tracing_hooks._ship.folder import Folder, Look, Segment
+from ray_tracing_hooks._ship.folder import SHORTAGES, Folder, Look, Segment
 from ray_tracing_hooks._ship.open_spans import Scope
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
@@ -52,6 +52,9 @@ _TURN = 0.2
 _PORTION_BYTES = 1024 * 1024
 _REST = 1.0
 """Seconds between two segments of kept spans, unless there are many, or a request is waiting."""
+
+_MOST_FAILURES = 3
+"""Turns in which a segment may fail to be read before the spans in it are given up."""
 
 _EXPIRE_SECONDS = 0.5
 _MOST_TRACES = 100_000
@@ -157,6 +160,7 @@ class TailSampler:
         self._known_closed: frozenset[str] = frozenset()
         self._collecting: set[bytes] = set()  # the kept traces whose spans are being collected
         self._collect: list[tuple[str, int]] = []  # where their spans are: segments, up to an offset
+        self._failures: Counter[str] = Counter()  # how often each of these could not be read
         self._held: dict[bytes, list[tuple[Scope, bytes]]] = {}  # interrupted spans of undecided traces
         self._held_bytes = 0
         self._portion: dict[Scope, list[bytes]] = {}  # the kept spans to be written
@@ -336,15 +340,39 @@ class TailSampler:
         return [(segment, self._read.get(segment, 0)) for segment in sorted(found, reverse=True)]
 
     def _collected(self, until: float) -> bool:
-        while self._collect:
-            segment, end = self._collect.pop()
-            for scope, span in spans_of(os.path.join(self._folder.path, segment), end, self._collecting):
+        """Raises OSError if a segment cannot be read, after everything else: the next turn tries it again."""
+        failure: OSError | None = None
+        for entry in reversed(self._collect.copy()):
+            segment, end = entry
+            found: list[tuple[Scope, bytes]] = []
+            try:
+                found = spans_of(os.path.join(self._folder.path, segment), end, self._collecting)
+            except OSError as error:
+                if not self._is_given_up(segment, error):
+                    failure = error
+                    continue
+            self._collect.remove(entry)
+            for scope, span in found:
                 self._keep(scope, span, self._traces[span[TRACE_ID]].reason)
             if self._bytes >= _PORTION_BYTES:
                 self._publish()
             if time.monotonic() > until and self._collect:
                 return False
+        if failure is not None:
+            raise failure
         self._collecting.clear()
+        return True
+
+    def _is_given_up(self, segment: str, error: OSError) -> bool:
+        """Whether a segment has failed often enough, for a reason that is not a shortage of this machine."""
+        if error.errno in SHORTAGES:
+            return False
+        self._failures[segment] += 1
+        if self._failures[segment] < _MOST_FAILURES:
+            return False
+        del self._failures[segment]
+        text = f"spans of kept traces were lost, since {segment!r} could not be read: {error.strerror}"
+        self._problems.say(text)
         return True
 
     def _publish(self) -> None:

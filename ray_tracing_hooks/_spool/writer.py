@@ -12,7 +12,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from resource import RLIMIT_NOFILE, getrlimit
+from resource import RLIM_INFINITY, RLIMIT_FSIZE, RLIMIT_NOFILE, getrlimit
 from weakref import WeakSet
 
 from ray_tracing_hooks import _compiled
@@ -62,7 +62,7 @@ it tries."""
 _REPORT_SECONDS = 60.0
 """A disk that is full on and off is reported at most once in this many seconds."""
 
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _COPY_BYTES = 1024 * 1024
 
@@ -604,7 +604,12 @@ def _apart(descriptor: int) -> int:
 
 
 def _fair_share(directory: str, most: int) -> int:
-    """The segment size here, at most ``most``: the more processes write, the smaller their segments."""
+    """The segment size here, at most ``most``: the more processes write, the smaller their segments. A last record
+    has room up to the size that files of this process may have (``ulimit -f``).
+    """
+    limit, _ = getrlimit(RLIMIT_FSIZE)
+    if limit != RLIM_INFINITY:
+        most = min(most, limit // 2)
     try:
         processes = {name.partition(".")[0] for name in os.listdir(directory) if name.endswith(SUFFIX)}
     except OSError as error:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from faulty import FaultyDisk
+from recording import record
 from shipping import Node, ended, until
 
 from ray_tracing_hooks._ship.flush import FlushResult
@@ -426,6 +427,21 @@ def test_a_span_of_100_mib_is_counted_as_dropped(tmp_path: Path) -> None:
     assert said.startswith("a span of more than 16 MiB was dropped")
     assert recording.found() == [1, 3, 4]
     assert recording.dropped() == 1
+
+
+def test_a_limit_of_the_size_of_files_costs_no_span(tmp_path: Path) -> None:
+    """``ulimit -f``, wherever in a record it is."""
+    limits = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+for _ in range(5_000):
+    begin("a").end()
+tell(said)
+"""
+    said, spans = record(limits, tmp_path)
+    assert said == []
+    assert len(spans) == 5_000
+    assert max(path.stat().st_size for path in tmp_path.iterdir()) < 200_000
 
 
 def test_the_cap_can_be_kept_with_whole_segments() -> None:

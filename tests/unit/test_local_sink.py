@@ -7,14 +7,17 @@ import fcntl
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty import FaultyDisk
 
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
@@ -32,6 +35,17 @@ def span(number: int, name: bytes = b"s") -> bytes:
     size = bytes([len(name) & 0x7F | 0x80, len(name) >> 7 & 0x7F | 0x80, len(name) >> 14])
     ids = b"\x0a\x10" + number.to_bytes(16, "big") + b"\x12\x08" + number.to_bytes(8, "big")
     return ids + b"\x2a" + size + name
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """As with ``ulimit -f``."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 class Made:
@@ -136,6 +150,30 @@ def test_files_rotate(make: Made) -> None:
     assert len(make.files()) > 2
     assert all(path.stat().st_size <= 2000 for path in make.files())
     assert make.numbers() == list(range(1, 51))
+
+
+def test_a_limit_of_the_size_of_files_is_kept(make: Made) -> None:
+    with files_of_at_most(2000):
+        sink = make()
+        for number in range(1, 51):
+            sink.deliver(batch(number, number))
+    assert len(make.files()) > 2
+    assert make.numbers() == list(range(1, 51))
+
+
+def test_what_is_written_is_delivered_even_if_the_cap_cannot_be_looked_after(
+    make: Made, faulty: Callable[..., FaultyDisk]
+) -> None:
+    disk = faulty(make.folder)
+    sink = make(file_max_bytes=2000)
+    sink.deliver(batch(1, 10))
+    disk.unknown = {path.name for path in make.files()}
+    for number in range(11, 51):
+        sink.deliver(batch(number, number))
+    disk.unknown = set()
+    assert len(make.files()) > 2
+    assert make.numbers() == list(range(1, 51))
+    make.killed(sink, {})  # before the disk goes
 
 
 def test_the_oldest_files_are_removed_at_the_cap(make: Made) -> None:

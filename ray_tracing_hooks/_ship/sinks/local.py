@@ -20,6 +20,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import accumulate
+from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
@@ -130,6 +131,9 @@ class LocalSink:
         self._max_bytes = plan.local_max_bytes
         # At least two files, so that the cap can be enforced by removing whole ones.
         self._file_max_bytes = min(plan.local_file_max_bytes, self._max_bytes // 2)
+        limit, _ = getrlimit(RLIMIT_FSIZE)
+        if limit != RLIM_INFINITY:
+            self._file_max_bytes = min(self._file_max_bytes, limit)
         self._remember = surroundings.remember
         self._count: Callable[[str, int], None] = surroundings.count
         self._problem = surroundings.problem
@@ -176,7 +180,9 @@ class LocalSink:
         self._delivered = _Delivered(self._name, self._size, _digest(self._tail))
         self._made = {}
         if rotated:
-            self._keep_below_cap()
+            # The lines are written: a failure here, which the next file tries again, must not have them written twice.
+            with contextlib.suppress(OSError):
+                self._keep_below_cap()
 
     def _check_file(self) -> None:
         if self._file >= 0 and not os.fstat(self._file).st_nlink:

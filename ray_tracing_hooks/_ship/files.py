@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from ray_tracing_hooks._private import open_file, write_atomically
+from ray_tracing_hooks._private import open_file, read_file, write_atomically
 
 LOCK = "shipper.lock"
 """Locked as long as a shipper is running or starting."""
@@ -22,6 +22,12 @@ STATUS = "status.json"
 
 LEFT = "left"
 """There if the processes of the node have gone on to other spools, since their settings have changed."""
+
+PASSING = frozenset({errno.EIO, errno.EROFS, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors of opening or reading a file that may pass."""
+
+_PATIENCE = (0.1, 0.3, 1.0, 3.0)
+"""Seconds before each further attempt to read a file."""
 
 _BLOCK = 4096
 
@@ -52,6 +58,18 @@ def write_with_room(path: str, parts: Sequence[bytes]) -> None:
                 raise
         finally:
             os.close(descriptor)
+
+
+def read_patiently(path: str) -> str:
+    """Like :func:`~ray_tracing_hooks._private.read_file`, but tries again for some seconds where the error may pass."""
+    for pause in _PATIENCE:
+        try:
+            return read_file(path)
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise
+        time.sleep(pause)
+    return read_file(path)
 
 
 def take_lock(spool_dir: str, *, wait: bool = False) -> int | None:

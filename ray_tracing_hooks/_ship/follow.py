@@ -54,6 +54,9 @@ _READ_BYTES = 256 * 1024
 _PORTION_BYTES = 600 * 1024
 """A portion takes at least this many bytes, and with another read still fits into one request."""
 
+_MOST_FAILURES = 3
+"""How often a complete segment may fail to be read before what it still has is given up."""
+
 _MOST_OPEN = 4 * 1024 * 1024
 """Approximate bytes of memory for the open spans in all processes of a node: some 7,000 spans."""
 
@@ -88,6 +91,8 @@ class Position:
     """Bytes of memory that the open spans took when they were measured."""
     torn: bool = False
     """Whether the writer reports that it could not write some spans: a truncated record is then one of them."""
+    failures: int = 0
+    """How often the segment could not be read."""
     newest: int = -1
     """The newest segment that a look has had, whether it could be read or not."""
 
@@ -102,7 +107,7 @@ class Position:
 
     def next_segment(self) -> None:
         self.sequence += 1
-        self.resume = 0
+        self.resume = self.failures = 0
         self.reader = None
         self.resources_before = self.resources or self.resources_before
         self.resources = {}
@@ -175,8 +180,8 @@ class Follower:
                         runs_on = process.ended_at is None or segment is not process.segments[-1]
                         yield from self._segment(position, segment, runs_on=runs_on)
             except OSError as error:
-                segment_file = os.path.basename(str(error.filename))
-                failure = DeliveryError(f"cannot read {segment_file!r} in the spool: {error.strerror}")
+                file = os.path.basename(segment.path)
+                failure = DeliveryError(f"cannot read {file!r} in the spool: {error.strerror}")
                 continue
             if process.ended_at is not None and position.open_spans and _is_read(position, process):
                 yield from self._close(name, position, process.ended_at)
@@ -256,7 +261,8 @@ class Follower:
             if segment.complete:
                 position.records_are_missing()  # a segment that is being written to is made anew
         except OSError as error:
-            if error.errno != errno.EIO or not segment.complete:
+            position.failures += 1
+            if error.errno != errno.EIO or not segment.complete or position.failures < _MOST_FAILURES:
                 raise
             position.records_are_missing()
             self._unread(segment, f"cannot be read to its end: {error.strerror}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from ray_tracing_hooks._guard import describe
-from ray_tracing_hooks._private import read_file
-from ray_tracing_hooks._ship.files import write_with_room
+from ray_tracing_hooks._ship.files import read_patiently, write_with_room
 from ray_tracing_hooks._ship.problems import logger
 from ray_tracing_hooks._ship.sink import DeliveryError
 from ray_tracing_hooks._spool.progress import Progress, decode, encode, file_name
@@ -26,7 +25,7 @@ class ProgressFile:
     def load(self) -> Progress:
         """The progress that an earlier shipper has stored; a file that cannot be read is logged and counts as empty."""
         try:
-            return decode(read_file(self._path))
+            return decode(read_patiently(self._path))
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, KeyError) as error:

@@ -24,6 +24,7 @@ from ray_tracing_hooks._ship import follow
 from ray_tracing_hooks._ship.folder import Folder, Look, is_running
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.sink import DeliveryError
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -158,6 +159,24 @@ def test_a_segment_that_a_look_lacks_is_read_by_the_next_one(
     assert begun == list(range(1, len(begun) + 1))
     assert len(begun) < 100
     assert begun + spool.follow(spool.look()) == list(range(1, 101))
+
+
+def test_a_segment_that_cannot_be_read_once_is_read_again(faulty: Callable[..., FaultyDisk]) -> None:
+    """One that never can be is given up: the spans after it do not wait for it for good."""
+    disk = faulty()
+    spool = Spool(disk.path, segment_bytes=1500)
+    spool.write(100)
+    first, second, *_ = sorted(path.name for path in disk.path.iterdir())
+    disk.bad = {first}
+    for _ in range(2):
+        with pytest.raises(DeliveryError, match=first):
+            spool.follow(spool.look())
+    disk.bad = {second}
+    with pytest.raises(DeliveryError, match=second):
+        spool.follow(spool.look())
+    with pytest.raises(DeliveryError, match=second):
+        spool.follow(spool.look())
+    assert spool.follow(spool.look())[-1] == 100
 
 
 def test_a_process_lives_while_its_segment_cannot_be_examined(faulty: Callable[..., FaultyDisk]) -> None:

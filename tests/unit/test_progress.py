@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from faulty import FaultyDisk
 
+from ray_tracing_hooks._ship import files
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.progress import ProgressFile
@@ -49,6 +53,24 @@ def test_progress_reads_as_it_was_written() -> None:
 
 def test_spans_of_one_resource_and_scope_are_stored_together() -> None:
     assert [len(group[2]) for group in json.loads(encode_open_spans(SPANS).json)] == [2, 1]
+
+
+def test_progress_that_cannot_be_read_for_a_moment_is_not_lost(
+    faulty: Callable[..., FaultyDisk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = faulty()
+    file = ProgressFile(str(disk.path), "otlp")
+    file.store(Progress({}, {"file": "spans-0001.jsonl"}))
+    disk.bad = {file.name}
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        disk.bad = set()
+
+    monkeypatch.setattr(files, "time", SimpleNamespace(sleep=pause))
+    assert file.load().state == {"file": "spans-0001.jsonl"}
+    assert len(pauses) == 1
 
 
 def test_thousands_of_open_spans_are_stored_without_copies_of_them(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
 from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._private import NO_OTHER_WRITER, open_file, open_folder, share
+from ray_tracing_hooks._ship.files import PASSING
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, Surroundings
 
@@ -39,9 +40,6 @@ _FRAME_BYTES = 80
 
 _TAIL_BYTES = 4096
 """A file is recognized by this many bytes before the end of what was delivered: another file has other ids there."""
-
-_PASSING = frozenset({errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Errors of opening a file that may pass."""
 
 _NEXT_STEP = "set RAY_TRACING_LOCAL_DIR to a folder of your own"
 
@@ -321,7 +319,7 @@ class LocalSink:
         try:
             return open_file(name, flags, folder=self._folder)
         except OSError as error:
-            if error.errno in _PASSING:
+            if error.errno in PASSING:
                 raise  # it still exists, perhaps with a partial line that has to be removed
             return -1
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ray_tracing_hooks._guard import describe
-from ray_tracing_hooks._private import read_file, write_atomically
+from ray_tracing_hooks._private import write_atomically
+from ray_tracing_hooks._ship.files import read_patiently
 from ray_tracing_hooks._ship.problems import logger
 
 FILE = "sifted.json"
@@ -53,7 +54,7 @@ class SamplerProgress:
 def load(within: str) -> SamplerProgress:
     """The progress that an earlier shipper has stored; a malformed file is logged and counts as empty."""
     try:
-        found: dict[str, Any] = json.loads(read_file(os.path.join(within, FILE)))
+        found: dict[str, Any] = json.loads(read_patiently(os.path.join(within, FILE)))
         return SamplerProgress(
             published=str(found["published"]),
             read={str(segment): int(offset) for segment, offset in found["read"].items()},

@@ -116,8 +116,8 @@ class guarded:  # noqa: N801 - reads as the keyword that it stands for
     """Keeps the errors of a block, or of a function, from the traced program.
 
     ``doing`` says what the block does, such as "setting up tracing". An Exception raised inside is reported and ends
-    the block; a guarded function then returns None. After :func:`set_strict` it is re-raised instead, and in a block
-    that reads the setting itself, and sets ``strict`` inside::
+    the block; a guarded function then returns None. After :func:`set_strict` it is re-raised instead. A block that
+    reads the setting itself sets ``strict``, which has the same effect::
 
         with guarded("setting up tracing") as guard:
             guard.strict = settings().strict

@@ -11,7 +11,7 @@ import click
 
 from ray_tracing_hooks._cli.text import SafeError, warn
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.queues import beside
+from ray_tracing_hooks._insight.analysis.queues import states_beside
 from ray_tracing_hooks._insight.analysis.wording import count, unread
 from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest import utilization
@@ -86,8 +86,8 @@ def chosen(table: Table, trace_id: str | None, paths: Sequence[str] = ()) -> tup
 def analysed(table: Table, paths: Sequence[str]) -> Analysis:
     """The analysis of a table with clocks corrected, and with the task states and samples beside spans of ``paths``."""
     folders = folders_of(given(paths))
-    states = beside(folders, table.ids, sessions(table))
-    samples, unreadable = utilization.beside(folders, table.start[0], table.now_ns)
+    states = states_beside(folders, table.ids, sessions(table))
+    samples, unreadable = utilization.samples_beside(folders, table.start[0], table.now_ns)
     for problem in (*states.problems, *unreadable):
         warn(problem)
     return Analysis.corrected(table, states, samples)

@@ -397,8 +397,8 @@ def test_runs_whose_tasks_have_the_same_ids_keep_their_arrows(other: str) -> Non
         spans += run.spans
     table = Table.of(spans)
     drawn = scene(table)
-    arrows = [*drawn.calls.values(), *drawn.wakes.values()]
-    assert (len(drawn.calls), len(drawn.wakes)) == (4, 4)
+    arrows = [*drawn.starts.values(), *drawn.wakes.values()]
+    assert (len(drawn.starts), len(drawn.wakes)) == (4, 4)
     assert all(table.trace[arrow.source] == table.trace[arrow.target] for arrow in arrows)
 
 

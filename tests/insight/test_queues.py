@@ -15,7 +15,7 @@ from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._formats.task_states import About, Attempt
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.queues import Queued, States, beside, waited
+from ray_tracing_hooks._insight.analysis.queues import Queued, States, states_beside, waited
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.views.page.content import content
@@ -87,15 +87,15 @@ def test_first_attempts_are_read_from_all_files_beside_the_spans(tmp_path: Path)
     write(tmp_path, attempt(RAN), attempt({"PENDING_ARGS_AVAIL": 100, "RUNNING": 500}, number=1), dropped=3)
     write(tmp_path, attempt(RAN, task="cd" * 24), session="session/../2", dropped=4)
     for path in (tmp_path, tmp_path / "spans.jsonl"):
-        found = beside([str(path)])
+        found = states_beside([str(path)])
         assert {task: queued.total for each in found.first.values() for task, queued in each.items()} == {
             TASK: 7 * MS,
             "cd" * 24: 7 * MS,
         }
         assert (found.files, found.dropped, found.problems) == (2, 7, [])
     os.mkfifo(tmp_path / task_states.file_name("nobody writes to"))
-    assert [*filter(None, beside([str(tmp_path)], [TASK]).first.values())] == [{TASK: Queued(7 * MS, 0, 0, 0)}]
-    assert beside([str(tmp_path / "no" / "thing")]).files == 0
+    assert [*filter(None, states_beside([str(tmp_path)], [TASK]).first.values())] == [{TASK: Queued(7 * MS, 0, 0, 0)}]
+    assert states_beside([str(tmp_path / "no" / "thing")]).files == 0
 
 
 def test_what_is_damaged_is_left_out(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_what_is_damaged_is_left_out(tmp_path: Path) -> None:
         file.write("\n".join([*bad, "[" * 100_000, '{"task_id":"cut off', ""]))
     (tmp_path / task_states.file_name("other")).write_text('{"resourceSpans":[]}\n')
     (tmp_path / task_states.file_name("later")).write_text(json.dumps({"format": task_states.FORMAT, "version": 2}))
-    found = beside([str(tmp_path)])
+    found = states_beside([str(tmp_path)])
     assert [each.keys() for each in found.first.values()] == [{TASK}]
     assert [problem.partition(": ")[2] for problem in found.problems] == [
         "it has version 2, but only version 1 can be read",
@@ -154,7 +154,7 @@ def test_summary_and_page_tell_what_the_calls_of_a_run_waited_for(tmp_path: Path
     shown = run(main, ["summary", str(tmp_path)]).stdout
     assert "(10 of 78 calls, from Ray's task states)" in shown
     assert "Ray has dropped 5 events of tasks." in shown
-    analysis = Analysis(table, beside([str(tmp_path)]))
+    analysis = Analysis(table, states_beside([str(tmp_path)]))
     drawn = content(analysis, "spans", 1000, Redaction()).meta["queues"]
     assert drawn["rows"] == [["Store.update", 10, 5020 * MS, 20 * MS, 0, 0, 5000 * MS, 0]]
 
@@ -184,7 +184,7 @@ def test_states_of_two_clusters_are_those_of_their_own_tasks(tmp_path: Path) -> 
         (tmp_path / f"spans-{number}.jsonl").write_bytes(run.as_json_lines())
         states = {"PENDING_ARGS_AVAIL": 0, "RUNNING": 10 * number}
         write(tmp_path, attempt(states, task=call.task), session=run.session)
-    analysis = Analysis(load([*map(str, tmp_path.glob("*.jsonl"))]), beside([str(tmp_path)]))
+    analysis = Analysis(load([*map(str, tmp_path.glob("*.jsonl"))]), states_beside([str(tmp_path)]))
     assert {each.name: each.total for each in analysis.queues} == {"slow": 20 * MS, "fast": 10 * MS}
 
 
@@ -202,12 +202,12 @@ def test_a_worker_loads_code_from_when_it_has_a_call_until_that_starts(tmp_path:
     run.get(driver, [call], 2, 7_001)
     had = {"GETTING_AND_PINNING_ARGS": -1_150, "RUNNING": -1_100}
     write(tmp_path, attempt(had | {"FINISHED": 7_000}, task=call.task))
-    analysis = Analysis.corrected(run.table(), beside([str(tmp_path)]))
+    analysis = Analysis.corrected(run.table(), states_beside([str(tmp_path)]))
     assert any(analysis.table.shifts)
     assert loading(analysis) == 100 * MS
     for more in ({}, {"FAILED": -1_050}):
         write(tmp_path, attempt(had | more, task=call.task))
-        assert loading(Analysis.corrected(run.table(), beside([str(tmp_path)]))) == 0
+        assert loading(Analysis.corrected(run.table(), states_beside([str(tmp_path)]))) == 0
 
 
 @pytest.mark.parametrize("attributes", [{"ray.attempt": 1}, {"ray.max_concurrency": 4, "ray.actor_id": "ab" * 16}])

@@ -21,7 +21,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import BY_RANK, GET_TIME,
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import load
-from ray_tracing_hooks._insight.ingest.utilization import beside
+from ray_tracing_hooks._insight.ingest.utilization import samples_beside
 from ray_tracing_hooks._insight.model.utilization import Key, Series, Utilization
 from ray_tracing_hooks._insight.views.index.build import build
 from ray_tracing_hooks._insight.views.page import ranks, utilization
@@ -508,7 +508,7 @@ def test_samples_are_read_from_the_metrics_next_to_the_spans(tmp_path: Path) -> 
     spans = tmp_path / "spans.jsonl"
     spans.write_bytes(holding().as_json_lines())
     for given in (tmp_path, spans):
-        found, problems = beside([str(given)], START, START + 2_000 * MS)
+        found, problems = samples_beside([str(given)], START, START + 2_000 * MS)
         assert problems == []
         assert {key.label: list(series.values) for key, series in found.items()} == {
             "GPU:0": [0.5],
@@ -516,7 +516,7 @@ def test_samples_are_read_from_the_metrics_next_to_the_spans(tmp_path: Path) -> 
             "CPU": [0.25, 1.0],
         }
     (tmp_path / "metrics" / "a-0003.jsonl.gz").write_bytes(b"no gzip")
-    _, problems = beside([str(tmp_path)], START, START + 2_000 * MS)
+    _, problems = samples_beside([str(tmp_path)], START, START + 2_000 * MS)
     assert len(problems) == 1
     assert problems[0].startswith(str(tmp_path / "metrics" / "a-0003.jsonl.gz"))
 

@@ -26,7 +26,7 @@ from support import (
 )
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.ingest.utilization import beside
+from ray_tracing_hooks._insight.ingest.utilization import samples_beside
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.model.utilization import Key
 
@@ -167,7 +167,7 @@ def test_a_rank_tells_how_much_memory_its_process_took(runs: Run) -> None:
 def test_the_node_was_sampled_while_it_ran(training: Cluster, runs: Run) -> None:
     """Its metrics are beside the spans, and are about the node of the ranks."""
     (node,) = {span.attributes[names.RAY_NODE_ID] for span in by_name(runs.spans, "four ray.train.worker")}
-    found, problems = beside([str(training.spans)], 0, 1 << 63)
+    found, problems = samples_beside([str(training.spans)], 0, 1 << 63)
     assert problems == []
     processors = found[Key(node, 2, "CPU")]
     four = by_name(runs.spans, "four ray.train")[0]

@@ -82,19 +82,19 @@ class Graph(NamedTuple):
     """By the function that the objects come from and the function that they go to."""
 
 
-def graph(joined: Calls, ends: array[int], is_failed: Any) -> Graph:
+def graph(calls: Calls, ends: array[int], is_failed: Any) -> Graph:
     """The call graph of a table, given the ends of its spans and, as a NumPy column, which of them failed."""
-    table = joined.table
-    found = _Functions(joined)
+    table = calls.table
+    found = _Functions(calls)
     belonging = _belonging(table, found)
     of = as_numpy(belonging).astype(np.int64)
-    kind, role, parent, call_of = map(as_numpy, (table.kind, joined.role, table.parent, joined.call_of))
+    kind, role, parent, call_of = map(as_numpy, (table.kind, calls.role, table.parent, calls.call_of))
     is_run = role == EXECUTION
     begins = (kind != PRODUCER) & (of >= 0) & ((kind == CONSUMER) | (kind == SERVER) | (parent < 0))
     rows = np.nonzero(is_run | begins)[0]
     above = parent[rows]
     submission = np.full(len(rows), -1)
-    submission[is_run[rows]] = as_numpy(joined.submission)[call_of[rows[is_run[rows]]]]
+    submission[is_run[rows]] = as_numpy(calls.submission)[call_of[rows[is_run[rows]]]]
     above = np.where(submission >= 0, parent[submission], above)
     caller = np.where(above >= 0, of[above], -1)
     function = of[rows]
@@ -105,19 +105,19 @@ def graph(joined: Calls, ends: array[int], is_failed: Any) -> Graph:
     size = len(found.functions)
     called = caller >= 0
     pairs = caller[called] * size + function[called]
-    calls = {divmod(pair, size): times for pair, times in _times(pairs, took[called], failed[called])}
+    between = {divmod(pair, size): times for pair, times in _times(pairs, took[called], failed[called])}
     ran = rows[is_run[rows]]
-    actor_of = [place.actor for place in joined.places]
+    actor_of = [place.actor for place in calls.places]
     for pair in distinct(of[ran] * max(1, len(actor_of)) + as_numpy(table.site)[ran]).tolist():
         each, site = divmod(pair, max(1, len(actor_of)))
         if actor_of[site]:
             found.functions[each].actors.add(actor_of[site])
-    queued = joined.queued()
+    queued = calls.queued()
     waited = np.nonzero(queued >= 0)[0]
-    seen = np.maximum(as_numpy(joined.submission), as_numpy(joined.execution))[waited]
+    seen = np.maximum(as_numpy(calls.submission), as_numpy(calls.execution))[waited]
     for each, own in enumerate(split(of[seen], size, queued[waited])[0] if size else ()):
         found.functions[each].queue = as_array(own, "q")
-    return Graph(found.functions, belonging, calls, _data(joined, belonging))
+    return Graph(found.functions, belonging, between, _data(calls, belonging))
 
 
 def _times(keys: Any, took: Any, failed: Any) -> Iterator[tuple[int, Times]]:
@@ -129,14 +129,14 @@ def _times(keys: Any, took: Any, failed: Any) -> Iterator[tuple[int, Times]]:
         yield int(found[place]), Times(as_array(values[place], "q"), errors[place])
 
 
-def caller_of(joined: Calls, of: Sequence[int], row: int) -> int:
+def caller_of(calls: Calls, of: Sequence[int], row: int) -> int:
     """The function that made the call of an execution, -1 if unknown."""
-    submitted = joined.submission[joined.call_of[row]]
-    above = joined.table.parent[submitted] if submitted >= 0 else joined.table.parent[row]
+    submitted = calls.submission[calls.call_of[row]]
+    above = calls.table.parent[submitted] if submitted >= 0 else calls.table.parent[row]
     return of[above] if above >= 0 else -1
 
 
-def edges(joined: Calls) -> tuple[Any, Any, Any]:
+def edges(calls: Calls) -> tuple[Any, Any, Any]:
     """The edges between spans: the row each comes from, the row it goes to, and ``DATA``, ``WAITED`` or ``RETRY``.
 
     An object whose source and destination are known makes an edge: from an execution or ``ray.put``, or a submission
@@ -144,17 +144,17 @@ def edges(joined: Calls) -> tuple[Any, Any, Any]:
     ``ray.get`` or ``ray.wait`` (``WAITED``). Each pair of rows has at most one. ``RETRY`` connects each attempt to the
     next.
     """
-    role, call_of, execution = map(as_numpy, (joined.role, joined.call_of, joined.execution))
-    rows, texts = joined.table.objects.flat()
+    role, call_of, execution = map(as_numpy, (calls.role, calls.call_of, calls.execution))
+    rows, texts = calls.table.objects.flat()
     is_end = np.isin(role[rows], (SUBMISSION, *WAITS))
-    rows, source = rows[is_end].astype(np.int64), sources(joined)[texts[is_end]]
+    rows, source = rows[is_end].astype(np.int64), sources(calls)[texts[is_end]]
     is_data = role[rows] == SUBMISSION
     ran = execution[np.where(is_data, call_of[rows], -1)] if len(execution) else np.full(len(rows), -1)
     to = np.where(is_data & (ran >= 0), ran, rows)
     is_edge = (source >= 0) & (source != to)
     rows, source, to, kind = rows[is_edge], source[is_edge], to[is_edge], np.where(is_data, DATA, WAITED)[is_edge]
     first = np.sort(np.unique(rows * len(role) + source, return_index=True)[1])
-    again = np.array([pair for attempts in joined.retried() for pair in pairwise(attempts)], np.int64).reshape(-1, 2)
+    again = np.array([pair for attempts in calls.retried() for pair in pairwise(attempts)], np.int64).reshape(-1, 2)
     return (
         np.concatenate([source[first], again[:, 0]]),
         np.concatenate([to[first], again[:, 1]]),
@@ -162,30 +162,30 @@ def edges(joined: Calls) -> tuple[Any, Any, Any]:
     )
 
 
-def sources(joined: Calls) -> Any:
+def sources(calls: Calls) -> Any:
     """For each id in the lists of objects, the row that the object comes from, -1 if unknown."""
-    objects = joined.table.objects
-    call = joined.producers(objects)
+    objects = calls.table.objects
+    call = calls.producers(objects)
     found = np.full(len(call), -1)
     is_made = call >= 0
-    execution, submission = (as_numpy(column)[call[is_made]] for column in (joined.execution, joined.submission))
+    execution, submission = (as_numpy(column)[call[is_made]] for column in (calls.execution, calls.submission))
     found[is_made] = np.where(execution >= 0, execution, submission)
     for text in np.nonzero(~is_made)[0].tolist():
         if is_put(object_id := objects.texts[text]):
-            found[text] = joined.put_of(object_id)
+            found[text] = calls.put_of(object_id)
     return found
 
 
-def _data(joined: Calls, of: Sequence[int]) -> dict[tuple[int, int], Data]:
-    rows, texts = joined.table.objects.flat()
-    is_argument = as_numpy(joined.role)[rows] == SUBMISSION
+def _data(calls: Calls, of: Sequence[int]) -> dict[tuple[int, int], Data]:
+    rows, texts = calls.table.objects.flat()
+    is_argument = as_numpy(calls.role)[rows] == SUBMISSION
     rows, texts = rows[is_argument], texts[is_argument]
-    source = sources(joined)[texts]
+    source = sources(calls)[texts]
     function = as_numpy(of)
     is_known = (source >= 0) & (function[source] >= 0) & (function[rows] >= 0)
     rows, texts, source = rows[is_known], texts[is_known], source[is_known]
     found: dict[tuple[int, int], Data] = {}
-    ids = joined.table.objects.texts
+    ids = calls.table.objects.texts
     for pair_from, pair_to, text in zip(
         function[source].tolist(), function[rows].tolist(), texts.tolist(), strict=True
     ):
@@ -198,17 +198,17 @@ def _data(joined: Calls, of: Sequence[int]) -> dict[tuple[int, int], Data]:
 class _Functions:
     """The functions so far, by the names and sites of their spans."""
 
-    def __init__(self, joined: Calls) -> None:
+    def __init__(self, calls: Calls) -> None:
         self.functions: list[Function] = []
-        self._joined, self._table = joined, joined.table
+        self._calls, self._table = calls, calls.table
         self._by_label: dict[str, int] = {}
 
     def of(self, rows: Any) -> Any:
         """The functions of these rows; new ones are numbered in the order of the rows."""
         table = self._table
-        call = as_numpy(self._joined.call_of)[rows]
+        call = as_numpy(self._calls.call_of)[rows]
         function = np.full(len(rows), -1, np.int64)
-        function[call >= 0] = as_numpy(self._joined.function)[call[call >= 0]]
+        function[call >= 0] = as_numpy(self._calls.function)[call[call >= 0]]
         keys = np.stack([as_numpy(table.name)[rows], as_numpy(table.site)[rows], function])
         first, number = unique_columns(keys)
         made = np.empty(len(first), np.int64)
@@ -219,9 +219,9 @@ class _Functions:
     def _make(self, row: int) -> int:
         table = self._table
         name = table.name_of(row)
-        called = self._joined.role[row] in (SUBMISSION, EXECUTION)
+        called = self._calls.role[row] in (SUBMISSION, EXECUTION)
         site = table.sites[table.site[row]]
-        label = self._joined.function_of(row) if called else name
+        label = self._calls.function_of(row) if called else name
         index = self._by_label.get(label, -1)
         if index >= 0:
             return index
@@ -234,7 +234,7 @@ class _Functions:
         if called and site.get(names.RAY_ACTOR_METHOD):
             made.kind = "method"
             method = str(site[names.RAY_ACTOR_METHOD])
-            given = f' "{self._joined.name_of(row)}"'
+            given = f' "{self._calls.name_of(row)}"'
             made.method = method + given if label.endswith(given) else method
             made.actor = label.removesuffix(f".{made.method}") or str(site.get(names.RAY_ACTOR_CLASS, ""))
         elif called:

@@ -91,7 +91,7 @@ def _of(found: dict[str, dict[str, _T]], session: str, task: str) -> _T | None:
     return next((found[each][task] for each in tried if task in found.get(each, ())), None)
 
 
-def beside(paths: Iterable[str], tasks: Iterable[str] | None = None, sessions: Collection[str] = ()) -> States:
+def states_beside(paths: Iterable[str], tasks: Iterable[str] | None = None, sessions: Collection[str] = ()) -> States:
     """The states of ``tasks``, or of all, from files in the folders ``paths`` or next to the files ``paths``.
 
     Files of other sessions than ``sessions`` are left out, unless there are none: then those of all sessions are read.

@@ -23,7 +23,7 @@ _MOST = 5_000_000
 """The most samples that are read."""
 
 
-def beside(paths: Iterable[str], begin: int, end: int) -> tuple[Utilization, list[str]]:
+def samples_beside(paths: Iterable[str], begin: int, end: int) -> tuple[Utilization, list[str]]:
     """The samples from ``begin`` to ``end`` (nanoseconds) in the folders ``paths``, or next to the files ``paths``; and
     why files could not be read. Damaged lines are skipped.
     """

@@ -40,7 +40,7 @@ class Actor(NamedTuple):
 
 
 @dataclass(slots=True)
-class Place:
+class ProcessPlace:
     """One process, as far as it is known. Strings are empty where nothing is recorded."""
 
     node: str
@@ -93,10 +93,10 @@ class Places(NamedTuple):
 
     of: array[int]
     """By row of the table, the index of the place in ``places``."""
-    places: list[Place]
+    places: list[ProcessPlace]
     """In display order: nodes with a driver first; on each node drivers first; then by first span."""
 
-    def place(self, row: int) -> Place:
+    def place(self, row: int) -> ProcessPlace:
         return self.places[self.of[row]]
 
 
@@ -151,7 +151,7 @@ class _Found:
     """The places so far."""
 
     def __init__(self) -> None:
-        self.places: list[Place] = []
+        self.places: list[ProcessPlace] = []
         self._by_process: dict[tuple[str, ...], int] = {}
 
     def index(self, process: _Process, start_ns: int) -> int:
@@ -159,11 +159,11 @@ class _Found:
         if index is None:
             index = self._by_process[process.key] = len(self.places)
             node, worker, pid, host, ip, process_type, service, _ = process
-            self.places.append(Place(node, host, ip, worker, pid, process_type, service, start_ns))
+            self.places.append(ProcessPlace(node, host, ip, worker, pid, process_type, service, start_ns))
         return index
 
 
-def _tell(place: Place, execution: Mapping[str, Any]) -> None:
+def _tell(place: ProcessPlace, execution: Mapping[str, Any]) -> None:
     """Note the actor and placement group of an execution's process, from the attributes of the execution."""
     actor_id = _text(execution.get(names.RAY_ACTOR_ID))
     if actor_id and all(actor.actor_id != actor_id for actor in place.actors):
@@ -231,7 +231,7 @@ def _inherit(
             of[here] = place
 
 
-def _ordered(of: array[int], unordered: list[Place]) -> Places:
+def _ordered(of: array[int], unordered: list[ProcessPlace]) -> Places:
     """The places in display order, and the rows' indices into that order."""
     nodes: dict[str, tuple[bool, int]] = {}
     for place in unordered:

@@ -94,7 +94,7 @@ def _events(drawn: Scene, source: Source) -> Iterator[str]:
                 f'{{"ph":"X","name":"wake","cat":"wake","ts":{_us(at - origin)},"dur":{_us(ends[row] - at)},{where}}}'
             )
             yield from _arrow(drawn, "get", wake.number, (wake.source, start[wake.source]), (row, at))
-        if (call := drawn.calls.get(row)) is not None:
+        if (call := drawn.starts.get(row)) is not None:
             yield from _arrow(drawn, "submit", call.number, (call.source, start[call.source]), (row, start[row]))
         if done % _MANY == 0:
             source.on_spans(_MANY)

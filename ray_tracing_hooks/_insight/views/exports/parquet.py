@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.processes import Place, places
+from ray_tracing_hooks._insight.model.processes import ProcessPlace, places
 from ray_tracing_hooks._insight.model.span import KIND_NAMES, STATUS_NAMES, Span
 from ray_tracing_hooks._insight.views.exports.selection import Source, as_json, encoded
 
@@ -18,7 +18,7 @@ _ROWS = 50_000
 class _Row(NamedTuple):
     span: Span
     end_ns: int
-    place: Place
+    place: ProcessPlace
     source: Source
 
 

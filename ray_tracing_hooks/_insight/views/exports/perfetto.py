@@ -129,7 +129,7 @@ class _Writer:
     def _spans(self) -> None:
         drawn = self._drawn
         outgoing: dict[int, list[int]] = {}
-        for arrow in (*drawn.calls.values(), *drawn.wakes.values()):
+        for arrow in (*drawn.starts.values(), *drawn.wakes.values()):
             outgoing.setdefault(arrow.source, []).append(arrow.number)
         done = 0
         # Lane by lane: readers keep the file order for equal times, and where one span ends as the next starts, the end
@@ -158,7 +158,7 @@ class _Writer:
             *self._annotations(told_of(span, self._source), new),
             *map(_outgoing, outgoing),
         ]
-        if (call := drawn.calls.get(row)) is not None:
+        if (call := drawn.starts.get(row)) is not None:
             told.append(_terminating(call.number))
         self._event(_BEGIN, table.start[row], track, b"".join(told), new)
         for event in span.events:

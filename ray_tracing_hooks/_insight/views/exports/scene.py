@@ -11,7 +11,7 @@ from ray_tracing_hooks._insight.analysis.functions import running
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, by_lane, ends_of, lanes
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import WAITS, Calls
-from ray_tracing_hooks._insight.model.processes import Place, Places, places
+from ray_tracing_hooks._insight.model.processes import Places, ProcessPlace, places
 from ray_tracing_hooks._insight.model.span import CONSUMER, STATUS_NAMES, Span
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.exports.selection import Source
@@ -52,10 +52,10 @@ class Scene:
     """The drawn end of each span: never before its start, and the current time for running spans."""
     places: Places
     lanes: Lanes
-    joined: Calls
+    calls: Calls
     nodes: list[list[int]]
     """The places of each node, in display order."""
-    calls: dict[int, Arrow]
+    starts: dict[int, Arrow]
     """By row of an execution, the arrow from its submission, or from the previous attempt."""
     wakes: dict[int, Arrow]
     """By row of a wait, the arrow from the execution that ended it: the last one to end of those it waited for."""
@@ -83,7 +83,7 @@ class Scene:
 
     def queues(self) -> Iterator[tuple[int, int, int]]:
         """For each call that waited: the row of its first execution, and the start and end of the wait."""
-        calls, start = self.joined, self.table.start
+        calls, start = self.calls, self.table.start
         for call in range(len(calls)):
             attempts = calls.attempts(call)
             if calls.queued_ns(call):
@@ -92,7 +92,7 @@ class Scene:
     def counts(self) -> list[list[Count]]:
         """The counters over time, by node; empty for a node without executions."""
         changes: list[list[tuple[int, int, int]]] = [[] for _ in self.nodes]
-        for row, start, end in zip(*(each.tolist() for each in running(self.joined)), strict=True):
+        for row, start, end in zip(*(each.tolist() for each in running(self.calls)), strict=True):
             changes[self.node_of(row)] += ((start, 1, 0), (min(end, self.ends[row]), -1, 0))
         for row, since, until in self.queues():
             changes[self.node_of(row)] += ((since, 0, 1), (until, 0, -1))
@@ -113,9 +113,9 @@ def scene(table: Table) -> Scene:
     nodes: dict[str, list[int]] = {}
     for index, place in enumerate(where.places):
         nodes.setdefault(place.node_key, []).append(index)
-    joined = Calls(table)
-    calls, wakes, behind = _arrows(joined, ends)
-    return Scene(table, ends, where, lanes(table, where, ends), joined, list(nodes.values()), calls, wakes, behind)
+    calls = Calls(table)
+    starts, wakes, behind = _arrows(calls, ends)
+    return Scene(table, ends, where, lanes(table, where, ends), calls, list(nodes.values()), starts, wakes, behind)
 
 
 def _arrows(calls: Calls, ends: array[int]) -> tuple[dict[int, Arrow], dict[int, Arrow], int]:
@@ -182,7 +182,7 @@ def title(table: Table, row: int) -> str:
     return call_name(name) if table.kind[row] == CONSUMER else name
 
 
-def lane_label(place: Place, number: int) -> str:
+def lane_label(place: ProcessPlace, number: int) -> str:
     """``Trainer#3f2a (pid 21)``; for further lanes ``Trainer#3f2a (pid 21) lane 2``."""
     return f"{place.label} lane {number + 1}" if number else place.label
 

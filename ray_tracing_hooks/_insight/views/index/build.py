@@ -42,7 +42,7 @@ def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_st
     ``on_step`` is called with the name of each step when it starts.
     """
     redaction = Redaction()
-    source = page.shortened(analysis.name, 100) or source
+    source = page.truncated(analysis.name, 100) or source
     table, calls = analysis.table, analysis.calls
     # Columns are written as soon as they are known and then used from their files, so that memory holds few of them.
     on_step("files")

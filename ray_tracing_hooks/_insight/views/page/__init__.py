@@ -20,12 +20,12 @@ from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.views.page import details, pack
 from ray_tracing_hooks._insight.views.page.content import content, on_path
-from ray_tracing_hooks._insight.views.page.details import shortened
+from ray_tracing_hooks._insight.views.page.details import truncated
 from ray_tracing_hooks._insight.views.page.sample import with_details
 from ray_tracing_hooks._insight.views.redaction import Redaction
 from ray_tracing_hooks._private import open_file
 
-__all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "is_report", "shortened", "write", "write_served"]
+__all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "is_report", "truncated", "write", "write_served"]
 
 MOST_SPANS = 1_000_000
 """With more spans, browsers take long to load the page."""
@@ -74,7 +74,7 @@ def write(
     number of spans whose attributes were written since the previous call.
     """
     redaction = redaction or Redaction()
-    source = shortened(analysis.name, 100) or source
+    source = truncated(analysis.name, 100) or source
     table = analysis.table
     made = content(analysis, source, most_spans, redaction)
     held = with_details(table, made.ends, made.rows, most_details, on_path(analysis, analysis.path.steps))

@@ -25,14 +25,14 @@ from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
 from ray_tracing_hooks._insight.model.grouped import distinct, sums
 from ray_tracing_hooks._insight.model.merge import as_numpy
-from ray_tracing_hooks._insight.model.processes import Place, Places, places
+from ray_tracing_hooks._insight.model.processes import Places, ProcessPlace, places
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.page import datasets, ranks, report, requests, utilization
 from ray_tracing_hooks._insight.views.page.breakdown import Group, breakdown
-from ray_tracing_hooks._insight.views.page.details import CHUNK, LONGEST_NAME, shortened
+from ray_tracing_hooks._insight.views.page.details import CHUNK, LONGEST_NAME, truncated
 from ray_tracing_hooks._insight.views.page.flags import ON_PATH, flags_of
 from ray_tracing_hooks._insight.views.page.pack import differences, plain, zigzag
-from ray_tracing_hooks._insight.views.page.report import Row
+from ray_tracing_hooks._insight.views.page.report import NumberOf
 from ray_tracing_hooks._insight.views.page.sample import sample
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
@@ -115,7 +115,7 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
 
 
 def described(
-    analysis: Analysis, drawn: Whole, source: str, number: Row, redaction: Redaction, most_steps: int = sys.maxsize
+    analysis: Analysis, drawn: Whole, source: str, number: NumberOf, redaction: Redaction, most_steps: int = sys.maxsize
 ) -> tuple[dict[str, Any], dict[int, int], dict[int, int]]:
     """The metadata of the page, and the page's indexes of names and Resources by their indexes in the table.
 
@@ -125,7 +125,7 @@ def described(
     ends, called = drawn.ends, drawn.called
     begin = table.start[0] if len(table) else 0
     end = int(as_numpy(ends).max(initial=begin))
-    names, name_of = _used(table.name, [shortened(name, LONGEST_NAME) for name in table.names])
+    names, name_of = _used(table.name, [truncated(name, LONGEST_NAME) for name in table.names])
     resources, resource_of = _used(table.resource, table.resources)
     colours = _colour_order(table, ends, name_of)
     function_of = {each.label: index for index, each in enumerate(called.functions)}
@@ -320,8 +320,8 @@ def _places(found: Places, accelerators: Iterable[Accelerator]) -> dict[str, Any
 
 def _accelerator(accelerator: Accelerator) -> dict[str, Any]:
     return {
-        "label": shortened(accelerator.name, LONGEST_NAME),
-        "held_by": [shortened(holder, LONGEST_NAME) for holder in accelerator.holders[:_TOP]],
+        "label": truncated(accelerator.name, LONGEST_NAME),
+        "held_by": [truncated(holder, LONGEST_NAME) for holder in accelerator.holders[:_TOP]],
         "held": accelerator.held,
         "busy": accelerator.busy,
         "gap": accelerator.longest_gap,
@@ -329,7 +329,7 @@ def _accelerator(accelerator: Accelerator) -> dict[str, Any]:
     }
 
 
-def _place(place: Place, node: int) -> dict[str, Any]:
+def _place(place: ProcessPlace, node: int) -> dict[str, Any]:
     detail = [f"pid {place.pid}"] if place.pid else []
     if place.actors and place.worker:
         detail.append(f"worker {place.worker[:8]}")
@@ -339,8 +339,8 @@ def _place(place: Place, node: int) -> dict[str, Any]:
     for actor in place.actors:
         facts["Actor"] = f"{actor.class_name} {actor.actor_id}"
     return {
-        "label": shortened(place.label.removesuffix(f" (pid {place.pid})"), LONGEST_NAME),
-        "detail": shortened(" · ".join(detail), LONGEST_NAME),
+        "label": truncated(place.label.removesuffix(f" (pid {place.pid})"), LONGEST_NAME),
+        "detail": truncated(" · ".join(detail), LONGEST_NAME),
         "node": node,
         "group": place.placement_groups[0] if place.placement_groups else "",
         "kind": "actor" if place.actors else "driver" if place.process_type == "driver" else "worker",
@@ -353,7 +353,7 @@ def _flame(stacks: Flame, labels: list[str], begin: int) -> dict[str, Any]:
     index = {label: number for number, label in reversed(list(enumerate(labels)))}
     name = []
     for label in stacks.label:
-        short = shortened(label, LONGEST_NAME)
+        short = truncated(label, LONGEST_NAME)
         if short not in index:
             index[short] = len(labels)
             labels.append(short)
@@ -379,11 +379,11 @@ def _graph(found: Graph, name_of: dict[int, int]) -> dict[str, Any]:
         median, most = median_and_most(each.queue)
         functions.append(
             {
-                "label": shortened(each.label, LONGEST_NAME),
+                "label": truncated(each.label, LONGEST_NAME),
                 "kind": each.kind,
                 "name": name_of[each.name],
-                "actor": shortened(each.actor, LONGEST_NAME),
-                "method": shortened(each.method, LONGEST_NAME),
+                "actor": truncated(each.actor, LONGEST_NAME),
+                "method": truncated(each.method, LONGEST_NAME),
                 "actors": len(each.actors),
                 "queue_p50": median,
                 "queue_max": most,
@@ -439,7 +439,7 @@ def _top(
 
 def _figures(label: str, name: int, own: int, durations: Sequence[int], errors: int) -> dict[str, Any]:
     return {
-        "label": shortened(label, LONGEST_NAME),
+        "label": truncated(label, LONGEST_NAME),
         "name": name,
         "self": own,
         "count": len(durations),

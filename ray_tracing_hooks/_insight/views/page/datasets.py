@@ -8,7 +8,7 @@ from typing import Any
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.pipelines import Pipelines
 from ray_tracing_hooks._insight.views.datasets import datasets
-from ray_tracing_hooks._insight.views.page.report import Row
+from ray_tracing_hooks._insight.views.page.report import NumberOf
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
 _MOST = 50
@@ -17,7 +17,7 @@ _MOST = 50
 _KEYS = tuple(value for key, value in vars(names).items() if key.startswith("RAY_DATA_"))
 
 
-def shown(pipelines: Pipelines, number: Row, begin: int, redaction: Redaction) -> dict[str, Any]:
+def shown(pipelines: Pipelines, number: NumberOf, begin: int, redaction: Redaction) -> dict[str, Any]:
     """The member ``datasets`` of the page.
 
     Nearly all of it are attributes of spans, so it is empty if one of them is redacted.

@@ -62,10 +62,10 @@ def described(
         span.span_id,
         shapes.setdefault(tuple(attributes), len(shapes)),
         list(attributes.values()),
-        shortened(redaction.message(span.status_message)),
+        truncated(redaction.message(span.status_message)),
         span.scope,
         [
-            [shortened(event.name), plain(event.time_ns - table.start[0]), _shown(redaction, event.attributes)]
+            [truncated(event.name), plain(event.time_ns - table.start[0]), _shown(redaction, event.attributes)]
             for event in span.events
         ]
         if redaction.attributes
@@ -81,7 +81,7 @@ def described(
     return found
 
 
-def shortened(text: str, most: int = _LONGEST) -> str:
+def truncated(text: str, most: int = _LONGEST) -> str:
     """The text, or its beginning and its length."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
@@ -90,7 +90,7 @@ def _shown(redaction: Redaction, attributes: Mapping[str, Any]) -> dict[str, Any
     """The attributes, redacted, converted for JSON, and truncated to what a page can hold."""
     # Nearly all values are short strings, which need no function call each.
     return {
-        key if len(key) <= _LONGEST else shortened(key): value
+        key if len(key) <= _LONGEST else truncated(key): value
         if type(value) is str and len(value) <= _LONGEST
         else _cut(value)
         for key, value in redaction.shown(attributes).items()
@@ -99,7 +99,7 @@ def _shown(redaction: Redaction, attributes: Mapping[str, Any]) -> dict[str, Any
 
 def _cut(value: Any) -> Any:
     if isinstance(value, str):
-        return shortened(value)
+        return truncated(value)
     if isinstance(value, dict):
-        return {shortened(key): _cut(item) for key, item in value.items()}
+        return {truncated(key): _cut(item) for key, item in value.items()}
     return [_cut(item) for item in value[:1000]] if isinstance(value, list) else plain(value)

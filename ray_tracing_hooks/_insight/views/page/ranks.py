@@ -6,8 +6,8 @@ from typing import Any
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.training import Attempt, Step, TrainRun
-from ray_tracing_hooks._insight.views.page.details import shortened
-from ray_tracing_hooks._insight.views.page.report import Row
+from ray_tracing_hooks._insight.views.page.details import truncated
+from ray_tracing_hooks._insight.views.page.report import NumberOf
 
 _MOST_ATTEMPTS = 20
 _MOST_RANKS = 1000
@@ -16,7 +16,7 @@ _MOST_CELLS = 50_000
 _LONGEST_NAME = 200
 
 
-def described(analysis: Analysis, number: Row) -> dict[str, Any]:
+def described(analysis: Analysis, number: NumberOf) -> dict[str, Any]:
     """The attempts in which a rank took a step, the latest if there are many. Times are in microseconds."""
     found = [
         _attempt(analysis, run, attempt, number)
@@ -27,7 +27,7 @@ def described(analysis: Analysis, number: Row) -> dict[str, Any]:
     return {"training": found[-_MOST_ATTEMPTS:], "trainings": len(found)}
 
 
-def _attempt(analysis: Analysis, run: TrainRun, attempt: Attempt, number: Row) -> dict[str, Any]:
+def _attempt(analysis: Analysis, run: TrainRun, attempt: Attempt, number: NumberOf) -> dict[str, Any]:
     ranks = attempt.ranks[:_MOST_RANKS]
     steps = max(step.number for rank in attempt.ranks for step in rank.steps)
     most = min(_MOST_COLUMNS, max(1, _MOST_CELLS // len(ranks)))
@@ -63,7 +63,7 @@ def _attempt(analysis: Analysis, run: TrainRun, attempt: Attempt, number: Row) -
             }
         )
     return {
-        "run": shortened(run.name, _LONGEST_NAME),
+        "run": truncated(run.name, _LONGEST_NAME),
         "attempt": attempt.number,
         "row": number(attempt.row),
         "failed": analysis.table.failed(attempt.row),

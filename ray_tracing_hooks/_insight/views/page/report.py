@@ -17,15 +17,15 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 from ray_tracing_hooks._insight.analysis.queues import PHASES
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, unread
 from ray_tracing_hooks._insight.views.page.breakdown import MOST_GROUPS, Group
-from ray_tracing_hooks._insight.views.page.details import LONGEST_NAME, shortened
+from ray_tracing_hooks._insight.views.page.details import LONGEST_NAME, truncated
 from ray_tracing_hooks._insight.views.redaction import HIDDEN, Redaction
 
 _MOST_QUEUES = 25
 
-Row = Callable[[int], int]
+NumberOf = Callable[[int], int]
 """The number of a table row in the page, -1 for no row, or if the page does not show it."""
 
-Function = Callable[[str], int]
+IndexOf = Callable[[str], int]
 """The index of the function with this name in the graph, -1 for none."""
 
 _WHY = {
@@ -65,7 +65,7 @@ def facts(analysis: Analysis) -> list[list[Any]]:
 
 
 def split(
-    analysis: Analysis, groups: Mapping[str, Sequence[Group]], row: Row, function: Function
+    analysis: Analysis, groups: Mapping[str, Sequence[Group]], row: NumberOf, function: IndexOf
 ) -> dict[str, Any] | None:
     """The wall time by what it was spent on, the largest part first, each with its breakdown."""
     path = analysis.split
@@ -90,9 +90,9 @@ def split(
     }
 
 
-def _group(group: Group, row: Row, function: Function) -> dict[str, Any]:
+def _group(group: Group, row: NumberOf, function: IndexOf) -> dict[str, Any]:
     return {
-        "label": shortened(group.function, LONGEST_NAME),
+        "label": truncated(group.function, LONGEST_NAME),
         "function": function(group.function),
         "place": group.place,
         "ns": group.ns,
@@ -114,13 +114,15 @@ def queues(analysis: Analysis) -> dict[str, Any] | None:
         f"{known:,} of {count(len(analysis.calls), 'call')}, from the task states that Ray recorded.{dropped}",
         "titles": ["Function", "Calls", "Queued", *(phase.capitalize() for phase in PHASES)],
         "rows": [
-            [shortened(each.name, LONGEST_NAME), each.calls, each.total, *(each.times[phase] for phase in PHASES)]
+            [truncated(each.name, LONGEST_NAME), each.calls, each.total, *(each.times[phase] for phase in PHASES)]
             for each in found[:_MOST_QUEUES]
         ],
     }
 
 
-def critical_path(analysis: Analysis, row: Row, function: Function, most_steps: int = sys.maxsize) -> dict[str, Any]:
+def critical_path(
+    analysis: Analysis, row: NumberOf, function: IndexOf, most_steps: int = sys.maxsize
+) -> dict[str, Any]:
     """The path: its time by function and by other kinds, and its steps, at most the longest ``most_steps`` of them."""
     path, table = analysis.path, analysis.table
     steps = longest_steps(path, most_steps)
@@ -175,7 +177,7 @@ def longest_steps(path: paths.Path, most: int) -> list[paths.Step]:
     return [path.steps[at] for at in sorted(longest)]
 
 
-def described(found: Iterable[Finding], row: Row, redaction: Redaction) -> list[dict[str, Any]]:
+def described(found: Iterable[Finding], row: NumberOf, redaction: Redaction) -> list[dict[str, Any]]:
     """The findings for the page, in their order."""
     return [
         {

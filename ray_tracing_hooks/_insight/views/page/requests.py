@@ -7,14 +7,14 @@ from typing import Any
 
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.requests import Method, Requests, Route
-from ray_tracing_hooks._insight.views.page.details import LONGEST_NAME, shortened
-from ray_tracing_hooks._insight.views.page.report import Row
+from ray_tracing_hooks._insight.views.page.details import LONGEST_NAME, truncated
+from ray_tracing_hooks._insight.views.page.report import NumberOf
 
 _MOST = 200
 """Routes, parts and methods that the page holds, of each."""
 
 
-def shown(found: Requests | None, number: Row) -> dict[str, Any] | None:
+def shown(found: Requests | None, number: NumberOf) -> dict[str, Any] | None:
     """The member ``requests`` of the page; None if there are none."""
     if found is None:
         return None
@@ -29,7 +29,7 @@ def shown(found: Requests | None, number: Row) -> dict[str, Any] | None:
         "routes": [_route(each, found, number) for each in found.routes[:_MOST]],
         "parts": [
             {
-                "about": shortened(found.described(each), LONGEST_NAME),
+                "about": truncated(found.described(each), LONGEST_NAME),
                 "ns": each.time,
                 "share": each.time / found.time,
                 "slow_share": each.slow_time / found.slow_time if found.slow_time else 0.0,
@@ -50,9 +50,9 @@ def rows_of(found: Requests | None) -> list[int]:
     ]
 
 
-def _route(route: Route, found: Requests, number: Row) -> dict[str, Any]:
+def _route(route: Route, found: Requests, number: NumberOf) -> dict[str, Any]:
     return {
-        "name": shortened(found.full_name(route), LONGEST_NAME),
+        "name": truncated(found.full_name(route), LONGEST_NAME),
         "is_handle": route.is_handle,
         "count": len(route.rows),
         "failed": route.failed,
@@ -61,9 +61,9 @@ def _route(route: Route, found: Requests, number: Row) -> dict[str, Any]:
     }
 
 
-def _method(method: Method, found: Requests, number: Row) -> dict[str, Any]:
+def _method(method: Method, found: Requests, number: NumberOf) -> dict[str, Any]:
     return {
-        "name": shortened(found.full_name(method), LONGEST_NAME),
+        "name": truncated(found.full_name(method), LONGEST_NAME),
         "executions": method.executions,
         "failed": method.failed,
         "replicas": method.replicas,

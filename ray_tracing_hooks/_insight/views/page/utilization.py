@@ -7,7 +7,7 @@ from typing import Any
 
 from ray_tracing_hooks._insight.model.processes import Places
 from ray_tracing_hooks._insight.model.utilization import Utilization
-from ray_tracing_hooks._insight.views.page.details import shortened
+from ray_tracing_hooks._insight.views.page.details import truncated
 
 _MOST_LANES = 200
 _MOST_PIECES = 100_000
@@ -26,7 +26,7 @@ def described(found: Utilization, places: Places, begin: int, end: int) -> dict[
     for each, series in used.items():
         pieces = [piece for piece in series.pieces() if piece[1] > begin and piece[0] < end]
         if pieces and len(lanes) < _MOST_LANES:
-            lanes.append(_lane(shortened(each.label, _LONGEST_LABEL), nodes[each.node], pieces, begin, most))
+            lanes.append(_lane(truncated(each.label, _LONGEST_LABEL), nodes[each.node], pieces, begin, most))
     return {"utilization": lanes}
 
 

@@ -6,7 +6,8 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
@@ -49,6 +50,15 @@ class _Reports:
 _reports = _Reports()
 
 
+class _Held(threading.local):
+    """The reports of this thread that wait; None where they do not."""
+
+    calls: list[Callable[[], None]] | None = None
+
+
+_held = _Held()
+
+
 def set_reporter(reporter: Callable[[str], None] | None) -> None:
     """Send the reports of this process to ``reporter`` from now on; with None they are warnings of :data:`logger`."""
     _reports.reporter = reporter
@@ -71,6 +81,25 @@ def reported() -> set[str]:
         return set(_reports.reported)
 
 
+@contextmanager
+def reports_held() -> Iterator[None]:
+    """What this thread reports inside is reported at the end: for code that holds a lock.
+
+    Handlers of ``logging`` hold locks of their own, and may need ours, as one does that sends records in spans.
+    """
+    if _held.calls is not None:
+        yield
+        return
+    calls: list[Callable[[], None]] = []
+    _held.calls = calls
+    try:
+        yield
+    finally:
+        _held.calls = None
+        for call in calls:
+            call()
+
+
 def report(message: str) -> None:
     """Report ``message`` to the user, once per process however often this is called. Never raises.
 
@@ -85,6 +114,13 @@ def report(message: str) -> None:
         if len(reported) > MOST_REPORTS:
             message = f"more than {MOST_REPORTS} different problems; further ones are not shown"
     # Outside the lock: a reporter may log, and what handles the log may report in turn.
+    if _held.calls is not None:
+        _held.calls.append(functools.partial(_tell, message))
+    else:
+        _tell(message)
+
+
+def _tell(message: str) -> None:
     reporter = _reports.reporter
     if reporter is not None:
         try:
@@ -157,6 +193,9 @@ class guarded:  # noqa: N801 - reads as the keyword that it stands for
 
 def _log(level: int, message: str, error: BaseException | None = None) -> None:
     """Log with the name of the package in front, since Ray's log shows only a file name."""
+    if _held.calls is not None:
+        _held.calls.append(functools.partial(_log, level, message, error))
+        return
     try:
         logger.log(level, "ray_tracing_hooks: %s", message, exc_info=error)
     except Exception as fault:

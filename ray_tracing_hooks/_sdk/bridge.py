@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import trace
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._guard import failed, guarded, report
+from ray_tracing_hooks._guard import failed, guarded, report, reports_held
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._version import __version__
 
@@ -217,7 +217,7 @@ class Bridge:
         provider. ``environ`` names the sampler of our provider; without ``records`` only spans that have begun before
         are written. If the connection ``continues`` with another writer, spans that are open end with the one before.
         """
-        with self._lock:
+        with reports_held(), self._lock:
             self._environ, self._records = environ, records
             self._writer, self._undecided, self._recorder = writer, undecided, recorder
             self._resource, self._targets = dict(resource), targets
@@ -240,7 +240,7 @@ class Bridge:
 
         Our provider is removed, unless the program has added span processors to it.
         """
-        with self._lock:
+        with reports_held(), self._lock:
             self._writer = self._undecided = self._recorder = None
             if self._processor is not None:
                 self._write_to(self._processor)
@@ -258,7 +258,7 @@ class Bridge:
         def set_tracer_provider(tracer_provider: trace.TracerProvider, *args: Any, **kwargs: Any) -> None:
             before = trace._TRACER_PROVIDER  # noqa: SLF001
             original(tracer_provider, *args, **kwargs)
-            with self._lock:
+            with reports_held(), self._lock:
                 was_ours = before is not None and before is self._provider
                 # The API refuses a second provider of the program.
                 if was_ours and trace._TRACER_PROVIDER is tracer_provider is not before:  # noqa: SLF001
@@ -391,7 +391,7 @@ class Bridge:
         False in a signal handler or a finalizer that interrupts the creation of the provider, or of a tracer, in the
         same thread: the SDK is then half imported, or holds a lock.
         """
-        with self._lock:
+        with reports_held(), self._lock:
             if self._is_building:
                 return False
             if type(pending) is not PendingTracerProvider:
@@ -465,7 +465,7 @@ class Bridge:
 
     def tracer(self, provider: Any, arguments: tuple[Any, ...]) -> trace.Tracer | None:
         """The tracer of the global ``provider`` with these arguments; None where :meth:`build` returns False."""
-        with self._lock:
+        with reports_held(), self._lock:
             # Another provider may have been set since: the API's own proxy tracer would switch to it too.
             if self._is_building or (type(provider) is PendingTracerProvider and not self.build(provider)):
                 return None

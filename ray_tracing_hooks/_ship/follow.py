@@ -180,8 +180,8 @@ class Follower:
                         runs_on = process.ended_at is None or segment is not process.segments[-1]
                         yield from self._segment(position, segment, runs_on=runs_on)
             except OSError as error:
-                file = os.path.basename(segment.path)
-                failure = DeliveryError(f"cannot read {file!r} in the spool: {error.strerror}")
+                segment_file = os.path.basename(str(error.filename))
+                failure = DeliveryError(f"cannot read {segment_file!r} in the spool: {error.strerror}")
                 continue
             if process.ended_at is not None and position.open_spans and _is_read(position, process):
                 yield from self._close(name, position, process.ended_at)
@@ -261,6 +261,7 @@ class Follower:
             if segment.complete:
                 position.records_are_missing()  # a segment that is being written to is made anew
         except OSError as error:
+            error.filename = segment.path  # that of a read has none
             position.failures += 1
             if error.errno != errno.EIO or not segment.complete or position.failures < _MOST_FAILURES:
                 raise

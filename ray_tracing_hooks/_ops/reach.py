@@ -57,19 +57,29 @@ def _steps(address: str, tls: Tls | None) -> Iterator[Step]:
         if parts.scheme != "https":
             return
         try:
-            with _context(tls).wrap_socket(connection, server_hostname=host):
+            context = _context(tls)
+        except (OSError, ssl.SSLError) as error:
+            yield Step("TLS", f"the certificates of this side cannot be used: {_reason(error)}")
+            return
+        try:
+            with context.wrap_socket(connection, server_hostname=host):
                 yield Step("TLS", None)
         except ssl.SSLCertVerificationError as error:
             yield Step("TLS", f"its certificate is not accepted: {error.verify_message}")
         except (OSError, ssl.SSLError) as error:
-            yield Step("TLS", f"no TLS there: {getattr(error, 'reason', None) or error.strerror or error}")
+            yield Step("TLS", f"no TLS there: {_reason(error)}")
+
+
+def _reason(error: OSError) -> object:
+    return getattr(error, "reason", None) or error.strerror or error
 
 
 def _context(tls: Tls | None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=tls.certificate if tls is not None else None)
     context.set_alpn_protocols(["h2", "http/1.1"])
     if tls is not None and tls.client_certificate is not None:
-        context.load_cert_chain(tls.client_certificate, tls.client_key)
+        # Without a password, OpenSSL would prompt for that of an encrypted key on the terminal.
+        context.load_cert_chain(tls.client_certificate, tls.client_key, password="")
     return context
 
 

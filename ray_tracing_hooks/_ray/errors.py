@@ -57,17 +57,24 @@ def without_our_frames(text: str) -> str:
 
 def fail(span: RecordedSpan, error: BaseException) -> None:
     """End ``span`` with this error."""
-    if not is_intended_exit(error):
-        kind = None
-        if is_a(error, asyncio.CancelledError, KeyboardInterrupt):
-            kind = names.TASK_CANCELLED
-        elif is_a(error, SystemExit) and (message := value_of(error, "ray_terminate_msg")) is not None:
-            # Raised by Ray's SIGTERM handler, which also ends workers whose driver is gone, and by its calls in which a
-            # signal handler raises SystemExit.
-            kind, process = (names.DRIVER_DIED, "driver") if _is_driver() else (names.WORKER_DIED, "worker")
-            span.set_status(trace.StatusCode.ERROR, f"{process} died: {message}")
-        span.fail(cause(error), traceback_of(error), kind)
-    span.end()
+    try:
+        if not is_intended_exit(error):
+            _describe(span, error)
+    finally:
+        # Also when a signal handler raises meanwhile: formatting a traceback takes a millisecond.
+        span.end()
+
+
+def _describe(span: RecordedSpan, error: BaseException) -> None:
+    kind = None
+    if is_a(error, asyncio.CancelledError, KeyboardInterrupt):
+        kind = names.TASK_CANCELLED
+    elif is_a(error, SystemExit) and (message := value_of(error, "ray_terminate_msg")) is not None:
+        # Raised by Ray's SIGTERM handler, which also ends workers whose driver is gone, and by its calls in which a
+        # signal handler raises SystemExit.
+        kind, process = (names.DRIVER_DIED, "driver") if _is_driver() else (names.WORKER_DIED, "worker")
+        span.set_status(trace.StatusCode.ERROR, f"{process} died: {message}")
+    span.fail(cause(error), traceback_of(error), kind)
 
 
 def _is_driver() -> bool:

@@ -153,9 +153,10 @@ async def _steps_async(body: AsyncGenerator[Any, Any], begin: Callable[[], Begun
 def _end(span: RecordedSpan | None, items: int, error: BaseException | None) -> None:
     if span is None:
         return
-    span.set_attribute(names.RAY_GENERATOR_ITEMS, items)
-    if error is None or is_a(error, GeneratorExit):
+    try:
+        span.set_attribute(names.RAY_GENERATOR_ITEMS, items)
         # A consumer that stops early is not an error.
+        if error is not None and not is_a(error, GeneratorExit):
+            fail(span, error)
+    finally:
         span.end()
-        return
-    fail(span, error)

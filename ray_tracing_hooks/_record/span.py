@@ -246,14 +246,15 @@ class RecordedSpan(_compiled.SpanBase, trace.Span):
     def _end(self, end_time: int | None = None) -> None:
         if self.end_time is not None:
             return
-        self.end_time = time.time_ns() if end_time is None else encode.nanoseconds(end_time)
+        ended_at = time.time_ns() if end_time is None else encode.nanoseconds(end_time)
         try:
-            encoded = self._head + encode_end(self.end_time)
+            encoded = self._head + encode_end(ended_at)
         except struct.error:
             # A test may replace the clock, by one that is before 1970 or counts in fractions.
-            self.end_time = encode.nanoseconds(self.end_time)
-            encoded = self._head + encode_end(self.end_time)
+            ended_at = encode.nanoseconds(ended_at)
+            encoded = self._head + encode_end(ended_at)
         try:
+            self.end_time = ended_at
             if self._added is not None:
                 encoded = _without(encoded, self._added.attributes.copy()) + self._added.encoded()
         except Exception as error:  # noqa: BLE001  values that user code added may be anything

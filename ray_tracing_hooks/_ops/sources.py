@@ -22,7 +22,8 @@ from ray_tracing_hooks._settings import load
 from ray_tracing_hooks._ship.flush import flush
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.replay import Losses, Replay, held
-from ray_tracing_hooks._spool.reader import segments
+from ray_tracing_hooks._ship.start import ensure_running
+from ray_tracing_hooks._spool.reader import iterate, segments
 
 _SUBFOLDERS = ("", "logs", "metrics")
 _LEFT = "left"
@@ -48,13 +49,14 @@ def prepare(request: Mapping[str, Any]) -> dict[str, Any]:
         path, is_local = spool["path"], spool["local_dir"] is not None
         if is_local:
             folders.add(spool["local_dir"])
-        left = _flushed(path, request["timeout"] if is_local else _SOON) if spool["runs"] else waiting(path)
-        if is_local and spool["runs"]:
+        runs = spool["runs"] or (is_local and _is_started(path))
+        left = _flushed(path, request["timeout"] if is_local else _SOON) if runs else waiting(path)
+        if is_local and runs:
             if left.get("local"):
                 problems.append(f"{left['local']:,} spans of {path} have not been written to files yet")
         elif any(left.values()):
             try:
-                folder, lost = _write_left(path, session, request["timeout"], runs=spool["runs"])
+                folder, lost = _write_left(path, session, request["timeout"], runs=runs)
                 folders.add(folder)
                 problems += lost
             except (OSError, ValueError, TracingError) as error:
@@ -103,6 +105,26 @@ def _is_of(name: str, session: str | None) -> bool:
     return (name.startswith(f"{label}-") and name.endswith(".jsonl")) or name == task_states.file_name(session)
 
 
+def _is_started(spool: str) -> bool:
+    """Start the shipper of a spool to which processes write, where it needs nothing but its plan. Returns whether it
+    runs then.
+
+    It was killed, and the next process to look for it starts it again: it would write what waits a second time.
+    """
+    try:
+        plan = ShipPlan.load(spool)
+        if plan.exporters != ("local",) or not _is_in_use(spool):
+            return False
+        ensure_running(spool, plan)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _is_in_use(spool: str) -> bool:
+    return any(lives for _, _, lives in iterate(spool))
+
+
 def _flushed(spool: str, timeout: float) -> dict[str, int]:
     """Have the shipper of a spool deliver what waits; returns how many spans still do, for each exporter.
 
@@ -122,7 +144,9 @@ def _write_left(spool: str, session: str, timeout: float, *, runs: bool) -> tupl
     has been added since. Raises TracingError, OSError or ValueError.
     """
     plan = ShipPlan.load(spool)
-    folder = plan.local_dir if "local" in plan.exporters else os.path.join(session, FOLDER, _LEFT)
+    # Not where a shipper that is started later writes the same spans.
+    is_left = "local" in plan.exporters and not _is_in_use(spool)
+    folder = plan.local_dir if is_left else os.path.join(session, FOLDER, _LEFT)
     plan = plan._replace(exporters=("local",), local_dir=folder, metrics=False, log_records=False)
     losses = Losses()
     with held(spool, is_spool=not runs):

@@ -303,6 +303,32 @@ def test_what_a_shipper_has_is_written_first(node: Node, tmp_path: Path, monkeyp
     ended(shipper)
 
 
+@pytest.mark.parametrize("exporters", [("local",), ("local", "otlp")])
+def test_what_a_killed_shipper_has_left_is_written_once(
+    exporters: tuple[str, ...], node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by the shipper that comes next."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    session = tmp_path / SESSION
+    (session / "ray_tracing_hooks").mkdir(parents=True, mode=0o700)
+    node.spool.rmdir()
+    node.spool = session / "ray_tracing_hooks" / "aaaaaaaaaaaa-1"
+    node.spool.mkdir(mode=0o700)
+    node.plan = node.make_plan(exporters=exporters, label=f"{LABEL}-aaaaaaaa")
+    node.plan.store(str(node.spool))
+    writer = node.writer()
+    writer.do("span 1 3000")
+    result = collect([Here(str(session))], OPTIONS, target_of(str(tmp_path / "output")), lambda *_told: None)
+    assert result.problems == []
+    assert numbers(tmp_path / "output") == list(range(1, 3001))
+    shipper = node.start()
+    writer.end()
+    until(lambda: len(numbers(Path(node.plan.local_dir))) >= 3000, "the shipper has written what waits")
+    shipper.kill()
+    ended(shipper)
+    assert numbers(Path(node.plan.local_dir)) == list(range(1, 3001))
+
+
 def test_spans_that_wait_for_a_destination_that_fails_are_collected_too(
     node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from shipping import Node, ended, until
 from ray_tracing_hooks._ops import collect as collecting
 from ray_tracing_hooks._ops import sources
 from ray_tracing_hooks._ops.collect import Collected, Here, SourceError, collect
+from ray_tracing_hooks._ops.spools import waiting
 from ray_tracing_hooks._ops.target import LIST, TargetError, target_of
 
 SESSION = "session_2026-11-25_00-38-55_281040_31184"
@@ -323,7 +324,7 @@ def test_what_a_killed_shipper_has_left_is_written_once(
     assert numbers(tmp_path / "output") == list(range(1, 3001))
     shipper = node.start()
     writer.end()
-    until(lambda: len(numbers(Path(node.plan.local_dir))) >= 3000, "the shipper has written what waits")
+    until(lambda: not waiting(str(node.spool)).get("local"), "the shipper has written what waits")
     shipper.kill()
     ended(shipper)
     assert numbers(Path(node.plan.local_dir)) == list(range(1, 3001))

@@ -149,6 +149,17 @@ def _segment(sequence: int, path: str, memory: _Memory) -> Segment | None:
     return Segment(sequence, path, status.st_size, status.st_mtime_ns, complete=not locked)
 
 
+def is_gone(path: str) -> bool:
+    """Whether there is no such file. False where that cannot be found out."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 _namespace = functools.cache(pid_namespace)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 from itertools import count
 
+from ray_tracing_hooks._ship.folder import is_gone
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._spool.layout import ASIDE
 from ray_tracing_hooks._spool.reader import is_refused
@@ -36,7 +37,7 @@ class Quarantine:
             names = (name if not number else f"{number}-{name}" for number in count())
             os.rename(path, next(free for name in names if not os.path.lexists(free := os.path.join(self._path, name))))
         except FileNotFoundError:
-            return not os.path.lexists(path)
+            return is_gone(path)
         except OSError as error:
             self._problems.set("aside", f"cannot move {os.path.basename(path)!r} to {self._shown!r}: {error.strerror}")
             return False

@@ -9,7 +9,7 @@ import time
 from ray_tracing_hooks._formats.signals import Signal
 from ray_tracing_hooks._ship.blank import UNABLE, blank
 from ray_tracing_hooks._ship.deliveries import Deliveries
-from ray_tracing_hooks._ship.folder import Look, Segment
+from ray_tracing_hooks._ship.folder import Look, Segment, is_gone
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.quarantine import Quarantine
@@ -49,7 +49,7 @@ class Retention:
         gone = sum(
             segment.size > self._deliveries.exported_of(name, segment)
             for path, (name, segment) in self._present.items()
-            if path not in present and not os.path.lexists(path)
+            if path not in present and is_gone(path)
         )
         text = "{count} files of the spool were removed by another process before all of their spans were delivered"
         self._problems.count(text, gone)

@@ -187,6 +187,7 @@ def test_a_process_lives_while_its_segment_cannot_be_examined(faulty: Callable[.
     disk.unknown = {path.name}
     (process,) = spool.look().processes.values()
     assert (process.segments, process.alive, process.ended_at) == ([], True, None)
+    assert not folder_module.is_gone(str(path))
 
 
 class Process:

@@ -24,7 +24,7 @@ from functools import lru_cache
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._formats.encoded_span.encode import TRACE_ID
 from ray_tracing_hooks._private import open_file
-from ray_tracing_hooks._ship.folder import SHORTAGES, Folder, Look, Segment
+from ray_tracing_hooks._ship.folder import SHORTAGES, Folder, Look, Segment, is_gone
 from ray_tracing_hooks._ship.open_spans import Scope
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
@@ -558,7 +558,7 @@ class TailSampler:
         self._known = {
             segment: offset
             for segment, offset in found.read.items()
-            if os.path.lexists(os.path.join(self._folder.path, segment))
+            if not is_gone(os.path.join(self._folder.path, segment))
         }
         self._known_closed, self._closed = frozenset(found.closed), set(found.closed)
         with contextlib.suppress(OSError):

@@ -93,6 +93,39 @@ class Patches:
                 setattr(owner, name, original)
 
 
+class Replacement:
+    """A method of a class of Python, replaced between :meth:`put` and :meth:`take_back`.
+
+    Other libraries replace methods of these classes too, and their replacement may call ours. Then ours stays in place,
+    and has to do nothing but call the original.
+    """
+
+    def __init__(self, owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        self._owner = owner
+        self._name = name
+        self._make = make
+        self._ours: Callable[..., Any] | None = None
+        self._back: Any = None
+        self._is_inherited = False
+
+    def put(self) -> None:
+        """Replace the method, unless a replacement of ours is still there. Raises AttributeError if there is none."""
+        if self._ours is None:
+            self._is_inherited = self._name not in vars(self._owner)
+            self._back = getattr(self._owner, self._name)
+            self._ours = self._make(self._back)
+            setattr(self._owner, self._name, self._ours)
+
+    def take_back(self) -> None:
+        """Restore the original, unless another library has replaced ours."""
+        if self._ours is not None and vars(self._owner).get(self._name) is self._ours:
+            if self._is_inherited:
+                delattr(self._owner, self._name)
+            else:
+                setattr(self._owner, self._name, self._back)
+            self._ours = None
+
+
 def _cell_of_decorated(function: Any) -> Any:
     """The closure cell in which a decorator made with ``functools.wraps`` keeps its function; None without one."""
     decorated = getattr(function, "__wrapped__", None)

@@ -740,7 +740,12 @@ ATTRIBUTES = (
     Attribute(RAY_ACTOR_NAME, "string", "executions of actors, creations", "the name of the actor, if it has one"),
     Attribute(RAY_ASYNCIO, "boolean", _OF_ACTORS, "true: the actor is async, and its methods share one event loop"),
     Attribute(RAY_MAX_CONCURRENCY, "int", _OF_ACTORS, "how many of its methods may run concurrently, if more than one"),
-    Attribute(RAY_CONCURRENCY_GROUP, "string", _OF_ACTORS, "the concurrency group of the method"),
+    Attribute(
+        RAY_CONCURRENCY_GROUP,
+        "string",
+        f"{_OF_ACTORS}, submissions",
+        "the concurrency group that the method declares; on the submission the one that `.options()` gave this call",
+    ),
     Attribute(RAY_PLACEMENT_GROUP_ID, "string", _EXECUTION, "its placement group, if any"),
     Attribute(RAY_ASSIGNED_RESOURCES, "string", _EXECUTION, 'its resources, as JSON such as `{"CPU": 1.0}`, if any'),
     Attribute(RAY_ACCELERATOR_IDS, "string[]", _EXECUTION, "its accelerators, such as `GPU:0`, if any"),

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._logs.records import SPAN_ID, TRACE_ID, Replacement
+from ray_tracing_hooks._logs.records import SPAN_ID, TRACE_ID
+from ray_tracing_hooks._patching import Replacement
 
 
 def _format_message(original: Callable[..., str]) -> Callable[..., str]:

@@ -18,6 +18,7 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks._exceptions import hide_frame, is_a
 from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._patching import Replacement
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Recorder
 
@@ -56,39 +57,6 @@ _watch = _Watch()
 """One per process, like ``logging`` itself."""
 
 os.register_at_fork(after_in_child=_watch.after_fork_in_child)
-
-
-class Replacement:
-    """A method of a class of ``logging``, replaced between :meth:`put` and :meth:`take_back`.
-
-    Other libraries replace methods of these classes too, and their replacement may call ours. Then ours stays in place
-    and only calls the original.
-    """
-
-    def __init__(self, owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        self._owner = owner
-        self._name = name
-        self._make = make
-        self._ours: Callable[..., Any] | None = None
-        self._back: Any = None
-        self._is_inherited = False
-
-    def put(self) -> None:
-        """Replace the method, unless a replacement of ours is still there."""
-        if self._ours is None:
-            self._is_inherited = self._name not in vars(self._owner)
-            self._back = getattr(self._owner, self._name)
-            self._ours = self._make(self._back)
-            setattr(self._owner, self._name, self._ours)
-
-    def take_back(self) -> None:
-        """Restore the original, unless another library has replaced ours."""
-        if self._ours is not None and vars(self._owner).get(self._name) is self._ours:
-            if self._is_inherited:
-                delattr(self._owner, self._name)
-            else:
-                setattr(self._owner, self._name, self._back)
-            self._ours = None
 
 
 def _filter(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -105,6 +105,8 @@ def _with_options(called: Called | None, rest: Any, options: dict[str, Any]) -> 
         return None
     if called.inherits and (rest or options.get("num_returns") == 0):
         called = called._replace(inherits=False)
+    if isinstance(group := options.get("concurrency_group"), str):
+        called = called._replace(attributes=called.attributes + encode.attribute(names.RAY_CONCURRENCY_GROUP, group))
     return called.named(options.get("name"))
 
 

@@ -54,9 +54,10 @@ class Server:
                 if root is None:
                     self._begin_own(self._connected_at)
                 else:
-                    self._active.recorder.fallback = root
-                    self._active.waits = False  # even before its first call
-                    self._active.calls.publish_job_trace()
+                    active = tracing.active or self._active  # settings may have changed since the client has connected
+                    active.recorder.fallback = root
+                    active.waits = False  # even before its first call
+                    active.calls.publish_job_trace()
 
     def _patch(self, patches: Patches) -> bool:
         from ray.util.client.server.server import RayletServicer  # noqa: PLC0415  only in a server

@@ -58,14 +58,16 @@ def without_our_frames(text: str) -> str:
 def fail(span: RecordedSpan, error: BaseException) -> None:
     """End ``span`` with this error."""
     try:
-        if not is_intended_exit(error):
-            _describe(span, error)
+        describe(span, error)
     finally:
         # Also when a signal handler raises meanwhile: formatting a traceback takes a millisecond.
         span.end()
 
 
-def _describe(span: RecordedSpan, error: BaseException) -> None:
+def describe(span: RecordedSpan, error: BaseException) -> None:
+    """Record on ``span`` that it fails with this error, unless that is an intended exit. The error is not kept."""
+    if is_intended_exit(error):
+        return
     kind = None
     if is_a(error, asyncio.CancelledError, KeyboardInterrupt):
         kind = names.TASK_CANCELLED

@@ -15,7 +15,7 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._patching import Patches, Replacement
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.threads import in_context
 from ray_tracing_hooks._record.current import attach, detach, get_current
@@ -28,13 +28,10 @@ _NOTHING = Context()
 
 def patch(patches: Patches) -> bool:
     """Wrap threads and pools of threads; False if this Python has changed them."""
-    return (
-        patches.wrap(threading.Thread, "start", _start)
-        # Also in classes with a `run` of their own, and outside of the tracebacks of what runs.
-        and patches.wrap(threading.Thread, "_bootstrap_inner", _bootstrap)
-        and patches.wrap(ThreadPoolExecutor, "submit", _submit)
-        and patches.wrap(ThreadPoolExecutor, "_adjust_thread_count", _adjust_thread_count)
-    )
+    for replacement in _REPLACEMENTS:
+        replacement.put()
+        patches.on_undo(replacement.take_back)
+    return True
 
 
 def _start(original: Callable[..., None]) -> Callable[..., None]:
@@ -89,3 +86,13 @@ def _adjust_thread_count(original: Callable[..., None]) -> Callable[..., None]:
             detach(token)
 
     return adjust
+
+
+_REPLACEMENTS = (
+    Replacement(threading.Thread, "start", _start),
+    # Also in classes with a `run` of their own, and outside of the tracebacks of what runs.
+    Replacement(threading.Thread, "_bootstrap_inner", _bootstrap),
+    Replacement(ThreadPoolExecutor, "submit", _submit),
+    Replacement(ThreadPoolExecutor, "_adjust_thread_count", _adjust_thread_count),
+)
+"""Other libraries replace these too."""

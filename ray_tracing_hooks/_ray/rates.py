@@ -16,7 +16,7 @@ from typing import Any
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray.propagation import TASK_KEY, Begun
-from ray_tracing_hooks._ray.templates import matches, plain_name
+from ray_tracing_hooks._ray.templates import MOST_TEMPLATES, matches, plain_name
 from ray_tracing_hooks._record.recorder import Template
 
 LEFT_OUT = -1
@@ -52,6 +52,8 @@ class RateLimits:
         try:
             return self._limits[template]
         except KeyError:
+            if len(self._limits) >= MOST_TEMPLATES:
+                self._limits.clear()
             function = str(template.attributes[names.RAY_FUNCTION])
             attributes = template.attributes
             plain = plain_name(attributes.get(names.RAY_ACTOR_CLASS, ""), attributes.get(names.RAY_ACTOR_METHOD, ""))

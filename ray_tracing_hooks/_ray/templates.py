@@ -47,7 +47,7 @@ _RUNS_CODE_OF_THE_USER = "__ray_call__"
 _INTERNAL_METHODS = frozenset({"get_auto_filled_metrics"})
 """Methods with which a library of Ray manages actors of the program: here Ray Tune those of trials."""
 
-_MOST_TEMPLATES = 10_000
+MOST_TEMPLATES = 10_000
 """Bounds the cache, since names of library calls and of datasets may come without limit."""
 
 
@@ -175,7 +175,7 @@ class Templates:
         return found
 
     def _keep(self, key: tuple[int, str, str, str, str, str, str], made: Template | None) -> Template | None:
-        if len(self._made) >= _MOST_TEMPLATES:
+        if len(self._made) >= MOST_TEMPLATES:
             self._made.clear()
         self._made[key] = made
         return made

@@ -502,7 +502,7 @@ def test_executions_say_what_they_hold_and_submissions_what_they_are_given(tmp_p
         assert placed == {**of_actor, **more}
     named = {names.RAY_NAME: "the placed one", names.RAY_ACTOR_NAME: "the placed one"}
     assert said["Placed.__init__ ray.remote"] == [named]
-    assert said["Placed.read ray.remote"] == [{names.RAY_NAME: "a read"}]
+    assert said["Placed.read ray.remote"] == [{names.RAY_NAME: "a read", names.RAY_CONCURRENCY_GROUP: "io"}]
     assert said["Placed.work ray.remote"] == [{}]
     for method in ("__init__", "work"):
         assert said[f"Plain.{method} ray.remote_worker"] == [{}]

@@ -937,8 +937,8 @@ def test_an_instance_that_ray_runs_in_a_thread_of_its_own_has_the_context(monkey
         def __init__(self) -> None:
             self.thread_pool_executor = ThreadPoolExecutor(1)
 
-        def __call__(self) -> Any:
-            return self.thread_pool_executor.submit(lambda: get_current().get("key")).result()
+        def __call__(self, **keywords: Any) -> Any:
+            return self.thread_pool_executor.submit(lambda **_: get_current().get("key"), **keywords).result()
 
     class Users(_SingleThreadedWrapper):
         """A class of the user's with a pool of its own, of the same name."""
@@ -957,6 +957,7 @@ def test_an_instance_that_ray_runs_in_a_thread_of_its_own_has_the_context(monkey
     token = attach(Context({"key": "value"}))
     try:
         assert (wrapped(), users()) == ("value", None)
+        assert wrapped(function=1, submit=2, fn=3) == "value", "keywords of the user's function"
     finally:
         detach(token)
         wrapped.thread_pool_executor.shutdown()

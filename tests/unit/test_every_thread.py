@@ -124,6 +124,28 @@ def test_what_fails_fails_as_without(patches: Patches) -> None:
     assert with_patches == all_of_it()
 
 
+def test_what_another_library_puts_on_top_stays(patches: Patches, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours stays below it then, and comes once if tracing begins again."""
+    ours, calls = ThreadPoolExecutor.submit, []
+
+    def theirs(executor: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        calls.append(fn)
+        return ours(executor, fn, *args, **kwargs)
+
+    with monkeypatch.context() as their_patch, ThreadPoolExecutor(1) as pool:
+        their_patch.setattr(ThreadPoolExecutor, "submit", theirs)
+        patches.undo()
+        with monkeypatch.context() as ended:
+            ended.setattr(tracing, "active", None)
+            assert within("a", lambda: pool.submit(here).result()) is None
+        assert every_thread.patch(patches)
+        assert within("a", lambda: pool.submit(here).result()) == "a"
+        assert calls == [here, here]
+        assert ThreadPoolExecutor.submit is theirs
+    patches.undo()
+    assert ThreadPoolExecutor.submit is not ours
+
+
 def test_it_is_undone(patches: Patches) -> None:
     patches.undo()
     with ThreadPoolExecutor(1) as pool:

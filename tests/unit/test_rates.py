@@ -81,6 +81,14 @@ def test_a_method_is_limited_wherever_its_class_is_defined() -> None:
     assert RateLimits([("Other.ping", 1)]).of(submission) is None
 
 
+def test_limits_are_not_kept_for_all_call_sites_that_there_ever_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "MOST_TEMPLATES", 3)
+    limits = RateLimits([("*", 1)])
+    for number in range(10):
+        limit(limits, f"f{number}")
+    assert len(limits._limits) <= 3
+
+
 def test_the_first_pattern_that_fits_counts(clock: list[int]) -> None:
     limits = RateLimits([("Worker.*", 2), ("Worker.process", 5), ("mod.*", 3)])
     assert [limit(limits, "Worker.process").take(CALLER) for _ in range(3)] == [0, 0, 0]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import sys
 import traceback
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,6 +83,29 @@ def test_the_trials_of_a_resumed_experiment_have_its_metric(spans: list[Span]) -
     *trials, experiment = spans
     assert experiment.attributes[names.RAY_TUNE_METRIC] == "score"
     assert {each.attributes[names.RAY_TUNE_METRIC_VALUE] for each in trials} == {3, 4}
+
+
+def test_an_experiment_that_an_interruption_ends_is_freed_and_ends_with_its_controller(spans: list[Span]) -> None:
+    """Ray does not clean up then. The error, whose traceback leads to the controller, is not kept."""
+    controller = Controller()
+    trial = Trial("a")
+    controller.add_trial(trial)
+    alive = weakref.ref(controller)
+
+    def run(controller: Controller) -> None:
+        experiments._step(interrupt)(controller)
+
+    def interrupt(_controller: Controller) -> None:
+        raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        run(controller)
+    assert spans == []
+    del controller
+    gc.collect()
+    assert alive() is None
+    *_, experiment = spans
+    assert experiment.attributes[names.ERROR_TYPE] == names.TASK_CANCELLED
 
 
 @pytest.mark.parametrize("status", ["RUNNING", "TERMINATED"])

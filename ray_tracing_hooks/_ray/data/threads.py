@@ -149,7 +149,7 @@ def _share_context(instance: Any) -> None:
         return
     submit = pool.submit
 
-    def submit_in_context(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def submit_in_context(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return submit(in_context(function, get_current()), *args, **kwargs)
 
     pool.submit = submit_in_context

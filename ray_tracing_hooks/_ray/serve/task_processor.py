@@ -24,7 +24,7 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._exceptions import hide_frame, is_a
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._guard import failed, guarded
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import fail
@@ -108,7 +108,8 @@ def _enqueue_task_sync(original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             detach(token)
         if span is not None:
-            span.set_attribute(names.MESSAGING_MESSAGE_ID, str(sent.id))
+            with guarded("recording the id of a task of Serve"):
+                span.set_attribute(names.MESSAGING_MESSAGE_ID, str(sent.id))
             span.end()
         return sent
 

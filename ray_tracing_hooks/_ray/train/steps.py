@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from typing import Any
+from weakref import ref
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import library_spans
@@ -21,7 +22,7 @@ class Step(threading.local):
     """Where the training loop of this thread is.
 
     Attributes:
-        loop: Identifies the loop that :attr:`number` belongs to.
+        loop: A weak reference to the loop that :attr:`number` belongs to.
         number: How often its rank has met the others.
         span: The span of the current step, None between steps or if it is not recorded.
         began: When it began, by ``time.monotonic()``.
@@ -29,7 +30,7 @@ class Step(threading.local):
         handover: How many seconds it has waited until the controller had taken the report before, None if it has not.
     """
 
-    loop: object = None
+    loop: ref[Any] | None = None
     number = 0
     span: RecordedSpan | None = None
     began = 0.0
@@ -43,8 +44,8 @@ step = Step()
 
 def begin_step(active: Tracing, name: str, loop: Any, rank: int, more: dict[str, Any] | None = None) -> Begun:
     """Begin the next step of the training loop ``loop`` of this rank."""
-    if loop is not step.loop:
-        step.loop, step.number = loop, 0
+    if step.loop is None or step.loop() is not loop:
+        step.loop, step.number = ref(loop), 0
     step.number += 1
     attributes = {names.RAY_TRAIN_WORLD_RANK: rank, names.RAY_TRAIN_STEP: step.number, **(more or {})}
     begun = library_spans.begin(active, name, get_current(), attributes)

@@ -14,7 +14,7 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._guard import failed, guarded
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import errors, library_spans, tracing
 from ray_tracing_hooks._ray.library_calls import within
@@ -65,7 +65,6 @@ class Experiment:
         self.metric = ""
         self.asked = 0
         self._count = self._failed = 0
-        self._error: BaseException | None = None
         self.context, self.span = library_spans.begin(
             active, names.run_name(self.name, names.TUNE_EXPERIMENT), around, {names.RAY_TUNE_EXPERIMENT: name}
         )
@@ -102,24 +101,24 @@ class Experiment:
             self._failed += status == ERROR
 
     def failed(self, error: BaseException) -> None:
-        """Remember what has ended the experiment."""
-        self._error = error
+        """Record what has ended the experiment. The error itself would keep the controller, by its traceback."""
+        if self.span is not None:
+            with guarded("recording the error of an experiment of Ray Tune"):
+                errors.describe(self.span, error)
 
     def end(self) -> None:
         """End the experiment and its trials."""
         self.end_trials()
-        _end(self.span, self._count, self._failed, self._error)
+        _end(self.span, self._count, self._failed)
         self.span = None
 
 
-def _end(span: RecordedSpan | None, count: int, failures: int, error: BaseException | None) -> None:
+def _end(span: RecordedSpan | None, count: int, failures: int) -> None:
     if span is None:
         return
     span.set_attribute(names.RAY_TUNE_TRIALS, count)
     if failures:
         span.set_attribute(names.RAY_TUNE_TRIALS_FAILED, failures)
-    if error is not None:
-        errors.fail(span, error)
     span.end()
 
 

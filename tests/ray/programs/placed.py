@@ -46,7 +46,8 @@ def main():
         name="the placed one", num_cpus=0.5, num_gpus=0.5, max_concurrency=3, scheduling_strategy=within
     ).remote()
     plain = Plain.remote()
-    results = ray.get([plain.work.remote(), placed.work.remote(), placed.read.options(name="a read").remote()])
+    reading = placed.read.options(name="a read", concurrency_group="io").remote()
+    results = ray.get([plain.work.remote(), placed.work.remote(), reading])
     results += ray.get([held.remote(1), held.options(num_gpus=1).remote(2)])
     results.append(ray.get(one.options(name="the one", scheduling_strategy=within).remote()))
     first, second = one.remote(), ray.put(5)

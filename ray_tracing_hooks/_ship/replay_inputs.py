@@ -218,6 +218,7 @@ class Spool:
             (process, segment.sequence): segment
             for process, found in self._look.processes.items()
             for segment in found.segments
+            if segment.size
         }
         self.files = 0
         self.size = self._look.size
@@ -259,13 +260,16 @@ class Spool:
 
 
 def _sensible(look: Look, problems: Problems) -> Look:
-    """The look without files that no process can have written: the spool may come from an untrusted source."""
+    """The look with files that no process can have written as empty: the spool may come from an untrusted source."""
     processes = {}
     for name, process in look.processes.items():
-        segments = [segment for segment in process.segments if segment.size <= MAX_SEGMENT]
+        segments = []
         for segment in process.segments:
-            if segment not in segments:
+            if segment.size > MAX_SEGMENT:
                 problems.say(f"{segment.path!r} is skipped: it is larger than {MAX_SEGMENT >> 20} MiB")
+                segments.append(segment._replace(size=0, complete=True))
+            else:
+                segments.append(segment)
         processes[name] = process._replace(segments=segments)
     return look._replace(processes=processes)
 

@@ -18,6 +18,9 @@ from ray_tracing_hooks._spool.reader import is_locked, segments
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors that concern this machine, and not the file that could not be examined."""
 
+_NO_SEGMENT = frozenset({errno.ENOENT, errno.ELOOP, errno.EACCES, errno.EPERM})
+"""Errors that say that a file is none of this user's segments: it is not there, a link, or another user's."""
+
 _SEEN_LATELY = 5.0
 """A process that was alive this many seconds ago is assumed to have died when it is first seen dead."""
 
@@ -132,21 +135,29 @@ def _segment(sequence: int, path: str, memory: _Memory) -> Segment | None:
     known = memory.complete.get(path)
     if known is not None:
         return known
+    found = examine(path)
+    if found is None:
+        return None
+    status, locked = found
+    return Segment(sequence, path, status.st_size, status.st_mtime_ns, complete=not locked)
+
+
+def examine(path: str) -> tuple[os.stat_result, bool] | None:
+    """The status of a segment, and whether its process holds its lock; None if there is no file that can be one.
+
+    Raises OSError where that cannot be found out.
+    """
     try:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode):
             return None
         locked = is_locked(path)
-        if not locked:
-            # Only now is its size final.
-            status = os.lstat(path)
-    except FileNotFoundError:
-        return None
+        # If it is not locked, its size is final only now.
+        return status if locked else os.lstat(path), locked
     except OSError as error:
-        if error.errno == errno.ELOOP:
-            return None  # it has become a link
+        if error.errno in _NO_SEGMENT:
+            return None
         raise
-    return Segment(sequence, path, status.st_size, status.st_mtime_ns, complete=not locked)
 
 
 def is_gone(path: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import stat
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any
 from ray_tracing_hooks._formats.encoded_span.encode import END_SIZE, SPAN_ID
 from ray_tracing_hooks._formats.signals import TRACES, Signal
 from ray_tracing_hooks._ship.cause_of_death import WORKER, cause_of_death, identity
-from ray_tracing_hooks._ship.folder import Look, ProcessLook, Segment, is_running
+from ray_tracing_hooks._ship.folder import Look, ProcessLook, Segment, examine, is_running
 from ray_tracing_hooks._ship.open_spans import (
     OpenSpan,
     OpenSpans,
@@ -464,11 +463,8 @@ def _exists(process: str, sequence: int, beside: Segment) -> bool:
 
     A list of many files is not of one moment: it may lack a segment that was begun meanwhile and have the next one.
     """
-    path = os.path.join(os.path.dirname(beside.path), segment_name(process, sequence))
     try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    except FileNotFoundError:
-        return False
+        return examine(os.path.join(os.path.dirname(beside.path), segment_name(process, sequence))) is not None
     except OSError:
         return True  # the next look may know
 

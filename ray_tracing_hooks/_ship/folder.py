@@ -42,7 +42,8 @@ class ProcessLook(NamedTuple):
     """One process: its remaining segments from the oldest, whether it holds the lock of one, and its end.
 
     ``ended_at`` is in nanoseconds since the epoch. It is None for a process that lives, and for one that has closed its
-    segments but is still running, as a driver does after ``ray.shutdown()``: it may still end its open spans.
+    segments but is still running, as a driver does after ``ray.shutdown()``: it may still end its open spans. With an
+    ``error``, one of its segments could not be examined: those from there on are missing, and its end is not known.
     """
 
     segments: list[Segment]
@@ -50,6 +51,7 @@ class ProcessLook(NamedTuple):
     ended_at: int | None
     unlocked_at: float
     """Monotonic time when it was first seen without a lock."""
+    error: OSError | None = None
 
 
 class Look(NamedTuple):
@@ -94,7 +96,7 @@ class Folder:
 
     def _process(self, name: str, files: list[tuple[int, str]]) -> ProcessLook:
         memory = self._memories.setdefault(name, _Memory())
-        seen, is_known = [], True
+        seen: list[Segment] = []
         try:
             for sequence, path in files:
                 if (segment := _segment(sequence, path, memory)) is not None:
@@ -102,16 +104,11 @@ class Folder:
         except OSError as error:
             if error.errno in SHORTAGES:
                 raise
-            # What follows is not known either: it is left to the next look, and the process counts as alive.
-            is_known = False
+            return ProcessLook(seen, alive=False, ended_at=None, unlocked_at=time.monotonic(), error=error)
         memory.complete = {segment.path: segment for segment in seen if segment.complete}
         if seen:
             memory.newest_mtime_ns = max(memory.newest_mtime_ns, seen[-1].mtime_ns)
-        alive = (
-            not is_known
-            or any(not segment.complete for segment in seen)
-            or (bool(seen) and self._has_moved_on(name, seen[-1]))
-        )
+        alive = any(not segment.complete for segment in seen) or (bool(seen) and self._has_moved_on(name, seen[-1]))
         now = time.monotonic()
         if alive:
             if memory.alive_at is None:
@@ -157,6 +154,7 @@ def examine(path: str) -> tuple[os.stat_result, bool] | None:
     except OSError as error:
         if error.errno in _NO_SEGMENT:
             return None
+        error.filename = path  # that of a lock has none
         raise
 
 

@@ -91,7 +91,7 @@ class Position:
     torn: bool = False
     """Whether the writer reports that it could not write some spans: a truncated record is then one of them."""
     failures: int = 0
-    """How often the segment could not be read."""
+    """How often the segment, complete, could not be read."""
     newest: int = -1
     """The newest segment that a look has had, whether it could be read or not."""
 
@@ -163,27 +163,11 @@ class Follower:
         if self.unread:
             self.unread &= {segment.path for process in look.processes.values() for segment in process.segments}
         for name, process in look.processes.items():
-            position = self._positions.get(name)
-            if position is None:
-                if not process.segments:
-                    continue
-                position = self._positions[name] = Position(_first(name, process.segments[0]))
-            if process.segments:
-                position.newest = max(position.newest, process.segments[-1].sequence)
             try:
-                for segment in process.segments:
-                    if segment.sequence >= position.sequence:
-                        if any(_exists(name, number, segment) for number in range(position.sequence, segment.sequence)):
-                            break
-                        # A process closes a segment when the disk is full, and begins another one later.
-                        runs_on = process.ended_at is None or segment is not process.segments[-1]
-                        yield from self._segment(position, segment, runs_on=runs_on)
+                yield from self._process(name, process)
             except OSError as error:
                 segment_file = os.path.basename(str(error.filename))
                 failure = DeliveryError(f"cannot read {segment_file!r} in the spool: {error.strerror}")
-                continue
-            if process.ended_at is not None and position.open_spans and _is_read(position, process):
-                yield from self._close(name, position, process.ended_at)
         yield from self._take(0)
         for name in self._positions.keys() - look.processes.keys():
             # A running process recreates removed segments, and reading continues at this position.
@@ -228,6 +212,26 @@ class Follower:
         """The processes with open spans."""
         return {name for name, position in self._positions.items() if position.open_spans}
 
+    def _process(self, name: str, process: ProcessLook) -> Iterator[list[Batch]]:
+        """What is new of one process. Raises OSError if a segment cannot be read or examined, after those before it."""
+        position = self._positions.get(name)
+        if process.segments:
+            if position is None:
+                position = self._positions[name] = Position(_first(name, process.segments[0]))
+            position.newest = max(position.newest, process.segments[-1].sequence)
+            for segment in process.segments:
+                if segment.sequence >= position.sequence:
+                    if any(_exists(name, number, segment) for number in range(position.sequence, segment.sequence)):
+                        return  # the next look has it
+                    # A process closes a segment when the disk is full, and begins another one later.
+                    runs_on = process.ended_at is None or segment is not process.segments[-1]
+                    yield from self._segment(position, segment, runs_on=runs_on)
+        if process.error is not None:
+            raise process.error
+        ended_at = process.ended_at
+        if position is not None and ended_at is not None and position.open_spans and _is_read(position, process):
+            yield from self._close(name, position, ended_at)
+
     def _segment(self, position: Position, segment: Segment, *, runs_on: bool) -> Iterator[list[Batch]]:
         if segment.sequence > position.sequence:
             # The expected segment has been removed, to keep the spool below its cap.
@@ -261,8 +265,10 @@ class Follower:
                 position.records_are_missing()  # a segment that is being written to is made anew
         except OSError as error:
             error.filename = segment.path  # that of a read has none
+            if error.errno != errno.EIO or not segment.complete:
+                raise
             position.failures += 1
-            if error.errno != errno.EIO or not segment.complete or position.failures < _MOST_FAILURES:
+            if position.failures < _MOST_FAILURES:
                 raise
             position.records_are_missing()
             self._unread(segment, f"cannot be read to its end: {error.strerror}")
@@ -462,11 +468,9 @@ def _exists(process: str, sequence: int, beside: Segment) -> bool:
     """Whether a process has this segment, in the folder of ``beside``, although a look at the folder lacks it.
 
     A list of many files is not of one moment: it may lack a segment that was begun meanwhile and have the next one.
+    Raises OSError where that cannot be found out.
     """
-    try:
-        return examine(os.path.join(os.path.dirname(beside.path), segment_name(process, sequence))) is not None
-    except OSError:
-        return True  # the next look may know
+    return examine(os.path.join(os.path.dirname(beside.path), segment_name(process, sequence))) is not None
 
 
 def _is_read(position: Position, process: ProcessLook) -> bool:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from faulty import FaultyDisk
@@ -500,47 +501,47 @@ def test_a_segment_that_cannot_be_read_keeps_nothing_else_from_being_kept(
         each.writer.close()
 
 
-def test_a_segment_with_kept_spans_that_cannot_be_read_for_a_moment_is_read_later(
-    tmp_path: Path, faulty: Callable[..., FaultyDisk]
-) -> None:
+class Broken(NamedTuple):
+    """A trace that has just been kept for its 100th span, and the disk, which fails to read the first segment."""
+
+    disk: FaultyDisk
+    spool: Spool
+    sampler: TailSampler
+    segment: str
+
+
+@pytest.fixture
+def broken(tmp_path: Path, faulty: Callable[..., FaultyDisk]) -> Iterator[Broken]:
     disk = faulty(tmp_path / "faulty")
     spool = Spool(tmp_path / "faulty")
     sampler = spool.sampler()
     for each in range(1, 100):
         spool.end(1, each)
     assert spool.turn(sampler) == []
-    first, *others = sorted(path.name for path in spool.undecided.glob("*.spool"))
-    assert others
-    disk.bad = {first}
+    segment = min(path.name for path in spool.undecided.glob("*.spool"))
+    disk.bad = {segment}
     spool.end(1, 100, failed=True)
-    before = spool.turn(sampler)
-    assert sampler.failed
-    assert 0 < len(before) < 100
-    disk.bad = set()
-    assert sorted(before + spool.turn(sampler)) == [(1, each) for each in range(1, 101)]
-    assert not sampler.failed
+    yield Broken(disk, spool, sampler, segment)
     spool.writer.close()
 
 
-def test_a_segment_with_kept_spans_that_can_never_be_read_does_not_hold_up_the_others(
-    tmp_path: Path, faulty: Callable[..., FaultyDisk]
-) -> None:
-    disk = faulty(tmp_path / "faulty")
-    spool = Spool(tmp_path / "faulty")
-    sampler = spool.sampler()
-    for each in range(1, 100):
-        spool.end(1, each)
-    assert spool.turn(sampler) == []
-    first = min(path.name for path in spool.undecided.glob("*.spool"))
-    disk.bad = {first}
-    spool.end(1, 100, failed=True)
+def test_a_segment_with_kept_spans_that_cannot_be_read_for_a_moment_is_read_later(broken: Broken) -> None:
+    before = broken.spool.turn(broken.sampler)
+    assert broken.sampler.failed
+    assert 0 < len(before) < 100
+    broken.disk.bad = set()
+    assert sorted(before + broken.spool.turn(broken.sampler)) == [(1, each) for each in range(1, 101)]
+    assert not broken.sampler.failed
+
+
+def test_a_segment_with_kept_spans_that_can_never_be_read_does_not_hold_up_the_others(broken: Broken) -> None:
+    spool, sampler = broken.spool, broken.sampler
     for _ in range(3):
         spool.turn(sampler)
     spool.end(2, 1, failed=True)
     assert spool.turn(sampler) == [(2, 1)]
     assert not sampler.failed
-    assert any(f"{first!r} could not be read" in text for text in spool.problems.tell()), spool.problems.tell()
-    spool.writer.close()
+    assert any(f"{broken.segment!r} could not be read" in text for text in spool.problems.tell())
 
 
 def test_a_shipper_gives_up_on_kept_spans_that_a_full_disk_does_not_take(

@@ -342,8 +342,8 @@ class TailSampler:
     def _collected(self, until: float) -> bool:
         """Raises OSError if a segment cannot be read, after everything else: the next turn tries it again."""
         failure: OSError | None = None
-        for entry in reversed(self._collect.copy()):
-            segment, end = entry
+        for place in reversed(range(len(self._collect))):
+            segment, end = self._collect[place]
             found: list[tuple[Scope, bytes]] = []
             try:
                 found = spans_of(os.path.join(self._folder.path, segment), end, self._collecting)
@@ -351,7 +351,8 @@ class TailSampler:
                 if not self._is_given_up(segment, error):
                     failure = error
                     continue
-            self._collect.remove(entry)
+            del self._collect[place]
+            self._failures.pop(segment, None)
             for scope, span in found:
                 self._keep(scope, span, self._traces[span[TRACE_ID]].reason)
             if self._bytes >= _PORTION_BYTES:
@@ -370,9 +371,7 @@ class TailSampler:
         self._failures[segment] += 1
         if self._failures[segment] < _MOST_FAILURES:
             return False
-        del self._failures[segment]
-        text = f"spans of kept traces were lost, since {segment!r} could not be read: {error.strerror}"
-        self._problems.say(text)
+        self._problems.say(f"spans of kept traces were lost, since {segment!r} could not be read: {error.strerror}")
         return True
 
     def _publish(self) -> None:

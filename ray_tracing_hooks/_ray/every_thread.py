@@ -27,7 +27,7 @@ _NOTHING = Context()
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap threads and pools of threads; False if this Python has changed them."""
+    """Wrap threads and pools of threads. Raises AttributeError if this Python has changed them."""
     for replacement in _REPLACEMENTS:
         replacement.put()
         patches.on_undo(replacement.take_back)

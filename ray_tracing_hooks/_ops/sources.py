@@ -27,7 +27,9 @@ from ray_tracing_hooks._spool.reader import iterate, segments
 
 _SUBFOLDERS = ("", "logs", "metrics")
 _LEFT = "left"
-"""The folder, beside the spools, for the spans of spools whose exporters are not local."""
+"""The folder, beside the spools, for spans that wait there and are not to come into the folder of local files: those of
+other exporters, and those that a shipper may still write there.
+"""
 
 _STEP = 1 << 20
 
@@ -49,7 +51,7 @@ def prepare(request: Mapping[str, Any]) -> dict[str, Any]:
         path, is_local = spool["path"], spool["local_dir"] is not None
         if is_local:
             folders.add(spool["local_dir"])
-        runs = spool["runs"] or (is_local and _is_started(path))
+        runs = spool["runs"] or (is_local and _start_again(path))
         left = _flushed(path, request["timeout"] if is_local else _SOON) if runs else waiting(path)
         if is_local and runs:
             if left.get("local"):
@@ -105,11 +107,10 @@ def _is_of(name: str, session: str | None) -> bool:
     return (name.startswith(f"{label}-") and name.endswith(".jsonl")) or name == task_states.file_name(session)
 
 
-def _is_started(spool: str) -> bool:
-    """Start the shipper of a spool to which processes write, where it needs nothing but its plan. Returns whether it
-    runs then.
+def _start_again(spool: str) -> bool:
+    """Start the shipper of a spool to which processes write, if it needs nothing but its plan; False if it is not.
 
-    It was killed, and the next process to look for it starts it again: it would write what waits a second time.
+    It was killed, and these processes will start it again: it would then write a second time what is written here.
     """
     try:
         plan = ShipPlan.load(spool)
@@ -145,8 +146,8 @@ def _write_left(spool: str, session: str, timeout: float, *, runs: bool) -> tupl
     """
     plan = ShipPlan.load(spool)
     # Not where a shipper that is started later writes the same spans.
-    is_left = "local" in plan.exporters and not _is_in_use(spool)
-    folder = plan.local_dir if is_left else os.path.join(session, FOLDER, _LEFT)
+    to_local_files = "local" in plan.exporters and not _is_in_use(spool)
+    folder = plan.local_dir if to_local_files else os.path.join(session, FOLDER, _LEFT)
     plan = plan._replace(exporters=("local",), local_dir=folder, metrics=False, log_records=False)
     losses = Losses()
     with held(spool, is_spool=not runs):

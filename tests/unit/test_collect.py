@@ -284,15 +284,26 @@ def numbers(folder: Path) -> list[int]:
     )
 
 
-def test_what_a_shipper_has_is_written_first(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without waiting for another destination that fails, which does not matter here."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    session = tmp_path / SESSION
+def of_session(node: Node, exporters: tuple[str, ...]) -> Path:
+    """Make the node one of a session, whose folder is returned, with these exporters."""
+    session = node.folder / SESSION
     (session / "ray_tracing_hooks").mkdir(parents=True, mode=0o700)
     node.spool.rmdir()
     node.spool = session / "ray_tracing_hooks" / "aaaaaaaaaaaa-1"
     node.spool.mkdir(mode=0o700)
-    node.plan = node.make_plan(exporters=("local", "otlp"), label=f"{LABEL}-aaaaaaaa")
+    node.plan = node.make_plan(exporters=exporters, label=f"{LABEL}-aaaaaaaa")
+    return session
+
+
+@pytest.fixture
+def no_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_what_a_shipper_has_is_written_first(node: Node, tmp_path: Path) -> None:
+    """Without waiting for another destination that fails, which does not matter here."""
+    session = of_session(node, ("local", "otlp"))
     shipper = node.start()
     writer = node.writer()
     writer.do("span 1 3000")
@@ -304,18 +315,11 @@ def test_what_a_shipper_has_is_written_first(node: Node, tmp_path: Path, monkeyp
     ended(shipper)
 
 
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("exporters", [("local",), ("local", "otlp")])
-def test_what_a_killed_shipper_has_left_is_written_once(
-    exporters: tuple[str, ...], node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_shipper_has_left_is_written_once(exporters: tuple[str, ...], node: Node, tmp_path: Path) -> None:
     """Also by the shipper that comes next."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    session = tmp_path / SESSION
-    (session / "ray_tracing_hooks").mkdir(parents=True, mode=0o700)
-    node.spool.rmdir()
-    node.spool = session / "ray_tracing_hooks" / "aaaaaaaaaaaa-1"
-    node.spool.mkdir(mode=0o700)
-    node.plan = node.make_plan(exporters=exporters, label=f"{LABEL}-aaaaaaaa")
+    session = of_session(node, exporters)
     node.plan.store(str(node.spool))
     writer = node.writer()
     writer.do("span 1 3000")
@@ -330,17 +334,10 @@ def test_what_a_killed_shipper_has_left_is_written_once(
     assert numbers(Path(node.plan.local_dir)) == list(range(1, 3001))
 
 
-def test_spans_that_wait_for_a_destination_that_fails_are_collected_too(
-    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("no_collector")
+def test_spans_that_wait_for_a_destination_that_fails_are_collected_too(node: Node, tmp_path: Path) -> None:
     """Where there are no local files; its shipper goes on."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    session = tmp_path / SESSION
-    (session / "ray_tracing_hooks").mkdir(parents=True, mode=0o700)
-    node.spool.rmdir()
-    node.spool = session / "ray_tracing_hooks" / "aaaaaaaaaaaa-1"
-    node.spool.mkdir(mode=0o700)
-    node.plan = node.make_plan(exporters=("otlp",), label=f"{LABEL}-aaaaaaaa")
+    session = of_session(node, ("otlp",))
     shipper = node.start()
     writer = node.writer()
     writer.do("span 1 20")

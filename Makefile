@@ -203,6 +203,7 @@ measure: $(PACKAGE) $(DATA_READY) $(TRAIN_READY)
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/worker_memory.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/scale.py $(call plot,scale)
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/serve_cost.py
+	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/switched_calls.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/data_cost.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/train_cost.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/calls $(call plot,calls) $(ARGS)

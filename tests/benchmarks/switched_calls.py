@@ -1,0 +1,313 @@
+"""What tracing costs a call, in one and the same cluster with and without.
+
+    python tests/benchmarks/switched_calls.py [--loops NAME,...] [--sessions 3] [--rounds 60] [--seconds 0.4] [--code]
+
+Two clusters alike differ by as much as is to be measured. Here all processes have what tracing replaces in Ray put
+back, and replaced again, by turns (``switched_hook``): a round has one turn with tracing and two without, in an order
+drawn by lot. Printed are, for each loop of ``calls``:
+
+- the rate relative to the turn without tracing of the same round, for the one with tracing and the second one without:
+  the geometric mean over all rounds, with its standard error, and that of each session;
+- the processor time a call, in microseconds more than without tracing, by the processes that spend it, likewise;
+- with ``--code``, the same by the code that runs: ``perf record`` samples the whole machine a thousand times a second.
+  That costs a little itself, and needs the program ``perf``.
+
+The shipper works at a low priority, and delivers after a turn what it has not delivered in it. Its processor time has
+that too, the rates have not. Each session has a new cluster, and counts its spans at the end: one for each call of the
+turns with tracing, and none of the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+from serve_cost import PATIENCE, RESULT, Switch
+from switched_hook import FOLDER, OFF, ON
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "calls"))
+
+LOOPS = ("actor calls sync", "actor calls async", "n to n actor calls sync", "n to n actor calls async")
+"""Loops whose calls all execute something named `small`, which is counted."""
+
+EXECUTED = b'small ray.remote_worker"'
+KINDS = WITHOUT, WITH, AGAIN = "without", "with", "again"
+WARM_UP = 5
+AFTER_SWITCH = 0.1
+"""Seconds before a turn counts: Python makes code fast again that has been replaced."""
+
+FREQUENCY = 997
+"""Samples a second, not in step with anything."""
+
+CODE = {
+    "kernel": re.compile(r"^\["),
+    "Python": re.compile(r"^(lib)?python3|\.cpython-"),
+    "Ray": re.compile(r"^(_raylet|gcs_server|raylet)"),
+    "the compiled part": re.compile(r"^_hotpath"),
+}
+"""Patterns for the names of libraries; the first that is found counts."""
+
+OTHER = "other libraries"
+_SAMPLE = re.compile(r"\s*(\d+)\s+([\d.]+):\s+\S+\s+\((.*)\)$")
+
+
+class Turn(NamedTuple):
+    kind: str
+    round: int
+    begun: float
+    ended: float
+    delivered: float
+    """When everything was delivered; all three by CLOCK_MONOTONIC."""
+    calls: int
+    spent: dict[str, float]
+    """Processor time a call by role, in us."""
+    code: dict[str, float]
+    """The same by code; empty without ``--code``."""
+
+
+def session(name: str, rounds: int, seconds: float, *, samples: bool) -> None:
+    import loops
+    import ray
+    from family import ROLES
+
+    from ray_tracing_hooks._ship.flush import flush
+
+    folder = Path(os.environ["RAY_TMPDIR"])
+    switch = Switch(Path(os.environ[FOLDER]))
+    ray.init(
+        "local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=300_000_000,
+        _tracing_startup_hook="switched_hook:setup",
+    )
+
+    def settle() -> None:
+        for spool in (folder / "spool").iterdir():
+            flush(str(spool), PATIENCE)
+
+    loop = loops.LOOPS[name]()
+    for _ in range(WARM_UP):
+        loop()
+    settle()
+    before, traced = executed(folder), 0
+    roles = processes()
+    found: list[Turn] = []
+    with sampling(folder, wanted=samples):
+        for number in range(rounds):
+            order = [(ON, WITH), (OFF, WITHOUT), (OFF, AGAIN)]
+            random.shuffle(order)
+            for command, kind in order:
+                switch.turn(command)
+                warm, _ = run(loop, AFTER_SWITCH)
+                settle()
+                at_first, begun = processor_times(roles), time.monotonic()
+                calls, ended = run(loop, seconds)
+                settle()
+                at_last, delivered = processor_times(roles), time.monotonic()
+                spent = {role: (at_last[role] - at_first[role]) / calls for role in ROLES}
+                found.append(Turn(kind, number, begun, ended, delivered, calls, spent, {}))
+                traced += warm + calls if command == ON else 0
+    settle()
+    spans = executed(folder) - before
+    ray.shutdown()
+    if spans != traced:
+        sys.exit(f"{traced} calls were traced, and there are {spans} spans of them")
+    if samples:
+        found = [turn._replace(code=code) for turn, code in zip(found, by_code(folder, found), strict=True)]
+    print(RESULT + json.dumps(found), flush=True)
+
+
+def run(loop: Callable[[], int], seconds: float) -> tuple[int, float]:
+    """How many calls there were, and when the last one was over."""
+    calls, until = 0, time.monotonic() + seconds
+    while (now := time.monotonic()) < until:
+        calls += loop()
+    return calls, now
+
+
+def executed(folder: Path) -> int:
+    return sum(path.read_bytes().count(EXECUTED) for path in (folder / "spans").iterdir() if path.is_file())
+
+
+def processes() -> dict[int, str]:
+    """The roles of the cluster's processes, by their ids."""
+    from family import DRIVER, role_of
+    from soak import shipper_of
+
+    found = {os.getpid(): DRIVER}
+    of_cluster = psutil.Process().children(recursive=True)
+    for process in [*of_cluster, shipper_of(Path(os.environ["RAY_TRACING_SPOOL_DIR"]))]:
+        found[process.pid] = role_of(process.cmdline())
+    return found
+
+
+def processor_times(roles: dict[int, str]) -> dict[str, float]:
+    """By role, in us."""
+    from family import ROLES, processor_time_of
+
+    times = dict.fromkeys(ROLES, 0.0)
+    for pid, role in roles.items():
+        times[role] += processor_time_of(pid) / 1e3
+    return times
+
+
+@contextmanager
+def sampling(folder: Path, *, wanted: bool) -> Iterator[None]:
+    if not wanted:
+        yield
+        return
+    command = ["perf", "record", "-k", "CLOCK_MONOTONIC", "-e", "cpu-clock", "-F", str(FREQUENCY), "-a"]
+    with subprocess.Popen(
+        [*command, "-o", str(folder / "samples")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as perf:
+        try:
+            yield
+        finally:
+            perf.send_signal(signal.SIGINT)
+
+
+def by_code(folder: Path, turns: list[Turn]) -> list[dict[str, float]]:
+    """The time of all processors in each turn, by the code that ran, in us a call."""
+    command = ["perf", "script", "-i", str(folder / "samples"), "-F", "pid,time,ip,dso"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    begun, counts = [turn.begun for turn in turns], [Counter[str]() for _ in turns]
+    for line in done.stdout.splitlines():
+        sample = _SAMPLE.match(line)
+        if sample is None or sample[1] == "0":  # idle
+            continue
+        index = bisect_right(begun, float(sample[2])) - 1
+        if index >= 0 and float(sample[2]) <= turns[index].delivered:
+            counts[index][code_of(sample[3])] += 1
+    return [
+        {name: count[name] / FREQUENCY * 1e6 / turn.calls for name in [*CODE, OTHER]}
+        for turn, count in zip(turns, counts, strict=True)
+    ]
+
+
+def code_of(library: str) -> str:
+    name = library.rpartition("/")[2]
+    return next((code for code, pattern in CODE.items() if pattern.search(name)), OTHER)
+
+
+def run_session(name: str, chosen: argparse.Namespace) -> list[Turn]:
+    """A session in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="rth-", ignore_cleanup_errors=True) as folder:
+        switches = Path(folder, "switches")
+        switches.mkdir()
+        environment = {
+            **os.environ,
+            "RAY_AUTH_MODE": "disabled",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_TMPDIR": folder,
+            "RAY_TRACING_LOCAL_DIR": f"{folder}/spans",
+            "RAY_TRACING_SPOOL_DIR": f"{folder}/spool",
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), str(HERE / "calls"), os.environ.get("PYTHONPATH")])),
+            FOLDER: str(switches),
+        }
+        command = [sys.executable, __file__, "--session", name, *(["--code"] if chosen.code else [])]
+        command += ["--rounds", str(chosen.rounds), "--seconds", str(chosen.seconds)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith(RESULT)]
+    if not lines:
+        sys.exit(f"a session has failed:\n{done.stderr[-2000:]}")
+    return [Turn(*turn) for turn in json.loads(lines[0].removeprefix(RESULT))]
+
+
+Rounds = list[dict[str, Turn]]
+
+
+def report(name: str, sessions: list[list[Turn]]) -> None:
+    by_session = [rounds_of(turns) for turns in sessions]
+    rounds = [each for found in by_session for each in found]
+    rate = statistics.median(rate_of(each[WITHOUT]) for each in rounds)
+    print(f"{name}: {rate:,.0f}/s without tracing, {len(rounds)} rounds")
+    for kind, title in ((WITH, "traced"), (AGAIN, "untraced again")):
+        mean, error = mean_of(logarithms(rounds, kind))
+        each = "  ".join(f"{math.exp(mean_of(logarithms(found, kind))[0]):.3f}" for found in by_session)
+        print(f"  {title:16}{math.exp(mean):.3f} ± {math.exp(mean) * error:.3f}   {each}")
+    show("processor time a call", [[each[kind].spent for kind in KINDS] for each in rounds])
+    if rounds[0][WITH].code:
+        show("the same by code", [[each[kind].code for kind in KINDS] for each in rounds])
+
+
+def show(title: str, parts: list[list[dict[str, float]]]) -> None:
+    """``parts`` are of each round, for the turns of :data:`KINDS`."""
+    print(f"  {title:24}{'without, us':>12}{'traced, more':>18}{'again, more':>18}")
+    for part in [*parts[0][0], "all"]:
+        lines = [[sum(turn.values()) if part == "all" else turn[part] for turn in three] for three in parts]
+        more, again = ([line[index] - line[0] for line in lines] for index in (1, 2))
+        texts = [f"{mean:+.1f} ± {error:.1f}" for mean, error in map(mean_of, (more, again))]
+        print(f"  {part:24}{statistics.mean(line[0] for line in lines):>12.1f}{texts[0]:>18}{texts[1]:>18}", flush=True)
+
+
+def rounds_of(turns: list[Turn]) -> Rounds:
+    rounds: dict[int, dict[str, Turn]] = {}
+    for turn in turns:
+        rounds.setdefault(turn.round, {})[turn.kind] = turn
+    return list(rounds.values())
+
+
+def rate_of(turn: Turn) -> float:
+    return turn.calls / (turn.ended - turn.begun)
+
+
+def logarithms(rounds: Rounds, kind: str) -> list[float]:
+    """Of the rates relative to those without tracing."""
+    return [math.log(rate_of(each[kind]) / rate_of(each[WITHOUT])) for each in rounds]
+
+
+def mean_of(values: list[float]) -> tuple[float, float]:
+    """With its standard error."""
+    return statistics.mean(values), statistics.stdev(values) / math.sqrt(len(values))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--loops", default=",".join(LOOPS), help=f"of these: {', '.join(LOOPS)}")
+    parser.add_argument("--sessions", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=60, help="rounds of three turns in each session, at least two")
+    parser.add_argument("--seconds", type=float, default=0.4)
+    parser.add_argument("--code", action="store_true", help="sample which code runs, with perf")
+    parser.add_argument("--session", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.session:
+        session(chosen.session, chosen.rounds, chosen.seconds, samples=chosen.code)
+        return
+    names = chosen.loops.split(",")
+    if unknown := set(names) - set(LOOPS):
+        parser.error(f"no such loop: {', '.join(sorted(unknown))}; there are {', '.join(LOOPS)}")
+    if chosen.rounds < 2:
+        parser.error("at least two rounds are needed for a standard error")
+    if chosen.code and shutil.which("perf") is None:
+        parser.error("--code needs the program perf")
+    for name in names:
+        sessions = []
+        for number in range(chosen.sessions):
+            print(f"{name}, session {number + 1} of {chosen.sessions}", file=sys.stderr, flush=True)
+            sessions.append(run_session(name, chosen))
+        report(name, sessions)
+
+
+if __name__ == "__main__":
+    main()

@@ -31,7 +31,8 @@
 #define KIND_AT 8
 #define MOST_BYTES 4096 /* of a record: Python makes larger ones */
 #define TASK_ID_BYTES 24
-#define ACTOR_ID_BEGIN 8 /* a task id contains its actor id, see ActorID in Ray's id.h */
+#define OBJECT_ID_BYTES 28 /* of a result, which begin with the id of its task, see ObjectID in Ray's id.h */
+#define ACTOR_ID_BEGIN 8   /* a task id contains its actor id, see ActorID in Ray's id.h */
 
 /* A record in the making, see _spool/layout.py. What does not fit, or is no bytes object, makes it unfit: then nothing
  * is written, and Python does it all instead. */
@@ -101,7 +102,7 @@ typedef struct {
 } Span;
 
 /* Attributes that are looked up. */
-enum { ACTIVE, BINARY, BODY, CALLED, CALLS, CARRIED, ENCODED, END, RECORDER, SUBMISSIONS, TASK_ID_OF, TIME_NS, NAMES };
+enum { ACTIVE, BINARY, BODY, CALLED, CALLS, CARRIED, ENCODED, END, RECORDER, SUBMISSIONS, TIME_NS, NAMES };
 
 typedef struct {
     PyTypeObject *writer;

@@ -175,29 +175,27 @@ __attribute__((noinline)) static int write_submission(const Submissions *submiss
     if ((PyObject *)Py_TYPE(result) != submissions->object_ref ||
         may_have_references(args, kwargs, submissions->object_ref))
         return 0;
-    PyObject *id = PyObject_CallMethodObjArgs(result, state->names[TASK_ID_OF], NULL);
-    PyObject *task_id = id == NULL ? NULL : PyObject_CallMethodObjArgs(id, state->names[BINARY], NULL);
-    Py_XDECREF(id);
-    if (task_id == NULL)
+    PyObject *id = PyObject_CallMethodObjArgs(result, state->names[BINARY], NULL);
+    if (id == NULL)
         return -1;
     Recorder *recorder = usable(submissions->recorder, state);
-    if (recorder == NULL || !is_bytes_of(task_id, TASK_ID_BYTES)) {
-        Py_DECREF(task_id);
+    if (recorder == NULL || !is_bytes_of(id, OBJECT_ID_BYTES)) {
+        Py_DECREF(id);
         return 0;
     }
-    const unsigned char *task_bytes = (const unsigned char *)PyBytes_AsString(task_id);
+    const unsigned char *task_id = (const unsigned char *)PyBytes_AsString(id);
     Record record;
     begin_record(&record, SPAN_RECORD, recorder);
     put_bytes(&record, submissions->before_span_id);
-    put_u64(&record, span_id_of_task(task_bytes, submissions->mask));
+    put_u64(&record, span_id_of_task(task_id, submissions->mask));
     put_bytes(&record, submissions->after_span_id);
     put_u64(&record, start);
     put_bytes(&record, recorder->end_tag);
     put_u64(&record, now_ns());
     put_bytes(&record, body);
     put_bytes(&record, submissions->before_task_id);
-    put_hex(&record, task_bytes, TASK_ID_BYTES);
-    Py_DECREF(task_id);
+    put_hex(&record, task_id, TASK_ID_BYTES);
+    Py_DECREF(id);
     if (record.is_unfit)
         return 0;
     return append_to(recorder, submissions->recorder, &record, ENDED) < 0 ? -1 : 1;

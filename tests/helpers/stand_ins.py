@@ -42,10 +42,6 @@ class Id:
     def hex(self) -> str:
         return self._value.hex()
 
-    def task_id(self) -> Id:
-        """As a reference to the result of a task has it."""
-        return self
-
 
 class CoreWorker:
     def __init__(self, task_id: bytes) -> None:
@@ -81,17 +77,15 @@ class Method:
         )
 
 
-class ObjectRef:
+class ObjectRef(Id):
     """A reference to an object."""
 
     def __init__(self, task_id: bytes) -> None:
-        self._id, self._task_id = task_id + bytes(4), Id(task_id)
+        super().__init__(task_id + bytes(4))
+        self._task_id = Id(task_id)
 
     def task_id(self) -> Id:
         return self._task_id
-
-    def hex(self) -> str:
-        return self._id.hex()
 
 
 class Process(RayProcess):

@@ -596,8 +596,10 @@ def test_a_call_inside_of_another_call_that_carries_its_context_carries_none(tmp
 @needs_compiled
 def test_a_fault_after_a_call_is_reported_and_its_result_returned(tmp_path: Path, reports: list[str]) -> None:
     class Broken(ObjectRef):
-        def task_id(self) -> Any:
+        def binary(self) -> Any:
             raise ValueError("no id")
+
+        task_id = binary
 
     with compiled(True), in_cluster(JOB), pytest.MonkeyPatch.context() as patch:
         patch.setattr(stand_ins.Process, "object_ref", lambda _self: Broken)
@@ -611,8 +613,10 @@ def test_a_fault_after_a_call_is_reported_and_its_result_returned(tmp_path: Path
 @needs_compiled
 def test_an_interruption_after_a_call_reaches_the_program(tmp_path: Path) -> None:
     class Interrupted(ObjectRef):
-        def task_id(self) -> Any:
+        def binary(self) -> Any:
             raise KeyboardInterrupt
+
+        task_id = binary
 
     with compiled(True), in_cluster(JOB), pytest.MonkeyPatch.context() as patch:
         patch.setattr(stand_ins.Process, "object_ref", lambda _self: Interrupted)

@@ -77,7 +77,7 @@ def recorded(active: tracing.Tracing) -> list[Span]:
 def submit(active: tracing.Tracing, describe: Any, target: Any, args: Any, **options: Any) -> submission.Submission:
     call = submission.begin(active.calls, describe, target, args, {}, (), options)
     assert call is not None
-    call.submitted(stand_ins.Id(TASK_ID), submission.task_of, args, {})
+    call.submitted(stand_ins.ObjectRef(TASK_ID), submission.task_of, args, {})
     return call
 
 

@@ -77,7 +77,7 @@ def test_submission_and_execution_meet_without_anything_carried(
     call = submission.begin(driver.calls, actors._describe, stand_ins.Method(), (), {}, (), {})
     assert call is not None
     assert call.carried is None
-    call.submitted(stand_ins.Id(TASK_ID), submission.task_of, (), {})
+    call.submitted(stand_ins.ObjectRef(TASK_ID), submission.task_of, (), {})
     monkeypatch.setattr(tracing, "active", worker_of_job(tmp_path / "worker"))
     begun = execution.Beginning("Actor", "method").begin(None)
     assert begun is not None
@@ -152,7 +152,7 @@ def test_a_call_of_a_task_meets_its_execution_without_anything_carried(
     with within_a_task():
         call = submission.begin(caller.calls, actors._describe, stand_ins.Method(), (), {}, (), {})
         assert call is not None
-        call.submitted(stand_ins.Id(TASK_ID), submission.task_of, (), {})
+        call.submitted(stand_ins.ObjectRef(TASK_ID), submission.task_of, (), {})
     callee = worker_of_job(tmp_path / "callee")
     callee.process.worker.core_worker.depth = 2
     monkeypatch.setattr(tracing, "active", callee)

@@ -147,7 +147,7 @@ def test_a_call_above_the_limit_tells_its_worker(
     for seconds in (0, 0, 0, 1):
         clock[0] += seconds * SECOND
         made = call(driver)
-        made.submitted(stand_ins.Id(TASK_ID), submission.task_of, (), {})
+        made.submitted(stand_ins.ObjectRef(TASK_ID), submission.task_of, (), {})
         assert made.carried is not None
         carried = carrier.decode(made.carried)
         if carried.without_span:

@@ -26,6 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from shipping import Node, ended, until
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._reference import DELIVERY_METRICS, Metric
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.status import prometheus
@@ -174,7 +175,7 @@ def test_prometheus_finds_all_spools_of_a_node_at_one_address(node: Node, tmp_pa
 
     found = until(both, "both are there")
     assert set(found[RUNNING]) == {first.name, second.name}
-    assert set(found) == {RUNNING, *map(prometheus_name, names.DELIVERY_METRICS)}
+    assert set(found) == {RUNNING, *map(prometheus_name, DELIVERY_METRICS)}
     until(lambda: scraped(address)["ray_tracing_writers"][second.name] == 1, "the writer is counted")
 
     one.kill()
@@ -197,7 +198,7 @@ def running(address: str) -> dict[str, float]:
         return {}
 
 
-def prometheus_name(metric: names.Metric) -> str:
+def prometheus_name(metric: Metric) -> str:
     unit = {"By": "_bytes", "s": "_seconds"}.get(metric.unit, "")
     return metric.name.replace(".", "_") + unit + "_total" * (metric.instrument == "counter")
 
@@ -357,7 +358,7 @@ def test_the_figures_go_out_with_the_metrics_of_calls(
         for resource in message.resource_metrics
         for metric in resource.scope_metrics[0].metrics
     }
-    assert {metric.name for metric in names.DELIVERY_METRICS} <= told
+    assert {metric.name for metric in DELIVERY_METRICS} <= told
     written = [
         json_format.Parse(line, pb.MetricsData())
         for path in sorted((node.out / "metrics").glob("*.jsonl"))

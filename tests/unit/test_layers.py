@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 BASICS = """
 names _version _errors _escape _exceptions _private _patching _secret_forms
+_reference          names
 _guard              _exceptions _escape
 _values             -
 _hotpath            -

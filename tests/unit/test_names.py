@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ray_tracing_hooks import names
+from ray_tracing_hooks import _reference, names
 
 ROOT = Path(__file__).parents[2]
 KEYS = {value for name, value in vars(names).items() if name.startswith(("RAY_", "RESOURCE_", "LOG_", "SKYWALKING_"))}
@@ -14,29 +14,29 @@ KEYS = {value for name, value in vars(names).items() if name.startswith(("RAY_",
 def test_the_document_of_spans_holds_the_table_of_attributes() -> None:
     """Between its two `<!-- names -->` markers."""
     _, table, _ = (ROOT / "docs/spans.md").read_text(encoding="utf-8").split("<!-- names -->")
-    assert table.strip() == names.markdown_table().strip()
+    assert table.strip() == _reference.markdown_table().strip()
 
 
 def test_the_document_of_metrics_holds_the_table_of_metrics() -> None:
     """Between its two `<!-- metrics -->` markers."""
     _, table, _ = (ROOT / "docs/metrics.md").read_text(encoding="utf-8").split("<!-- metrics -->")
-    assert table.strip() == names.metrics_table().strip()
+    assert table.strip() == _reference.metrics_table().strip()
 
 
 def test_the_document_of_metrics_holds_the_table_of_metrics_of_delivery() -> None:
     """Between its two `<!-- delivery -->` markers."""
     _, table, _ = (ROOT / "docs/metrics.md").read_text(encoding="utf-8").split("<!-- delivery -->")
-    assert table.strip() == names.delivery_metrics_table().strip()
+    assert table.strip() == _reference.delivery_metrics_table().strip()
 
 
 def test_every_metric_says_what_it_is_in_the_terms_of_opentelemetry() -> None:
-    told = [each.name for each in (*names.METRICS, *names.DELIVERY_METRICS)]
+    told = [each.name for each in (*_reference.METRICS, *_reference.DELIVERY_METRICS)]
     assert len(told) == len(set(told))
-    for each in names.DELIVERY_METRICS:
+    for each in _reference.DELIVERY_METRICS:
         # Prometheus and OTLP have each description alone.
         assert not re.match(r"(those|their|it|what they)\b", each.meaning)
         assert each.meaning != "`RAY_TRACING_SPOOL_MAX_BYTES`"
-    for each in names.METRICS:
+    for each in _reference.METRICS:
         if each.instrument == "gauge":
             # Of nodes: the names, units and attributes are those of the conventions for hardware and systems.
             assert re.fullmatch(r"(hw\.gpu|system)(\.[a-z_]+)+", each.name)
@@ -45,8 +45,8 @@ def test_every_metric_says_what_it_is_in_the_terms_of_opentelemetry() -> None:
             continue
         assert re.fullmatch(r"ray(\.[a-z_]+)+", each.name)
         assert (each.instrument, each.unit) in {("histogram", "s"), ("counter", "{retry}")}
-        assert set(each.attributes) <= {key.key for key in names.ATTRIBUTES}
-    for each in names.DELIVERY_METRICS:
+        assert set(each.attributes) <= {key.key for key in _reference.ATTRIBUTES}
+    for each in _reference.DELIVERY_METRICS:
         assert re.fullmatch(r"ray(\.[a-z_]+)+", each.name)
         assert each.instrument in {"counter", "gauge"}
         assert each.unit in {"{item}", "{retry}", "{process}", "By", "s"}
@@ -54,10 +54,10 @@ def test_every_metric_says_what_it_is_in_the_terms_of_opentelemetry() -> None:
 
 
 def test_every_key_of_ours_is_in_the_table_once() -> None:
-    told = [each.key for each in names.ATTRIBUTES]
+    told = [each.key for each in _reference.ATTRIBUTES]
     assert len(told) == len(set(told))
     assert set(told) == KEYS | {names.ERROR_TYPE, names.EXIT_CODE}
-    assert {each.kind for each in names.ATTRIBUTES} <= {
+    assert {each.kind for each in _reference.ATTRIBUTES} <= {
         "string",
         "int",
         "double",
@@ -81,5 +81,5 @@ def test_no_other_module_spells_a_key_out() -> None:
 
 
 def test_what_can_be_imported_is_listed() -> None:
-    public = {name for name in vars(names) if not name.startswith("_")} - {"annotations", "NamedTuple", "re"}
+    public = {name for name in vars(names) if not name.startswith("_")} - {"annotations", "re"}
     assert set(names.__all__) == public

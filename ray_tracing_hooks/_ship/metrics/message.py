@@ -15,6 +15,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID, TRACE_ID
+from ray_tracing_hooks._reference import METRICS
 from ray_tracing_hooks._ship.metrics.histograms import BOUNDS, ExplicitHistogram, Histogram
 from ray_tracing_hooks._ship.metrics.totals import Attributes, Count, Instrument, Key, Totals
 from ray_tracing_hooks._version import __version__
@@ -23,8 +24,8 @@ _MOST_POINTS = 100
 """Most points per message: a histogram point with exemplars takes up to 1.5 KB, and 6 KB in JSON. The Collector's file
 receiver truncates lines at 1 MiB."""
 
-_METRICS = {metric.name: metric for metric in names.METRICS}
-_DESCRIPTIONS = {metric.name: metric.meaning.replace("`", "") for metric in names.METRICS}
+_METRICS = {metric.name: metric for metric in METRICS}
+_DESCRIPTIONS = {metric.name: metric.meaning.replace("`", "") for metric in METRICS}
 
 
 def messages(

@@ -14,6 +14,7 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import decode_attribute
 from ray_tracing_hooks._formats.encoded_span.tags import ResourceTag
 from ray_tracing_hooks._formats.protobuf import FormatError, field, fields
+from ray_tracing_hooks._reference import METRICS
 from ray_tracing_hooks._ship.metrics.histograms import ExplicitHistogram, ExponentialHistogram
 
 MOST_SERIES = 2000
@@ -90,7 +91,7 @@ class Totals:
         self._histogram = ExponentialHistogram if exponential else ExplicitHistogram
         self._kinds: dict[str, type[Instrument]] = {
             metric.name: Count if metric.instrument == "counter" else self._histogram
-            for metric in names.METRICS
+            for metric in METRICS
             if metric.instrument != "gauge"
         }
         self._begin()

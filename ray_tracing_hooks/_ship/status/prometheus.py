@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any
 
-from ray_tracing_hooks import names
+from ray_tracing_hooks._reference import Metric
 from ray_tracing_hooks._ship.files import is_shipper_running
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.status.figures import Figures, read
@@ -65,7 +65,7 @@ def text(spools: Mapping[str, tuple[Figures, bool]]) -> str:
     return "".join(parts)
 
 
-def _name(metric: names.Metric) -> str:
+def _name(metric: Metric) -> str:
     """The name that the same metric has when it comes by OTLP."""
     total = "_total" if metric.instrument == "counter" else ""
     return metric.name.replace(".", "_") + _SUFFIXES.get(metric.unit, "") + total

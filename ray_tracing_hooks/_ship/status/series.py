@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._reference import DELIVERY_METRICS, Metric
 from ray_tracing_hooks._ship.status.figures import Destination, Figures
-from ray_tracing_hooks.names import Metric
 
 Attributes = tuple[tuple[str, str], ...]
 
-METRICS = {metric.name: metric for metric in names.DELIVERY_METRICS}
+METRICS = {metric.name: metric for metric in DELIVERY_METRICS}
 
 
 class Sample(NamedTuple):

@@ -56,7 +56,7 @@ SPANS, READS = 2_000, 20
 """The same of delivery."""
 
 JOB = JobTrace(os.urandom(16), os.urandom(8), 0x03, DRIVER_TASK_ID)
-RESULT = stand_ins.Id(TASK_ID)
+RESULT = stand_ins.ObjectRef(TASK_ID)
 
 Burst = Callable[[int], None]
 """Makes so many calls."""

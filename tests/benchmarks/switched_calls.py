@@ -1,20 +1,22 @@
 """What tracing costs a call, in one and the same cluster with and without.
 
-    python tests/benchmarks/switched_calls.py [--loops NAME,...] [--sessions 3] [--rounds 60] [--seconds 0.4] [--code]
+    python tests/benchmarks/switched_calls.py [--loops NAME,...] [--sessions 2] [--rounds 40] [--seconds 0.4] [--code]
 
 Two clusters alike differ by as much as is to be measured. Here all processes have what tracing replaces in Ray put
 back, and replaced again, by turns (``switched_hook``): a round has one turn with tracing and two without, in an order
-drawn by lot. Printed are, for each loop of ``calls``:
+drawn by lot. Printed are, for each of four loops of ``calls``:
 
-- the rate relative to the turn without tracing of the same round, for the one with tracing and the second one without:
-  the geometric mean over all rounds, with its standard error, and that of each session;
-- the processor time a call, in microseconds more than without tracing, by the processes that spend it, likewise;
-- with ``--code``, the same by the code that runs: ``perf record`` samples the whole machine a thousand times a second.
+- the rate of the turn with tracing relative to those without of the same round: the geometric mean over all rounds, and
+  that of each session. "untraced again" is one turn without tracing relative to the other one, and should be 1;
+- the processor time a call, in microseconds more than in the turns without, by the processes that spend it, likewise;
+- with ``--code``, the same by the code that runs: ``perf record`` samples each processor a thousand times a second.
   That costs a little itself, and needs the program ``perf``.
 
+Errors are standard errors over the rounds, as if those of different sessions did not differ more than those of one.
+
 The shipper works at a low priority, and delivers after a turn what it has not delivered in it. Its processor time has
-that too, the rates have not. Each session has a new cluster, and counts its spans at the end: one for each call of the
-turns with tracing, and none of the others.
+that too, the rates have not: they are those of bursts. Each session has a new cluster, and counts its spans at the end:
+one for each call of the turns with tracing, and none of the others.
 """
 
 from __future__ import annotations
@@ -26,7 +28,6 @@ import os
 import random
 import re
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -35,7 +36,7 @@ import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,7 +60,7 @@ FREQUENCY = 997
 """Samples a second, not in step with anything."""
 
 CODE = {
-    "kernel": re.compile(r"^\["),
+    "kernel": re.compile(r"^\[(?!vdso|unknown)"),
     "Python": re.compile(r"^(lib)?python3|\.cpython-"),
     "Ray": re.compile(r"^(_raylet|gcs_server|raylet)"),
     "the compiled part": re.compile(r"^_hotpath"),
@@ -104,14 +105,15 @@ def session(name: str, rounds: int, seconds: float, *, samples: bool) -> None:
 
     def settle() -> None:
         for spool in (folder / "spool").iterdir():
-            flush(str(spool), PATIENCE)
+            if not flush(str(spool), PATIENCE).done:
+                sys.exit(f"not all spans were delivered within {PATIENCE:g} s")
 
     loop = loops.LOOPS[name]()
     for _ in range(WARM_UP):
         loop()
     settle()
     before, traced = executed(folder), 0
-    roles = processes()
+    times = Times(processes())
     found: list[Turn] = []
     with sampling(folder, wanted=samples):
         for number in range(rounds):
@@ -121,10 +123,10 @@ def session(name: str, rounds: int, seconds: float, *, samples: bool) -> None:
                 switch.turn(command)
                 warm, _ = run(loop, AFTER_SWITCH)
                 settle()
-                at_first, begun = processor_times(roles), time.monotonic()
+                at_first, begun = times.of_roles(), time.monotonic()
                 calls, ended = run(loop, seconds)
                 settle()
-                at_last, delivered = processor_times(roles), time.monotonic()
+                at_last, delivered = times.of_roles(), time.monotonic()
                 spent = {role: (at_last[role] - at_first[role]) / calls for role in ROLES}
                 found.append(Turn(kind, number, begun, ended, delivered, calls, spent, {}))
                 traced += warm + calls if command == ON else 0
@@ -162,14 +164,23 @@ def processes() -> dict[int, str]:
     return found
 
 
-def processor_times(roles: dict[int, str]) -> dict[str, float]:
-    """By role, in us."""
-    from family import ROLES, processor_time_of
+class Times:
+    """The processor times of these processes."""
 
-    times = dict.fromkeys(ROLES, 0.0)
-    for pid, role in roles.items():
-        times[role] += processor_time_of(pid) / 1e3
-    return times
+    def __init__(self, roles: dict[int, str]) -> None:
+        self._roles = roles
+        self._last: dict[int, int] = {}
+
+    def of_roles(self) -> dict[str, float]:
+        """In us. Of a process that has ended, what it had taken at the last look."""
+        from family import ROLES, processor_time_of
+
+        times = dict.fromkeys(ROLES, 0.0)
+        for pid, role in self._roles.items():
+            with suppress(OSError):
+                self._last[pid] = processor_time_of(pid)
+            times[role] += self._last.get(pid, 0) / 1e3
+        return times
 
 
 @contextmanager
@@ -178,13 +189,14 @@ def sampling(folder: Path, *, wanted: bool) -> Iterator[None]:
         yield
         return
     command = ["perf", "record", "-k", "CLOCK_MONOTONIC", "-e", "cpu-clock", "-F", str(FREQUENCY), "-a"]
-    with subprocess.Popen(
-        [*command, "-o", str(folder / "samples")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as perf:
-        try:
-            yield
-        finally:
-            perf.send_signal(signal.SIGINT)
+    # It ends with its own program, which ends when this process does or closes the pipe.
+    command += ["-o", str(folder / "samples"), "--", "sh", "-c", "echo; cat"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as perf:
+        assert perf.stdout is not None
+        if not perf.stdout.readline():  # it is sampling once its program has begun
+            sys.exit(f"perf could not sample:\n{perf.communicate()[1].decode()}")
+        yield
+        perf.communicate()
 
 
 def by_code(folder: Path, turns: list[Turn]) -> list[dict[str, float]]:
@@ -234,34 +246,43 @@ def run_session(name: str, chosen: argparse.Namespace) -> list[Turn]:
     return [Turn(*turn) for turn in json.loads(lines[0].removeprefix(RESULT))]
 
 
-Rounds = list[dict[str, Turn]]
-
-
 def report(name: str, sessions: list[list[Turn]]) -> None:
     by_session = [rounds_of(turns) for turns in sessions]
     rounds = [each for found in by_session for each in found]
-    rate = statistics.median(rate_of(each[WITHOUT]) for each in rounds)
+    rate = statistics.median(rate_of(turn) for each in rounds for turn in (each[WITHOUT], each[AGAIN]))
     print(f"{name}: {rate:,.0f}/s without tracing, {len(rounds)} rounds")
-    for kind, title in ((WITH, "traced"), (AGAIN, "untraced again")):
-        mean, error = mean_of(logarithms(rounds, kind))
-        each = "  ".join(f"{math.exp(mean_of(logarithms(found, kind))[0]):.3f}" for found in by_session)
-        print(f"  {title:16}{math.exp(mean):.3f} ± {math.exp(mean) * error:.3f}   {each}")
+    for title, ratio in (("traced", traced), ("untraced again", untraced)):
+        mean, error = mean_of([ratio(each) for each in rounds])
+        of_sessions = "  ".join(f"{math.exp(mean_of([ratio(each) for each in found])[0]):.3f}" for found in by_session)
+        print(f"  {title:16}{math.exp(mean):.3f} ± {math.exp(mean) * error:.3f}   {of_sessions}")
     show("processor time a call", [[each[kind].spent for kind in KINDS] for each in rounds])
     if rounds[0][WITH].code:
         show("the same by code", [[each[kind].code for kind in KINDS] for each in rounds])
 
 
-def show(title: str, parts: list[list[dict[str, float]]]) -> None:
-    """``parts`` are of each round, for the turns of :data:`KINDS`."""
+def traced(turns: dict[str, Turn]) -> float:
+    """The logarithm of the rate with tracing, relative to the geometric mean of both without."""
+    return math.log(rate_of(turns[WITH])) - (math.log(rate_of(turns[WITHOUT])) + math.log(rate_of(turns[AGAIN]))) / 2
+
+
+def untraced(turns: dict[str, Turn]) -> float:
+    """The same of one without tracing, relative to the other."""
+    return math.log(rate_of(turns[AGAIN]) / rate_of(turns[WITHOUT]))
+
+
+def show(title: str, rounds: list[list[dict[str, float]]]) -> None:
+    """Each round has the parts of the turns in :data:`KINDS`."""
     print(f"  {title:24}{'without, us':>12}{'traced, more':>18}{'again, more':>18}")
-    for part in [*parts[0][0], "all"]:
-        lines = [[sum(turn.values()) if part == "all" else turn[part] for turn in three] for three in parts]
-        more, again = ([line[index] - line[0] for line in lines] for index in (1, 2))
-        texts = [f"{mean:+.1f} ± {error:.1f}" for mean, error in map(mean_of, (more, again))]
-        print(f"  {part:24}{statistics.mean(line[0] for line in lines):>12.1f}{texts[0]:>18}{texts[1]:>18}", flush=True)
+    for part in [*rounds[0][0], "all"]:
+        lines = [[sum(turn.values()) if part == "all" else turn[part] for turn in turns] for turns in rounds]
+        more = mean_of([line - (first + again) / 2 for first, line, again in lines])
+        check = mean_of([again - first for first, _, again in lines])
+        without = statistics.mean((first + again) / 2 for first, _, again in lines)
+        texts = [f"{mean:+.1f} ± {error:.1f}" for mean, error in (more, check)]
+        print(f"  {part:24}{without:>12.1f}{texts[0]:>18}{texts[1]:>18}", flush=True)
 
 
-def rounds_of(turns: list[Turn]) -> Rounds:
+def rounds_of(turns: list[Turn]) -> list[dict[str, Turn]]:
     rounds: dict[int, dict[str, Turn]] = {}
     for turn in turns:
         rounds.setdefault(turn.round, {})[turn.kind] = turn
@@ -272,11 +293,6 @@ def rate_of(turn: Turn) -> float:
     return turn.calls / (turn.ended - turn.begun)
 
 
-def logarithms(rounds: Rounds, kind: str) -> list[float]:
-    """Of the rates relative to those without tracing."""
-    return [math.log(rate_of(each[kind]) / rate_of(each[WITHOUT])) for each in rounds]
-
-
 def mean_of(values: list[float]) -> tuple[float, float]:
     """With its standard error."""
     return statistics.mean(values), statistics.stdev(values) / math.sqrt(len(values))
@@ -285,8 +301,8 @@ def mean_of(values: list[float]) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--loops", default=",".join(LOOPS), help=f"of these: {', '.join(LOOPS)}")
-    parser.add_argument("--sessions", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=60, help="rounds of three turns in each session, at least two")
+    parser.add_argument("--sessions", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=40, help="rounds of three turns in each session, at least two")
     parser.add_argument("--seconds", type=float, default=0.4)
     parser.add_argument("--code", action="store_true", help="sample which code runs, with perf")
     parser.add_argument("--session", help=argparse.SUPPRESS)

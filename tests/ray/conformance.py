@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
+import hashlib
 import json
 import platform
 import sys
@@ -49,15 +51,36 @@ def portable(outcomes: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads(text))
 
 
+def made_of(program: str) -> dict[str, Any]:
+    """What a recording depends on: the versions of Ray and Python, and the sources of the program, as a digest."""
+    return {"versions": VERSIONS, "sources": _digest(program)}
+
+
+def _digest(program: str) -> str:
+    """The SHA-256 of the program and of the modules beside it that it imports, directly or through others."""
+    found, ahead = dict[str, bytes](), [program]
+    while ahead:
+        name = ahead.pop()
+        path = PROGRAMS / f"{name}.py"
+        if name not in found and path.exists():
+            found[name] = path.read_bytes()
+            for node in ast.walk(ast.parse(found[name])):
+                if isinstance(node, ast.Import):
+                    ahead += [each.name for each in node.names]
+                elif isinstance(node, ast.ImportFrom) and node.module:
+                    ahead.append(node.module)
+    return hashlib.sha256(b"\0".join(found[name] for name in sorted(found))).hexdigest()
+
+
 def recorded(program: str) -> dict[str, Any]:
-    """What the scenarios came to on an untraced cluster, and the ``versions`` of Ray and Python that they ran with."""
+    """What the scenarios came to on an untraced cluster, and what that depends on: :func:`made_of`."""
     path = RECORDED / f"{program}.json.gz"
     return dict(json.loads(gzip.decompress(path.read_bytes()))) if path.exists() else {"versions": {}}
 
 
 def record(program: str, outcomes: dict[str, Any]) -> None:
     kept = {name: outcome for name, outcome in outcomes.items() if name not in NOT_RECORDED}
-    text = json.dumps({"versions": VERSIONS, **kept}, indent=0, sort_keys=True)
+    text = json.dumps({**made_of(program), **kept}, indent=0, sort_keys=True)
     RECORDED.mkdir(exist_ok=True)
     (RECORDED / f"{program}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 

@@ -1,37 +1,73 @@
 """Runs the programs of scenarios on untraced clusters, and keeps what they come to in ``recorded/``.
 
-    PYTHONPATH=tests/helpers .venv/bin/python tests/ray/record.py [NAME]...
+    PYTHONPATH=tests/helpers .venv/bin/python tests/ray/record.py [--check] [NAME]...
 
-Without a NAME it records all of them, which takes some minutes. Tests pass without: what is not recorded, or differs,
-they run without tracing too. Record where a program or the version of Ray changes, so that they need not.
+Without a NAME it records all of them, which takes some minutes. What is not recorded, or differs, tests of traced
+clusters run without tracing too. Record where a program or the version of Ray changes, so that they need not. With
+``--check`` it compares what is recorded, and ends with exit code 1 if untraced clusters come to something else.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import support
-from conformance import NAMES, different, record, untraced_runs
+from conformance import NAMES, different, record, recorded, untraced_runs
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare, and record nothing")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of these: {', '.join(NAMES)}")
+    chosen = parser.parse_args()
+    if unknown := set(chosen.names) - {*NAMES}:
+        parser.error(f"no such program: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
     support.ray_folder = tempfile.mkdtemp(prefix="rec-")
     try:
-        for program in sys.argv[1:] or NAMES:
+        changed = False
+        for program in chosen.names or NAMES:
             with untraced_runs(program, Path(tempfile.mkdtemp(dir=support.ray_folder))) as run:
-                outcomes = run()
-                # Ray itself does not do all of it the same way each time: what two runs agree on is kept.
-                unsure = different(run(), outcomes)
-                while unsure:
-                    outcomes |= run(*unsure)
-                    unsure = different(run(*unsure), outcomes)
-            record(program, outcomes)
-            print(f"{program}: {len(outcomes)} scenarios")
+                if chosen.check:
+                    others = compare(program, run)
+                    changed = changed or bool(others)
+                    print(f"{program}: {json.dumps(others, indent=1) if others else 'as recorded'}", flush=True)
+                else:
+                    outcomes = agreed(run)
+                    record(program, outcomes)
+                    print(f"{program}: {len(outcomes)} scenarios", flush=True)
     finally:
         shutil.rmtree(support.ray_folder)
+    sys.exit(changed)
+
+
+# Ray itself does not do all of it the same way each time.
+
+
+def agreed(run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """What two runs agree on."""
+    outcomes = run()
+    unsure = different(run(), outcomes)
+    while unsure:
+        outcomes |= run(*unsure)
+        unsure = different(run(*unsure), outcomes)
+    return outcomes
+
+
+def compare(program: str, run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """What two runs come to that is not as recorded: pairs of the recorded outcome and that of the last run."""
+    known = recorded(program)
+
+    def others() -> dict[str, Any]:
+        return {name: pair for name, pair in different(run(), known).items() if name in known}
+
+    return others() and others()
 
 
 if __name__ == "__main__":

@@ -46,7 +46,8 @@ class Changed(NamedTuple):
 
 def command(*words: str, address: str) -> tuple[int, dict[str, Any], str]:
     done = subprocess.run(
-        [sys.executable, "-m", "ray_tracing_hooks", *words, "--json", "--address", address],
+        # A busy machine may need longer to answer than the command waits by default.
+        [sys.executable, "-m", "ray_tracing_hooks", *words, "--timeout", "60", "--json", "--address", address],
         env=environment(),
         capture_output=True,
         text=True,

@@ -134,10 +134,14 @@ class _Request:
         self.query_params = {"number": str(number)}
 
 
+COMMAND = (sys.executable, "-m", "ray_tracing_hooks")
+
+
 def command(*words):
     """What a command has said, and its exit code."""
     done = subprocess.run(
-        [sys.executable, "-m", "ray_tracing_hooks", *words, "--json", "--address", os.environ["RTH_ADDRESS"]],
+        # A busy machine may need longer to answer than the command waits by default.
+        [*COMMAND, *words, "--timeout", "120", "--json", "--address", os.environ["RTH_ADDRESS"]],
         capture_output=True,
         text=True,
         check=False,

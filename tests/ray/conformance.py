@@ -17,7 +17,7 @@ from typing import Any
 
 import ray
 from conftest import Cluster, start_head, stop_head
-from support import PROGRAMS, Run, run_program, with_data
+from support import PROGRAMS, Run, run_program, with_data, with_training
 
 RECORDED = Path(__file__).parent / "recorded"
 WITH_LOGS = {"conform_connections", "conform_observed"}
@@ -26,6 +26,8 @@ LOGS = {"RTH_LOG_MONITOR": "1"}
 WITH_DATA = {"conform_data"}
 """Programs that need Ray Data, which is installed separately."""
 NAMES = sorted(path.stem for path in PROGRAMS.glob("conform_*.py"))
+TRAINING = ("rllib_runs", "train_runs", "tune_runs")
+"""Programs that start a cluster of their own, and have one outcome."""
 PLACES = {
     str(PROGRAMS): "PROGRAMS",
     sysconfig.get_path("purelib"): "PACKAGES",
@@ -113,6 +115,29 @@ def different(outcomes: dict[str, Any], untraced: dict[str, Any]) -> dict[str, A
         for name, outcome in outcomes.items()
         if outcome != untraced.get(name) or "failed" in outcome
     }
+
+
+def untraced_training(program: str, folder: Path) -> dict[str, Any]:
+    """What one of :data:`TRAINING` comes to without tracing."""
+    arguments = () if program == "rllib_runs" else (str(folder),)
+    return compared(run_program(program, *arguments, timeout=500, **with_training()).result)
+
+
+def compared(outcome: dict[str, Any]) -> dict[str, Any]:
+    """What is the same each time. The times that the ranks of a run of Ray Train have measured are not."""
+    if "four" not in outcome:
+        return outcome
+    measured = dict(outcome["four"])
+    assert len(measured.pop("meeting")) == 12
+    return {**outcome, "four": measured}
+
+
+def check_training(program: str, traced: dict[str, Any], folder: Path) -> None:
+    """What one of :data:`TRAINING` comes to with tracing is the same as without, as recorded or else as it is now."""
+    outcome = portable(compared(traced))
+    is_recorded = recorded(program) == {**made_of(program), "runs": [outcome]}
+    print(f"{program}: {'as recorded' if is_recorded else 'not as recorded'}")
+    assert is_recorded or outcome == portable(untraced_training(program, folder))
 
 
 def check(program: str, traced: Run, cluster: Cluster, folder: Path, **variables: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conformance import LOGS, NAMES, WITH_DATA, WITH_LOGS, check, made_of, recorded
+from conformance import LOGS, NAMES, TRAINING, WITH_DATA, WITH_LOGS, check, made_of, recorded
 from conftest import Cluster, start_head, stop_head
 from support import HOOK
 
@@ -47,7 +47,7 @@ def test_every_scenario_comes_to_the_same_with_logs(
     check(program, with_logs.run(program, timeout=420, **EVERYTHING), with_logs, short_tmp(), **EVERYTHING)
 
 
-@pytest.mark.parametrize("program", NAMES)
+@pytest.mark.parametrize("program", [*NAMES, *TRAINING])
 def test_the_recording_of_a_program_is_of_the_program_as_it_is(program: str) -> None:
     """``record.py`` makes recordings, and compares them with untraced clusters."""
     known, made = recorded(program), made_of(program)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import ray
+from conformance import check_training
 from conftest import Cluster
-from support import NEEDS_TRAIN_V2, Run, below, by_name, check_links, run_program, tree, with_training
+from support import NEEDS_TRAIN_V2, Run, below, by_name, check_links, tree
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.span import Span
@@ -78,6 +81,5 @@ def test_no_call_is_named_apply(run: Run) -> None:
     assert not [span.name for span in run.spans if ".apply " in span.name]
 
 
-def test_it_comes_to_the_same_untraced(run: Run) -> None:
-    plain = run_program("rllib_runs", timeout=500, **with_training())
-    assert run.result == plain.result
+def test_it_comes_to_the_same_untraced(run: Run, tmp_path: Path) -> None:
+    check_training("rllib_runs", run.result, tmp_path)

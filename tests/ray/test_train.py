@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance import check_training
 from conftest import Cluster
 from support import (
     EXAMPLES,
@@ -18,7 +19,6 @@ from support import (
     check_links,
     of_driver,
     run_example,
-    run_program,
     spans_in,
     tree,
     with_training,
@@ -284,14 +284,10 @@ def test_callbacks_of_the_program_are_called(runs: Run) -> None:
     assert [each["reported"] for each in called if "reported" in each] == [[1, 1], [2, 2]]
 
 
-@pytest.mark.slow  # all of the runs once more
+@pytest.mark.slow  # where it is not recorded, all of the runs once more
 def test_runs_come_to_the_same_untraced(runs: Run, tmp_path: Path) -> None:
     """Results, metrics, errors and their tracebacks."""
-    plain = run_program("train_runs", str(tmp_path), timeout=500, **with_training())
-    for each in runs.result, plain.result:
-        # What the ranks of the second run have measured.
-        assert len(each["four"].pop("meeting")) == 12
-    assert runs.result == plain.result
+    check_training("train_runs", runs.result, tmp_path)
     assert not spans_in(tmp_path)
 
 

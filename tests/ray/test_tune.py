@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance import check_training
 from conftest import Cluster
 from support import (
     NEEDS_TRAIN_V2,
@@ -14,10 +15,8 @@ from support import (
     below,
     by_name,
     check_links,
-    run_program,
     spans_in,
     tree,
-    with_training,
     without_placement,
 )
 
@@ -214,6 +213,5 @@ def test_a_configuration_is_recorded_without_secrets(runs: Run) -> None:
 
 
 def test_experiments_come_to_the_same_untraced(runs: Run, tmp_path: Path) -> None:
-    plain = run_program("tune_runs", str(tmp_path), timeout=500, **with_training())
-    assert runs.result == plain.result
+    check_training("tune_runs", runs.result, tmp_path)
     assert not spans_in(tmp_path)

@@ -208,6 +208,10 @@ measure: $(PACKAGE) $(DATA_READY) $(TRAIN_READY)
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/train_cost.py
 	@cd $(VENV) && $(BIN)/python $(BENCHMARKS)/calls $(call plot,calls) $(ARGS)
 
+.PHONY: recordings
+recordings: $(PACKAGE) $(EXTRAS_READY) $(DATA_READY) $(TRAIN_READY) ## Compare what tests expect of programs with what these do on untraced clusters
+	@cd $(VENV) && PYTHONPATH=$(ROOT)/tests/helpers $(BIN)/python $(ROOT)/tests/ray/record.py --check
+
 .PHONY: soak
 soak: $(PACKAGE) ## Record two million spans in half an hour while workers come and go, and check for lost spans and growth
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/soak.py $(ARGS)

@@ -7,7 +7,7 @@ back, and replaced again, by turns (``switched_hook``): a round has one turn wit
 drawn by lot. Printed are, for each of four loops of ``calls``:
 
 - the rate of the turn with tracing relative to those without of the same round: the geometric mean over all rounds, and
-  that of each session. "untraced again" is one turn without tracing relative to the other one, and should be 1;
+  that of each session. "untraced again" is the second turn without tracing relative to the first, and should be 1;
 - the processor time a call, in microseconds more than in the turns without, by the processes that spend it, likewise;
 - with ``--code``, the same by the code that runs: ``perf record`` samples each processor a thousand times a second.
   That costs a little itself, and needs the program ``perf``.
@@ -117,9 +117,11 @@ def session(name: str, rounds: int, seconds: float, *, samples: bool) -> None:
     found: list[Turn] = []
     with sampling(folder, wanted=samples):
         for number in range(rounds):
-            order = [(ON, WITH), (OFF, WITHOUT), (OFF, AGAIN)]
+            order = [ON, OFF, OFF]
             random.shuffle(order)
-            for command, kind in order:
+            untraced = iter((WITHOUT, AGAIN))
+            for command in order:
+                kind = WITH if command == ON else next(untraced)
                 switch.turn(command)
                 warm, _ = run(loop, AFTER_SWITCH)
                 settle()
@@ -196,7 +198,9 @@ def sampling(folder: Path, *, wanted: bool) -> Iterator[None]:
         if not perf.stdout.readline():  # it is sampling once its program has begun
             sys.exit(f"perf could not sample:\n{perf.communicate()[1].decode()}")
         yield
-        perf.communicate()
+        problem = perf.communicate()[1].decode()
+    if perf.returncode:
+        sys.exit(f"perf has failed:\n{problem}")
 
 
 def by_code(folder: Path, turns: list[Turn]) -> list[dict[str, float]]:
@@ -266,7 +270,7 @@ def traced(turns: dict[str, Turn]) -> float:
 
 
 def untraced(turns: dict[str, Turn]) -> float:
-    """The same of one without tracing, relative to the other."""
+    """The same of the second one without tracing, relative to the first."""
     return math.log(rate_of(turns[AGAIN]) / rate_of(turns[WITHOUT]))
 
 
@@ -313,8 +317,8 @@ def main() -> None:
     names = chosen.loops.split(",")
     if unknown := set(names) - set(LOOPS):
         parser.error(f"no such loop: {', '.join(sorted(unknown))}; there are {', '.join(LOOPS)}")
-    if chosen.rounds < 2:
-        parser.error("at least two rounds are needed for a standard error")
+    if chosen.sessions < 1 or chosen.rounds < 2 or chosen.seconds <= 0:
+        parser.error("a session, two rounds (for a standard error) and a time of more than 0 seconds are needed")
     if chosen.code and shutil.which("perf") is None:
         parser.error("--code needs the program perf")
     for name in names:

@@ -17,7 +17,7 @@ from typing import Any
 
 import ray
 from conftest import Cluster, start_head, stop_head
-from support import PROGRAMS, Run, run_program, with_data, with_training
+from support import PROGRAMS, Run, run_program, spans_in, with_data, with_training
 
 RECORDED = Path(__file__).parent / "recorded"
 WITH_LOGS = {"conform_connections", "conform_observed"}
@@ -118,9 +118,11 @@ def different(outcomes: dict[str, Any], untraced: dict[str, Any]) -> dict[str, A
 
 
 def untraced_training(program: str, folder: Path) -> dict[str, Any]:
-    """What one of :data:`TRAINING` comes to without tracing."""
+    """What one of :data:`TRAINING` comes to without tracing, with files in this folder."""
     arguments = () if program == "rllib_runs" else (str(folder),)
-    return compared(run_program(program, *arguments, timeout=500, **with_training()).result)
+    outcome = compared(run_program(program, *arguments, timeout=500, **with_training()).result)
+    assert not spans_in(folder)
+    return outcome
 
 
 def compared(outcome: dict[str, Any]) -> dict[str, Any]:

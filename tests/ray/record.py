@@ -22,8 +22,10 @@ from typing import Any
 import support
 from conformance import (
     NAMES,
+    NOT_RECORDED,
     TRAINING,
     different,
+    made_of,
     portable,
     record,
     recorded,
@@ -85,11 +87,15 @@ def agreed(run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
 
 
 def compare(program: str, run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """What two runs come to that is not as recorded: pairs of the recorded outcome and that of the last run."""
-    known = recorded(program)
+    """What two runs come to that is not as recorded, and what the recording depends on: pairs of what is recorded and
+    what is there.
+    """
+    known, made = recorded(program), made_of(program)
 
     def others() -> dict[str, Any]:
-        return {name: pair for name, pair in different(run(), known).items() if name in known}
+        found = made | {name: outcome for name, outcome in run().items() if name not in NOT_RECORDED}
+        pairs = {name: (known.get(name), found.get(name)) for name in found | known}
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
     return others() and others()
 

@@ -245,6 +245,7 @@ def test_spans_of_clients_are_around_their_calls(heads: tuple[Head, Head]) -> No
     while [*head.folder.glob("ray_tracing_hooks-*/client-*/*")] and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not [*head.folder.glob("ray_tracing_hooks-*/client-*/*")], "what is in spools goes with their shippers"
+    assert len([*head.folder.glob("ray_tracing_hooks-*/client-*/")]) <= 1, "all clients of a cluster have the same"
 
 
 def test_a_client_is_traced_without_an_edit(heads: tuple[Head, Head]) -> None:

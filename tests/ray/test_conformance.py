@@ -51,6 +51,7 @@ def test_every_scenario_comes_to_the_same_with_logs(
 def test_the_recording_of_a_program_is_of_the_program_as_it_is(program: str) -> None:
     """``record.py`` makes recordings, and compares them with untraced clusters."""
     known, made = recorded(program), made_of(program)
+    assert known["versions"], "it is not recorded"
     if known["versions"] != made["versions"]:
         pytest.skip("recorded with other versions of Ray or of Python")
     assert known["sources"] == made["sources"], "the program has changed: record it again"

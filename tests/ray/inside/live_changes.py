@@ -134,14 +134,12 @@ class _Request:
         self.query_params = {"number": str(number)}
 
 
-COMMAND = (sys.executable, "-m", "ray_tracing_hooks")
-
-
 def command(*words):
     """What a command has said, and its exit code."""
+    address = os.environ["RTH_ADDRESS"]
     done = subprocess.run(
         # A busy machine may need longer to answer than the command waits by default.
-        [*COMMAND, *words, "--timeout", "120", "--json", "--address", os.environ["RTH_ADDRESS"]],
+        [sys.executable, "-m", "ray_tracing_hooks", *words, "--timeout", "60", "--json", "--address", address],
         capture_output=True,
         text=True,
         check=False,

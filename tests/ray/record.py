@@ -87,17 +87,17 @@ def agreed(run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
 
 
 def compare(program: str, run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """What two runs come to that is not as recorded, and what the recording depends on: pairs of what is recorded and
-    what is there.
+    """What three runs come to that is not as recorded, and what the recording depends on: pairs of what is recorded and
+    what is there. The second and third run are of what was different in the one before.
     """
     known, made = recorded(program), made_of(program)
-
-    def others() -> dict[str, Any]:
-        found = made | {name: outcome for name, outcome in run().items() if name not in NOT_RECORDED}
-        pairs = {name: (known.get(name), found.get(name)) for name in found | known}
-        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-
-    return others() and others()
+    found = made | run()
+    others = {name for name in (found | known).keys() - NOT_RECORDED if found.get(name) != known.get(name)}
+    for _ in range(2):
+        if others - made.keys():
+            found |= run(*others - made.keys())
+            others = {name for name in others if found.get(name) != known.get(name)}
+    return {name: (known.get(name), found.get(name)) for name in sorted(others)}
 
 
 if __name__ == "__main__":

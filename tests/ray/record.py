@@ -94,8 +94,8 @@ def compare(program: str, run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     found = made | run()
     others = {name for name in (found | known).keys() - NOT_RECORDED if found.get(name) != known.get(name)}
     for _ in range(2):
-        if others - made.keys():
-            found |= run(*others - made.keys())
+        if again := others & found.keys() - made.keys():
+            found |= run(*again)
             others = {name for name in others if found.get(name) != known.get(name)}
     return {name: (known.get(name), found.get(name)) for name in sorted(others)}
 

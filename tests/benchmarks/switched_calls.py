@@ -89,6 +89,7 @@ def session(name: str, rounds: int, seconds: float, *, samples: bool) -> None:
     import loops
     import ray
     from family import ROLES
+    from soak import shipper_of
 
     from ray_tracing_hooks._ship.flush import flush
 
@@ -134,7 +135,9 @@ def session(name: str, rounds: int, seconds: float, *, samples: bool) -> None:
                 traced += warm + calls if command == ON else 0
     settle()
     spans = executed(folder) - before
+    shipper = shipper_of(folder / "spool")
     ray.shutdown()
+    psutil.wait_procs([shipper], timeout=PATIENCE)  # what it still writes would stay behind
     if spans != traced:
         sys.exit(f"{traced} calls were traced, and there are {spans} spans of them")
     if samples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import shutil
 import subprocess
@@ -157,8 +158,13 @@ def ray_folder(short_tmp: Callable[[], Path]) -> Iterator[None]:
         if any(part.startswith(support.ray_folder) for part in process.info["cmdline"] or [])
     ]
     for process in waiting:
-        process.terminate()
-    psutil.wait_procs(waiting, timeout=10)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, left = psutil.wait_procs(waiting, timeout=10)
+    for process in left:  # what it wrote later would stay behind
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, timeout=10)
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,8 @@ which ``pip install 'ray[data]'`` has.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,10 +30,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from serve_cost import RESULT, Switch
-from switched_hook import FOLDER, OFF, ON
-
-HERE = Path(__file__).parent
+import switching
+from switched_hook import OFF, ON
+from switching import connect, hand_over
 
 WITH, WITHOUT, AGAIN = "with", "without", "again"
 WARM_UP = 2
@@ -105,15 +102,7 @@ PIPELINES = {"tiny": tiny, "realistic": realistic}
 def session(name: str, turns: int) -> None:
     import ray
 
-    switch = Switch(Path(os.environ[FOLDER]))
-    ray.init(
-        "local",
-        num_cpus=3,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=300_000_000,
-        _tracing_startup_hook="switched_hook:setup",
-    )
+    switch = connect(3)
     from ray import data
 
     context = data.DataContext.get_current()
@@ -135,7 +124,7 @@ def session(name: str, turns: int) -> None:
     spans = sum(path.read_bytes().count(b'"dataset ray.data"') for path in files)
     if spans != WARM_UP + turns:
         sys.exit(f"{WARM_UP + turns} executions were traced, and there are {spans} spans of executions")
-    print(RESULT + json.dumps(found), flush=True)
+    hand_over(found)
 
 
 def execution(run: Callable[[], int]) -> Execution:
@@ -167,26 +156,9 @@ def processor_time_of_cluster() -> float:
 
 def run_session(name: str, turns: int) -> list[dict[str, Execution]]:
     """A session in a process of its own."""
-    with tempfile.TemporaryDirectory(prefix="rth-", ignore_cleanup_errors=True) as folder:
-        switches = Path(folder, "switches")
-        switches.mkdir()
-        paths = [str(HERE), os.path.join(sys.prefix, "data"), os.environ.get("PYTHONPATH")]
-        environment = {
-            **os.environ,
-            "RAY_AUTH_MODE": "disabled",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_TMPDIR": folder,
-            "RAY_TRACING_LOCAL_DIR": f"{folder}/spans",
-            "RAY_TRACING_SPOOL_DIR": f"{folder}/spool",
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            FOLDER: str(switches),
-        }
-        command = [sys.executable, __file__, "--session", name, "--turns", str(turns)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith(RESULT)]
-    if not lines:
-        sys.exit(f"a session has failed:\n{done.stderr[-2000:]}")
-    return [dict(turn) for turn in json.loads(lines[0].removeprefix(RESULT))]
+    arguments = ["--session", name, "--turns", str(turns)]
+    found = switching.session(__file__, arguments, os.path.join(sys.prefix, "data"))
+    return [dict(turn) for turn in found]
 
 
 def report(name: str, sessions: list[list[dict[str, Execution]]]) -> None:

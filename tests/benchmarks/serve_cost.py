@@ -19,30 +19,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
-import select
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+import switching
 from soak import shipper_of
-from switched_hook import DONE, FOLDER, OFF, ON, STATE
+from switched_hook import OFF, ON
+from switching import connect, hand_over
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "calls"))
-
-RESULT = "RESULT "
 WARM_UP, AFTER_SWITCH = 400, 50
 """Requests before the first turn, and before each: Python makes code fast again that has been replaced."""
-
-PATIENCE = 20.0
-"""Seconds."""
 
 SHIPPER = "shipper"
 TITLES = {"proxy": "ProxyActor", "replica": "ServeReplica"}
@@ -62,48 +53,11 @@ class Session(NamedTuple):
     """The 99th percentile of what a request took in these turns, in us."""
 
 
-class Switch:
-    """Switches tracing in all processes of the cluster that have run the hook."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        os.mkfifo(folder / DONE)
-        self._done = os.open(folder / DONE, os.O_RDWR)
-
-    def turn(self, command: bytes) -> None:
-        (self._folder / STATE).write_bytes(command)
-        told = [int(path.stem) for path in self._folder.glob("*.fifo") if self._tell(path, command)]
-        answers, deadline = 0, time.monotonic() + PATIENCE
-        while answers < sum(psutil.pid_exists(pid) for pid in told):  # one that has just ended does not answer
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{len(told) - answers} processes have not switched")
-            if select.select([self._done], [], [], 0.5)[0]:
-                answers += len(os.read(self._done, len(told)))
-
-    @staticmethod
-    def _tell(path: Path, command: bytes) -> bool:
-        try:
-            fifo = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:  # its process has ended
-            return False
-        with os.fdopen(fifo, "wb") as file:
-            file.write(command)
-        return True
-
-
 def session(by: str, turns: int, seconds: float) -> None:
     import loops
     import ray
 
-    switch = Switch(Path(os.environ[FOLDER]))
-    ray.init(
-        "local",
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=300_000_000,
-        _tracing_startup_hook="switched_hook:setup",
-    )
+    switch = connect(2)
     loop = {"http": loops.serve_requests_by_http, "handle": loops.serve_requests_by_handle}[by]()
     traced = 0
     for _ in range(WARM_UP):
@@ -127,7 +81,7 @@ def session(by: str, turns: int, seconds: float) -> None:
     if spans != traced:
         sys.exit(f"{traced} requests were traced, and there are {spans} spans of the replica")
     slowest = {name: statistics.quantiles(taken, n=100)[-1] * 1e6 for name, taken in times.items()}
-    print(RESULT + json.dumps([found, shipped, slowest]), flush=True)
+    hand_over([found, shipped, slowest])
 
 
 def processes() -> dict[str, int]:
@@ -170,25 +124,8 @@ def processor_times(pids: dict[str, int]) -> dict[str, float]:
 
 def run(by: str, turns: int, seconds: float) -> Session:
     """A session in a process of its own."""
-    with tempfile.TemporaryDirectory(prefix="rth-", ignore_cleanup_errors=True) as folder:
-        switches = Path(folder, "switches")
-        switches.mkdir()
-        environment = {
-            **os.environ,
-            "RAY_AUTH_MODE": "disabled",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_TMPDIR": folder,
-            "RAY_TRACING_LOCAL_DIR": f"{folder}/spans",
-            "RAY_TRACING_SPOOL_DIR": f"{folder}/spool",
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
-            FOLDER: str(switches),
-        }
-        command = [sys.executable, __file__, "--session", by, "--turns", str(turns), "--seconds", str(seconds)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith(RESULT)]
-    if not lines:
-        sys.exit(f"a session has failed:\n{done.stderr[-2000:]}")
-    return Session(*json.loads(lines[0].removeprefix(RESULT)))
+    arguments = ["--session", by, "--turns", str(turns), "--seconds", str(seconds)]
+    return Session(*switching.session(__file__, arguments))
 
 
 def report(by: str, sessions: list[Session]) -> None:

@@ -22,7 +22,6 @@ one for each call of the turns with tracing, and none of the others.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import random
@@ -31,7 +30,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from bisect import bisect_right
 from collections import Counter
@@ -41,11 +39,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
-from serve_cost import PATIENCE, RESULT, Switch
-from switched_hook import FOLDER, OFF, ON
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "calls"))
+import switching
+from switched_hook import OFF, ON
+from switching import PATIENCE, connect, hand_over
 
 LOOPS = ("actor calls sync", "actor calls async", "n to n actor calls sync", "n to n actor calls async")
 """Loops whose calls all execute something named `small`, which is counted."""
@@ -94,15 +90,7 @@ def session(name: str, rounds: int, seconds: float, *, samples: bool) -> None:
     from ray_tracing_hooks._ship.flush import flush
 
     folder = Path(os.environ["RAY_TMPDIR"])
-    switch = Switch(Path(os.environ[FOLDER]))
-    ray.init(
-        "local",
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=300_000_000,
-        _tracing_startup_hook="switched_hook:setup",
-    )
+    switch = connect(2)
 
     def settle() -> None:
         for spool in (folder / "spool").iterdir():
@@ -120,9 +108,9 @@ def session(name: str, rounds: int, seconds: float, *, samples: bool) -> None:
         for number in range(rounds):
             order = [ON, OFF, OFF]
             random.shuffle(order)
-            untraced = iter((WITHOUT, AGAIN))
+            kinds = iter((WITHOUT, AGAIN))
             for command in order:
-                kind = WITH if command == ON else next(untraced)
+                kind = WITH if command == ON else next(kinds)
                 switch.turn(command)
                 warm, _ = run(loop, AFTER_SWITCH)
                 settle()
@@ -142,7 +130,7 @@ def session(name: str, rounds: int, seconds: float, *, samples: bool) -> None:
         sys.exit(f"{traced} calls were traced, and there are {spans} spans of them")
     if samples:
         found = [turn._replace(code=code) for turn, code in zip(found, by_code(folder, found), strict=True)]
-    print(RESULT + json.dumps(found), flush=True)
+    hand_over(found)
 
 
 def run(loop: Callable[[], int], seconds: float) -> tuple[int, float]:
@@ -231,26 +219,9 @@ def code_of(library: str) -> str:
 
 def run_session(name: str, chosen: argparse.Namespace) -> list[Turn]:
     """A session in a process of its own."""
-    with tempfile.TemporaryDirectory(prefix="rth-", ignore_cleanup_errors=True) as folder:
-        switches = Path(folder, "switches")
-        switches.mkdir()
-        environment = {
-            **os.environ,
-            "RAY_AUTH_MODE": "disabled",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_TMPDIR": folder,
-            "RAY_TRACING_LOCAL_DIR": f"{folder}/spans",
-            "RAY_TRACING_SPOOL_DIR": f"{folder}/spool",
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), str(HERE / "calls"), os.environ.get("PYTHONPATH")])),
-            FOLDER: str(switches),
-        }
-        command = [sys.executable, __file__, "--session", name, *(["--code"] if chosen.code else [])]
-        command += ["--rounds", str(chosen.rounds), "--seconds", str(chosen.seconds)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith(RESULT)]
-    if not lines:
-        sys.exit(f"a session has failed:\n{done.stderr[-2000:]}")
-    return [Turn(*turn) for turn in json.loads(lines[0].removeprefix(RESULT))]
+    arguments = ["--session", name, *(["--code"] if chosen.code else [])]
+    arguments += ["--rounds", str(chosen.rounds), "--seconds", str(chosen.seconds)]
+    return [Turn(*turn) for turn in switching.session(__file__, arguments)]
 
 
 def report(name: str, sessions: list[list[Turn]]) -> None:

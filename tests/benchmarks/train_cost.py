@@ -23,21 +23,18 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from serve_cost import RESULT, Switch
-from switched_hook import FOLDER, OFF, ON
+import switching
+from switched_hook import OFF, ON
 from switched_hook import _current as current
+from switching import Switch, connect, hand_over
 
 from ray_tracing_hooks import _startup
 from ray_tracing_hooks._patching import ABSENT
-
-HERE = Path(__file__).parent
 
 WITH, WITHOUT, AGAIN = "with", "without", "again"
 ORDER = [(ON, WITH), (OFF, WITHOUT), (OFF, AGAIN)]
@@ -161,15 +158,7 @@ def trial(_config: dict[str, Any]) -> None:
 def session(part: str, turns: int) -> None:
     import ray
 
-    switch = Switch(Path(os.environ[FOLDER]))
-    ray.init(
-        "local",
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=300_000_000,
-        _tracing_startup_hook="switched_hook:setup",
-    )
+    switch = connect(2)
     found, wanted = tune(turns, switch) if part == "trials" else train(turns, meets=part == "barriers")
     ray.shutdown()
     marks = (b' ray.tune.trial"',) if part == "trials" else (b'"ray.train.report"', b'"ray.train.collective.barrier"')
@@ -177,32 +166,16 @@ def session(part: str, turns: int) -> None:
     spans = sum(text.count(b'"name":' + mark if mark[:1] == b'"' else mark) for text in texts for mark in marks)
     if spans != wanted:
         sys.exit(f"there should be {wanted} spans of what was traced, and there are {spans}")
-    print(RESULT + json.dumps(found), flush=True)
+    hand_over(found)
 
 
 def run_session(part: str, turns: int) -> list[Turn]:
     """A session in a process of its own."""
-    with tempfile.TemporaryDirectory(prefix="rth-", ignore_cleanup_errors=True) as folder:
-        switches = Path(folder, "switches")
-        switches.mkdir()
-        paths = [str(HERE), os.path.join(sys.prefix, "train"), os.environ.get("PYTHONPATH")]
-        environment = {
-            **os.environ,
-            "RAY_AUTH_MODE": "disabled",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.05",
-            "RAY_TMPDIR": folder,
-            "RAY_TRACING_LOCAL_DIR": f"{folder}/spans",
-            "RAY_TRACING_SPOOL_DIR": f"{folder}/spool",
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            FOLDER: str(switches),
-        }
-        command = [sys.executable, __file__, "--session", part, "--turns", str(turns)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith(RESULT)]
-    if not lines:
-        sys.exit(f"a session has failed:\n{done.stderr[-2000:]}")
-    return [dict(turn) for turn in json.loads(lines[0].removeprefix(RESULT))]
+    arguments = ["--session", part, "--turns", str(turns)]
+    found = switching.session(
+        __file__, arguments, os.path.join(sys.prefix, "train"), RAY_TRAIN_HEALTH_CHECK_INTERVAL_S="0.05"
+    )
+    return [dict(turn) for turn in found]
 
 
 def report(part: str, sessions: list[list[Turn]]) -> None:

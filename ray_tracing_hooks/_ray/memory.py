@@ -73,13 +73,16 @@ class Memory:
         pause = threading.Event()
         while True:
             self._is_measuring.wait()
+            with self._lock:
+                measured = set(self._open)
             try:
                 current, _ = _look()
             except Exception as error:  # noqa: BLE001  the program continues without samples
                 failed("measuring memory", error)
                 return
             with self._lock:
-                for opened in list(self._open):
+                # Not those that began since: the process may have used more before.
+                for opened in measured & self._open:
                     opened.sample(current)
             pause.wait(INTERVAL)
 

@@ -558,7 +558,7 @@ def test_an_execution_shows_as_interrupted_if_its_driver_is_killed(cluster: Clus
 @pytest.fixture(scope="module")
 def endings(cluster: Cluster) -> Run:
     """Executions that end in different ways, once all their tasks have ended."""
-    run = cluster.run("data_endings", timeout=120)
+    run = cluster.run("data_endings")
 
     def of_run(spans: list[Span]) -> list[Span]:
         return [each for each in spans if each.trace_id == run.spans[0].trace_id]

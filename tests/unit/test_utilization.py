@@ -236,6 +236,32 @@ def test_another_peak_is_that_of_samples(used: SimpleNamespace) -> None:
     assert [each.name for each in threading.enumerate()].count("ray_tracing_hooks-memory") >= 1
 
 
+def test_a_sample_does_not_count_for_a_span_that_began_while_it_was_taken(
+    used: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measuring, first, second = memory.Memory(), Ended(), Ended()
+    is_taking, is_taken = threading.Event(), threading.Event()
+
+    def look() -> tuple[int, int]:
+        now = used.now
+        if threading.current_thread() is measuring._thread:
+            is_taking.set()
+            assert is_taken.wait(60)
+        return now, used.most
+
+    monkeypatch.setattr(memory, "_of_process", look)
+    used.now, used.most = 900, 1000
+    measuring.measure(first)  # type: ignore[arg-type]
+    assert is_taking.wait(60)
+    used.now = 200
+    measuring.measure(second)  # type: ignore[arg-type]
+    is_taken.set()
+    is_taking.clear()
+    assert is_taking.wait(60), "the sample counts, and another one is begun"
+    assert peaks(first) == [900]
+    assert peaks(second) == [200]
+
+
 def test_a_finalizer_may_end_a_span_while_another_is_measured(
     used: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

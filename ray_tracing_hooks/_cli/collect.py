@@ -12,7 +12,7 @@ import click
 from ray_tracing_hooks._cli.asking import address_option, answering_cluster, progress, visiting
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count, examples, warn
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._ops.checks.disk import size
+from ray_tracing_hooks._insight.analysis.wording import size
 from ray_tracing_hooks._ops.collect import Collected, Here, OfNode, Source, SourceError
 from ray_tracing_hooks._ops.collect import collect as fetch
 from ray_tracing_hooks._ops.target import Target, TargetError, target_of

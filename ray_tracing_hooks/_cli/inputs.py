@@ -11,8 +11,9 @@ import click
 
 from ray_tracing_hooks._cli.text import SafeError, warn
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.data_quality import unread
 from ray_tracing_hooks._insight.analysis.queues import states_beside
-from ray_tracing_hooks._insight.analysis.wording import count, unread
+from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest import utilization
 from ray_tracing_hooks._insight.ingest.files import folders_of, span_files

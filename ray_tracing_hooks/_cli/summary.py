@@ -12,7 +12,7 @@ import click
 from ray_tracing_hooks._cli import datasets, inputs, requests
 from ray_tracing_hooks._cli.screen import Row, aligned, print_lines
 from ray_tracing_hooks._cli.text import examples
-from ray_tracing_hooks._insight.analysis import recorded
+from ray_tracing_hooks._insight.analysis import data_quality, recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.comparison import LITTLE, SURE, Change, changes
 from ray_tracing_hooks._insight.analysis.critical_path import (
@@ -26,7 +26,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.queues import PHASES
-from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, plain, shortened, unread
+from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, plain, shortened
 from ray_tracing_hooks._insight.model.table import RUNNING
 from ray_tracing_hooks._insight.views import summary as summaries
 
@@ -148,39 +148,11 @@ def _contents(analysis: Analysis) -> Iterator[str]:
 
 
 def _quality(analysis: Analysis) -> str:
-    found, path = analysis.table.quality, analysis.path
-    read = [f"{count(found.spans, 'span')} in {count(found.files, 'file')}"]
-    if problems := unread(found):
-        read.append(problems)
-    for number, one, many in (
-        (found.dropped, "span could not be recorded", "spans could not be recorded"),
-        (
-            found.lost - found.unended,
-            "span interrupted by the death of its process",
-            "spans interrupted by the death of their process",
-        ),
-        (found.unended, "span without an end", "spans without an end"),
-        (found.running, "span still running", "spans still running"),
-        (found.orphans, "span without the parent it names", "spans without the parent they name"),
-        (found.circles, "cycle of parents, broken", "cycles of parents, broken"),
-        (found.negative, "span that ends before it starts", "spans that end before they start"),
-        (found.duplicates, "duplicate", "duplicates"),
-    ):
-        if number:
-            read.append(count(number, one, many))
-    run = []
-    if analysis.unexecuted:
-        run.append(count(analysis.unexecuted, "call without execution", "calls without execution"))
-    for machine, shift in found.clocks.items():
-        how = "ahead" if shift < 0 else "behind"
-        run.append(f"the clock of {_name(machine)} is {duration(abs(shift))} {how}, corrected")
-    if path.clamped:
-        run.append(f"{duration(path.clamped)} of causes after their effects")
-    if analysis.calls.left_out:
-        run.append(recorded.left_out(analysis.calls))
-    run.append(recorded.waiting(analysis.calls))
+    found = analysis.table.quality
+    read = [f"{count(found.spans, 'span')} in {count(found.files, 'file')}", *data_quality.of_all(found)]
+    run = data_quality.of_run(analysis)
     if len(analysis.table) == found.spans:
-        return f"Data: {'; '.join(read + run)}."
+        return f"Data: {'; '.join([*read, *run])}."
     return f"Data of all runs that were read: {'; '.join(read)}. Of this run: {'; '.join(run)}."
 
 

@@ -8,7 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from statistics import median
@@ -20,7 +20,8 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.text import count, duration, examples, parse_duration
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._insight.analysis.wording import shortened, size, unread
+from ray_tracing_hooks._insight.analysis import data_quality
+from ray_tracing_hooks._insight.analysis.wording import shortened, size
 from ray_tracing_hooks._insight.model import span as model
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.errors import error_text, was_stopped
@@ -143,21 +144,8 @@ def _fits(pattern: str) -> Callable[[str], bool]:
 
 def _note(quality: Quality, orphans: int) -> str:
     """One line on problems with the data; empty without any."""
-    wrong = []
-    if problems := unread(quality):
-        wrong.append(safe(problems))
-    if quality.dropped:
-        wrong.append(f"{count(quality.dropped, 'span')} could not be recorded")
-    if orphans:
-        wrong.append(count(orphans, "span without the parent it names", "spans without the parent they name"))
-    if died := quality.lost - quality.unended:
-        one, many = "span interrupted by the death of its process", "spans interrupted by the death of their process"
-        wrong.append(count(died, one, many))
-    if quality.unended:
-        wrong.append(count(quality.unended, "span without an end", "spans without an end"))
-    if quality.running:
-        wrong.append(f"{count(quality.running, 'span')} still running")
-    return f"note: {'; '.join(wrong)}" if wrong else ""
+    wrong = list(data_quality.of_all(replace(quality, orphans=orphans)))
+    return f"note: {safe('; '.join(wrong))}" if wrong else ""
 
 
 # --- JSON ---------------------------------------------------------------------------------------------------------

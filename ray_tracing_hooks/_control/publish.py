@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._control.listener import CHANGED, CONTROL, make_fifo, read, wake
 from ray_tracing_hooks._private import inside, open_file, open_folder, read_file, write_atomically
+from ray_tracing_hooks._processes import start_time
 
 _APPLIED = "applied-"
 _UNSEEN = ".new"
@@ -80,7 +81,7 @@ def silent(folder: str) -> list[int]:
         process, suffix = os.path.splitext(name)
         if suffix == _TOLD and process not in names:
             pid, _, began = _text(os.path.join(answers, name)).partition(" ")
-            if began and began == _began(pid):
+            if began and began == str(start_time(pid)):
                 found.append(int(pid))
     return sorted(found)
 
@@ -142,20 +143,10 @@ def _note(answers: str, expected: Mapping[str, int]) -> None:
     try:
         for process, pid in expected.items():
             with open(open_file(process + _TOLD, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, folder=opened), "w") as file:
-                file.write(f"{pid} {_began(pid)}")
+                began = start_time(pid)
+                file.write(f"{pid}" if began is None else f"{pid} {began}")
     finally:
         os.close(opened)
-
-
-def _began(pid: int | str) -> str:
-    """When a process of this machine has started, in ticks since its boot: later processes may have the same id. Empty
-    if there is no such process.
-    """
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
 
 
 def _listens(folder: str, pid: int) -> bool:

@@ -19,6 +19,7 @@ from opentelemetry.version import __version__ as opentelemetry_version
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._processes import start_time
 from ray_tracing_hooks._version import __version__
 
 DEFAULT_SERVICE_NAME = "ray"
@@ -100,19 +101,15 @@ def of_child(parents: Mapping[str, Any]) -> Callable[[bytes], bytes]:
 
 def _created() -> dict[str, str]:
     """When this process was created, to a hundredth of a second; empty if the system does not provide it."""
+    ticks = start_time("self")
+    if ticks is None:
+        return {}
     try:
-        with open("/proc/self/stat", "rb") as file:
-            # The name of the program, in parentheses, may contain spaces and parentheses.
-            ticks = int(file.read().rpartition(b")")[2].split()[_START_TIME])
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
         created = datetime.fromtimestamp(time.time() - age, timezone.utc)
-    except (OSError, ValueError, IndexError, AttributeError, OverflowError):
+    except (OSError, ValueError, AttributeError, OverflowError):
         return {}
     return {names.RESOURCE_CREATION_TIME: created.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
-
-
-_START_TIME = 22 - 3
-"""The index of the start time, in ticks since boot, among the fields of ``/proc/self/stat`` after the name."""
 
 
 def _host() -> dict[str, str]:

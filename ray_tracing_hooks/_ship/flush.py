@@ -13,9 +13,9 @@ import time
 from dataclasses import dataclass, field
 
 from ray_tracing_hooks._private import inside, open_fifo, open_folder, read_file, write_atomically
+from ray_tracing_hooks._processes import pid_namespace
 from ray_tracing_hooks._ship.files import is_shipper_running
 from ray_tracing_hooks._ship.flush_messages import ANSWER, NO_FIFOS, REQUEST, WAKE, Answer, Request
-from ray_tracing_hooks._spool.pid_namespace import pid_namespace
 
 _LOOK_AGAIN = 0.25
 """Seconds between two checks that the shipper still lives."""

@@ -22,7 +22,7 @@ import select
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_tracing_hooks._spool.pid_namespace import UNKNOWN
+from ray_tracing_hooks._processes import UNKNOWN
 
 WAKE = "wake"
 """The FIFO on which a shipper listens."""

@@ -6,13 +6,13 @@ import contextlib
 import time
 from dataclasses import dataclass
 
+from ray_tracing_hooks._processes import UNKNOWN
 from ray_tracing_hooks._ship.deliveries import Deliveries
 from ray_tracing_hooks._ship.flush_messages import Answer, Request
 from ray_tracing_hooks._ship.folder import Look
 from ray_tracing_hooks._ship.inbox import Inbox
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._spool.layout import FORKED, parse_process_name
-from ray_tracing_hooks._spool.pid_namespace import UNKNOWN
 
 _COUNTING = 0.1
 """Seconds for counting what is waiting, if a request is answered because of its time-out."""

@@ -11,8 +11,8 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ray_tracing_hooks._processes import UNKNOWN, pid_namespace, start_time
 from ray_tracing_hooks._spool.layout import UNSEEN, parse_process_name, parse_segment_name, segment_name
-from ray_tracing_hooks._spool.pid_namespace import UNKNOWN, pid_namespace
 from ray_tracing_hooks._spool.reader import is_locked, segments
 
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -182,7 +182,7 @@ def is_running(name: str) -> bool:
     process = parse_process_name(name)
     if process is None or process.namespace not in {UNKNOWN, _namespace()}:
         return False
-    began = _beginning(process.pid)
+    began = start_time(process.pid)
     if began is None:
         _began.pop(name, None)
         return False
@@ -203,19 +203,8 @@ def _recognize(name: str) -> None:
     process = parse_process_name(name)
     if process is None or process.namespace == UNKNOWN or process.namespace != _namespace():
         is_running(name)
-    elif (began := _beginning(process.pid)) is not None:
+    elif (began := start_time(process.pid)) is not None:
         _began[name] = began
-
-
-def _beginning(pid: int) -> int | None:
-    """When a process began, in clock ticks since the boot of the machine; None if it does not run."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            status = file.read().rpartition(")")[2].split()
-        state, began = status[0], int(status[19])
-    except (OSError, ValueError, IndexError):
-        return None
-    return None if state in {"Z", "X"} else began
 
 
 def remove_abandoned(folder: str) -> None:

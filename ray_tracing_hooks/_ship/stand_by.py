@@ -15,6 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from ray_tracing_hooks._processes import name_and_parent
 from ray_tracing_hooks._ship.problems import logger
 
 if TYPE_CHECKING:
@@ -73,12 +74,9 @@ def _is_below_raylet(pid: int) -> bool | None:
     """Whether this process, or one of its ancestors, is a raylet; None if one of them has just ended."""
     try:
         while pid:  # in a container, process 1 may be a raylet
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                # pid (name) state ppid ...; a name may contain blanks and parentheses.
-                head, _, rest = file.read().rpartition(b")")
-            if head.partition(b"(")[2] == b"raylet":
+            name, pid = name_and_parent(pid)
+            if name == b"raylet":
                 return True
-            pid = int(rest.split()[1])
     except OSError:
         return None
     return False

@@ -63,7 +63,7 @@ import re
 import struct
 from typing import NamedTuple
 
-from ray_tracing_hooks._spool.pid_namespace import UNKNOWN
+from ray_tracing_hooks._processes import UNKNOWN
 
 MAGIC = b"RTHSPL1\n"
 FORKED = "-fork"

@@ -19,6 +19,7 @@ from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.shorten import shorten
 from ray_tracing_hooks._private import inside, open_file, open_folder
+from ray_tracing_hooks._processes import pid_namespace
 from ray_tracing_hooks._spool.inherited import BeingOpened
 from ray_tracing_hooks._spool.layout import (
     DROPPED,
@@ -39,7 +40,6 @@ from ray_tracing_hooks._spool.layout import (
     UNSEEN,
     segment_name,
 )
-from ray_tracing_hooks._spool.pid_namespace import pid_namespace
 
 DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
 _LEAST_SEGMENT_BYTES = 64 * 1024

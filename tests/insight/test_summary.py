@@ -1274,7 +1274,7 @@ def test_what_is_not_explained_is_not_called_exact(tmp_path: Path) -> None:
     assert (finding.kind, finding.figures["unexecuted"]) == ("unrecorded", 1)
     assert "1 call made no span where it should have run" in finding.text
     assert "Exact:" not in recorded_words.certainty(analysis.calls, analysis.path)
-    assert "1 call has no execution." in report.quality(analysis)
+    assert "1 call without execution." in report.quality(analysis)
     assert "Exact: " not in summary(written(tmp_path, run)).output
 
 
@@ -1434,8 +1434,8 @@ def test_a_span_without_an_end_makes_no_recorded_death_uncertain(tmp_path: Path)
     assert said in " ".join(CliRunner().invoke(main, ["summary", path]).output.split())
     assert said in CliRunner().invoke(main, ["tree", path]).output
     lines = report.quality(Analysis(load([path])))
-    assert "2 spans were interrupted when their processes died." in lines
-    assert "1 span has no end." in lines
+    assert "2 spans interrupted by the death of their process." in lines
+    assert "1 span without an end." in lines
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, "soon", None, True])

@@ -93,7 +93,7 @@ def test_of_a_healthy_cluster_there_is_only_good_to_say() -> None:
         "hook": "ray_tracing_hooks.otlp:setup traces workers of all nodes",
         "settings": "settings are valid, and the same everywhere",
         "delivery": f"{ENDPOINT}: 4 test spans were accepted, in 20.0 ms to 20.0 ms",
-        "disk": "folders for spans are writable, with 50 GiB free or more",
+        "disk": "folders for spans are writable, with 50.0 GiB free or more",
         "shippers": "4 shippers run: 400 spans delivered so far, 0 waiting",
         "clocks": "clocks agree within 2.00 ms",
     }

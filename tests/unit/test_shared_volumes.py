@@ -14,9 +14,9 @@ import pytest
 from containers import Container
 from shipping import WRITER, until
 
+from ray_tracing_hooks._processes import pid_namespace
 from ray_tracing_hooks._ship.folder import is_running
 from ray_tracing_hooks._spool.layout import parse_process_name
-from ray_tracing_hooks._spool.pid_namespace import pid_namespace
 
 pytestmark = pytest.mark.skipif(bool(containers.unavailable()), reason=containers.unavailable())
 
@@ -85,9 +85,9 @@ def test_a_process_of_another_container_is_not_taken_for_one_of_the_same_pid(sta
     shipper is older. It is seen by its lock that the other one has died, and the span that this interrupted is closed.
     """
     shipper = start(KEEPER, "/shared/spool", "/shared/spans", "node")
-    assert shipper("start") == "True"
     writer = start(WRITER, "/shared/spool", "1000000")
     assert writer("start 1") == "start"
+    assert shipper("start") == "True"
     assert writer("end 2 50") == "end"
     (name,) = {path.name.partition(".")[0] for path in (tmp_path / "spool").glob("*.spool")}
     process = parse_process_name(name)
@@ -106,7 +106,7 @@ def test_a_process_of_another_container_is_not_taken_for_one_of_the_same_pid(sta
 def test_a_container_is_not_taken_for_one_that_has_ended() -> None:
     """The kernel gives the number of its namespace to another one."""
     program = (
-        "import os; from ray_tracing_hooks._spool.pid_namespace import pid_namespace\n"
+        "import os; from ray_tracing_hooks._processes import pid_namespace\n"
         "print(os.readlink('/proc/self/ns/pid'), pid_namespace())"
     )
     container = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", sys.executable, "-c", program]
@@ -141,15 +141,14 @@ def test_nodes_that_write_to_one_folder_do_not_collide(start: Start, tmp_path: P
     every span is there once, and each file has those of one node.
     """
     nodes, spans = range(3), 2000
-    keepers, writers = [], []
-    for node in nodes:
-        keepers.append(start(KEEPER, f"/shared/spool-{node}", "/shared/spans", "same"))
-        writers.append(start(WRITER, f"/shared/spool-{node}", "1000000"))
-        assert keepers[-1]("start") == "True"
+    keepers = [start(KEEPER, f"/shared/spool-{node}", "/shared/spans", "same") for node in nodes]
+    writers = [start(WRITER, f"/shared/spool-{node}", "1000000") for node in nodes]
     for first in range(0, spans, 100):
-        for node, writer in zip(nodes, writers, strict=True):
+        for node in nodes:
             begin = 1 + node * spans + first
-            assert writer(f"end {begin} {begin + 99}") == "end"
+            assert writers[node](f"end {begin} {begin + 99}") == "end"
+        if not first:  # before anything is written, a shipper may end
+            assert [keeper("start") for keeper in keepers] == ["True"] * len(nodes)
         if first == spans // 2:
             keepers[0].kill()
             keepers[0] = start(KEEPER, "/shared/spool-0", "/shared/spans", "same")

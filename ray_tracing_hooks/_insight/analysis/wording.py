@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ray_tracing_hooks._insight.model.quality import Quality
-
 _LONGEST = 80
 
 
@@ -71,13 +69,3 @@ def shortened(text: str, longest: int = _LONGEST) -> str:
 def plain(name: str) -> str:
     """A function's name without the module ``__main__``; the driver name ``__main__.py`` (``python -m``) is kept."""
     return name if name == "__main__.py" else name.removeprefix("__main__.")
-
-
-def unread(found: Quality) -> str:
-    """What could not be read, and the first reason; empty if everything was read."""
-    parts = []
-    if found.bad_lines:
-        parts.append(f"{count(found.bad_lines, 'bad line')} skipped")
-    if found.incomplete_files:
-        parts.append(count(found.incomplete_files, "file or folder", "files or folders") + " not completely read")
-    return f"{', '.join(parts)} (the first: {found.problems[0]})" if parts else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ray_tracing_hooks._insight.analysis.wording import size
 from ray_tracing_hooks._ops.disk import LOCAL, SPOOL
 from ray_tracing_hooks._ops.facts import Facts, Folder
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
@@ -73,12 +74,3 @@ def _of_folder(folder: Folder, where: tuple[str, ...]) -> Finding | None:
             (room,),
         )
     return None
-
-
-def size(count: float) -> str:
-    """A number of bytes with a unit."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "bytes" or count >= 9.95 else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from ray_tracing_hooks._insight.analysis.wording import count, duration
-from ray_tracing_hooks._ops.checks.disk import size
+from ray_tracing_hooks._insight.analysis.wording import count, duration, size
 from ray_tracing_hooks._ops.facts import Facts, Place, Spool
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
 from ray_tracing_hooks._ship.status.figures import Destination

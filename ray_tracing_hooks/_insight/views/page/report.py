@@ -11,11 +11,11 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import critical_path as paths
-from ray_tracing_hooks._insight.analysis import recorded
+from ray_tracing_hooks._insight.analysis import data_quality, recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 from ray_tracing_hooks._insight.analysis.queues import PHASES
-from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, unread
+from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.views.page.breakdown import MOST_GROUPS, Group
 from ray_tracing_hooks._insight.views.page.details import LONGEST_NAME, truncated
 from ray_tracing_hooks._insight.views.redaction import HIDDEN, Redaction
@@ -203,24 +203,7 @@ def quality(analysis: Analysis) -> list[str]:
     """What was read and what is wrong with it, in sentences."""
     found = analysis.table.quality
     lines = [f"Read {count(found.files, 'file')} with {count(found.lines, 'line')} and {count(found.spans, 'span')}."]
-    if problems := unread(found):
-        lines.append(f"{problems}.")
-    for number, one, many in (
-        (found.dropped, "span could not be recorded", "spans could not be recorded"),
-        (found.orphans, "span has a parent that is missing", "spans have a parent that is missing"),
-        (
-            found.lost - found.unended,
-            "span was interrupted when its process died",
-            "spans were interrupted when their processes died",
-        ),
-        (found.unended, "span has no end", "spans have no end"),
-        (found.running, "span was still running", "spans were still running"),
-        (found.circles, "cycle of parents was cut", "cycles of parents were cut"),
-        (found.negative, "span ended before it started", "spans ended before they started"),
-        (found.duplicates, "duplicate", "duplicates"),
-    ):
-        if number:
-            lines.append(f"{count(number, one, many)}.")
+    lines += [f"{each}." for each in data_quality.of_all(found)]
     if (several := len(analysis.calls.drivers())) > 1:
         lines.append(
             f"There are {several:,} drivers: the critical path, the split of the time and the shares of findings are "
@@ -228,15 +211,7 @@ def quality(analysis: Analysis) -> list[str]:
         )
     if len(analysis.table) != found.spans:
         lines.append("All this is for all runs that were read; the rest is for what is shown.")
-    if analysis.unexecuted:
-        lines.append(f"{count(analysis.unexecuted, 'call has no execution', 'calls have no execution')}.")
-    for machine, shift in found.clocks.items():
-        lines.append(f"The clock of {machine} was corrected by {'-' if shift < 0 else '+'}{duration(abs(shift))}.")
-    if analysis.path.clamped:
-        lines.append(f"On the critical path, causes ended {duration(analysis.path.clamped)} after their effects.")
-    told = [recorded.left_out(analysis.calls)] if analysis.calls.left_out else []
-    told.append(recorded.waiting(analysis.calls))
-    return [*lines, *(f"{each[:1].upper()}{each[1:]}." for each in told)]
+    return [*lines, *(f"{each[:1].upper()}{each[1:]}." for each in data_quality.of_run(analysis))]
 
 
 _OF_ERRORS = (names.ERROR_TYPE, names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE)

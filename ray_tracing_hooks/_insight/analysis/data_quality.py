@@ -1,0 +1,55 @@
+"""What was read and what is wrong with it, in the same words for every view: phrases without a full stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ray_tracing_hooks._insight.analysis import recorded
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.wording import count, duration
+from ray_tracing_hooks._insight.model.quality import Quality
+
+
+def unread(quality: Quality) -> str:
+    """What could not be read, and the first reason; empty if everything was read."""
+    parts = []
+    if quality.bad_lines:
+        parts.append(f"{count(quality.bad_lines, 'bad line')} skipped")
+    if quality.incomplete_files:
+        parts.append(count(quality.incomplete_files, "file or folder", "files or folders") + " not completely read")
+    return f"{', '.join(parts)} (the first: {quality.problems[0]})" if parts else ""
+
+
+def of_all(quality: Quality) -> Iterator[str]:
+    """What is wrong with all that was read."""
+    if problems := unread(quality):
+        yield problems
+    for number, one, many in (
+        (quality.dropped, "span could not be recorded", "spans could not be recorded"),
+        (
+            quality.lost - quality.unended,
+            "span interrupted by the death of its process",
+            "spans interrupted by the death of their process",
+        ),
+        (quality.unended, "span without an end", "spans without an end"),
+        (quality.running, "span still running", "spans still running"),
+        (quality.orphans, "span without the parent it names", "spans without the parent they name"),
+        (quality.circles, "cycle of parents, broken", "cycles of parents, broken"),
+        (quality.negative, "span that ends before it starts", "spans that end before they start"),
+        (quality.duplicates, "duplicate", "duplicates"),
+    ):
+        if number:
+            yield count(number, one, many)
+
+
+def of_run(analysis: Analysis) -> Iterator[str]:
+    """What is wrong with the spans of a run, and whether waiting was recorded."""
+    if analysis.unexecuted:
+        yield count(analysis.unexecuted, "call without execution", "calls without execution")
+    for machine, shift in analysis.table.quality.clocks.items():
+        yield f"the clock of {machine} is {duration(abs(shift))} {'ahead' if shift < 0 else 'behind'}, corrected"
+    if analysis.path.clamped:
+        yield f"{duration(analysis.path.clamped)} of causes after their effects"
+    if analysis.calls.left_out:
+        yield recorded.left_out(analysis.calls)
+    yield recorded.waiting(analysis.calls)

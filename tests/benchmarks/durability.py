@@ -80,7 +80,7 @@ def figures(hook: str) -> dict[str, tuple[int, int]]:
         **variables,
     )
     try:
-        run_program("endings_workers", str(folder), *WORKERS, timeout=300, check=True, RTH_ADDRESS=address, **variables)
+        run_program("endings_workers", str(folder), *WORKERS, check=True, RTH_ADDRESS=address, **variables)
         for how in DRIVERS:
             with begin(how, folder, RTH_ADDRESS=address, **variables) as driver:
                 driver.wait(timeout=120)

@@ -100,7 +100,7 @@ def untraced_runs(program: str, folder: Path) -> Iterator[Callable[..., dict[str
 
     def run(*scenarios: str) -> dict[str, Any]:
         only = ",".join(scenarios)
-        return portable(run_program(program, RTH_ADDRESS=address, timeout=420, RTH_ONLY=only, **variables).result)
+        return portable(run_program(program, RTH_ADDRESS=address, RTH_ONLY=only, **variables).result)
 
     try:
         yield run
@@ -120,7 +120,7 @@ def different(outcomes: dict[str, Any], untraced: dict[str, Any]) -> dict[str, A
 def untraced_training(program: str, folder: Path) -> dict[str, Any]:
     """What one of :data:`TRAINING` comes to without tracing, with files in this folder."""
     arguments = () if program == "rllib_runs" else (str(folder),)
-    outcome = compared(run_program(program, *arguments, timeout=500, **with_training()).result)
+    outcome = compared(run_program(program, *arguments, **with_training()).result)
     assert not spans_in(folder)
     return outcome
 
@@ -157,7 +157,7 @@ def check(program: str, traced: Run, cluster: Cluster, folder: Path, **variables
         # Ray itself does not do all of it the same way each time. What tracing changes, it changes again.
         for _ in range(2):
             plain = pool.submit(run, *others)
-            traced = cluster.run(program, timeout=420, RTH_ONLY=",".join(others), **variables)
+            traced = cluster.run(program, RTH_ONLY=",".join(others), **variables)
             others = different(portable(traced.result), plain.result())
             if not others:
                 return

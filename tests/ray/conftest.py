@@ -35,12 +35,11 @@ class Cluster:
             self._runs[name,] = self.run(name)
         return self._runs[name,]
 
-    def run(self, name: str, *arguments: str, timeout: float = 300, **variables: str) -> Run:
+    def run(self, name: str, *arguments: str, **variables: str) -> Run:
         """Run a program on this cluster; the run's ``spans`` are those of its trace."""
         run = run_program(
             name,
             *arguments,
-            timeout=timeout,
             check=True,
             RTH_ADDRESS=self.address,
             RAY_TRACING_LOCAL_DIR=str(self.spans),

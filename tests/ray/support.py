@@ -46,6 +46,9 @@ class Run:
     spans: list[Span] = field(default_factory=list)
 
 
+PATIENCE = 600
+"""Seconds after which a program counts as hanging. A busy machine takes minutes for some."""
+
 ANY_PORTS = ("--min-worker-port=0", "--max-worker-port=0")
 """Options of ``ray start``: workers take free ports. Else those of all clusters of a machine begin at the same one."""
 
@@ -131,9 +134,7 @@ def serve_route(prefix: str, pattern: str) -> str:
     return prefix + pattern if "def match_route_pattern" in text_of_serve("_private/proxy_router") else prefix
 
 
-def run_program(
-    name: str, *arguments: str, timeout: float = 300, check: bool = True, command: Sequence[str] = (), **variables: str
-) -> Run:
+def run_program(name: str, *arguments: str, check: bool = True, command: Sequence[str] = (), **variables: str) -> Run:
     """Run a program of the ``programs`` folder to its end; ``command`` is what runs it, if not Python alone.
 
     Of the ``variables``, ``RTH_FOLDER`` is the folder that it runs in.
@@ -144,7 +145,7 @@ def run_program(
         cwd=variables.get("RTH_FOLDER"),
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=PATIENCE,
         check=False,
     )
     if check and not _ended_well(done):
@@ -173,7 +174,13 @@ def run_example(example: Path, folder: Path, **variables: Any) -> tuple[str, str
     env = environment(RAY_TRACING_LOCAL_DIR=str(folder / "spans"), **variables)
     env["PYTHONPATH"] = with_lean_clusters(env["PYTHONPATH"])
     done = subprocess.run(
-        [sys.executable, str(example)], env=env, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, str(example)],
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert _ended_well(done), done.stderr
     shown = subprocess.run(
@@ -194,10 +201,10 @@ def run_example(example: Path, folder: Path, **variables: Any) -> tuple[str, str
 
 def run_client(name: str, *arguments: str, check: bool = True, **variables: str) -> Run:
     """As ``run_program``, of a program that is a client of a cluster: ``RTH_ADDRESS`` begins with ``ray://``."""
-    run = run_program(name, *arguments, check=False, timeout=300, **variables)
+    run = run_program(name, *arguments, check=False, **variables)
     if "Initialization failure from server" in run.stderr:
         # The server of a client takes the first free port from 23000 on, and ends if another cluster was faster.
-        run = run_program(name, *arguments, check=False, timeout=300, **variables)
+        run = run_program(name, *arguments, check=False, **variables)
     assert not check or run.returncode == 0, run.stderr
     return run
 

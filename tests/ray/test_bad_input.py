@@ -28,7 +28,7 @@ def problems(run: Run) -> list[str]:
 
 
 def run_small(hook: str = HOOK, **variables: str) -> Run:
-    run = run_program("small", timeout=300, check=True, RTH_HOOK=hook, **variables)
+    run = run_program("small", check=True, RTH_HOOK=hook, **variables)
     assert run.result == RESULT
     return run
 

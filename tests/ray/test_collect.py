@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from conftest import Nodes, start_head, stop_head
 from ports import free_port
-from support import HOOK, await_spans, environment, spans_in, with_data
+from support import HOOK, PATIENCE, await_spans, environment, spans_in, with_data
 
 from ray_tracing_hooks._ops.target import target_of
 
@@ -44,7 +44,7 @@ def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         env=environment(**{**variables, "PYTHONWARNINGS": "ignore"}),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -64,7 +64,7 @@ class Spread:
             [sys.executable, "-c", program, self.address, nodes],
             env=environment(**{**self.variables, "RAY_TRACING_FLUSH_TIMEOUT": "10"}),
             capture_output=True,
-            timeout=300,
+            timeout=PATIENCE,
             check=True,
         )
 
@@ -310,7 +310,7 @@ def run_at_end(address: str, nodes: str, output: Path, hook: str = "", **variabl
         env=environment(**{**variables, "RAY_TRACING_COLLECT_TO": str(output)}),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -330,7 +330,7 @@ def test_after_its_end_a_session_is_collected_from_its_folder(short_tmp: Callabl
         driver = environment(**variables)
         program = TASKS.format(options="")
         subprocess.run(
-            [sys.executable, "-c", program, address, ""], env=driver, capture_output=True, timeout=300, check=True
+            [sys.executable, "-c", program, address, ""], env=driver, capture_output=True, timeout=PATIENCE, check=True
         )
     finally:
         stop_head(head)

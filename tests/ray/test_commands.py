@@ -15,7 +15,7 @@ import pytest
 import support
 from conftest import Cluster
 from ports import free_port
-from support import environment
+from support import PATIENCE, environment
 
 COMMAND = (sys.executable, "-m", "ray_tracing_hooks")
 
@@ -69,7 +69,7 @@ print(json.dumps([job["Entrypoint"] for job in state.jobs()]))
 def _answer(code: str, cluster: Cluster) -> Any:
     """What a driver of this code prints last, as JSON."""
     command = [sys.executable, "-c", code, cluster.address]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -77,7 +77,7 @@ def test_values_of_settings_are_not_in_the_list_of_jobs(cluster: Cluster) -> Non
     """They may be secrets, and everybody who may use the cluster sees the commands of its drivers."""
     for words in (["configure", "OTEL_EXPORTER_OTLP_HEADERS=key=cnryQx7"], ["configure", "--reset"]):
         command = [*COMMAND, *words, "--address", cluster.address]
-        subprocess.run(command, env=environment(), capture_output=True, timeout=120, check=False)
+        subprocess.run(command, env=environment(), capture_output=True, timeout=PATIENCE, check=False)
     assert sorted(each for each in _answer(JOBS, cluster) if " configure " in each) == [
         "ray-tracing-hooks configure --reset --address ...",
         "ray-tracing-hooks configure OTEL_EXPORTER_OTLP_HEADERS=... --address ...",
@@ -114,7 +114,7 @@ def test_other_commands_are_not_among_the_processes_that_are_changed(cluster: Cl
             env=environment(),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
             check=False,
         )
         watching.send_signal(signal.SIGINT)
@@ -130,7 +130,7 @@ def test_other_commands_are_not_among_the_processes_that_are_changed(cluster: Cl
 def test_the_processes_of_a_command_that_has_just_ended_are_known_as_its_own(cluster: Cluster) -> None:
     """They may take a while to end."""
     command = [*COMMAND, "status", "--address", cluster.address]
-    subprocess.run(command, env=environment(), capture_output=True, timeout=120, check=False)
+    subprocess.run(command, env=environment(), capture_output=True, timeout=PATIENCE, check=False)
     visitors, _, unknown = _answer(OF_COMMANDS, cluster)
     assert visitors
     assert unknown == []
@@ -148,7 +148,7 @@ def test_an_address_where_no_cluster_answers_is_wrong_usage(words: list[str], ki
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 2

@@ -15,8 +15,6 @@ EVERYTHING = {"RAY_TRACING_RAY": "task,actor,get,wait,put", "RAY_TRACING_LOGS": 
 COMMON = {"conform_actors", "conform_async", "conform_functions", "conform_types"}
 """What most programs do; the others are run with the slow tests."""
 
-pytestmark = pytest.mark.timeout(900)  # programs do a lot, each of it with a time limit of its own
-
 
 @pytest.fixture
 def with_logs(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
@@ -36,7 +34,7 @@ def with_logs(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     ],
 )
 def test_every_scenario_comes_to_the_same(program: str, cluster: Cluster, short_tmp: Callable[[], Path]) -> None:
-    check(program, cluster.run(program, timeout=420, **EVERYTHING), cluster, short_tmp(), **EVERYTHING)
+    check(program, cluster.run(program, **EVERYTHING), cluster, short_tmp(), **EVERYTHING)
 
 
 @pytest.mark.slow  # each needs a cluster of its own
@@ -44,7 +42,7 @@ def test_every_scenario_comes_to_the_same(program: str, cluster: Cluster, short_
 def test_every_scenario_comes_to_the_same_with_logs(
     program: str, with_logs: Cluster, short_tmp: Callable[[], Path]
 ) -> None:
-    check(program, with_logs.run(program, timeout=420, **EVERYTHING), with_logs, short_tmp(), **EVERYTHING)
+    check(program, with_logs.run(program, **EVERYTHING), with_logs, short_tmp(), **EVERYTHING)
 
 
 @pytest.mark.parametrize("program", [*NAMES, *TRAINING])

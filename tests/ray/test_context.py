@@ -110,7 +110,7 @@ def on(cluster: Cluster) -> dict[str, str]:
 
 def started_within(traceparent: str, **variables: str) -> Run:
     around = {"TRACEPARENT": traceparent, "TRACESTATE": "vendor=value", "BAGGAGE": "user=zo%C3%AB%3D1"}
-    return run_program("started_within", timeout=300, check=True, **around, **variables)
+    return run_program("started_within", check=True, **around, **variables)
 
 
 def test_calls_can_be_left_out_by_name_and_what_they_call_stays_in_the_trace(tmp_path: Path) -> None:

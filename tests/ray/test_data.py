@@ -279,7 +279,7 @@ def cluster(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def run(cluster: Cluster) -> Run:
     """All pipelines, one after the other."""
-    return cluster.run(PROGRAM, timeout=600)
+    return cluster.run(PROGRAM)
 
 
 class Below:

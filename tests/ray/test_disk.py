@@ -44,7 +44,7 @@ class TwoHalves:
             "RAY_TRACING_FLUSH_TIMEOUT": "30",
         }
         self._thread = threading.Thread(
-            target=lambda: self.runs.append(run_program("two_halves", timeout=300, check=False, **variables))
+            target=lambda: self.runs.append(run_program("two_halves", check=False, **variables))
         )
         self._thread.start()
 

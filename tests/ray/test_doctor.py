@@ -28,7 +28,7 @@ from collector import Received, collector
 from conftest import Nodes, start_head, stop_head
 from environments import with_version, without_package
 from ports import free_port
-from support import HELPERS, environment, spans_in
+from support import HELPERS, PATIENCE, environment, spans_in
 
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -62,7 +62,7 @@ class Healthy(NamedTuple):
             env=environment(RAY_ADDRESS=self.address, OTEL_SDK_DISABLED="true", **self.variables),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
             check=True,
         )
         return done.stdout.rpartition("RESULT ")[2].strip()
@@ -98,7 +98,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         env=environment(**{**variables, "PYTHONWARNINGS": "ignore"}),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -566,7 +566,9 @@ def test_status_shows_what_each_node_records_and_delivers(healthy: Healthy, serv
         assert all(node["error"] is None for node in first["nodes"])
         # A driver that does not wait for a destination that fails.
         driver = environment(**{**variables, "RAY_TRACING_FLUSH_TIMEOUT": "0.5"})
-        subprocess.run([sys.executable, "-c", TASKS, address], env=driver, capture_output=True, timeout=300, check=True)
+        subprocess.run(
+            [sys.executable, "-c", TASKS, address], env=driver, capture_output=True, timeout=PATIENCE, check=True
+        )
         failing = seen(watching, lambda each: each["is_failing"] and each["waiting"] > 5)
         assert "503" in failing["error"]
         assert failing["oldest_ns"] > 0
@@ -587,7 +589,7 @@ def test_status_shows_what_each_node_records_and_delivers(healthy: Healthy, serv
         env=environment(**{**variables, "PYTHONWARNINGS": "ignore"}),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
@@ -625,7 +627,7 @@ def test_status_needs_a_cluster(tmp_path: Path) -> None:
             env=environment(RAY_TMPDIR=str(tmp_path)),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
             check=False,
         )
         assert done.returncode == 2

@@ -14,7 +14,7 @@ import pytest
 import support
 from conftest import Cluster, start_head, stop_head
 from endings import CALLS, Ended, Way, begin, check, check_once, closed, no_process_is_left, of_trace
-from support import HOOK, await_spans, by_name, of_driver, run_program, spans_in
+from support import HOOK, PATIENCE, await_spans, by_name, of_driver, run_program, spans_in
 
 from ray_tracing_hooks import names
 
@@ -80,7 +80,7 @@ def node(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
 def workers(node: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     """Workers that have ended in all ways: one program, all at once."""
     folder = tmp_path_factory.mktemp("workers")
-    run = node.run("endings_workers", str(folder), *WORKERS, timeout=300)
+    run = node.run("endings_workers", str(folder), *WORKERS)
     wanted = {f"{which} {how}" for which in ("open", "forgotten") for how in WORKERS}
     spans = await_spans(node.spans, lambda spans: closed(spans, wanted))
     return Ended(of_driver(spans, "endings_workers"), run.result, folder)
@@ -136,7 +136,7 @@ def drivers(node: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("drivers")
     variables = {"RTH_ADDRESS": node.address, "RAY_TRACING_LOCAL_DIR": str(node.spans)}
     begun = {how: begin(how, folder, **variables) for how in DRIVERS}
-    outcomes: dict[str, str | int] = {how: driver.wait(timeout=300) for how, driver in begun.items()}
+    outcomes: dict[str, str | int] = {how: driver.wait(timeout=PATIENCE) for how, driver in begun.items()}
     wanted = {
         f"{which} {who} {how}" for which in ("open", "forgotten") for who in ("driver", "busy") for how in DRIVERS
     }
@@ -165,7 +165,7 @@ def test_every_span_is_delivered_where_the_cluster_ends_with_its_driver(
     monkeypatch.setattr(support, "ray_folder", str(session))
     spans = tmp_path / "spans"
     with begin(how, tmp_path, RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(spans)) as driver:
-        outcome = driver.wait(timeout=300)
+        outcome = driver.wait(timeout=PATIENCE)
     # Where the driver could wait for delivery, everything is there when it has ended.
     waits = not DRIVERS[how].cut_off
     wanted = {f"open driver {how}", f"open busy {how}"}

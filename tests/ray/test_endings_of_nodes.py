@@ -16,7 +16,7 @@ import psutil
 import pytest
 from conftest import start_head, stop_head
 from endings import CALLS, Ended, Way, begin, check, check_once, closed, heard, no_process_is_left, of_trace
-from support import ANY_PORTS, HOOK, PROGRAMS, RAY, await_spans, by_name, environment
+from support import ANY_PORTS, HOOK, PATIENCE, PROGRAMS, RAY, await_spans, by_name, environment
 
 from ray_tracing_hooks import names
 
@@ -133,7 +133,7 @@ def test_every_span_is_delivered_after_ray_stop(
             env=environment(RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), RAY_TMPDIR=str(folder)),
             stdout=log,
             stderr=subprocess.STDOUT,
-            timeout=300,
+            timeout=PATIENCE,
             check=False,
         )
     output = (tmp_path / "wait.log").read_text()

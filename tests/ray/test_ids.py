@@ -22,7 +22,7 @@ def test_no_two_spans_of_a_trace_have_one_id(cluster: Cluster, tmp_path: Path) -
     run: Callable[..., Run] = run_program
     with ThreadPoolExecutor() as pool:
         runs = [
-            pool.submit(run, "again", str(tmp_path), timeout=300, TRACEPARENT=within, **where)
+            pool.submit(run, "again", str(tmp_path), TRACEPARENT=within, **where)
             for where in (
                 {"RTH_ADDRESS": cluster.address, "RAY_TRACING_LOCAL_DIR": str(cluster.spans)},
                 {"RTH_ADDRESS": cluster.address, "RAY_TRACING_LOCAL_DIR": str(cluster.spans)},

@@ -33,7 +33,7 @@ def dashboard(short_tmp: Callable[[], Path], tmp_path: Path) -> Iterator[str]:
 def test_jobs_belong_to_the_trace_that_they_are_submitted_in(dashboard: str, tmp_path: Path) -> None:
     """Submitted in Python and on the command line; each has a span with its status, above that of its driver."""
     program = str(PROGRAMS / "submitted.py")
-    run = run_program("../inside/submitting", dashboard, program, timeout=300, **with_extras())
+    run = run_program("../inside/submitting", dashboard, program, **with_extras())
     trace_id, span_id, metadata = run.result
     assert metadata == {"traceparent": f"00-{trace_id}-{span_id}-01", "of": "the user"}, "what the user says stays"
     spans = await_spans(tmp_path, lambda spans: len(by_name(spans, names.JOB)) == 4)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from conftest import Cluster, start_head, stop_head
 from shippers import running_shippers
-from support import ANY_PORTS, HOOK, PROGRAMS, RAY, Run, await_spans, environment, run_program, spans_in, tree
+from support import ANY_PORTS, HOOK, PATIENCE, PROGRAMS, RAY, Run, await_spans, environment, run_program, spans_in, tree
 
 from ray_tracing_hooks._insight.model.span import Span
 
@@ -82,7 +82,7 @@ def test_errors_and_slow_calls_are_kept_and_nothing_else(nodes: Cluster, tmp_pat
         for process in killed:
             process.kill()
         (tmp_path / "go").touch()
-        output, _ = program.communicate(timeout=300)
+        output, _ = program.communicate(timeout=PATIENCE)
     error = "RayTaskError(ValueError)"
     ended = {"good": 0, "fail": error, "slow": 0, "caught": 0, "late": error, "die": "RayTaskError(WorkerCrashedError)"}
     assert f"RESULT {ended}".replace("'", '"') in output
@@ -134,7 +134,7 @@ ray.get(task.options(num_cpus=0, resources={"first": 0.01}).remote())
         env=environment(**variables(cluster)),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     return Run(None, done.stdout, done.stderr, done.returncode)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from conftest import start_head, stop_head
-from support import HOOK, await_spans, environment, run_program, spans_in, with_extras
+from support import HOOK, PATIENCE, await_spans, environment, run_program, spans_in, with_extras
 
 from ray_tracing_hooks._insight.model.span import Span
 
@@ -51,7 +51,7 @@ def command(*words: str, address: str) -> tuple[int, dict[str, Any], str]:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
@@ -164,7 +164,7 @@ def test_processes_that_start_later_have_it_too(changed: Changed) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert "tracing was switched on (version 7)" in " ".join(status.stdout.split())

@@ -28,7 +28,7 @@ import pytest
 from containers import Container
 from networks import Network
 from store import Store
-from support import ANY_PORTS, PROGRAMS, RAY, environment, spans_in
+from support import ANY_PORTS, PATIENCE, PROGRAMS, RAY, environment, spans_in
 
 from ray_tracing_hooks._insight.model.span import Span
 
@@ -249,7 +249,7 @@ class Cluster:
             for exporter in ("otlp", "local"):
                 command = container.command(*program, f"/shared/spool/{spool.name}", "--exporter", exporter)
                 done = subprocess.run(
-                    command, env=self._environment(), capture_output=True, text=True, timeout=120, check=False
+                    command, env=self._environment(), capture_output=True, text=True, timeout=PATIENCE, check=False
                 )
                 print(done.stdout, done.stderr)
 

@@ -37,7 +37,6 @@ class Untraced:
         return run_program(
             name,
             *arguments,
-            timeout=300,
             check=True,
             RTH_ADDRESS=self.address,
             RAY_TRACING_LOCAL_DIR=str(self.spans),
@@ -189,7 +188,7 @@ def test_drivers_at_once_with_different_settings(cluster: Cluster, tmp_path: Pat
 
     def run(name: str) -> Run:
         variables = {"RAY_TRACING_LOCAL_DIR": str(tmp_path / name), **settings[name]}
-        return run_program("mixed_order", cluster.address, timeout=300, check=True, **variables)
+        return run_program("mixed_order", cluster.address, check=True, **variables)
 
     with ThreadPoolExecutor() as pool:
         assert [run.result for run in pool.map(run, settings)] == [CALLS, CALLS, UNTRACED]
@@ -240,7 +239,7 @@ def test_two_clusters_at_once_with_the_same_folders(tmp_path: Path) -> None:
 
     def run(_number: int) -> Run:
         folders = {"RAY_TRACING_LOCAL_DIR": str(tmp_path / "spans"), "RAY_TRACING_SPOOL_DIR": str(tmp_path / "spool")}
-        return run_program("small", timeout=300, check=True, RTH_HOOK=HOOK, **folders)
+        return run_program("small", check=True, RTH_HOOK=HOOK, **folders)
 
     with ThreadPoolExecutor() as pool:
         assert [run.result for run in pool.map(run, range(2))] == [[2, 3]] * 2

@@ -15,6 +15,7 @@ from support import (
     ANY_PORTS,
     CLIENT_SERVER,
     HOOK,
+    PATIENCE,
     RAY,
     await_spans,
     by_name,
@@ -97,7 +98,7 @@ def test_doctor_asks_all_nodes_through_a_client_too(two_nodes: Cluster, client_p
         env=environment(RAY_TRACING_LOCAL_DIR=str(two_nodes.spans), PYTHONWARNINGS="ignore"),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

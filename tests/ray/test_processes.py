@@ -26,7 +26,6 @@ def test_every_process_thread_and_handler_of_a_program_records(tmp_path: Path) -
         RTH_HOOK=HOOK,
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
         PYTHONDEVMODE="1",
-        timeout=300,
     )
     (codes, beside), pools, programs, (between, handled) = (
         run.result[name] for name in ("forks", "pools", "programs", "signals")

@@ -41,7 +41,7 @@ PPO ray.rllib
 
 @pytest.fixture(scope="module")
 def run(training: Cluster) -> Run:
-    return training.run("rllib_runs", timeout=500)
+    return training.run("rllib_runs")
 
 
 IS_FIRST = tuple(map(int, ray.__version__.split(".")[:2])) >= (2, 60)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Cluster
-from support import Run, environment, spans_in, with_lean_clusters
+from support import PATIENCE, Run, environment, spans_in, with_lean_clusters
 
 RUN = (sys.executable, "-m", "ray_tracing_hooks", "run")
 RESULT = "[1, 2, 3]\n"
@@ -28,7 +28,7 @@ def command(words: list[str], **variables: str) -> Run:
         env=environment(**{"PYTHONPATH": with_lean_clusters(environment()["PYTHONPATH"]), **variables}),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
         start_new_session=True,  # a process group of its own, for what is sent to all of it
     )

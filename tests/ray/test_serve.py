@@ -63,7 +63,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(serving: Cluster) -> Served:
-    run = serving.run("serve_app", timeout=300)
+    run = serving.run("serve_app")
     return Served(run.result, spans_in(serving.spans))
 
 
@@ -398,7 +398,6 @@ def test_serves_own_tracing_exports_the_same_spans_and_makes_none_besides(
     run = run_program(
         "serve_own_tracing",
         json.dumps([*TOLD.values()]),
-        timeout=300,
         RTH_HOOK=HOOK,
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
         **with_extras(),
@@ -434,7 +433,6 @@ def test_patterns_are_on_the_deployment_that_takes_a_request(tmp_path: Path) -> 
     run = run_program(
         "serve_own_tracing",
         json.dumps([{"traceparent": f"00-{1:032x}-{CLIENT}-01"}]),
-        timeout=300,
         RTH_HOOK=HOOK,
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
         RAY_TRACING_EXCLUDE="Outer.*",
@@ -453,7 +451,6 @@ def test_calls_among_serves_own_actors_make_no_spans_where_requests_do(tmp_path:
     """Neither where they are made nor where they run, also if Ray's internal tasks and actors make spans."""
     run = run_program(
         "serve_own_tracing",
-        timeout=300,
         RTH_HOOK=HOOK,
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
         RAY_TRACING_INTERNAL="1",
@@ -474,7 +471,6 @@ def test_serve_alone_can_be_traced_by_its_own_option(tmp_path: Path) -> None:
     folder = tmp_path / "spans"
     run = run_program(
         "serve_own_tracing",
-        timeout=300,
         RAY_TRACING_LOCAL_DIR=str(folder),
         **with_extras(),
         RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH="ray_tracing_hooks.serve:span_processors",
@@ -497,7 +493,6 @@ def test_what_is_replaced_of_serve_is_what_we_say_once_and_goes(tmp_path: Path) 
     """
     run = run_program(
         "../inside/serve_undone",
-        timeout=300,
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
         PYTHONPATH=os.pathsep.join([str(PROGRAMS.parent / "inside"), with_extras()["PYTHONPATH"]]),
     )

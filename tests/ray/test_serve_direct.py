@@ -49,7 +49,7 @@ def served(short_tmp: Callable[[], Path]) -> Iterator[Served]:
     spans = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
     head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **spans)
     try:
-        run = Cluster(address, folder / "spans", variables).run("serve_direct", timeout=300)
+        run = Cluster(address, folder / "spans", variables).run("serve_direct")
         yield Served(run.result, spans_in(folder / "spans"))
     finally:
         stop_head(head)

@@ -52,7 +52,7 @@ class Loaded:
 
 @pytest.fixture(scope="module")
 def loaded(serving: Cluster) -> Loaded:
-    run = serving.run("serve_load", str(REQUESTS), str(AROUND_DEATH), timeout=300)
+    run = serving.run("serve_load", str(REQUESTS), str(AROUND_DEATH))
     return Loaded(run.result, spans_in(serving.spans))
 
 

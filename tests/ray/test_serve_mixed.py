@@ -22,7 +22,6 @@ def test_callers_and_replicas_that_are_not_traced_among_others_that_are(serving:
     run = run_program(
         "serve_mixed",
         *("", str(tmp_path)),
-        timeout=300,
         RTH_ADDRESS=serving.address,
         RAY_TRACING_LOCAL_DIR=str(serving.spans),
         OTEL_SDK_DISABLED="true",
@@ -49,7 +48,7 @@ def test_callers_and_replicas_that_are_not_traced_among_others_that_are(serving:
 def test_callers_that_do_not_trace_serve_call_deployments_that_are_traced(serving: Cluster, parts: str) -> None:
     """By the settings of the driver, and of the deployment between. The context that they send confuses no receiver."""
     run = serving.run(
-        "serve_mixed", "", "", timeout=300, RAY_TRACING_RAY="task,actor", BETWEEN=json.dumps({"RAY_TRACING_RAY": parts})
+        "serve_mixed", "", "", RAY_TRACING_RAY="task,actor", BETWEEN=json.dumps({"RAY_TRACING_RAY": parts})
     )
     assert run.result == ANSWERS
     spans = spans_in(serving.spans)
@@ -60,7 +59,7 @@ def test_callers_that_do_not_trace_serve_call_deployments_that_are_traced(servin
 def test_a_replica_whose_environment_lacks_the_package_does_not_start(serving: Cluster, tmp_path: Path) -> None:
     """Ray ends its worker, since that cannot import the hook, and Serve says that the application has failed."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['ray_tracing_hooks'] = None\n")
-    run = serving.run("serve_mixed", "", str(tmp_path), timeout=300)
+    run = serving.run("serve_mixed", "", str(tmp_path))
     assert run.result.startswith("Deploying application mixed failed")
 
 
@@ -70,7 +69,7 @@ def test_a_traced_driver_calls_the_deployments_of_an_untraced_cluster(short_tmp:
     variables = {**with_extras(), "RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
     head, address = start_head(folder, "--tracing-startup-hook=mixed_hook:setup", **variables)
     try:
-        run = run_program("serve_mixed", HOOK, "", timeout=300, RTH_ADDRESS=address, **variables)
+        run = run_program("serve_mixed", HOOK, "", RTH_ADDRESS=address, **variables)
     finally:
         stop_head(head)
     assert run.result == ANSWERS

@@ -45,7 +45,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(serving: Cluster) -> Served:
-    run = serving.run("serve_protocols", timeout=300)
+    run = serving.run("serve_protocols")
     return Served(run.result, spans_in(serving.spans))
 
 

@@ -34,7 +34,6 @@ class Served:
 def served(serving: Cluster) -> Served:
     run = serving.run(
         "serve_routing",
-        timeout=300,
         # What is known of a replica stays known.
         RAY_SERVE_QUEUE_LENGTH_CACHE_TIMEOUT_S="600",
     )

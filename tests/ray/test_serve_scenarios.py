@@ -61,7 +61,7 @@ def without_fastapi(spans: Sequence[Span]) -> str:
 
 @pytest.fixture(scope="module")
 def served(serving: Cluster) -> Served:
-    run = serving.run("serve_scenarios", timeout=300)
+    run = serving.run("serve_scenarios")
     return Served(run.result, spans_in(serving.spans))
 
 

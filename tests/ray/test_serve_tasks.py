@@ -51,7 +51,7 @@ class Handled:
 @pytest.fixture(scope="module")
 def handled(serving: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Handled:
     folder: Path = tmp_path_factory.mktemp("queue")
-    run = serving.run("serve_tasks", str(folder), timeout=300)
+    run = serving.run("serve_tasks", str(folder))
     return Handled(run.result, spans_in(serving.spans))
 
 

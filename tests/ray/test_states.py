@@ -10,7 +10,7 @@ from typing import Any
 
 from conftest import Cluster
 from ports import free_port
-from support import HOOK, environment, run_program
+from support import HOOK, PATIENCE, environment, run_program
 
 WAITED = {"for_argument": "arguments", "for_resources": "scheduling", "Actor.for_actor": "actor_queue"}
 
@@ -21,7 +21,7 @@ def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         env=environment(**variables),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -92,7 +92,7 @@ def test_a_head_that_does_not_answer_holds_up_the_end_for_no_longer_than_said(tm
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=True,
     )
     assert float(done.stdout) < 2, "the second that it has, and what a busy machine takes to go on"

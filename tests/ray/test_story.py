@@ -44,7 +44,7 @@ def test_everything_is_one_trace(short_tmp: Callable[[], Path], tmp_path: Path) 
         )
     try:
         job = [sys.executable, str(PROGRAMS / "story.py"), str(tmp_path)]
-        run = run_program("../inside/telling", f"http://127.0.0.1:{port}", *job, timeout=300, **with_extras())
+        run = run_program("../inside/telling", f"http://127.0.0.1:{port}", *job, **with_extras())
         print(run.stdout)
         trace_id, status = run.result
         assert status == "SUCCEEDED", run.stdout

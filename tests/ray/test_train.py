@@ -35,7 +35,7 @@ pytestmark = [NEEDS_TRAIN_V2, pytest.mark.slow(older_rays=True)]  # processes th
 @pytest.fixture(scope="module")
 def runs(training: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The runs of the program, with all of their spans."""
-    run = training.run("train_runs", str(tmp_path_factory.mktemp("runs")), timeout=500)
+    run = training.run("train_runs", str(tmp_path_factory.mktemp("runs")))
     # What a killed controller has left is written after it.
     spans = await_spans(training.spans, lambda spans: bool(by_name(spans, "killed ray.train.worker")))
     run.spans = without_placement(of_driver(spans, "train_runs"))

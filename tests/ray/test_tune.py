@@ -31,7 +31,7 @@ pytestmark = [NEEDS_TRAIN_V2, pytest.mark.slow]  # many trials, each in a proces
 
 @pytest.fixture(scope="module")
 def runs(training: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    run = training.run("tune_runs", str(tmp_path_factory.mktemp("runs")), timeout=500)
+    run = training.run("tune_runs", str(tmp_path_factory.mktemp("runs")))
     run.spans = without_placement(run.spans)
     return run
 

@@ -38,9 +38,7 @@ def warnings_of(stderr: str) -> list[str]:
 def test_an_actor_that_rays_own_tracing_breaks_works(cluster: Cluster) -> None:
     """Ray's own hook makes a call to a static, generator or async generator method fail, and this one does not."""
     assert cluster.once("generators").result[6:10] == [[0, 1, 2], [1, 2], [["x"]], 4]
-    native = run_program(
-        "generators", check=False, RTH_HOOK="ray.util.tracing.setup_local_tmp_tracing:setup_tracing", timeout=300
-    )
+    native = run_program("generators", check=False, RTH_HOOK="ray.util.tracing.setup_local_tmp_tracing:setup_tracing")
     assert "_ray_trace_ctx" in native.stderr, "the trouble that this test is about is gone from Ray"
 
 

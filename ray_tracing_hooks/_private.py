@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
@@ -92,6 +93,20 @@ def _is_unknown(user: int) -> bool:
 def inside(folder: int) -> str:
     """A path that, in this process, always leads to this open folder."""
     return f"/proc/self/fd/{folder}"
+
+
+def close_open(is_wanted: Callable[[str], bool], *, but: int = -1) -> None:
+    """Close the descriptors of this process, without the one ``but``, whose path is wanted.
+
+    Raises OSError if they cannot be listed.
+    """
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if int(name) != but and is_wanted(os.readlink(inside(int(name)))):
+                os.close(int(name))
+        except OSError as error:
+            if error.errno is None:  # raised by a signal handler of the program
+                raise
 
 
 def open_file(name: str, flags: int, *, folder: int | None = None) -> int:

@@ -226,14 +226,15 @@ static PyObject *begin_here(const Beginning *beginning, const State *state, PyOb
                                                           : NULL;
     if (execution == NULL || Py_TYPE(execution) != state->execution)
         Py_RETURN_NONE;
+    Py_INCREF(execution); /* another thread, or what an attribute runs, may set another one meanwhile */
+    PyObject *begun = NULL;
     PyObject *recorder = PyObject_GetAttr(active, state->names[RECORDER]);
-    if (recorder == NULL)
-        return NULL;
-    PyObject *arguments[] = {recorder, carried, more};
-    Py_INCREF(execution); /* another thread may set another one meanwhile */
-    PyObject *begun = execution_begin(execution, arguments, 3);
+    if (recorder != NULL) {
+        PyObject *arguments[] = {recorder, carried, more};
+        begun = execution_begin(execution, arguments, 3);
+        Py_DECREF(recorder);
+    }
     Py_DECREF(execution);
-    Py_DECREF(recorder);
     return begun;
 }
 

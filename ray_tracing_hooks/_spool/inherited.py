@@ -6,8 +6,9 @@ registers the folder first, and a child that is forked meanwhile looks for descr
 
 from __future__ import annotations
 
-import contextlib
 import os
+
+from ray_tracing_hooks._private import close_open
 
 _folders: list[str] = []
 
@@ -34,12 +35,8 @@ def _close() -> None:
     folders = {os.path.realpath(folder) for folder in _folders}
     _folders.clear()
     if folders:
-        for name in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):
-                path = os.readlink(f"/proc/self/fd/{name}")
-                # The folder itself is open too while a file is created in it.
-                if path in folders or os.path.dirname(path) in folders:
-                    os.close(int(name))
+        # The folder itself is open too while a file is created in it.
+        close_open(lambda path: path in folders or os.path.dirname(path) in folders)
 
 
 os.register_at_fork(after_in_child=_close)

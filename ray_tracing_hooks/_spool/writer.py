@@ -18,7 +18,7 @@ from weakref import WeakSet
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.shorten import shorten
-from ray_tracing_hooks._private import inside, open_file, open_folder
+from ray_tracing_hooks._private import close_open, inside, open_file, open_folder
 from ray_tracing_hooks._processes import pid_namespace
 from ray_tracing_hooks._spool.inherited import BeingOpened
 from ray_tracing_hooks._spool.layout import (
@@ -141,13 +141,13 @@ class SpoolWriter(_compiled.WriterBase):
         self._refused_until = 0.0
         self._refusal = ""
         self._dropped = 0
-        self._failing = False
+        self._failing = self._is_cut = False
         self._is_compiled = _compiled.use.is_on
         self._is_full = False
         self._may_wait = True
         self._episodes = 0
         self._silent_until = 0.0
-        self._is_changing = self._is_writing_held = False
+        self._is_changing = self._is_writing_held = self._is_replacing = False
         self._held: list[tuple[bytes, int]] = []
         _writers.add(self)
 
@@ -261,12 +261,16 @@ class SpoolWriter(_compiled.WriterBase):
             self._recovered()
         self._may_wait = not self._failing
         self._release()
+        with self._lock:
+            self._close_abandoned()
 
     def __del__(self) -> None:
         # No reference is left through which it could be written to.
         with contextlib.suppress(Exception):  # during interpreter shutdown, modules may be gone
             if self._is_ours():
                 os.close(self._descriptor)
+            self._descriptor = -1
+            self._close_abandoned()
 
     def _is_ours(self) -> bool:
         """Whether the descriptor still belongs to our file: the program may have closed it."""
@@ -296,10 +300,13 @@ class SpoolWriter(_compiled.WriterBase):
                     self._written, self._is_open = _FULL, False
                     # Keep the number, but make it refuse writes: a thread that is about to write must not hit a file of
                     # the program that has got the same number meanwhile.
-                    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-                    os.dup2(nothing, self._descriptor, inheritable=False)
-                    os.close(nothing)
-                    self._identity = _identity(self._descriptor)
+                    nothing = _nothing()
+                    if nothing < 0:
+                        fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # no descriptor is left
+                    else:
+                        os.dup2(nothing, self._descriptor, inheritable=False)
+                        os.close(nothing)
+                        self._identity = _identity(self._descriptor)
             finally:
                 self._is_changing = was_changing
         if not was_changing:
@@ -319,6 +326,7 @@ class SpoolWriter(_compiled.WriterBase):
         try:
             written = _write(descriptor, record)
             if written != len(record):
+                self._is_cut = True
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301  `_write_whole` would cost a call
         except OSError as error:
             if error.errno is None:
@@ -343,6 +351,7 @@ class SpoolWriter(_compiled.WriterBase):
 
     def _cut(self, record: bytes, spans: int) -> None:
         """What the compiled part leaves to Python when only a part of a record was written."""
+        self._is_cut = True
         self._failed(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), record, spans, tries=0)
 
     def _make_room(self) -> None:
@@ -365,6 +374,7 @@ class SpoolWriter(_compiled.WriterBase):
 
     def _drop(self, spans: int, problem: str) -> None:
         if not spans:
+            self._failing = self._failing or self._is_cut
             return
         now = _monotonic()
         with self._lock:
@@ -391,8 +401,9 @@ class SpoolWriter(_compiled.WriterBase):
 
     def _recovered(self) -> None:
         with self._lock:
-            count, self._dropped, self._failing = self._dropped, 0, False
-        if count:
+            count, is_cut = self._dropped, self._is_cut
+            self._dropped, self._failing, self._is_cut = 0, False, False
+        if count or is_cut:
             self._append(frame(DROPPED, U64.pack(count)), count)
 
     def _open(self) -> int:
@@ -440,6 +451,7 @@ class SpoolWriter(_compiled.WriterBase):
             named_at = max(0, int(time.time_ns()))  # a test may have replaced the clock
             self._process = f"{os.getpid()}-{named_at:x}-{secrets.token_hex(2)}-{pid_namespace()}{kind}"
         self._look_after_segment()
+        self._close_abandoned()
         resources, scopes = len(self._resources), len(self._scopes)
         with BeingOpened(self.directory):
             # Counted first: if something interrupts this, the file may have its name already, and a shipper that has
@@ -447,12 +459,11 @@ class SpoolWriter(_compiled.WriterBase):
             number = self._sequence
             self._sequence += 1
             try:
-                descriptor = self._make_segment(number)
+                self._replace(number)
             except OSError as error:
                 if error.errno is not None:  # a signal handler may raise a TimeoutError
                     self._sequence = number
                 raise
-            self._use(descriptor)
             self._current = number
             if (now := time.monotonic()) >= self._share_at:
                 # In a large folder this takes milliseconds, and a busy process begins many segments a second.
@@ -469,6 +480,28 @@ class SpoolWriter(_compiled.WriterBase):
             self._release()
             raise
         self._written = 0  # definitions do not count: they may be larger than a segment
+
+    def _replace(self, sequence: int, source: int = -1) -> None:
+        """Make a segment, as :meth:`_make_segment` does, and write to it from now on."""
+        self._is_replacing = True
+        self._use(self._make_segment(sequence, source))
+        self._is_replacing = False
+
+    def _close_abandoned(self) -> None:
+        """Close the segments that :meth:`_replace` has left open where something interrupted it.
+
+        As long as one of them is locked, readers wait for its records, and do not read later segments.
+        """
+        if not self._is_replacing:
+            return
+        kept = self._descriptor if self._is_ours() else -1
+        try:
+            close_open(lambda path: os.path.basename(path).startswith(f"{self._process}."), but=kept)
+        except OSError as error:
+            if error.errno is None:
+                raise
+            return  # the next segment tries it again
+        self._is_replacing = False
 
     def _use(self, descriptor: int) -> None:
         is_ours = self._is_ours()
@@ -516,8 +549,7 @@ class SpoolWriter(_compiled.WriterBase):
         source = os.open(inside(self._descriptor), os.O_RDONLY | os.O_CLOEXEC)
         try:
             with BeingOpened(self.directory):
-                descriptor = self._make_segment(self._current, source)
-                self._use(descriptor)
+                self._replace(self._current, source)
             # Copy what other threads wrote meanwhile.
             _copy(source, self._descriptor)
         finally:
@@ -566,11 +598,12 @@ class SpoolWriter(_compiled.WriterBase):
         if self._is_ours():
             os.close(self._descriptor)
         self._descriptor = -1
+        self._close_abandoned()  # also those that another thread was making
         self._written, self._is_open = _FULL, False
         self._sequence = 0
         self._process = ""
         self._dropped = 0
-        self._failing = False
+        self._failing = self._is_cut = False
         self._is_changing = self._is_writing_held = False
         self._held = []
         self._has_exited = False
@@ -588,6 +621,16 @@ def _identity(descriptor: int) -> tuple[int, int]:
     """The device and inode, which identify an open file."""
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
+
+
+def _nothing() -> int:
+    """A descriptor that refuses writes, or -1 if this process has as many as it may."""
+    try:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        return -1
 
 
 def _apart(descriptor: int) -> int:

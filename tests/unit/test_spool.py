@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import inspect
 import itertools
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -23,6 +25,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ray_tracing_hooks
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.reader import Parts, SegmentReader, is_locked, iterate, parse, segments
@@ -297,10 +300,10 @@ def losing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: Iterator[N
     writer.span(U16.pack(0), b"lost")
     make = writer._make_segment
 
-    def make_segment(sequence: int) -> int:
+    def make_segment(sequence: int, source: int) -> int:
         for _ in refusals:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return make(sequence)
+        return make(sequence, source)
 
     monkeypatch.setattr(writer, "_make_segment", make_segment)
     return writer
@@ -410,6 +413,109 @@ def test_an_interrupted_segment_is_not_made_a_second_time(
     assert len(list(tmp_path.iterdir())) == 2
     assert spans(tmp_path) == [b"later"]
     writer.close()
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, TimeoutError])
+def test_an_interruption_anywhere_leaves_no_segment_locked_but_the_newest(
+    tmp_path: Path, raised: type[BaseException]
+) -> None:
+    """As by Ctrl-C or a time-out, whose handlers run where functions begin and return. Readers wait for what a locked
+    segment may still get, and read no later one.
+    """
+    writer = SpoolWriter(str(tmp_path), segment_bytes=1)
+    prefix = U16.pack(writer.scope(b"resource", b"scope"))
+    package = os.path.dirname(inspect.getfile(ray_tracing_hooks))
+    place = left = 0
+
+    def look(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal left
+        if event in {"call", "return", "c_return"} and frame.f_code.co_filename.startswith(package):
+            left -= 1
+            if not left:
+                raise raised
+
+    while left <= 0:
+        place += 1
+        left = place
+        sys.setprofile(look)
+        with contextlib.suppress(raised):
+            writer.span(prefix, b"interrupted")
+        sys.setprofile(None)
+        writer.span(prefix, b"later")
+        ((_, pairs),) = segments(str(tmp_path)).items()
+        *before, newest = (path for _, path in pairs)
+        assert [is_locked(path) for path in (*before, newest)] == [False] * len(before) + [True], f"place {place}"
+        for path in before:
+            os.unlink(path)
+    assert place > 50
+    writer.close()
+
+
+def test_a_fork_after_an_interruption_leaves_no_lock_with_the_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = os.rename
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        rename(*arguments, **options)
+        monkeypatch.setattr(os, "rename", rename)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    writer = SpoolWriter(str(tmp_path))
+    prefix = U16.pack(writer.scope(b"resource", b"scope"))
+    with pytest.raises(KeyboardInterrupt):
+        writer.span(prefix, b"interrupted")
+    (path,) = map(str, tmp_path.iterdir())
+    ready, has_forked = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(has_forked, b".")
+        signal.pause()
+    try:
+        assert os.read(ready, 1)
+        writer.close()
+        assert not is_locked(path)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(ready)
+        os.close(has_forked)
+
+
+def test_a_segment_is_closed_also_where_no_descriptor_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = write(tmp_path, 1)
+    (path,) = map(str, tmp_path.iterdir())
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (os.dup(0), limit[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            os.open(os.devnull, os.O_RDONLY)
+        writer.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    assert not is_locked(path)
+    writer.span(U16.pack(0), b"later")
+    writer.close()
+    assert spans(tmp_path) == [b"span 0", b"later"]
+
+
+def test_the_start_of_a_span_that_a_full_disk_cut_short_is_no_damage(tmp_path: Path) -> None:
+    """A count follows it, which says so; no span is missing."""
+    writer = write(tmp_path, 1)
+    (path,) = map(str, tmp_path.iterdir())
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(path) + 20, limit[1]))
+    try:
+        writer.start(U16.pack(0), bytes(100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    later = b"\x0a\x10" + bytes(16) + b"\x12\x08" + bytes(8)
+    writer.span(U16.pack(0), later)
+    writer.close()
+    *_, span, dropped = SegmentReader(path).read(final=True)
+    assert span[:2] == (layout.SPAN, U16.pack(0) + later)
+    assert dropped[:2] == (layout.DROPPED, layout.U64.pack(0))
 
 
 def test_a_definition_that_the_disk_does_not_take_costs_no_later_span(tmp_path: Path) -> None:

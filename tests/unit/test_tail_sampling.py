@@ -21,7 +21,7 @@ from ray_tracing_hooks._formats import protobuf
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
 from ray_tracing_hooks._insight.ingest.files import span_files
-from ray_tracing_hooks._ship.folder import Folder
+from ray_tracing_hooks._ship.folder import Folder, Look
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
@@ -262,6 +262,40 @@ def test_what_a_kill_cut_off_is_kept_with_a_trace_that_takes_too_long_later(spoo
         sampler = spool.sampler()
     spool.end(7, 8, took=2 * century * 10**9, kind=CONSUMER)
     assert spool.turn(sampler) == [(7, 7), (7, 8)]
+    assert spool.turn(spool.sampler()) == []
+
+
+@pytest.mark.parametrize("first", ["the killed process", "the other one"])
+def test_what_a_kill_cut_off_is_kept_with_a_trace_that_another_shipper_decides_on(
+    spool: Spool, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever process it reads first. What the first shipper has stored says only that it knew of the kill."""
+    century = 3_000_000_000
+    spool.plan = spool.plan._replace(keep_errors=False, keep_slower=century)
+    writer = Writer(spool.undecided, 4096)
+    writer.do("start 7")
+    sampler = spool.sampler()
+    assert spool.turn(sampler) == []
+    writer.kill()
+
+    def is_closed() -> bool:
+        assert spool.turn(sampler) == []
+        return not sampler._reader.open_processes()
+
+    until(is_closed, "its death is seen")
+    spool.end(1, 1, took=2 * century * 10**9, kind=CONSUMER)
+    assert spool.turn(sampler) == [(1, 1)]
+    another = spool.sampler()
+    look = another._folder.look
+
+    def in_order(also: set[str]) -> Look:
+        found = look(also)
+        processes = sorted(found.processes.items(), key=lambda each: each[1].alive == (first == "the killed process"))
+        return found._replace(processes=dict(processes))
+
+    monkeypatch.setattr(another._folder, "look", in_order)
+    spool.end(7, 8, took=2 * century * 10**9, kind=CONSUMER)
+    assert spool.turn(another) == [(7, 7), (7, 8)]
     assert spool.turn(spool.sampler()) == []
 
 

@@ -25,7 +25,7 @@ class SamplerProgress:
     Attributes:
         published: The segment of kept spans that takes effect with this progress.
         read: The offset up to which each segment of undecided spans has been read.
-        closed: The processes whose open spans have been closed because they died.
+        closed: The processes whose open spans have been closed because they died. Those of kept traces were written.
         kept: The reasons of kept traces, by trace id.
         collecting: The traces whose spans are being collected.
         collect: The segments that still have spans of these, each with an end offset.

@@ -158,6 +158,7 @@ class TailSampler:
         self._known: dict[str, int] = {}  # how far each was read by earlier shippers
         self._closed: set[str] = set()  # the processes whose open spans were closed, including earlier shippers
         self._known_closed: frozenset[str] = frozenset()
+        self._known_kept: frozenset[bytes] = frozenset()  # the traces that earlier shippers have kept
         self._collecting: set[bytes] = set()  # the kept traces whose spans are being collected
         self._collect: list[tuple[str, int]] = []  # where their spans are: segments, up to an offset
         self._failures: Counter[str] = Counter()  # how often each of these could not be read
@@ -258,7 +259,7 @@ class TailSampler:
             self._decide(trace_id, trace, span)
         if not trace.reason:
             self._hold(trace_id, scope, span)
-        elif process not in self._known_closed:
+        elif process not in self._known_closed or trace_id not in self._known_kept:
             self._keep(scope, span, trace.reason)
         self._closed.add(process)
 
@@ -560,6 +561,7 @@ class TailSampler:
             if not is_gone(os.path.join(self._folder.path, segment))
         }
         self._known_closed, self._closed = frozenset(found.closed), set(found.closed)
+        self._known_kept = frozenset(found.kept)
         with contextlib.suppress(OSError):
             for name in os.listdir(self._within):
                 if name.startswith(_KEPT_BY) and name.endswith(".new"):

@@ -348,6 +348,57 @@ def test_a_worker_that_died_for_good() -> None:
     assert kinds(path) == {SCHEDULING: 5, RUN: 25 + 10, GET_TIME: 10}
 
 
+def test_a_death_that_is_noticed_after_the_wait_that_it_ended() -> None:
+    """The shipper closes the span of a killed worker later than Ray tells the caller."""
+    run = HandMade()
+    driver = run.driver(0, 50)
+    call = run.submit(driver, "t", 0)
+    run.run(call, 5, 45, state="lost", error="worker_died")
+    run.get(driver, [call], 1, 40, error="WorkerCrashedError")
+    path, _ = critical(run)
+    assert kinds(path) == {SCHEDULING: 5, RUN: 35 + 10}
+    assert path.clamped == 5 * MS
+
+
+@pytest.mark.parametrize("late", [0, 1], ids=["the long wait begins first", "the long wait begins last"])
+def test_of_waits_at_the_same_time_the_last_to_end_is_on_the_path(late: int) -> None:
+    """As of `asyncio.gather`, and of threads."""
+    run = HandMade()
+    driver = run.driver(0, 100)
+    slow = run.task(driver, "slow", 0, 5, 90, worker="w1")
+    quick = run.task(driver, "quick", 1, 5, 20, worker="w2")
+    for began, (call, ended) in enumerate([(quick, 21), (slow, 91)][:: 1 if late else -1], 2):
+        run.get(driver, [call], began, ended)
+    path, calls = critical(run)
+    assert functions(path) == {"slow": 85, "job.py": 9}
+    assert (GET_TIME, "ray.get", 90, 91) in steps(path, calls)
+
+
+def test_a_thread_that_waits_for_nothing_that_is_recorded_is_not_what_the_others_waited_for() -> None:
+    """As threads of libraries do all the time."""
+    run = HandMade()
+    driver = run.driver(0, 100)
+    task = run.task(driver, "t", 0, 5, 60, worker="w1")
+    run.get(driver, ["ff" * 28], 1, 95)
+    run.get(driver, [task], 2, 61)
+    path, _ = critical(run)
+    assert functions(path) == {"t": 55, "job.py": 39}
+
+
+def test_while_ray_train_runs_its_caller_waits() -> None:
+    """What its controller does by itself is not recorded: it is no code of the driver."""
+    run = HandMade()
+    driver = run.driver(0, 100)
+    fit = run.span("job ray.train", 10, 90, driver)
+    start = run.submit(fit, "RayTrainWorker.__init__", 30, worker="controller")
+    run.run(start, 35, 40, worker="w1")
+    run.span("job ray.train.worker", 45, 80, fit, worker="w1")
+    path, calls = critical(run)
+    assert functions(path) == {"job.py": 10 + 10, "job ray.train.worker": 35, "RayTrainWorker.__init__": 5}
+    assert (UNEXPLAINED, "job.py", 80, 90) in steps(path, calls)
+    assert path.kinds[UNEXPLAINED] >= 30 * MS
+
+
 def test_a_call_within_a_call() -> None:
     """The caller's own code is on the path before and after it waits."""
     run = HandMade()

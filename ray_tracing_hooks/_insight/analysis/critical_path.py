@@ -14,6 +14,9 @@ time without any other span of the driver does not count as its own code.
 Ray Data waits for its blocks without spans for these waits. So while a caller waits for Ray Data, the path goes through
 the call for a block that ended last, which is an assumption too.
 
+Where waits of a caller overlap, as those of threads and coroutines do, the path goes through the one that ended last.
+While Ray Train runs, its caller waits; what its controller does by itself is not recorded, so that time is unexplained.
+
 A wait that timed out has waited all the same. If it polls, so that a later wait soon finds the object, the path goes
 through what both waited for.
 
@@ -50,7 +53,7 @@ from ray_tracing_hooks._insight.model.calls import (
 from ray_tracing_hooks._insight.model.event_loops import Loop, is_loop
 from ray_tracing_hooks._insight.model.grouped import by_group
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
-from ray_tracing_hooks._insight.model.table import ENDED
+from ray_tracing_hooks._insight.model.table import ENDED, LOST
 from ray_tracing_hooks._insight.model.worker_starts import Workers
 
 RUN = "run"
@@ -195,6 +198,15 @@ class _Before(NamedTuple):
     source: int
 
 
+class _Waits(NamedTuple):
+    """The waits of a frame: their rows by start and by end, and these times."""
+
+    by_start: list[int]
+    starts: list[int]
+    by_end: list[int]
+    ends: list[int]
+
+
 class _Lane:
     """Executions that share slots: of one actor and concurrency group, or of one worker."""
 
@@ -243,7 +255,7 @@ class _Walk:
         self.circle: list[int] = []
         self._seen: dict[tuple[int, int], int] = {}
         """The places that the walk has visited, each with the number of places visited before it."""
-        self._waits: dict[int, tuple[list[int], list[int]]] = {}
+        self._waits: dict[int, _Waits] = {}
         self._made: dict[tuple[int, bool], tuple[list[int], list[int]]] = {}
         self._spoken: dict[int, list[tuple[int, int]]] = {}
         """For drivers, the times of their own spans, by start."""
@@ -375,7 +387,19 @@ class _Walk:
             self.steps.append(Step(kind, start, end, row, edge, source, is_assumed))
 
     def _run(self, start: int, end: int, frame: int, edge: str, source: int, *, is_assumed: bool = False) -> None:
-        """Add the time in which the code of a frame ran, as far as that is known."""
+        """Add the time in which the code of a frame ran, as far as that is known.
+
+        While Ray Train runs, the code that has started it waits. What the controller does is not recorded.
+        """
+        if end <= start:
+            return
+        for started, ended in reversed(self.calls.training_of(frame)):
+            begin, until = max(started, start), min(ended, end)
+            if begin < until:
+                self._run(until, end, frame, BY_CODE, -1)
+                by, what = (edge, source) if begin == start else (BY_CODE, -1)
+                self._step(UNEXPLAINED, begin, until, frame, by, what, is_assumed=is_assumed)
+                end = begin
         if end <= start:
             return
         if not self.calls.records_waits(frame):
@@ -408,16 +432,38 @@ class _Walk:
     # --- what a frame waited for ----------------------------------------------------------------------------------
 
     def _wait_before(self, frame: int, time: int) -> int | None:
-        """The last wait of a frame that ended by ``time``. A wait that is still open then is in another thread."""
+        """What a frame waited for last before ``time``. A wait that is still open then is in another thread.
+
+        Where waits overlap, as those of threads and coroutines do, it is the last to end of those that ended with what
+        they waited for. Without any, it is the last to begin: threads of libraries wait all the time.
+        """
+        table, waits = self.table, self._waits_of(frame)
+        last = bisect_left(waits.starts, time) - 1
+        begun = waits.by_start[max(0, last - _MOST_THREADS + 1) : last + 1]
+        found = next((row for row in reversed(begun) if table.end_or_now(row) <= time), None)
+        until = table.end_or_now(found) if found is not None else 0
+        last = bisect_right(waits.ends, time) - 1
+        for row in reversed(waits.by_end[max(0, last - _MOST_THREADS + 1) : last + 1]):
+            if table.end_or_now(row) <= until:
+                break
+            if table.start[row] < time and self._has_ended_with(row):
+                return row
+        return found
+
+    def _has_ended_with(self, wait: int) -> bool:
+        """Whether it is recorded what ended a wait."""
+        clamped = self.clamped
+        found = self._binding(wait, self.table.end_or_now(wait))
+        self.clamped = clamped
+        return found is not None and found.edge != BY_CODE and found.time > self.table.start[wait]
+
+    def _waits_of(self, frame: int) -> _Waits:
         if frame not in self._waits:
             rows = [row for row in self.calls.members(frame) if self.calls.role[row] in WAITS]
-            self._waits[frame] = rows, [self.table.start[row] for row in rows]
-        rows, starts = self._waits[frame]
-        last = bisect_left(starts, time) - 1
-        for place in range(last, max(-1, last - _MOST_THREADS), -1):
-            if self.table.end_or_now(rows[place]) <= time:
-                return rows[place]
-        return None
+            ended = sorted((self.table.end_or_now(row), row) for row in rows)
+            starts = [self.table.start[row] for row in rows]
+            self._waits[frame] = _Waits(rows, starts, [row for _, row in ended], [end for end, _ in ended])
+        return self._waits[frame]
 
     def _through_dataset(self, frame: int, time: int, wait: int | None, begun: int) -> tuple[int, int] | None:
         """Go back through the last wait for Ray Data, unless ``wait`` was later, to ``begun`` at the earliest. Returns
@@ -491,6 +537,8 @@ class _Walk:
             found = self._made_at(object_id, call, end, failed=table.failed(wait))
             if found is not None and (last is None or found.time > last.time):
                 last = found
+        if last is None and table.failed(wait) and not self._gave_up(wait):
+            last = self._died(wait, end)
         # A library waits for internal calls of its own, which end with what it has started.
         library = calls.library_before(calls.frame[wait], end) if last is None else None
         unseen = library is not None and library[1] == end
@@ -499,6 +547,16 @@ class _Walk:
             if made is not None and (last is None or made[1] > last.time):
                 return _Before(made[1], BY_CODE, made[0])
         return last
+
+    def _died(self, wait: int, end: int) -> _Before | None:
+        """The execution whose death ended a wait, if its own end is only known to be later: when that was noticed."""
+        calls, table = self.calls, self.table
+        for _, call in calls.made_by(wait):
+            for row in calls.attempts(call)[-1:] if call >= 0 else ():
+                if table.state[row] == LOST and table.start[row] < end < table.end_or_now(row):
+                    self.clamped += table.end_or_now(row) - end
+                    return _Before(end, BY_GET, row)
+        return None
 
     def _step_of(self, wait: int) -> int:
         """The step of Ray Train in which a wait is for other ranks; -1 for none."""

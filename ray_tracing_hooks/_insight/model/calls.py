@@ -321,11 +321,22 @@ class Calls:
             ((begin, min(end, time)) for begin, end in self._libraries.get(frame, ()) if begin < time), default=None
         )
 
+    def training_of(self, frame: int) -> Sequence[tuple[int, int]]:
+        """The start and end of each run of Ray Train that the code of a frame has started, by start."""
+        return self._training.get(frame, ())
+
     @cached_property
     def _libraries(self) -> dict[int, list[tuple[int, int]]]:
-        """The times of runs of libraries, by the frame that waited for them."""
+        return self._runs_of(_LIBRARY_SUFFIXES)
+
+    @cached_property
+    def _training(self) -> dict[int, list[tuple[int, int]]]:
+        return self._runs_of(_TRAIN_SUFFIX)
+
+    def _runs_of(self, suffixes: str | tuple[str, ...]) -> dict[int, list[tuple[int, int]]]:
+        """The times of runs of libraries, by start, by the frame that waited for them."""
         table, found = self.table, dict[int, list[tuple[int, int]]]()
-        is_library = [name.endswith(_LIBRARY_SUFFIXES) for name in table.names]
+        is_library = [name.endswith(suffixes) for name in table.names]
         for row in np.nonzero(np.array(is_library, bool)[as_numpy(table.name)])[0].tolist() if any(is_library) else ():
             found.setdefault(self.frame[row], []).append((table.start[row], table.end_or_now(row)))
         return found
@@ -563,7 +574,8 @@ _SUBMISSION_SUFFIX, _EXECUTION_SUFFIX = names.submission_name(""), names.executi
 _LOOP_SUFFIX = names.run_name("", names.TRAIN_WORKER)
 _EXECUTION_SUFFIXES = (_EXECUTION_SUFFIX, _LOOP_SUFFIX)
 """Also those of the training loops of Ray Train, which run code of the program in a worker, without a submission."""
-_LIBRARY_SUFFIXES = (names.run_name("", names.TRAIN_RUN), names.run_name("", names.TUNE_EXPERIMENT))
+_TRAIN_SUFFIX = names.run_name("", names.TRAIN_RUN)
+_LIBRARY_SUFFIXES = (_TRAIN_SUFFIX, names.run_name("", names.TUNE_EXPERIMENT))
 """Those of what runs in the process that asked for it, and waits for internal calls of a library."""
 _DRIVER_SUFFIX = names.driver_name("")
 _WAITING = {"ray.get": GET, names.AWAIT: GET, "ray.wait": WAIT, "ray.put": PUT}

@@ -15,7 +15,7 @@ Ray Data waits for its blocks without spans for these waits. So while a caller w
 the call for a block that ended last, which is an assumption too.
 
 Where waits of a caller overlap, as those of threads and coroutines do, the path goes through the one that ended last.
-While Ray Train runs, its caller waits; what its controller does by itself is not recorded, so that time is unexplained.
+While Ray Train runs, its caller waits; what its controller does by itself is not recorded, and is one kind of time.
 
 A wait that timed out has waited all the same. If it polls, so that a later wait soon finds the object, the path goes
 through what both waited for.
@@ -77,11 +77,13 @@ RETRYING = "retrying"
 """From the end of a failed attempt to the start of the next one."""
 DATASET = "dataset"
 """The caller waited for Ray Data, which planned, held operators back, scheduled or handed on blocks."""
+TRAINING = "training"
+"""The caller waited for Ray Train, whose controller has no spans: it started, placed workers, set them up or ended."""
 UNEXPLAINED = "unexplained"
 
 KINDS = (
     *(RUN, SUBMIT, GET_TIME, ACTOR_QUEUE, WORKER_QUEUE, STARTING, SCHEDULING, WAITING, RETRYING, DATASET),
-    UNEXPLAINED,
+    *(TRAINING, UNEXPLAINED),
 )
 
 MEANINGS = {
@@ -95,6 +97,7 @@ MEANINGS = {
     WAITING: "waiting without a result: ray.wait and ray.get until their timeout",
     RETRYING: "delay before a retry",
     DATASET: "in Ray Data: planning, backpressure, handing on blocks",
+    TRAINING: "in Ray Train: its controller, and setting up workers",
     UNEXPLAINED: "unexplained: no span shows the reason",
 }
 """What each kind means, for people."""
@@ -328,7 +331,9 @@ class _Walk:
                 )
                 return _frame_of(self.calls, for_what.source), for_what.time
             was_there = for_what is not None and for_what.time <= wait_start
-            kind = GET_TIME if was_there or not self._names_any(wait) else UNEXPLAINED
+            runs = self.calls.training_of(frame)
+            unknown = TRAINING if any(begin <= wait_start < end for begin, end in runs) else UNEXPLAINED
+            kind = GET_TIME if was_there or not self._names_any(wait) else unknown
             self._step(WAITING if gave_up else kind, wait_start, wait_end, wait, BY_NOTHING, -1)
             time = wait_start
         time = max(time, begun)
@@ -389,7 +394,7 @@ class _Walk:
     def _run(self, start: int, end: int, frame: int, edge: str, source: int, *, is_assumed: bool = False) -> None:
         """Add the time in which the code of a frame ran, as far as that is known.
 
-        While Ray Train runs, the code that has started it waits. What the controller does is not recorded.
+        While Ray Train runs, the code that has started it waits.
         """
         if end <= start:
             return
@@ -398,7 +403,7 @@ class _Walk:
             if begin < until:
                 self._run(until, end, frame, BY_CODE, -1)
                 by, what = (edge, source) if begin == start else (BY_CODE, -1)
-                self._step(UNEXPLAINED, begin, until, frame, by, what, is_assumed=is_assumed)
+                self._step(TRAINING, begin, until, frame, by, what, is_assumed=is_assumed)
                 end = begin
         if end <= start:
             return

@@ -24,6 +24,7 @@ const CATEGORIES = new Map(Object.entries({
   waiting: { colour: "#6d87a8", waits: true, label: "timed-out wait" },
   retrying: { colour: "#d96d3c", waits: true, label: "retry delay" },
   dataset: { colour: "#6f9a5b", waits: true, label: "Ray Data" },
+  training: { colour: "#8f7fb5", waits: true, label: "Ray Train" },
   unexplained: { colour: "#b9c0ca", waits: true },
 }));
 /** @type {Category} */

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -23,6 +26,24 @@ class _Commands(click.Group):
             return None
         command: click.Command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Ends the command with an error if the output cannot be written, as on a full disk."""
+        if sys.stdout is None:  # it was closed
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except OSError as error:
+            if error.errno not in _UNWRITABLE or error.filename is not None:
+                raise
+            with open(os.devnull, "w") as nothing:  # for what is buffered, which would fail again at exit
+                os.dup2(nothing.fileno(), 1)
+            raise click.ClickException(f"the output cannot be written: {error.strerror}") from None
+        return result
+
+
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
 
 
 _NAMES = (

@@ -63,9 +63,9 @@ def read(paths: Sequence[str]) -> tuple[list[Span], Quality]:
     return spans, quality
 
 
-def table(paths: Sequence[str]) -> Table:
-    """The same as a table."""
-    found = files(paths)
+def table(paths: Sequence[str], hint: str = "PATH") -> Table:
+    """The spans of :func:`files` as a table."""
+    found = files(paths, hint)
     read = with_progress(found, load)
     if not len(read):
         raise SafeError(no_spans(paths, read.quality))
@@ -131,10 +131,11 @@ def check_choice(trace_id: str | None, *, everything: bool) -> None:
         raise click.UsageError("--trace shows one trace and --all shows all runs: give one of them")
 
 
-def files(paths: Sequence[str]) -> list[str]:
+def files(paths: Sequence[str], hint: str = "PATH") -> list[str]:
     """The files with spans below ``paths``, or in the configured local folder if there are none; at least one.
 
-    Ends the command with exit code 2 for a path that cannot be read, and 1 if there are no such files.
+    ``hint`` names the parameter that the paths come from. Ends the command with exit code 2 for a path that cannot be
+    read, and 1 if there are no such files.
     """
     try:
         found = span_files(given(paths), with_subfolders=True)
@@ -142,10 +143,10 @@ def files(paths: Sequence[str]) -> list[str]:
         if not paths:
             raise SafeError(f"no spans yet: the folder {_where(paths)} does not exist. {_HOW_TO_RECORD}") from None
         raise click.BadParameter(
-            f"{error.filename!r} does not exist: expected a folder of spans or a file of them", param_hint="PATH"
+            f"{error.filename!r} does not exist: expected a folder of spans or a file of them", param_hint=hint
         ) from None
     except OSError as error:
-        raise click.BadParameter(f"{error.filename!r} cannot be read: {error.strerror}", param_hint="PATH") from None
+        raise click.BadParameter(f"{error.filename!r} cannot be read: {error.strerror}", param_hint=hint) from None
     if not found:
         raise SafeError(f"no spans in {_where(paths)}: it contains no *.jsonl, *.jsonl.gz or *.spool. {_HOW_TO_RECORD}")
     return found

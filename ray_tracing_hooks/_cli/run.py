@@ -15,6 +15,7 @@ import click
 from ray_tracing_hooks._cli.text import count, examples, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._private import open_folder
 from ray_tracing_hooks._run import child, notes
 from ray_tracing_hooks._run.notes import Errand, Note
 from ray_tracing_hooks._settings import SETTINGS, Settings, load_with_sources
@@ -97,8 +98,13 @@ def _check(program: str, *, is_module: bool) -> None:
 def _folder(given: str | None, program: str, settings: Settings) -> str:
     """The folder for the spans of this run, which is created with the first spans."""
     if given is not None:
-        if os.path.lexists(given) and not os.path.isdir(given):
-            raise click.BadParameter(f"{given!r} is not a folder", param_hint="--spans")
+        if not given:
+            raise click.BadParameter("it is empty: expected a folder for the spans", param_hint="--spans")
+        try:
+            os.close(open_folder(given, deny=0))
+        except OSError as error:
+            why = f"expected a folder for the spans: {error.strerror}"
+            raise click.BadParameter(f"{given!r}: {why}", param_hint="--spans") from None
         return os.path.abspath(given)
     name = os.path.splitext(os.path.basename(os.path.abspath(program)))[0]
     return os.path.join(settings.local_dir, f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")

@@ -64,7 +64,9 @@ def summary(
     what ended last; the summary says so.
     """
     analysis, number = inputs.chosen(inputs.table(paths), trace_id, paths)
-    before = inputs.chosen(inputs.table([against]), None, [against])[0] if against is not None else None
+    before = (
+        inputs.chosen(inputs.table([against], hint="--against"), None, [against])[0] if against is not None else None
+    )
     findings = find(analysis)
     changed = changes(analysis, before) if before is not None else []
     if as_json:

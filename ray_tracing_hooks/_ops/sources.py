@@ -17,7 +17,7 @@ from ray_tracing_hooks._connection.folders import FOLDER
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._ops.spools import spools_of, waiting
-from ray_tracing_hooks._private import open_file
+from ray_tracing_hooks._private import open_file, open_folder
 from ray_tracing_hooks._settings import load
 from ray_tracing_hooks._ship.flush import flush
 from ray_tracing_hooks._ship.plan import ShipPlan
@@ -41,9 +41,10 @@ def prepare(request: Mapping[str, Any]) -> dict[str, Any]:
     """Have what is recorded written to files, and list them.
 
     ``request`` has ``session_dir``, ``node_id`` (empty for all nodes of this machine), ``everything`` to list files of
-    other sessions too, and ``timeout`` in seconds for each spool. Returns ``files``, a list of objects with ``path``,
-    ``name`` and ``size``, and ``problems``, a list of sentences.
+    other sessions too, and ``timeout``, the seconds in which there has to be an answer. Returns ``files``, a list of
+    objects with ``path``, ``name`` and ``size``, and ``problems``, a list of sentences.
     """
+    until = time.monotonic() + request["timeout"] / 2  # the files are listed, whatever cannot be written to them
     problems: list[str] = []
     session = request["session_dir"]
     folders = {load(os.environ, lambda _problem: None).local_dir}
@@ -52,13 +53,13 @@ def prepare(request: Mapping[str, Any]) -> dict[str, Any]:
         if is_local:
             folders.add(spool["local_dir"])
         runs = spool["runs"] or (is_local and _start_again(path))
-        left = _flushed(path, request["timeout"] if is_local else _SOON) if runs else waiting(path)
+        left = _flushed(path, until if is_local else min(until, time.monotonic() + _SOON)) if runs else waiting(path)
         if is_local and runs:
             if left.get("local"):
                 problems.append(f"{left['local']:,} spans of {path} have not been written to files yet")
         elif any(left.values()):
             try:
-                folder, lost = _write_left(path, session, request["timeout"], runs=runs)
+                folder, lost = _write_left(path, session, max(1.0, until - time.monotonic()), runs=runs)
                 folders.add(folder)
                 problems += lost
             except (OSError, ValueError, TracingError) as error:
@@ -126,16 +127,27 @@ def _is_in_use(spool: str) -> bool:
     return any(lives for _, _, lives in iterate(spool))
 
 
-def _flushed(spool: str, timeout: float) -> dict[str, int]:
+def _flushed(spool: str, until: float) -> dict[str, int]:
     """Have the shipper of a spool deliver what waits; returns how many spans still do, for each exporter.
+
+    ``until`` is a value of ``time.monotonic()``.
 
     It does not wait for an exporter that fails as soon as the local one has all.
     """
-    until = time.monotonic() + timeout
     while True:
-        left = {} if flush(spool, min(_SOON, timeout)).done else waiting(spool)
+        timeout = min(_SOON, max(0.1, until - time.monotonic()))
+        left = {} if flush(spool, timeout).done else waiting(spool)
         if not any(left.values()) or left.get("local") == 0 or time.monotonic() > until:
             return left
+
+
+def _takes_files(folder: str) -> bool:
+    """Whether this process can write to a folder, which is made if it is not there."""
+    try:
+        os.close(open_folder(folder))
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def _write_left(spool: str, session: str, timeout: float, *, runs: bool) -> tuple[str, list[str]]:
@@ -146,7 +158,7 @@ def _write_left(spool: str, session: str, timeout: float, *, runs: bool) -> tupl
     """
     plan = ShipPlan.load(spool)
     # Not where a shipper that is started later writes the same spans.
-    to_local_files = "local" in plan.exporters and not _is_in_use(spool)
+    to_local_files = "local" in plan.exporters and not _is_in_use(spool) and _takes_files(plan.local_dir)
     folder = plan.local_dir if to_local_files else os.path.join(session, FOLDER, _LEFT)
     plan = plan._replace(exporters=("local",), local_dir=folder, metrics=False, log_records=False)
     losses = Losses()

@@ -20,6 +20,7 @@ from opentelemetry import trace
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed, guarded, report, reports_held
 from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._sdk_import import import_sdk
 from ray_tracing_hooks._version import __version__
 
 if TYPE_CHECKING:
@@ -363,6 +364,7 @@ class Bridge:
 
     def _shared_processor(self) -> SpoolSpanProcessor:
         if self._processor is None:
+            import_sdk()
             from opentelemetry.sdk.trace import Span, Tracer, TracerProvider, _Span  # noqa: PLC0415
 
             from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor  # noqa: PLC0415  imports the SDK
@@ -404,7 +406,8 @@ class Bridge:
         return True
 
     def _build_now(self, pending: PendingTracerProvider) -> None:
-        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  the import that is deferred
+        import_sdk()  # only now
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
 
         from ray_tracing_hooks._sdk.provider_parts import IdGenerator, limits_for_sdk, sampler_for_sdk  # noqa: PLC0415

@@ -7,6 +7,7 @@ from typing import Any
 
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._record.sampling import Sampler
+from ray_tracing_hooks._sdk_import import import_sdk
 
 
 def from_sdk() -> Sampler:
@@ -14,7 +15,8 @@ def from_sdk() -> Sampler:
 
     It is called with the trace id alone: a sampler that uses names or attributes decides on a root span without them.
     """
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  needed only where such a sampler is named
+    import_sdk()  # only where such a sampler is named
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
 
     from ray_tracing_hooks._record.limits import SpanLimits as Limits  # noqa: PLC0415
     from ray_tracing_hooks._sdk.provider_parts import limits_for_sdk  # noqa: PLC0415
@@ -25,6 +27,7 @@ def from_sdk() -> Sampler:
 
 def of_program(sampler: Any, environ: Mapping[str, str]) -> Sampler | None:
     """The sampler of the program's own TracerProvider, or None if it is the one that ``environ`` names."""
+    import_sdk()
     from ray_tracing_hooks._sdk.provider_parts import sampler_for_sdk  # noqa: PLC0415  imports the SDK
 
     usual = sampler_for_sdk(environ)

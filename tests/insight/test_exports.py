@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import stat
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -170,6 +171,18 @@ def test_standard_output_takes_the_file(folder: Path) -> None:
     """For a pipe."""
     result = CliRunner().invoke(main, ["export", str(folder), "-f", "otlp", "-o", "-"])
     assert (result.exit_code, len(result.stdout.splitlines())) == (0, 5)
+
+
+@pytest.mark.parametrize("name", ["otlp", "chrome"])
+def test_a_full_disk_ends_the_command_with_an_error(folder: Path, name: str) -> None:
+    """And not with a note that the input is damaged."""
+    command = [sys.executable, "-m", "ray_tracing_hooks", "export", str(folder), "-f", name, "-o", "-"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert "missing" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_package_that_is_missing_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -328,7 +328,10 @@ def test_wrong_use(tmp_path: Path) -> None:
     summary(recorded("healthy"), "--trace", "xyz", code=2)
     summary(recorded("healthy"), "--trace", "0123456789abcdef", code=2)
     summary(str(tmp_path / "none"), code=2)
-    summary(recorded("healthy"), "--against", str(tmp_path / "none"), code=2)
+    assert (
+        "Invalid value for --against"
+        in summary(recorded("healthy"), "--against", str(tmp_path / "none"), code=2).stderr
+    )
     summary(str(tmp_path), code=1)
 
 
@@ -1181,6 +1184,15 @@ def test_a_straggler_by_assumed_times_only_seems_to_be_one(parts: str, words: st
     (finding,) = [each for each in findings(run) if each.kind == "straggler"]
     assert finding.text.startswith(words)
     assert finding.is_assumed == (parts != RECORDS_WAITS)
+
+
+def test_many_calls_of_which_none_has_run_yet() -> None:
+    """They wait for resources, or what has run them is on another node."""
+    run = HandMade()
+    driver = run.driver(0, 100)
+    for number in range(200):
+        run.submit(driver, "waits", number / 4, took=0.2)
+    assert "tiny-tasks" not in [finding.kind for finding in findings(run)]
 
 
 def test_a_call_is_not_tiny_because_a_call_of_its_own_ran_meanwhile() -> None:

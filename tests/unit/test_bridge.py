@@ -61,6 +61,24 @@ def in_a_process(program: str, folder: Path, stderr: str | None = "", **variable
     return json.loads(done.stdout)
 
 
+@pytest.mark.parametrize("value", ["abc", "-3"])
+def test_a_limit_with_which_the_sdk_cannot_be_imported_does_not_reach_the_program(tmp_path: Path, value: str) -> None:
+    """The SDK reads it when it is imported, and raises; programs that use the API alone never import it."""
+    found = in_a_process(
+        """
+import os
+install()
+with trace.get_tracer("lib").start_as_current_span("own"):
+    pass
+print(json.dumps([os.environ["OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"], [name for name, *_ in spans()]]))
+""",
+        tmp_path,
+        stderr=None,
+        OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=value,
+    )
+    assert found == [value, ["own"]]
+
+
 def test_the_sdk_is_imported_when_the_first_span_starts(tmp_path: Path) -> None:
     """A tracer costs nothing; a span of it is recorded by a real SDK, in the spool, with our resource."""
     found = in_a_process(

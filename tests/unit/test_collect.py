@@ -16,11 +16,16 @@ from typing import Any
 import pytest
 from shipping import Node, ended, until
 
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.read import read
 from ray_tracing_hooks._ops import collect as collecting
 from ray_tracing_hooks._ops import sources
 from ray_tracing_hooks._ops.collect import Collected, Here, SourceError, collect
 from ray_tracing_hooks._ops.spools import waiting
 from ray_tracing_hooks._ops.target import LIST, TargetError, target_of
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._spool.writer import SpoolWriter
 
 SESSION = "session_2026-11-25_00-38-55_281040_31184"
 LABEL = SESSION.removeprefix("session_")
@@ -369,6 +374,21 @@ def test_two_runs_to_one_folder_take_turns(machine: Machine, tmp_path: Path) -> 
     thread.join(60)
     assert [result.fetched_bytes for result in results] == [0]
     assert (tmp_path / "output" / path.name).read_bytes() == b"a" * 3000
+
+
+def test_spans_whose_own_folder_takes_no_files_are_collected_from_their_spool(tmp_path: Path) -> None:
+    """As of a folder that was named wrongly while the cluster ran."""
+    spool, session = tmp_path / "spool", tmp_path / SESSION
+    writer = SpoolWriter(str(spool))
+    scope = writer.scope(encode.resource({}), encode.scope("test")).to_bytes(2, "little")
+    ids, times = b"\x0a\x10" + b"t" * 16 + b"\x12\x08" + b"s" * 8, encode.start_time(1) + encode.end_time(2)
+    writer.span(scope, ids + encode.name_and_kind("left", 1) + times)
+    writer.close()
+    ShipPlan(("local",), "/proc/nowhere", 1 << 20, 1 << 30, 1 << 30).store(str(spool))
+    folder, lost = sources._write_left(str(spool), str(session), 5.0, runs=False)
+    assert lost == []
+    assert Path(folder).is_relative_to(session)
+    assert [span.name for span in read(span_files([folder]))[0]] == ["left"]
 
 
 def test_targets_that_cannot_be_used_are_named(tmp_path: Path) -> None:

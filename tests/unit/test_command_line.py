@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -38,6 +39,19 @@ def test_a_command_shows_examples_that_it_understands(name: str) -> None:
         assert after[0] == name
         own = after[1 : next((at for at, word in enumerate(after) if word.endswith(".py")), None)]
         assert {word for word in own if word.startswith("-")} <= options, example
+
+
+def test_output_that_cannot_be_written_is_an_error() -> None:
+    command = [sys.executable, "-m", "ray_tracing_hooks", "config"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "Error: the output cannot be written: No space left on device\n")
+
+
+def test_a_closed_output_is_as_good_as_none() -> None:
+    closed = f"exec {shlex.quote(sys.executable)} -m ray_tracing_hooks config >&-"
+    done = subprocess.run(["sh", "-c", closed], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -176,7 +176,9 @@ def test_a_signal_comes_also_when_the_process_that_witnesses_signals_has_died(tm
         (["nowhere.py"], "'nowhere.py' does not exist: expected a Python file, or -m and a module"),
         (["python3", "program.py"], "Leave out 'python3': ray-tracing-hooks run program.py"),
         (["ls"], "commands that are not Python files are not supported"),
-        (["--spans", "{file}", "{file}"], "is not a folder"),
+        (["--spans", "{file}", "{file}"], "expected a folder for the spans: it is not a folder"),
+        (["--spans", "{file}/spans", "{file}"], "expected a folder for the spans"),
+        (["--spans", "", "{file}"], "it is empty: expected a folder for the spans"),
         ([], "Missing argument 'PROGRAM'"),
     ],
 )

@@ -434,6 +434,17 @@ def test_http_statuses_that_mean_later(stack: ExitStack, status: int) -> None:
     assert text.startswith(f"the collector accepts nothing at present: HTTP {status} ")
 
 
+def test_a_web_page_is_no_answer_of_a_collector(stack: ExitStack) -> None:
+    """As of the login of a proxy, or of a port for people: the spans wait."""
+    server = stack.enter_context(http_server())
+    server.answers += [HttpAnswer(200, {"Content-Type": "text/html; charset=utf-8"}, b"<html>log in</html>")] * 3
+    text = trouble(http(stack, server.server_port))
+    assert text.startswith("the collector answers with a web page, as no collector does")
+    server.answers.clear()
+    server.answers.append(HttpAnswer(200, {"Content-Type": "text/html"}))
+    assert http(stack, server.server_port).send(BODY) == b"", "some servers say so of an empty answer"
+
+
 @pytest.mark.parametrize("status", [302, 307, 400, 401, 403, 404, 405, 411, 413, 415, 422, 431, 500, 501, 505, 599])
 def test_http_statuses_that_mean_never(stack: ExitStack, status: int) -> None:
     """Of some a smaller request, or another one, might be taken."""

@@ -189,6 +189,11 @@ class HttpTransport:
             raise DeliveryError(f"cannot reach {self.address}: {self._why(error)}") from error
         status = response.status_code
         if 200 <= status < 300:
+            if answer and response.headers.get("Content-Type", "").lower().startswith("text/html"):
+                raise DeliveryError(
+                    f"{self.address} answers with a web page, as no collector does: is this the endpoint, or does a "
+                    "proxy ask for a login?"
+                )
             return answer
         text = _status_text(status, response, answer)
         if status in _RETRYABLE:

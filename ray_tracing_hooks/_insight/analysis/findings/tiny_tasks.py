@@ -21,7 +21,7 @@ def find(analysis: Analysis) -> list[Finding]:
     for function in analysis.functions:
         # Where waiting was not recorded, the code of a call may have run while calls of its own did.
         usual = percentile(function.durations if function.is_assumed else function.self_times, 0.5)
-        if function.calls < _CALLS or usual >= _TINY or not wall:
+        if function.calls < _CALLS or not function.executions or usual >= _TINY or not wall:
             continue
         took = analysis.table.duration if function.is_assumed else analysis.self_time.__getitem__
         tiny = [row for row in function.executions if took(row) < _TINY]

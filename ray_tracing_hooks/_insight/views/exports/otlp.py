@@ -147,21 +147,25 @@ def _spans(document: Any) -> Iterator[dict[str, Any]]:
 
 def _copy(source: Source, out: BinaryIO, path: str, lines: Mapping[int, _Line]) -> str:
     """Write the lines of a file that were looked through. Returns a description of the problem, if any."""
-    if not lines:
-        return ""
+    problems: list[str] = []
+    out.writelines(_copies(source, path, lines, problems) if lines else ())
+    return "".join(problems)
+
+
+def _copies(source: Source, path: str, lines: Mapping[int, _Line], problems: list[str]) -> Iterator[bytes]:
+    """The lines to write. Adds a description of what cannot be read, if anything, to ``problems``."""
     done = 0
     try:
         with open(path, "rb") as raw:
             for number, text in lines_of(unpacked(path, raw)):
                 if text is None or number not in lines:
                     continue
-                out.write(_copied(text, frozenset(lines[number]), source.redaction))
+                yield _copied(text, frozenset(lines[number]), source.redaction)
                 done += 1
                 if done == len(lines):
                     break  # what follows cannot be read, or has no spans
     except (*UNREADABLE, *MALFORMED) as error:
-        return f"{path}: {reason(error)}; {len(lines) - done:,} of its lines are missing"
-    return ""
+        problems.append(f"{path}: {reason(error)}; {len(lines) - done:,} of its lines are missing")
 
 
 def _copied(text: bytes, left_out: frozenset[int], redaction: Redaction) -> bytes:

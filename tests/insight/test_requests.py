@@ -26,6 +26,8 @@ from ray_tracing_hooks._insight.analysis.requests import (
 )
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER
 from ray_tracing_hooks._insight.views import summary
+from ray_tracing_hooks._insight.views.page.content import content
+from ray_tracing_hooks._insight.views.redaction import Redaction
 
 
 class Served(HandMade):
@@ -169,6 +171,32 @@ def test_requests_by_handles_explain_what_the_driver_waited_for() -> None:
 def test_a_program_without_requests_has_no_section() -> None:
     assert document("worker_tree")["requests"] is None
     assert "Requests" not in shown("summary", recorded("worker_tree"))
+
+
+# --- the page ----------------------------------------------------------------------------------------------------
+
+
+def page(run: HandMade) -> dict[str, Any]:
+    """What the page of these spans shows."""
+    return content(Analysis(run.table()), "spans", 1_000, Redaction()).meta
+
+
+def test_self_times_of_spans_leave_out_what_ran_below_them() -> None:
+    """The sum, the median and the longest alike. A call of a deployment is beside its execution, not around it."""
+    run = Served()
+    for trace, took in ((1, 100), (2, 200), (3, 400)):
+        root = run.request(0, took, trace=trace)
+        front = run.call(root, "Front.__call__", 5, 5, 10, took - 5, trace=trace)
+        run.call(front, "Model.infer", 20, 20, 20, took - 20, trace=trace)
+    of = {each["label"]: each for each in page(run)["top"]}
+    assert {
+        label: (of[label]["count"], *(of[label][key] / MS for key in ("self", "p50", "max")))
+        for label in ("GET /", f"Front.__call__ {names.SERVE_REPLICA}", f"Model.infer {names.SERVE_REPLICA}")
+    } == {
+        "GET /": (3, 45, 15, 15),
+        f"Front.__call__ {names.SERVE_REPLICA}": (3, 75, 25, 25),
+        f"Model.infer {names.SERVE_REPLICA}": (3, 580, 160, 360),
+    }
 
 
 # --- one request --------------------------------------------------------------------------------------------------

@@ -166,6 +166,14 @@ def callers(table: Table) -> Any:
     return np.where(is_call, parent[parent], parent)
 
 
+def own_times(table: Table, ends: array[int]) -> Any:
+    """For each row the time in which its span ran but none below it, in any process, as a NumPy column."""
+    rows, since, until = pieces(as_numpy(table.start), as_numpy(ends), callers(table))
+    found = np.zeros(len(table), np.int64)
+    np.add.at(found, rows, until - since)
+    return found
+
+
 def _measure(table: Table, ends: array[int], above: Any, tree: Flame) -> None:
     size = len(tree.label)
     tree.is_wait.extend(role_of(label) in WAITS for label in tree.label)

@@ -16,7 +16,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN, Step
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding
-from ray_tracing_hooks._insight.analysis.flame import Flame, flame
+from ray_tracing_hooks._insight.analysis.flame import Flame, flame, own_times
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.graph import Graph, caller_of, edges, graph, median_and_most
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, ends_of, lanes
@@ -425,28 +425,30 @@ def _top(
         taken = by_stack[stack]
         if taken is not None:
             taken.append(row)
+    alone = own_times(table, ends)
     return "Time in which a span ran and none of its children did.", [
         _figures(
             label,
             name_of[table.name[rows[label][0]]],
             own[label],
-            sorted(ends[row] - table.start[row] for row in rows[label]),
+            sorted(alone[rows[label]].tolist()),
             sum(map(table.failed, rows[label])),
         )
         for label in first
     ]
 
 
-def _figures(label: str, name: int, own: int, durations: Sequence[int], errors: int) -> dict[str, Any]:
+def _figures(label: str, name: int, own: int, times: Sequence[int], errors: int) -> dict[str, Any]:
+    """``times`` are the self times, sorted, that add up to ``own``."""
     return {
         "label": truncated(label, LONGEST_NAME),
         "name": name,
         "self": own,
-        "count": len(durations),
+        "count": len(times),
         "errors": errors,
-        "p50": percentile(durations, 0.5),
-        "p95": percentile(durations, 0.95),
-        "max": durations[-1] if durations else 0,
+        "p50": percentile(times, 0.5),
+        "p95": percentile(times, 0.95),
+        "max": times[-1] if times else 0,
     }
 
 

@@ -199,6 +199,62 @@ def test_self_times_of_spans_leave_out_what_ran_below_them() -> None:
     }
 
 
+def calls(run: HandMade) -> dict[tuple[str, str], int]:
+    """The calls between functions that the page draws, by caller and callee."""
+    drawn = page(run)["graph"]
+    labels = [each["label"] for each in drawn["functions"]]
+    return {(labels[each["from"]], labels[each["to"]]): each["count"] for each in drawn["calls"]}
+
+
+def functions(run: HandMade) -> dict[str, tuple[str, int, int]]:
+    """Of each function that the page draws the actor class or deployment, the calls that ran, and the instances."""
+    return {each["label"]: (each["actor"], each["count"], each["actors"]) for each in page(run)["graph"]["functions"]}
+
+
+def test_a_call_of_a_deployment_leads_from_its_caller_to_the_method_that_ran() -> None:
+    run = Served()
+    for trace, replica in ((1, "r1"), (2, "r2")):
+        root = run.request(0, 100, trace=trace)
+        front = run.call(root, "Front.__call__", 5, 10, 10, 90, replica="front", trace=trace)
+        code = run.span("preprocess", 20, 70, front, worker="front", trace=trace)
+        run.call(code, "Model.infer", 30, 35, 35, 60, replica=replica, trace=trace)
+        run.call(front, "Model.infer", 70, 75, error="TimeoutError", trace=trace)
+    assert calls(run) == {("GET /", "Front.__call__"): 2, ("Front.__call__", "Model.infer"): 2}
+    assert functions(run) == {"GET /": ("", 2, 0), "Front.__call__": ("Front", 2, 1), "Model.infer": ("Model", 2, 2)}
+
+
+def test_replicas_and_batches_are_where_their_spans_are() -> None:
+    """The start of a replica is a method of the deployment; batches, which serve many requests, are no call of it."""
+    run = Served()
+    attributes = {names.RAY_SERVE_DEPLOYMENT: "Model", names.RAY_SERVE_REPLICA_ID: "r1"}
+    run.span(f"Model.__init__ {names.SERVE_REPLICA}", 0, 10, worker="r1", attributes=attributes, trace=1)
+    run.call("", "Model.infer", 20, 20, 20, 90, trace=2)
+    run.span(f"Model.infer {names.SERVE_BATCH}", 30, 80, worker="r1", trace=3)
+    assert functions(run) == {
+        "Model.__init__": ("Model", 1, 1),
+        "Model.infer": ("Model", 1, 1),
+        f"Model.infer {names.SERVE_BATCH}": ("", 1, 0),
+    }
+    assert calls(run) == {}
+
+
+def test_a_message_leads_from_the_code_that_sent_it_to_the_code_that_consumed_it() -> None:
+    """As libraries for Kafka make spans of them."""
+    run = HandMade()
+    driver = run.driver(0, 100)
+    sent = run.span("orders publish", 10, 11, driver, kind=PRODUCER)
+    run.span("orders process", 50, 60, sent, kind=CONSUMER, worker="w1")
+    root = run.span("news publish", 20, 21, kind=PRODUCER, trace=2)
+    run.span("news process", 50, 60, root, kind=CONSUMER, worker="w1", trace=2)
+    assert calls(run) == {("job.py", "orders process"): 1, ("news publish", "news process"): 1}
+    assert {label: count for label, (_, count, _) in functions(run).items()} == {
+        "job.py": 1,
+        "orders process": 1,
+        "news publish": 1,
+        "news process": 1,
+    }
+
+
 # --- one request --------------------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, WAITS, Calls, is_put
 from ray_tracing_hooks._insight.model.grouped import distinct, split, tops, unique_columns
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
+from ray_tracing_hooks._insight.model.serve_spans import of_methods, without_suffix
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER
 from ray_tracing_hooks._insight.model.table import Table
 
@@ -48,18 +49,22 @@ class Times:
 
 @dataclass(slots=True)
 class Function:
-    """A function, a method of an actor class, a driver, or another span that starts work, such as a root span."""
+    """A function, a method of an actor class or a deployment, a driver, or another span that starts work.
+
+    Root spans do, and spans of requests that are served.
+    """
 
     label: str
     kind: Kind
     name: int
     """The index of the name of one of its spans."""
     actor: str = ""
-    """The class of the actor, for a method."""
+    """For a method the class of the actor, or the deployment."""
     method: str = ""
     times: Times = field(default_factory=Times)
     queue: array[int] = field(default_factory=lambda: array("q"))
     actors: set[str] = field(default_factory=set)
+    """For a method the ids of the actors or replicas that ran it."""
 
 
 @dataclass(slots=True)
@@ -85,14 +90,18 @@ class Graph(NamedTuple):
 def graph(calls: Calls, ends: array[int], is_failed: Any) -> Graph:
     """The call graph of a table, given the ends of its spans and, as a NumPy column, which of them failed."""
     table = calls.table
-    found = _Functions(calls)
-    belonging = _belonging(table, found)
-    of = as_numpy(belonging).astype(np.int64)
+    of_deployments = of_methods(table)
+    found = _Functions(calls, of_deployments)
     kind, role, parent, call_of = map(as_numpy, (table.kind, calls.role, table.parent, calls.call_of))
+    is_call = (kind == PRODUCER) & ((role == SUBMISSION) | of_deployments)
+    is_first = is_call | _begins(table)
+    belonging = _belonging(is_first, parent, found)
+    of = as_numpy(belonging).astype(np.int64)
     is_run = role == EXECUTION
-    begins = (kind != PRODUCER) & (of >= 0) & ((kind == CONSUMER) | (kind == SERVER) | (parent < 0))
-    rows = np.nonzero(is_run | begins)[0]
+    rows = np.nonzero(is_run | (is_first & ~is_call))[0]
     above = parent[rows]
+    is_called = (above >= 0) & (kind[rows] == CONSUMER) & is_call[above]
+    above = np.where(is_called, parent[above], above)
     submission = np.full(len(rows), -1)
     submission[is_run[rows]] = as_numpy(calls.submission)[call_of[rows[is_run[rows]]]]
     above = np.where(submission >= 0, parent[submission], above)
@@ -106,8 +115,11 @@ def graph(calls: Calls, ends: array[int], is_failed: Any) -> Graph:
     called = caller >= 0
     pairs = caller[called] * size + function[called]
     between = {divmod(pair, size): times for pair, times in _times(pairs, took[called], failed[called])}
-    ran = rows[is_run[rows]]
-    actor_of = [place.actor for place in calls.places]
+    ran = rows[is_run[rows] | of_deployments[rows]]
+    actor_of = [
+        str(site.get(names.RAY_SERVE_REPLICA_ID) or place.actor)
+        for site, place in zip(table.sites, calls.places, strict=True)
+    ]
     for pair in distinct(of[ran] * max(1, len(actor_of)) + as_numpy(table.site)[ran]).tolist():
         each, site = divmod(pair, max(1, len(actor_of)))
         if actor_of[site]:
@@ -198,9 +210,9 @@ def _data(calls: Calls, of: Sequence[int]) -> dict[tuple[int, int], Data]:
 class _Functions:
     """The functions so far, by the names and sites of their spans."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, of_deployments: Any) -> None:
         self.functions: list[Function] = []
-        self._calls, self._table = calls, calls.table
+        self._calls, self._table, self._of_deployments = calls, calls.table, of_deployments
         self._by_label: dict[str, int] = {}
 
     def of(self, rows: Any) -> Any:
@@ -221,12 +233,13 @@ class _Functions:
         name = table.name_of(row)
         called = self._calls.role[row] in (SUBMISSION, EXECUTION)
         site = table.sites[table.site[row]]
-        label = self._calls.function_of(row) if called else name
+        is_of_deployment = not called and bool(self._of_deployments[row])
+        label = self._calls.function_of(row) if called else without_suffix(name) if is_of_deployment else name
         index = self._by_label.get(label, -1)
         if index >= 0:
             return index
         if len(self.functions) >= MOST_FUNCTIONS:
-            label, called, site = BEYOND, False, {}
+            label, called, is_of_deployment, site = BEYOND, False, False, {}
             index = self._by_label.get(label, -1)
             if index >= 0:
                 return index
@@ -237,6 +250,9 @@ class _Functions:
             given = f' "{self._calls.name_of(row)}"'
             made.method = method + given if label.endswith(given) else method
             made.actor = label.removesuffix(f".{made.method}") or str(site.get(names.RAY_ACTOR_CLASS, ""))
+        elif is_of_deployment:
+            made.kind = "method"
+            made.actor, _, made.method = label.rpartition(".")
         elif called:
             made.kind = "task"
         elif name.endswith(names.driver_name("")):
@@ -247,10 +263,14 @@ class _Functions:
         return len(self.functions) - 1
 
 
-def _belonging(table: Table, found: _Functions) -> array[int]:
-    """For each row the function that its span belongs to: its own if it is a call or a root span, else its parent's."""
-    parent = as_numpy(table.parent)
-    top = tops(np.where(np.isin(as_numpy(table.kind), (PRODUCER, CONSUMER, SERVER)), -1, parent))
+def _begins(table: Table) -> Any:
+    """For each row whether a function begins with it: a root span, one that consumes a message or serves a request."""
+    return (as_numpy(table.parent) < 0) | np.isin(as_numpy(table.kind), (CONSUMER, SERVER))
+
+
+def _belonging(is_first: Any, parent: Any, found: _Functions) -> array[int]:
+    """For each row the function that its span belongs to: its own if it is the first span of one, else its parent's."""
+    top = tops(np.where(is_first, -1, parent))
     # Functions are numbered by the first row that belongs to them, which may come before the row of the call.
     heads, first, number = np.unique(top, return_index=True, return_inverse=True)
     return as_array(found.of(heads[np.argsort(first)])[np.argsort(np.argsort(first))][number], "i")

@@ -115,7 +115,7 @@ class ServeSpans:
     def _number_subjects(self, functions: Sequence[str]) -> None:
         sites = self.table.sites
         numbers: dict[str, int] = {}
-        of_call = _numbered([_without_suffix(each) for each in functions], numbers)
+        of_call = _numbered([without_suffix(each) for each in functions], numbers)
         of_route = _numbered(self.table.names, numbers)
         of_site = _numbered([_method_called(site) for site in sites], numbers)
         applications: dict[str, int] = {}
@@ -164,5 +164,16 @@ def _method_called(site: Mapping[str, Any]) -> str:
     return f"{site.get(names.RAY_SERVE_DEPLOYMENT, '')}.{site.get(names.RAY_SERVE_METHOD, '')}"
 
 
-def _without_suffix(name: str) -> str:
+def of_methods(table: Table) -> Any:
+    """For each row whether it calls a method of a deployment, runs one, or starts a replica, as a NumPy column."""
+    name, kind = as_numpy(table.name), as_numpy(table.kind)
+    calls, runs = (
+        np.array([each.endswith(suffix) for each in table.names], bool)[name] for suffix in (_CALL, _REPLICA)
+    )
+    # A route may end like these names.
+    return (calls & (kind == PRODUCER)) | (runs & (kind != SERVER))
+
+
+def without_suffix(name: str) -> str:
+    """``Front.__call__`` for the name of a span of that method of a deployment; any other name unchanged."""
     return next((name.removesuffix(each) for each in _SUFFIXES if name.endswith(each)), name)

@@ -26,6 +26,7 @@ from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
 from ray_tracing_hooks._insight.model.grouped import distinct, sums
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import Places, ProcessPlace, places
+from ray_tracing_hooks._insight.model.serve_spans import without_suffix
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.page import datasets, ranks, report, requests, utilization
 from ray_tracing_hooks._insight.views.page.breakdown import Group, breakdown
@@ -131,7 +132,7 @@ def described(
     function_of = {each.label: index for index, each in enumerate(called.functions)}
 
     def function(label: str) -> int:
-        return function_of.get(label, -1)
+        return function_of.get(label, function_of.get(without_suffix(label), -1))
 
     meta = {
         "source": source,

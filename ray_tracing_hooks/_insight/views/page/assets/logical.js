@@ -110,9 +110,10 @@ export class Logical {
 
   /** @param {Box} box @param {Asked} isShown @param {Asked} isLit */
   box(box, isShown, isLit) {
-    const first = this.store.meta.graph.functions[box.members[0]];
-    const instances = box.isActor && first.actors > 1 ? ` ×${number(first.actors)}` : "";
-    return svg("g", { class: `box ${first.kind}`, transform: `translate(${box.x},${box.y})` },
+    const members = box.members.map((id) => this.store.meta.graph.functions[id]);
+    const most = Math.max(...members.map((each) => each.actors));
+    const instances = box.isActor && most > 1 ? ` ×${number(most)}` : "";
+    return svg("g", { class: `box ${members[0].kind}`, transform: `translate(${box.x},${box.y})` },
       svg("rect", { width: BOX_WIDTH, height: box.height, rx: 7, class: "outline" }),
       svg("text", { x: 12, y: 20, class: "title" }, fitted(plainName(safe(box.title)), BOX_WIDTH - 24 - widthOf(instances, TITLE), TITLE) + instances), svg("title", {}, safe(box.title)),
       box.members.filter(isShown).map((id) => this.member(box, id, BOX_HEAD + box.members.indexOf(id) * METHOD_HEIGHT - (box.isActor ? 0 : 4), isLit(id))));

@@ -24,7 +24,7 @@ from ray_tracing_hooks._insight.analysis.requests import (
     UNRECORDED,
     Requests,
 )
-from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER
+from ray_tracing_hooks._insight.model.span import CLIENT, CONSUMER, PRODUCER, SERVER
 from ray_tracing_hooks._insight.views import summary
 from ray_tracing_hooks._insight.views.page.content import content
 from ray_tracing_hooks._insight.views.redaction import Redaction
@@ -236,6 +236,32 @@ def test_replicas_and_batches_are_where_their_spans_are() -> None:
         f"Model.infer {names.SERVE_BATCH}": ("", 1, 0),
     }
     assert calls(run) == {}
+
+
+def test_what_serves_a_request_inside_a_replica_is_a_part_of_its_method() -> None:
+    """As FastAPI, whose span has the name of the request. What a client or another process sent is another one."""
+    run = Served()
+    root = run.request(0, 100, route="GET /items/{n}")
+    api = run.call(root, "Api.__call__", 5, 10, 10, 90, replica="api")
+    served = run.span("GET /items/{n}", 15, 85, api, kind=SERVER, worker="api")
+    endpoint = run.span("endpoint", 20, 80, served, worker="api")
+    run.call(endpoint, "Model.infer", 30, 35, 35, 60)
+    sent = run.span("GET", 60, 70, endpoint, kind=CLIENT, worker="api")
+    run.span("GET /stock", 62, 68, sent, kind=SERVER, worker="api")
+    run.span("GET /far", 62, 68, endpoint, kind=SERVER, worker="elsewhere")
+    assert {label: count for label, (_, count, _) in functions(run).items()} == {
+        "GET /items/{n}": 1,
+        "Api.__call__": 1,
+        "Model.infer": 1,
+        "GET /stock": 1,
+        "GET /far": 1,
+    }
+    assert calls(run) == {
+        ("GET /items/{n}", "Api.__call__"): 1,
+        ("Api.__call__", "Model.infer"): 1,
+        ("Api.__call__", "GET /stock"): 1,
+        ("Api.__call__", "GET /far"): 1,
+    }
 
 
 def test_a_message_leads_from_the_code_that_sent_it_to_the_code_that_consumed_it() -> None:

@@ -16,7 +16,7 @@ from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, WAITS,
 from ray_tracing_hooks._insight.model.grouped import distinct, split, tops, unique_columns
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.serve_spans import of_methods, without_suffix
-from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER
+from ray_tracing_hooks._insight.model.span import CLIENT, CONSUMER, PRODUCER, SERVER
 from ray_tracing_hooks._insight.model.table import Table
 
 MOST_FUNCTIONS = 5_000
@@ -264,8 +264,13 @@ class _Functions:
 
 
 def _begins(table: Table) -> Any:
-    """For each row whether a function begins with it: a root span, one that consumes a message or serves a request."""
-    return (as_numpy(table.parent) < 0) | np.isin(as_numpy(table.kind), (CONSUMER, SERVER))
+    """For each row whether a function begins with it: a root span, one that consumes a message or serves a request.
+
+    What serves a request inside another span of its process, such as FastAPI in a replica, is a part of that.
+    """
+    kind, parent, resource = map(as_numpy, (table.kind, table.parent, table.resource))
+    is_remote = (resource[parent] != resource) | np.isin(kind[parent], (CLIENT, PRODUCER))
+    return (parent < 0) | (kind == CONSUMER) | ((kind == SERVER) & is_remote)
 
 
 def _belonging(is_first: Any, parent: Any, found: _Functions) -> array[int]:

@@ -61,6 +61,22 @@ def test_the_slowest_request_and_the_longest_wait_are_a_click_away(report: MakeR
     assert (opened.page.locator(".details h2").text_content() or "").startswith("Scorer.score serve.remote")
 
 
+def test_the_first_screen_of_requests_alone_says_what_their_time_went_to(report: MakeReport) -> None:
+    """Not what a driver waited for, nor a critical path that is only the last request."""
+    run = HandMade()
+    for number in range(20):
+        run.span(f"GET /{number}", 0, 300 - number, kind=SERVER, trace=number + 1)
+    opened = report(run.spans).open()
+    headings = opened.page.locator("#view-findings h2").all_text_contents()
+    assert headings == ["Where the time went", "Findings", "Self time", "Data quality"]
+    parts = opened.page.locator("#view-findings table.parts tbody tr td:first-child").all_text_contents()
+    assert parts == [f"GET /{number}: in the proxy" for number in range(12)]
+    assert opened.page.locator("#path").is_disabled()
+    opened.page.locator("#view-findings section", has_text="and 8 other parts").locator("button.link").click()
+    opened.settle()
+    assert opened.page.locator("#view-requests").is_visible()
+
+
 def test_nothing_is_wrong_with_it_on_dark_ground_either(report: MakeReport) -> None:
     opened = report("waiting_requests", scheme="dark").open(view="requests")
     opened.page.get_by_role("button", name="Failed").first.click()

@@ -281,6 +281,48 @@ def test_a_message_leads_from_the_code_that_sent_it_to_the_code_that_consumed_it
     }
 
 
+def test_the_page_of_one_request_says_what_its_time_went_to_and_nothing_of_a_driver() -> None:
+    """As the summary does: the critical path of a request is the request."""
+    run = Served()
+    root = run.request(0, 100, error="500")
+    run.call(root, "Front.__call__", 5, 10, 10, 90, error="ValueError")
+    shown = page(run)
+    assert shown["split"] is None
+    assert (shown["path"]["steps"], shown["path"]["by"]) == ([], [])
+    assert sum(each["share"] for each in shown["requests"]["parts"]) == pytest.approx(1)
+    facts = {label: value for label, value, *_ in shown["facts"]}
+    assert facts == {"wall time": "100 ms", "requests": "1", "requests failed": "1", "spans": "3", "errors": "2"}
+
+
+def test_the_page_says_what_ended() -> None:
+    run = Served()
+    run.span("start", 0, 10)
+    assert page(run)["split"]["of"].startswith("The 10.0 ms until the run ended, ")
+    run.driver(0, 100, trace=2)
+    assert page(run)["split"]["of"].startswith("The 100 ms until the driver ended, ")
+
+
+def test_a_page_without_requests_names_none() -> None:
+    run = HandMade()
+    run.driver(0, 100)
+    labels = [label for label, *_ in page(run)["facts"]]
+    assert labels[:4] == ["wall time", "spans", "calls", "errors"]
+
+
+def test_time_that_requests_explain_is_not_unexplained() -> None:
+    """In traces of requests alone, and in a driver that waits for those of its handles."""
+    run = Served()
+    run.request(0, 50, trace=1)
+    run.request(50, 100, trace=2)
+    assert "unexplained" not in page(run)["nothing_found"]
+    for until, said in ((10_000, False), (7_000, True)):
+        run = Served()
+        driver = run.driver(0, 10_000)
+        run.call(driver, "Model.infer", 0, 0, 10, until)
+        assert ("(waiting was not recorded and 30 % of the time is unexplained)" in page(run)["nothing_found"]) == said
+        assert ("unexplained" in page(run)["nothing_found"]) == said
+
+
 # --- one request --------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import critical_path as paths
 from ray_tracing_hooks._insight.analysis.accelerators import Accelerator, accelerators
 from ray_tracing_hooks._insight.analysis.actors import Actor, actors
-from ray_tracing_hooks._insight.analysis.critical_path import Path
+from ray_tracing_hooks._insight.analysis.critical_path import Path, Step
 from ray_tracing_hooks._insight.analysis.functions import (
     Function,
     Pieces,
@@ -32,7 +32,7 @@ from ray_tracing_hooks._insight.analysis.requests import Requests, requests
 from ray_tracing_hooks._insight.analysis.stopped_tasks import stopped_tasks
 from ray_tracing_hooks._insight.analysis.training import TrainRun, last_to_come, train_runs
 from ray_tracing_hooks._insight.analysis.trials import Experiment, experiments
-from ray_tracing_hooks._insight.model.calls import Calls
+from ray_tracing_hooks._insight.model.calls import DRIVER, Calls
 from ray_tracing_hooks._insight.model.clocks import corrected
 from ray_tracing_hooks._insight.model.grouped import by_first
 from ray_tracing_hooks._insight.model.merge import as_numpy
@@ -128,6 +128,17 @@ class Analysis:
     def ends_with_request(self) -> bool:
         """Whether the critical path is that of one request to Ray Serve, and says little of it: ``requests`` does."""
         return self.requests is not None and any(self.path.root in route.rows for route in self.requests.routes)
+
+    @property
+    def ends_with_driver(self) -> bool:
+        """Whether the driver is what ended last, even if it has no span."""
+        calls, root = self.calls, self.path.root
+        return root >= len(self.table) or (root >= 0 and calls.role[root] == DRIVER)
+
+    @property
+    def shown_steps(self) -> list[Step]:
+        """The steps of the critical path, unless it is that of one request: then they say little."""
+        return [] if self.ends_with_request else self.path.steps
 
     @cached_property
     def _arrivals(self) -> paths.Arrivals:

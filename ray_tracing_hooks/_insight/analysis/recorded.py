@@ -5,11 +5,13 @@ Nothing is inferred from the spans of a process that states what it records (``r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import Path
+from ray_tracing_hooks._insight.analysis.critical_path import UNEXPLAINED, Path, Step
 from ray_tracing_hooks._insight.analysis.wording import count, listed, percent
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, NOWHERE, PARTLY, WAITS, Calls, is_put
 from ray_tracing_hooks._insight.model.event_loops import is_loop
@@ -22,7 +24,8 @@ LIBRARIES = {"data": "Ray Data", "train": "Ray Train", "tune": "Ray Tune", "rlli
 """Libraries whose internal tasks and actors make no spans if their part of ``RAY_TRACING_RAY`` is off. The requests of
 Ray Serve always do."""
 
-_NEARLY_ALL = 0.95
+_LITTLE = 0.05
+"""The share of the time that may be unexplained without a word."""
 
 
 def waiting(calls: Calls) -> str:
@@ -88,8 +91,8 @@ def gaps(analysis: Analysis) -> str:
     calls, path, quality = analysis.calls, analysis.path, analysis.table.quality
     if calls.waiting != EVERYWHERE:
         found.append("waiting was not recorded" + (" everywhere" if calls.waiting == PARTLY else ""))
-    if path.wall and path.coverage < _NEARLY_ALL:
-        found.append(f"{percent(1 - path.coverage)} of the time is unexplained")
+    if path.wall and (unexplained := _unexplained(analysis) / path.wall) > _LITTLE:
+        found.append(f"{percent(unexplained)} of the time is unexplained")
     if calls.left_out:
         found.append(left_out(calls))
     if analysis.unexecuted:
@@ -99,6 +102,36 @@ def gaps(analysis: Analysis) -> str:
     if quality.bad_lines or quality.incomplete_files:
         found.append("not all that was recorded could be read")
     return f" in what was recorded ({listed(found)})" if found else ""
+
+
+def _unexplained(analysis: Analysis) -> int:
+    """How much of the time neither spans on the critical path nor requests explain."""
+    if analysis.ends_with_request:
+        return 0
+    steps = [step for step in analysis.path.steps if step.kind == UNEXPLAINED]
+    return analysis.path.kinds[UNEXPLAINED] - with_requests(analysis, steps)
+
+
+def with_requests(analysis: Analysis, steps: Sequence[Step]) -> int:
+    """How much of the time of these steps there were requests that a handle of a driver had made, and may wait for."""
+    spans, frame = analysis.serve_spans, analysis.calls.frame
+    if spans is None:
+        return 0
+    drivers = set(analysis.calls.drivers())
+    made = np.array([row for row in spans.called.tolist() if frame[row] in drivers], np.int64)
+    begins, ends = spans.start[made], spans.end_of_call(made)
+    order = np.argsort(begins, kind="stable")
+    begins, ends = begins[order], np.maximum.accumulate(ends[order])
+    since = np.maximum(begins, np.concatenate([begins[:1], ends[:-1]]))
+    until = np.maximum(since, ends)
+    before = np.concatenate([[0], np.cumsum(until - since)])
+
+    def up_to(time: int) -> int:
+        """The time with requests before this one."""
+        place = int(np.searchsorted(since, time))
+        return int(before[place]) - (max(0, int(until[place - 1]) - time) if place else 0)
+
+    return sum(up_to(step.end) - up_to(step.start) for step in steps)
 
 
 def libraries(calls: Calls) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import RUN, UNEXPLAINED, WAITING, Step
+from ray_tracing_hooks._insight.analysis.critical_path import RUN, UNEXPLAINED, WAITING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.table import RUNNING
@@ -37,7 +37,7 @@ def find(analysis: Analysis) -> list[Finding]:
         for step in path.steps
         if step.kind == UNEXPLAINED or (step.kind in own and step.row >= 0 and calls.frame_of(step.row) in drivers)
     ]
-    hidden = sum(step.end - step.start for step in steps) - _with_requests(analysis, drivers, steps)
+    hidden = sum(step.end - step.start for step in steps) - recorded.with_requests(analysis, steps)
     if hidden / path.wall < _COST:
         return []
     unseen, strays = recorded.unseen_objects(calls), list(recorded.strays(calls))
@@ -101,24 +101,3 @@ def _requests(analysis: Analysis, strays: Sequence[int]) -> tuple[list[int], int
     is_call = np.zeros(len(analysis.table), bool)
     is_call[spans.called] = True
     return first, len(rows) - len(first), [row for row in strays if spans.frame[row] < 0 and not is_call[row]]
-
-
-def _with_requests(analysis: Analysis, drivers: Collection[int], steps: Sequence[Step]) -> int:
-    """How much of the time of these steps there were requests that a handle of a driver had made, and may wait for."""
-    spans, frame = analysis.serve_spans, analysis.calls.frame
-    if spans is None:
-        return 0
-    made = np.array([row for row in spans.called.tolist() if frame[row] in drivers], np.int64)
-    begins, ends = spans.start[made], spans.end_of_call(made)
-    order = np.argsort(begins, kind="stable")
-    begins, ends = begins[order], np.maximum.accumulate(ends[order])
-    since = np.maximum(begins, np.concatenate([begins[:1], ends[:-1]]))
-    until = np.maximum(since, ends)
-    before = np.concatenate([[0], np.cumsum(until - since)])
-
-    def up_to(time: int) -> int:
-        """The time with requests before this one."""
-        place = int(np.searchsorted(since, time))
-        return int(before[place]) - (max(0, int(until[place - 1]) - time) if place else 0)
-
-    return sum(up_to(step.end) - up_to(step.start) for step in steps)

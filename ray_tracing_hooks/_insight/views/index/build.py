@@ -113,7 +113,7 @@ def _columns(analysis: Analysis, drawn: Whole, name_of: dict[int, int], resource
     begin = table.start[0] if len(table) else 0
     start, ends = as_numpy(table.start), as_numpy(drawn.ends)
     flags = flags_of(table.kind, table.status, table.state, calls.role)
-    for step in analysis.path.steps:
+    for step in analysis.shown_steps:
         if 0 <= step.row < len(table):
             flags[step.row] |= ON_PATH
     submission, queued = np.zeros(len(table), np.uint32), np.zeros(len(table), np.int64)

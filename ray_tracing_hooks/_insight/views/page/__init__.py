@@ -36,8 +36,8 @@ MOST_DETAILS = 100_000
 _SCRIPTS = (
     *("format", "dom", "codec", "query", "figures", "store", "served", "search", "colours", "tables", "scale"),
     *("timeline_head", "timeline_layout", "timeline_bars", "timeline_overlay", "utilization", "timeline"),
-    *("flame_layout", "flame", "graph_layout", "logical", "physical", "stack", "spans", "findings"),
-    *("pipeline_layout", "tracks", "datasets", "ranks_layout", "ranks", "requests"),
+    *("flame_layout", "flame", "graph_layout", "logical", "physical", "stack", "spans", "requests", "findings"),
+    *("pipeline_layout", "tracks", "datasets", "ranks_layout", "ranks"),
     *("details", "keys", "address", "main"),
 )
 """The modules of the script, in order of their dependencies."""

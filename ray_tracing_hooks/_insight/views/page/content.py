@@ -109,7 +109,7 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
         meta["notes"].append(f"Arrows are shown for {_MOST_EDGES:,} of {len(found):,} objects and waits.")
     for part, name in enumerate(("edge_from", "edge_to", "edge_kind")):
         columns[name] = [edge[part] for edge in found[:_MOST_EDGES]]
-    for step in path.steps:
+    for step in analysis.shown_steps:
         if (at := number(step.row)) >= 0:
             columns["flags"][at] |= ON_PATH
     return Content(meta, columns, rows, drawn.ends)
@@ -213,7 +213,7 @@ def _used(column: Sequence[int], values: Sequence[Any]) -> tuple[list[Any], dict
 
 
 def _mark_path(meta: dict[str, Any], analysis: Analysis, where: Places, stacks: Flame, called: Graph) -> None:
-    """Add to each view the time that the critical path spent there in running code.
+    """Add to each view the time that the critical path spent there in running code, if the page shows the path.
 
     The calls of a function by a caller get the time in which the path ran them, waited for their start, or fetched
     their results.
@@ -222,7 +222,8 @@ def _mark_path(meta: dict[str, Any], analysis: Analysis, where: Places, stacks: 
     in_place: dict[int, int] = {}
     on_edge: dict[tuple[int, int], int] = {}
     functions, on_stack = meta["graph"]["functions"], meta["flame"]["path"]
-    for step in analysis.path.steps:
+    steps = analysis.shown_steps
+    for step in steps:
         row = step.row
         if step.kind != RUN or not 0 <= row < size:
             continue
@@ -230,7 +231,7 @@ def _mark_path(meta: dict[str, Any], analysis: Analysis, where: Places, stacks: 
         in_place[where.of[row]] = in_place.get(where.of[row], 0) + length
         on_stack[stacks.of[row]] += length
         functions[called.of[row]]["path"] += length
-    for row, length in analysis.path.executions.items():
+    for row, length in analysis.path.executions.items() if steps else ():
         if 0 <= row < size and analysis.calls.role[row] == EXECUTION:
             edge = caller_of(analysis.calls, called.of, row), called.of[row]
             on_edge[edge] = on_edge.get(edge, 0) + length

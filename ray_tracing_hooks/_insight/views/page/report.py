@@ -48,18 +48,20 @@ def facts(analysis: Analysis) -> list[list[Any]]:
     table, path = analysis.table, analysis.path
     errors = int(np.count_nonzero(analysis.is_failed))
     parallel = analysis.parallelism
-    found: list[list[Any]] = [
-        ["wall time", duration(path.wall)],
-        ["spans", f"{len(table):,}"],
-        ["calls", f"{len(analysis.calls):,}"],
-        ["errors", f"{errors:,}", bool(errors)],
-    ]
+    found: list[list[Any]] = [["wall time", duration(path.wall)]]
+    if (served := analysis.requests) is not None:
+        found.append(["requests", f"{served.count + served.running + served.unrecorded:,}"])
+        found.append(["requests failed", f"{served.failed:,}", bool(served.failed)])
+    found.append(["spans", f"{len(table):,}"])
+    if len(analysis.calls) or served is None:
+        found.append(["calls", f"{len(analysis.calls):,}"])
+    found.append(["errors", f"{errors:,}", bool(errors)])
     if parallel.workers:
         found += [["workers", f"{parallel.workers:,}"], ["running at once, average", f"{parallel.average:.1f}"]]
         found.append(["running at once, maximum", f"{parallel.peak:,}"])
     if parallel.nodes > 1:
         found.append(["nodes", f"{parallel.nodes:,}"])
-    if path.steps:
+    if analysis.shown_steps:
         found.append(["of the time explained", percent(path.coverage)])
     return found
 
@@ -67,12 +69,16 @@ def facts(analysis: Analysis) -> list[list[Any]]:
 def split(
     analysis: Analysis, groups: Mapping[str, Sequence[Group]], row: NumberOf, function: IndexOf
 ) -> dict[str, Any] | None:
-    """The wall time by what it was spent on, the largest part first, each with its breakdown."""
+    """The wall time by what it was spent on, the largest part first, each with its breakdown.
+
+    None if there is no time to split, or if the run ends with a request: ``requests`` says what its time went to.
+    """
     path = analysis.split
-    if not path.wall:
+    if not path.wall or analysis.ends_with_request:
         return None
+    what = "driver" if analysis.ends_with_driver else "run"
     return {
-        "of": f"The {duration(path.wall)} until the driver ended, by what it was waiting for. "
+        "of": f"The {duration(path.wall)} until the {what} ended, by what it was waiting for. "
         f"{recorded.certainty(analysis.calls, path)} Time spent waiting for a busy actor or "
         "worker is counted as such here; the critical path below also shows what kept it busy.",
         "parts": [
@@ -123,8 +129,13 @@ def queues(analysis: Analysis) -> dict[str, Any] | None:
 def critical_path(
     analysis: Analysis, row: NumberOf, function: IndexOf, most_steps: int = sys.maxsize
 ) -> dict[str, Any]:
-    """The path: its time by function and by other kinds, and its steps, at most the longest ``most_steps`` of them."""
+    """The path: its time by function and by other kinds, and its steps, at most the longest ``most_steps`` of them.
+
+    It has no steps if the run ends with a request: ``requests`` says what its time went to.
+    """
     path, table = analysis.path, analysis.table
+    if not analysis.shown_steps:
+        return {"steps": [], "by": [], "total": path.wall, "about": ""}
     steps = longest_steps(path, most_steps)
     begin = table.start[0] if len(table) else 0
     by: list[dict[str, Any]] = [

@@ -3,10 +3,14 @@
 import { category } from "./colours.js";
 import { el, emptied } from "./dom.js";
 import { counted, duration, number, percent, safe, shortened } from "./format.js";
+import { partsOf } from "./requests.js";
 import { numberColumn, shareColumn, sortedTable, textColumn, timeColumn } from "./tables.js";
 
 /** @type {Record<string, string>} */
 const LEVEL_MARKS = { error: "✗", warning: "!", note: "i" };
+
+/** Parts of the time of requests that are listed here; the tab on requests has all. */
+const MOST_PARTS = 12;
 
 export class Findings {
   /** @param {Store} store @param {Colours} colours @param {App} app */
@@ -31,7 +35,7 @@ export class Findings {
       this.scope,
       meta.notes.map((note) => el("p", { class: "warning" }, note)),
       this.facts(),
-      meta.split ? this.split(meta.split.of) : null,
+      meta.split ? this.split(meta.split.of) : meta.requests ? this.requests(meta.requests) : null,
       el("section", {}, el("h2", {}, "Findings"), this.findings()),
       el("div", { class: "columns" }, this.path(), this.functions()),
       this.queues(),
@@ -51,6 +55,13 @@ export class Findings {
     }, key(part.kind))));
     return el("section", {}, el("h2", {}, "Where the time went"), el("p", { class: "soft" }, about), bar,
       el("ul", { class: "splitlist", "aria-label": "Where the time went: choose a part to see its breakdown" }, this.partButtons.map((button) => el("li", {}, button))), this.inside);
+  }
+
+  /** @param {ServeRequests} requests */
+  requests(requests) {
+    const more = requests.parts.length - MOST_PARTS;
+    return el("section", {}, el("h2", {}, "Where the time went"), partsOf(requests, MOST_PARTS),
+      more > 0 ? el("p", { class: "soft" }, `and ${counted(more, "other part")}: see `, el("button", { type: "button", class: "link", onclick: () => this.app.show("requests") }, "Requests")) : null);
   }
 
   /** @param {string} kind */

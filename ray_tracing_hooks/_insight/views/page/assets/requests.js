@@ -27,19 +27,7 @@ export class Requests {
     const { requests } = this.store.meta;
     if (!requests) return;
     this.note.textContent = told(requests);
-    emptied(this.tables, this.parts(requests), this.routes(requests), this.methods(requests));
-  }
-
-  /** @param {ServeRequests} requests */
-  parts({ parts, slow, count }) {
-    return sortedTable({
-      rows: parts, caption: "Where the time of requests went: what each waited for, back from its end", kind: "parts", first: 1, columns: [
-        textColumn("Part", (each) => each.about, (each) => safe(each.about)),
-        shareColumn("All", (each) => each.share),
-        ...(slow ? [shareColumn("Slowest 5 %", (/** @type {RequestPart} */ each) => each.slow_share)] : []),
-        timeColumn("Each, on average", (each) => each.ns / Math.max(1, count)),
-      ],
-    });
+    emptied(this.tables, partsOf(requests), this.routes(requests), this.methods(requests));
   }
 
   /** @param {ServeRequests} requests */
@@ -76,6 +64,19 @@ export class Requests {
   link(row, label) {
     return row >= 0 ? el("button", { type: "button", class: "link", onclick: () => this.app.selectSpan(row, false) }, shortened(label, 70)) : "";
   }
+}
+
+/** The parts of the time of requests, as a table of at most as many rows.
+ * @param {ServeRequests} requests @param {number} [most] */
+export function partsOf({ parts, slow, count }, most) {
+  return sortedTable({
+    rows: parts, most, caption: "Where the time of requests went: what each waited for, back from its end", kind: "parts", first: 1, columns: [
+      textColumn("Part", (each) => each.about, (each) => safe(each.about)),
+      shareColumn("All", (each) => each.share),
+      ...(slow ? [shareColumn("Slowest 5 %", (/** @type {RequestPart} */ each) => each.slow_share)] : []),
+      timeColumn("Each, on average", (each) => each.ns / Math.max(1, count)),
+    ],
+  });
 }
 
 /** @param {ServeRequests} requests */

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from made_spans import CONSUMER, PRODUCER, process, span
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.processes import Places, places
-from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.span import SERVER, Span
 from ray_tracing_hooks._insight.model.table import Table
 
 DRIVER = process(pid=1, **{"ray.worker.process_type": "driver"})
@@ -36,6 +37,33 @@ def test_a_process_is_told_by_its_resource() -> None:
         "task": "worker 0000 (pid 4)",
     }
     assert [place.node_label for place in found.places] == ["node aaaa (10.0.0.7)"] * 2 + ["node cccc (10.0.0.7)"]
+
+
+def test_replicas_and_proxies_of_ray_serve_are_told_by_their_spans() -> None:
+    """A replica also by its start, and if it receives requests itself, or a library makes another span of them."""
+    front = {"ray.serve.deployment": "Front", "ray.serve.replica_id": "kogt0fru"}
+    model = {"ray.serve.deployment": "Model", "ray.serve.replica_id": "szid6cus"}
+    direct = {"ray.serve.deployment": "Api", "ray.serve.replica_id": "3z1p36jt"}
+    _, labels = located(
+        span(1, 0, 100, name="GET /", kind=SERVER, where=process(pid=2), scope=names.SCOPE),
+        span(2, 1, 2, 1, name="Front.__call__ serve.remote", kind=PRODUCER, where=process(pid=2), scope=names.SCOPE),
+        span(3, 3, 90, 2, name="run", kind=SERVER, where=process(pid=3), scope=names.SCOPE),
+        span(4, 4, 90, 2, name="Front.__call__ serve.replica", kind=CONSUMER, where=process(pid=3), attributes=front),
+        span(5, 5, 6, name="Model.__init__ serve.replica", where=process(pid=4), attributes=model),
+        span(6, 5, 6, name="GET /api", kind=SERVER, where=process(pid=5), attributes=direct, scope=names.SCOPE),
+        span(7, 5, 6, name="GET /mine", kind=SERVER, where=process(pid=6)),
+        span(8, 5, 6, name="GET /driver", kind=SERVER, where=DRIVER, scope=names.SCOPE),
+    )
+    assert labels == {
+        "GET /": "Serve proxy (pid 2)",
+        "Front.__call__ serve.remote": "Serve proxy (pid 2)",
+        "run": "Front#kogt (pid 3)",
+        "Front.__call__ serve.replica": "Front#kogt (pid 3)",
+        "Model.__init__ serve.replica": "Model#szid (pid 4)",
+        "GET /api": "Api#3z1p (pid 5)",
+        "GET /mine": "worker 0000 (pid 6)",
+        "GET /driver": "driver (pid 1)",
+    }
 
 
 def test_the_name_of_an_actor_and_its_placement_group_are_kept() -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.grouped import unique_columns
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
-from ray_tracing_hooks._insight.model.span import CONSUMER
+from ray_tracing_hooks._insight.model.span import CONSUMER, SERVER
 from ray_tracing_hooks._insight.model.table import Table
 
 _SHOWN = 4
@@ -60,6 +60,8 @@ class ProcessPlace:
     """The actors that lived in it. Ray gives each actor its own process, so in a cluster there is at most one."""
     placement_groups: list[str] = field(default_factory=list)
     """The placement groups of its executions, in order of their first execution."""
+    serving: str = ""
+    """What Ray Serve ran in it: a replica, such as ``Front#kogt``, or ``Serve proxy``."""
 
     @property
     def node_key(self) -> str:
@@ -76,11 +78,13 @@ class ProcessPlace:
 
     @property
     def label(self) -> str:
-        """``driver (pid 17)``, ``Trainer#3f2a (pid 21)``, ``worker 9c40 (pid 20)``."""
-        if self.actors:
-            what = self.actors[0].label + (f" +{len(self.actors) - 1}" if len(self.actors) > 1 else "")
-        elif self.process_type == "driver":
+        """``driver (pid 17)``, ``Trainer#3f2a (pid 21)``, ``Front#kogt (pid 23)``, ``worker 9c40 (pid 20)``."""
+        if self.process_type == "driver" and not self.actors:
             what = "driver"
+        elif self.serving:
+            what = self.serving
+        elif self.actors:
+            what = self.actors[0].label + (f" +{len(self.actors) - 1}" if len(self.actors) > 1 else "")
         elif self.worker:
             what = f"worker {self.worker[:_SHOWN]}"
         else:
@@ -118,15 +122,31 @@ def places(table: Table) -> Places:
         if process.worker or process.pid:
             place_of[number] = found.index(process, table.start[row])
     of = as_array(place_of[kind], "l")
-    ran = np.nonzero((as_numpy(table.kind) == CONSUMER) & (place_of[kind] != _UNKNOWN))[0]
-    told, _ = unique_columns(np.stack([place_of[kind[ran]], site[ran]]))
-    for row in ran[np.sort(told)].tolist():
+    is_known = place_of[kind] != _UNKNOWN
+    ran = np.nonzero((as_numpy(table.kind) == CONSUMER) & is_known)[0]
+    for row in _of_each_place(of, site, ran):
         _tell(found.places[of[row]], table.sites[table.site[row]])
+    for row in _of_each_place(of, site, np.nonzero(_serves(table) & is_known)[0]):
+        _tell_serving(found.places[of[row]], table.sites[table.site[row]])
     _inherit(table, of, np.nonzero(place_of[kind] == _UNKNOWN)[0].tolist(), described, found)
     return _ordered(of, found.places)
 
 
 _UNKNOWN = -1
+
+
+def _of_each_place(of: array[int], site: Any, rows: Any) -> list[int]:
+    """The first of these rows of each place and site, in their order."""
+    first, _ = unique_columns(np.stack([as_numpy(of)[rows], site[rows]]))
+    return cast("list[int]", rows[np.sort(first)].tolist())
+
+
+def _serves(table: Table) -> Any:
+    """For each row whether a replica of Ray Serve ran or started there, or a proxy or replica received a request."""
+    name, kind = as_numpy(table.name), as_numpy(table.kind)
+    runs = np.array([each.endswith(f" {names.SERVE_REPLICA}") for each in table.names], bool)[name]
+    is_ours = np.array([each == names.SCOPE for each in table.scopes], bool)[as_numpy(table.scope)]
+    return (runs & (kind != SERVER)) | (is_ours & (kind == SERVER))
 
 
 class _Process(NamedTuple):
@@ -172,6 +192,14 @@ def _tell(place: ProcessPlace, execution: Mapping[str, Any]) -> None:
     group = _text(execution.get(names.RAY_PLACEMENT_GROUP_ID))
     if group and group not in place.placement_groups:
         place.placement_groups.append(group)
+
+
+def _tell_serving(place: ProcessPlace, served: Mapping[str, Any]) -> None:
+    """Note the replica that runs in a process, or else that it is a proxy, from a span that :func:`_serves` names."""
+    if replica := _text(served.get(names.RAY_SERVE_REPLICA_ID)):
+        place.serving = f"{_text(served.get(names.RAY_SERVE_DEPLOYMENT)) or 'replica'}#{replica[:_SHOWN]}"
+    else:
+        place.serving = place.serving or "Serve proxy"
 
 
 def _process(resource: Mapping[str, Any]) -> tuple[_Process, bool]:

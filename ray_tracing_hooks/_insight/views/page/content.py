@@ -333,7 +333,7 @@ def _accelerator(accelerator: Accelerator) -> dict[str, Any]:
 
 def _place(place: ProcessPlace, node: int) -> dict[str, Any]:
     detail = [f"pid {place.pid}"] if place.pid else []
-    if place.actors and place.worker:
+    if (place.actors or place.serving) and place.worker:
         detail.append(f"worker {place.worker[:8]}")
     elif place.service and not place.worker:
         detail.append(place.service)

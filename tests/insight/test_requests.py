@@ -223,6 +223,15 @@ def test_a_call_of_a_deployment_leads_from_its_caller_to_the_method_that_ran() -
     assert functions(run) == {"GET /": ("", 2, 0), "Front.__call__": ("Front", 2, 1), "Model.infer": ("Model", 2, 2)}
 
 
+def test_a_method_of_a_deployment_has_the_colour_of_its_executions() -> None:
+    """Calls of it are drawn as those of tasks are: in grey."""
+    run = Served()
+    run.call("", "Model.infer", 0, 5, 5, 50)
+    shown = page(run)
+    (method,) = shown["graph"]["functions"]
+    assert shown["names"][method["name"]] == f"Model.infer {names.SERVE_REPLICA}"
+
+
 def test_replicas_and_batches_are_where_their_spans_are() -> None:
     """The start of a replica is a method of the deployment; batches, which serve many requests, are no call of it."""
     run = Served()

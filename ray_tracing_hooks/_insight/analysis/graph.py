@@ -57,7 +57,7 @@ class Function:
     label: str
     kind: Kind
     name: int
-    """The index of the name of one of its spans."""
+    """The index of the name of one of its spans, of an execution if there is one."""
     actor: str = ""
     """For a method the class of the actor, or the deployment."""
     method: str = ""
@@ -107,6 +107,8 @@ def graph(calls: Calls, ends: array[int], is_failed: Any) -> Graph:
     above = np.where(submission >= 0, parent[submission], above)
     caller = np.where(above >= 0, of[above], -1)
     function = of[rows]
+    for each, first in zip(*(column.tolist() for column in np.unique(function, return_index=True)), strict=True):
+        found.functions[each].name = table.name[rows[first]]
     took = as_numpy(ends)[rows] - as_numpy(table.start)[rows]
     failed = is_failed[rows]
     for each, times in _times(function, took, failed):

@@ -37,7 +37,12 @@ class Attribute(NamedTuple):
 ATTRIBUTES = (
     Attribute(names.RAY_REMOTE, "string", _CALL, "`function` for tasks, `actor` for actor creations and methods"),
     Attribute(names.RAY_FUNCTION, "string", _CALL, "`module.function` of a task, `Class.method` of an actor"),
-    Attribute(names.RAY_ACTOR_CLASS, "string", _CALL, "the class of an actor"),
+    Attribute(
+        names.RAY_ACTOR_CLASS,
+        "string",
+        _CALL,
+        "the class of an actor, with the classes that it is defined in (`Outer.Inner`), without functions",
+    ),
     Attribute(names.RAY_ACTOR_METHOD, "string", _CALL, "its method; `__init__` for the creation"),
     Attribute(
         names.RAY_ACTOR_ID, "string", _CALL, "the actor that is called or created, in hexadecimal like all ids of Ray"

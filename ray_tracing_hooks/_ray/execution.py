@@ -118,8 +118,7 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
     # Ray's executor of a method has it. That of a task is the user's function, whose attributes mean something else.
     method = getattr(function, "method", None) if class_name else None
     if class_name:
-        # As in Ray's own tracing: the plain class name here, the qualified name where the call is submitted.
-        class_name, name = class_name.rpartition(".")[2], descriptor.function_name
+        name = descriptor.function_name
     else:
         module = getattr(function, "__module__", None) or descriptor.module_name
         name = f"{module}.{getattr(function, '__name__', descriptor.function_name)}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from ray_tracing_hooks._ray.dispatch import Naming, Shown
 from ray_tracing_hooks._ray.function_names import name_of
+from ray_tracing_hooks._ray.templates import shown_class
 
 PART = "actor"
 
@@ -30,12 +31,12 @@ def of(module: str, class_name: str, function: str) -> Naming | None:
     find = _BY_METHOD.get(function) if class_name and not module.startswith(_OF_RAY) else None
     if find is None:
         return None
-    short = class_name.rpartition(".")[2]
+    shown = shown_class(class_name)
 
     def by(args: Any, kwargs: Any) -> Shown | None:
         first = args[0] if args else next(iter(kwargs.values()), None)
         name = find(first)
-        return Shown(f"{short}.{name}") if name else None
+        return Shown(f"{shown}.{name}") if name else None
 
     return Naming(PART, by)
 

@@ -80,32 +80,35 @@ class Selection:
         self.has_patterns = bool(self._include or self._exclude)
         self.shows_internal = internal
 
-    def selects(self, function: str, part: str, *, is_internal: bool = False, plain: str = "") -> bool:
+    def selects(self, function: str, part: str, *others: str, is_internal: bool = False) -> bool:
         """Whether calls of ``function`` make spans; ``is_internal`` marks internal ones of Ray.
 
-        ``plain`` is another form of its name that patterns match.
+        ``others`` are other forms of its name that patterns match.
         """
         if part not in self.parts:
             return False
         if self._include:
-            if not any(matches(pattern, function, plain) for pattern in self._include):
+            if not any(matches(pattern, function, *others) for pattern in self._include):
                 return False
         elif is_internal and not self.shows_internal:
             return False
-        return not any(matches(pattern, function, plain) for pattern in self._exclude)
+        return not any(matches(pattern, function, *others) for pattern in self._exclude)
 
 
-def matches(pattern: str, function: str, plain: str = "") -> bool:
-    """Whether a pattern matches a function by its name, or by the ``plain`` form of it."""
-    return fnmatchcase(function, pattern) or (plain not in {"", function} and fnmatchcase(plain, pattern))
+def matches(pattern: str, function: str, *others: str) -> bool:
+    """Whether a pattern matches a function by its name, or by one of the ``others``, where they are not empty."""
+    return fnmatchcase(function, pattern) or any(other and fnmatchcase(other, pattern) for other in others)
 
 
 def plain_name(class_name: str, method: str) -> str:
-    """A method as in the span of its execution; where it is submitted, Ray's name of a class says where it is defined.
-
-    Empty for a function.
-    """
+    """A method with its class alone, without what that is defined in; empty for a function."""
     return f"{class_name.rpartition('.')[2]}.{method}" if class_name else ""
+
+
+def shown_class(class_name: str) -> str:
+    """A class as spans name it: Ray's name of it, with the classes around it, without functions around these."""
+    # Ray makes names of classes from those of operators, in brackets, which may be any.
+    return class_name if "(" in class_name else class_name.rpartition("<locals>.")[2]
 
 
 class Whereabouts:
@@ -154,10 +157,10 @@ class Templates:
     ) -> Template | None:
         """The template of one call site, or None if its calls make no spans.
 
-        ``class_name`` is empty for a task; ``function`` is then ``module.function``, else the method's name. ``module``
-        is that of the class, and ``group`` the concurrency group of the method. ``shown`` names a call that runs
-        something else than its function's name says, for the ``part`` of a library
-        (:mod:`ray_tracing_hooks._ray.dispatch`).
+        ``class_name`` is Ray's name of a class, the same where a call is submitted and where it runs. It is empty for a
+        task; ``function`` is then ``module.function``, else the method's name. ``module`` is that of the class, and
+        ``group`` the concurrency group of the method. ``shown`` names a call that runs something else than its
+        function's name says, for the ``part`` of a library (:mod:`ray_tracing_hooks._ray.dispatch`).
         """
         key = (kind, class_name, function, module, group, shown, part)
         try:
@@ -185,6 +188,10 @@ class Templates:
     ) -> Template | None:
         if module.startswith(_OWN_MODULES):
             return None
+        whole_name = f"{class_name}.{function}" if class_name else function
+        # Patterns match these forms as well.
+        others = plain_name(class_name, function), whole_name
+        class_name = shown_class(class_name)
         full_name = shown or (f"{class_name}.{function}" if class_name else function)
         # What a library's call is shown as is worth a span, although the function is internal.
         is_internal = not shown and (
@@ -196,8 +203,7 @@ class Templates:
             or function in _INTERNAL_METHODS
         )
         part = part or ("actor" if class_name else "task")
-        plain = plain_name(class_name, function)
-        if not self._selection.selects(full_name, part, is_internal=is_internal, plain=plain):
+        if not self._selection.selects(full_name, part, *others, is_internal=is_internal):
             return None
         if class_name:
             what = {names.RAY_REMOTE: "actor", names.RAY_ACTOR_CLASS: class_name, names.RAY_ACTOR_METHOD: function}

@@ -134,7 +134,7 @@ def test_raw_shows_both_spans_of_a_call(folder: Folder) -> None:
 
 
 def test_a_call_of_an_actor_whose_class_is_in_a_function_is_one_line(folder: Folder) -> None:
-    """Its caller names it with the function, and its worker without."""
+    """In Ray's own tracing, its caller names it with the function, and its worker without."""
     submit = folder.span("make.<locals>.Counter.add ray.remote", kind=PRODUCER)
     folder.span("Counter.add ray.remote_worker", submit, kind=CONSUMER)
     other = folder.span("make.<locals>.Counter.add ray.remote", start=MS, kind=PRODUCER)

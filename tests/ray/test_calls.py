@@ -206,10 +206,10 @@ Grouped.compute ray.remote
   Grouped.compute ray.remote_worker
 Grouped.meet ray.remote x2
   Grouped.meet ray.remote_worker
-NoInit.__init__ ray.remote
-  NoInit.__init__ ray.remote_worker
-NoInit.hello ray.remote
-  NoInit.hello ray.remote_worker
+Outer.NoInit.__init__ ray.remote
+  Outer.NoInit.__init__ ray.remote_worker
+Outer.NoInit.hello ray.remote
+  Outer.NoInit.hello ray.remote_worker
 Plain.__init__ ray.remote x4
   Plain.__init__ ray.remote_worker
 Plain.add ray.remote x6

@@ -30,7 +30,7 @@ user training
           user step x4
             __main__.helper ray.remote
               __main__.helper ray.remote_worker
-      with_parameters.<locals>._Inner.__init__ ray.remote
+      _Inner.__init__ ray.remote
         _Inner.__init__ ray.remote_worker
 """
 

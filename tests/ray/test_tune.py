@@ -39,6 +39,8 @@ def runs(training: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Run:
 FUNCTIONS = """
 functions ray.tune
   functions ray.tune.trial
+    ImplicitFunc.__init__ ray.remote
+      ImplicitFunc.__init__ ray.remote_worker
     training.save ray.remote x3
       training.save ray.remote_worker
     training.stop ray.remote
@@ -50,9 +52,9 @@ functions ray.tune
         user step
           __main__.helper ray.remote
             __main__.helper ray.remote_worker
-    wrap_function.<locals>.ImplicitFunc.__init__ ray.remote
-      ImplicitFunc.__init__ ray.remote_worker
   functions ray.tune.trial !ValueError
+    ImplicitFunc.__init__ ray.remote x2
+      ImplicitFunc.__init__ ray.remote_worker
     training.restore ray.remote
       training.restore ray.remote_worker
     training.save ray.remote
@@ -71,13 +73,13 @@ functions ray.tune
         user step
           __main__.helper ray.remote
             __main__.helper ray.remote_worker
-    wrap_function.<locals>.ImplicitFunc.__init__ ray.remote x2
-      ImplicitFunc.__init__ ray.remote_worker
 """
 
 WITH_TRAIN = """
 train ray.tune
   train ray.tune.trial
+    ImplicitFunc.__init__ ray.remote
+      ImplicitFunc.__init__ ray.remote_worker
     with_train.stop ray.remote
       with_train.stop ray.remote_worker
     with_train.train ray.remote
@@ -93,8 +95,6 @@ train ray.tune
               user step
                 __main__.helper ray.remote
                   __main__.helper ray.remote_worker
-    wrap_function.<locals>.ImplicitFunc.__init__ ray.remote
-      ImplicitFunc.__init__ ray.remote_worker
 """
 
 

@@ -35,10 +35,10 @@ def shown(method: str, *args: Any, **kwargs: Any) -> str | None:
 @pytest.mark.parametrize(
     ("method", "first", "name"),
     [
-        ("execute", forward, "Worker.forward"),
-        ("execute_batch", "forward", "Worker.forward"),
-        ("collective_rpc", forward, "Worker.forward"),
-        ("_fuw_execute", "actor_fwmn_generate", "Worker.actor_generate"),
+        ("execute", forward, "Outer.Worker.forward"),
+        ("execute_batch", "forward", "Outer.Worker.forward"),
+        ("collective_rpc", forward, "Outer.Worker.forward"),
+        ("_fuw_execute", "actor_fwmn_generate", "Outer.Worker.actor_generate"),
         ("execute", "forward", None),
         ("execute_batch", "select * from t", None),
         ("execute_batch", "a" * 1_000_000, None),

@@ -117,7 +117,7 @@ def _is_call(span: Span, below: Item) -> bool:
 
 
 def _within_functions(function: str) -> str:
-    """The name without the functions around it, which Ray leaves out where the methods of an actor run."""
+    """The name without the functions around it, which Ray's own tracing leaves out where methods of actors run."""
     return function.rpartition("<locals>.")[2]
 
 

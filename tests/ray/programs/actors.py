@@ -77,10 +77,13 @@ class Plain(PlainBase):
             return threading.current_thread() is threading.main_thread()
 
 
-@ray.remote
-class NoInit:
-    def hello(self):
-        return "hello"
+class Outer:
+    @ray.remote
+    class NoInit:
+        """A class within a class."""
+
+        def hello(self):
+            return "hello"
 
 
 @ray.remote
@@ -169,7 +172,7 @@ def main():
         ray.get(plain.call.remote(other)),
         ray.get(plain.spans.remote()),
         ray.get(use.remote(other)),
-        ray.get((_no_init := NoInit.remote()).hello.remote()),
+        ray.get((_no_init := Outer.NoInit.remote()).hello.remote()),
         ray.get((_plain := Plain._remote(args=[3])).add.remote(0)),
         ray.get((_optioned := Plain.options(num_cpus=0).remote(4)).add.remote(0)),
     ]

@@ -17,7 +17,7 @@ from typing import Any
 from opentelemetry import trace
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import cause_of, class_name, is_a, qualified_name, traceback_of, value_of
+from ray_tracing_hooks._exceptions import cause_of, class_name, is_a, qualified_name, text_of, traceback_of, value_of
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.process import DRIVER
@@ -76,7 +76,24 @@ def describe(span: RecordedSpan, error: BaseException) -> None:
         # signal handler raises SystemExit.
         kind, process = (names.DRIVER_DIED, "driver") if _is_driver() else (names.WORKER_DIED, "worker")
         span.set_status(trace.StatusCode.ERROR, f"{process} died: {message}")
-    span.fail(cause(error), traceback_of(error), kind)
+    if not describe_users_error(span, error):
+        span.fail(cause(error), traceback_of(error), kind)
+
+
+def describe_users_error(span: RecordedSpan, error: BaseException) -> bool:
+    """Record on ``span`` the error of the user's function that Ray Data has raised this one from; whether it has.
+
+    It comes from a worker without that error, whose class and message are only in the text of the traceback.
+    """
+    if class_name(cause(error)) not in AROUND_USERS:
+        return False
+    from ray_tracing_hooks._users_errors import users_error, without_colours  # noqa: PLC0415  only needed after an error
+
+    whole = without_colours(text_of(error) or "")
+    users = users_error(whole)
+    if users:
+        span.fail_as(users, whole)
+    return bool(users)
 
 
 def _is_driver() -> bool:

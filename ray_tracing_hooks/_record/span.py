@@ -298,6 +298,23 @@ class RecordedSpan(_compiled.SpanBase, trace.Span):
         added.attributes.setdefault(names.ERROR_TYPE, name)
         self.add_event("exception", {**exception_attributes(error, traceback_), "exception.escaped": "True"})
 
+    def fail_as(self, shown: str, whole: str) -> None:
+        """The same for an error of which there is only text: ``Class: message``, and the whole traceback."""
+        if self.end_time is not None:
+            return
+        kind, _, message = shown.partition(":")
+        added = self._add()
+        if added.status is _UNSET:
+            added.status, added.description = _ERROR, shown
+        added.attributes.setdefault(names.ERROR_TYPE, kind)
+        described = {
+            names.EXCEPTION_TYPE: kind,
+            names.EXCEPTION_MESSAGE: message.strip(),
+            names.EXCEPTION_STACKTRACE: bounded(whole),
+            "exception.escaped": "True",
+        }
+        self.add_event("exception", described)
+
     def add_encoded(self, encoded: bytes) -> None:
         """Add encoded fields. Fields that user code adds come after them, and win for singular fields."""
         self._head += encoded

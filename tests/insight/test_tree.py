@@ -237,6 +237,21 @@ def test_errors_show_type_and_message(folder: Folder) -> None:
         assert f"✗ {text}\n" in f"{printed}\n"
 
 
+def test_the_error_of_a_caller_of_ray_data_is_that_of_the_users_function(folder: Folder) -> None:
+    """Ray's error has it in its text alone, which ends with advice."""
+    remote = (
+        "\x1b[36mray::Map(bad)()\x1b[39m (pid=1)\n  File x\n    raise\napp.RowError: bad row 350\nand more\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        "\x1b[36mray::Map(bad)()\x1b[39m (pid=1)\nray.exceptions.UserCodeException: UDF failed\nTo change retries"
+    )
+    of_ray = {"error.type": "ray.exceptions.RayTaskError(UserCodeException)"}
+    folder.span("job.py ray.driver", error="RayTaskError(UserCodeException)", exception=remote, attributes=of_ray)
+    folder.span("user", start=1, error=remote, attributes=of_ray)
+    folder.span("other", start=2, error="UDF failed", attributes=of_ray)
+    errors = [line.strip() for line in lines(folder.path) if "✗" in line]
+    assert errors == [*["✗ app.RowError: bad row 350"] * 2, f"✗ {of_ray['error.type']}: UDF failed"]
+
+
 def test_a_span_of_a_dead_process_is_marked(folder: Folder) -> None:
     """The mark, the reason, and a note that some were cut off."""
     folder.call("f", error="worker died", attributes={"ray.end_estimated": True, "error.type": "worker_died"})

@@ -25,7 +25,6 @@ from ray_tracing_hooks._ray.data import (
     backpressure,
     blocks,
     consumers,
-    errors,
     executions,
     iteration,
     outcomes,
@@ -38,6 +37,7 @@ from ray_tracing_hooks._ray.dispatch import Naming
 from ray_tracing_hooks._ray.templates import Selection
 from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
+from ray_tracing_hooks._users_errors import users_error
 
 MIB = 1024 * 1024
 
@@ -984,7 +984,7 @@ BEFORE = "\n\nDuring handling of the above exception, another exception occurred
     ],
 )
 def test_the_users_error_is_the_one_before_the_last_of_a_traceback(traceback: str, error: str) -> None:
-    assert errors._users_error(traceback) == error
+    assert users_error(traceback) == error
 
 
 ADVICE = """\

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from opentelemetry.trace import StatusCode
 from ray._private import worker
+from ray.exceptions import RayTaskError, UserCodeException
 from stand_ins import tracing_of
 
 from ray_tracing_hooks import names
@@ -36,6 +38,40 @@ def test_a_signal_that_ends_the_process_is_named_with_it(
     (found,) = ended
     assert found.attributes[names.ERROR_TYPE] == kind
     assert span.status.description == f"{process} died: SystemExit is raised (sys.exit is called). Exit code: 15."
+
+
+REMOTE = """\
+\x1b[36mray::Map(bad)()\x1b[39m (pid=1)
+  File "job.py", line 1, in bad
+    raise ValueError("bad row 350")
+ValueError: bad row 350
+
+The above exception was the direct cause of the following exception:
+
+\x1b[36mray::Map(bad)()\x1b[39m (pid=1)
+ray.exceptions.UserCodeException: UDF failed to process a data block.
+To change retry attempts, backoff, or which errors are retried, configure `ray.data.DataContext.get_current()`"""
+
+
+@pytest.mark.parametrize("is_set", [False, True], ids=["its error", "what the program has set"])
+def test_a_task_whose_dataset_failed_has_the_error_of_the_users_function(is_set: bool, tmp_path: Path) -> None:
+    """What Ray Data raises comes from its worker without that error."""
+    active = tracing_of(tmp_path)
+    ended: list[Span] = []
+    active.recorder.observer = lambda encoded: ended.append(decode_span(encoded))
+    _, span = library_spans.begin(active, "task", get_current())
+    assert span is not None
+    if is_set:
+        span.set_status(StatusCode.ERROR, "of the program")
+        span.set_attribute(names.ERROR_TYPE, "its.Error")
+    fail(span, RayTaskError("Map(bad)", REMOTE, UserCodeException("UDF failed")).as_instanceof_cause())
+    (found,) = ended
+    assert found.status_message == ("of the program" if is_set else "ValueError: bad row 350")
+    assert found.attributes[names.ERROR_TYPE] == ("its.Error" if is_set else "ValueError")
+    (event,) = found.events
+    assert event.attributes[names.EXCEPTION_TYPE] == "ValueError"
+    assert event.attributes[names.EXCEPTION_MESSAGE] == "bad row 350"
+    assert event.attributes[names.EXCEPTION_STACKTRACE] == REMOTE.replace("\x1b[36m", "").replace("\x1b[39m", "")
 
 
 class InterruptingError(Exception):

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 BASICS = """
-names _version _errors _escape _exceptions _private _patching _processes _sdk_import _secret_forms
+names _version _errors _escape _exceptions _private _patching _processes _sdk_import _secret_forms _users_errors
 _reference          names
 _guard              _exceptions _escape
 _values             -

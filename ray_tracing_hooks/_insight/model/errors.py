@@ -7,9 +7,10 @@ from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.span import CONSUMER, Span
+from ray_tracing_hooks._users_errors import users_error, without_colours
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""Terminal colours, which Ray puts into the text of remote errors."""
+_FROM_USERS = "UserCodeException)"
+"""How the types of errors end that Ray Data has raised from one of the user's function, as callers get them."""
 
 _DIED = frozenset({names.WORKER_DIED, names.DRIVER_DIED})
 
@@ -19,8 +20,22 @@ _ADVICE = re.compile(r"(\\n)?Failed to .+ after \d+/\d+ attempts \(total backoff
 
 def error_type(span: Span) -> str:
     """The class of the error that ended the span; empty if it is not recorded."""
+    return _users_error(span).partition(":")[0] or _recorded_type(span)
+
+
+def _recorded_type(span: Span) -> str:
     given = span.attributes.get(names.ERROR_TYPE) or _exception(span).get(names.EXCEPTION_TYPE)
     return str(given or "")
+
+
+def _users_error(span: Span) -> str:
+    """The error of the user's function that Ray Data has raised the error of this span from; empty for another one."""
+    is_of_data = _recorded_type(span).endswith(_FROM_USERS)
+    return users_error(without_colours(_message(span))).partition("\n")[0] if is_of_data else ""
+
+
+def _message(span: Span) -> str:
+    return str(_exception(span).get(names.EXCEPTION_MESSAGE) or span.status_message)
 
 
 def error_text(span: Span) -> str:
@@ -31,8 +46,9 @@ def error_text(span: Span) -> str:
         return span.status_message or "it never ended: its process died, or its end was not recorded"
     if error_type(span) in _DIED and span.status_message:
         return span.status_message  # the cause; the exception is a SystemExit, whose message is the exit code
-    message = str(_exception(span).get(names.EXCEPTION_MESSAGE) or span.status_message)
-    lines = [line for line in _COLOURS.sub("", message).splitlines() if line.strip()]
+    if users := _users_error(span):
+        return users
+    lines = [line for line in without_colours(_message(span)).splitlines() if line.strip()]
     # The text of a remote error in Ray is the remote traceback, with the message at its end.
     text = lines[-1 if lines[0].startswith("ray::") else 0].strip() if lines else ""
     text = _ADVICE.sub(_closed, text)

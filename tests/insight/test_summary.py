@@ -31,7 +31,7 @@ from ray_tracing_hooks._insight.analysis.wording import percent
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.attribute_values import nanoseconds
 from ray_tracing_hooks._insight.model.runs import part_of, runs
-from ray_tracing_hooks._insight.model.span import CONSUMER, SERVER
+from ray_tracing_hooks._insight.model.span import CONSUMER, SERVER, State
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views import summary as summaries
 from ray_tracing_hooks._insight.views.exports.scene import scene
@@ -1427,6 +1427,76 @@ def test_a_death_that_was_not_recorded_is_not_called_one() -> None:
             run.run(call, 2, None, state="lost", node=f"n{number}", worker="", attributes=attributes)
         (finding,) = [each for each in findings(run) if each.kind == "killed-workers"]
         assert finding.text == f"{said}; none was retried"
+
+
+LOG = "look for the cause in the worker's log"
+UNKNOWN = f"{LOG}; if it ran out of memory, run fewer such tasks per node"
+
+
+@pytest.mark.parametrize(
+    ("cause", "said", "advice"),
+    [
+        ("worker died", "1 worker died while running f; not retried", UNKNOWN),
+        ("worker died: SIGSEGV", "1 worker died while running f (SIGSEGV); not retried", LOG),
+        (
+            "worker died: The actor is dead because it was killed by `ray.kill`.",
+            "1 worker died while running f (The actor is dead because it was killed by `ray.kill`); not retried",
+            "the program killed the actor: if the call should have ended, get its result before ray.kill",
+        ),
+        (
+            "worker died: the node ran low on memory",
+            "1 worker died while running f (the node ran low on memory); not retried",
+            "run fewer such tasks per node, by a larger num_cpus or memory of each, or let each use less",
+        ),
+        (
+            "worker died: Worker force exited because its job has finished",
+            "1 execution of f was still running when its driver ended",
+            "get its result before the program ends; what has to outlive the program belongs in a detached actor",
+        ),
+    ],
+    ids=["unknown", "a signal", "ray.kill", "memory", "the driver"],
+)
+def test_the_advice_fits_the_cause_of_a_death(cause: str, said: str, advice: str) -> None:
+    run = HandMade()
+    known = {names.RAY_END_ESTIMATED: True, names.ERROR_TYPE: names.WORKER_DIED}
+    run.run(run.submit(run.driver(0, 100), "f", 1), 2, 101, state="lost", error=cause, attributes=known)
+    (finding,) = [each for each in findings(run) if each.kind == "killed-workers"]
+    assert (finding.text, finding.advice, finding.is_failure) == (said, advice, True)
+
+
+def test_executions_with_different_causes_of_death_are_findings_of_their_own() -> None:
+    run = HandMade()
+    driver = run.driver(0, 100)
+    for number, cause in enumerate(("SIGSEGV", "SIGABRT", "the node ran low on memory", "its job has finished")):
+        known = {names.RAY_END_ESTIMATED: True, names.ERROR_TYPE: names.WORKER_DIED}
+        died: dict[str, Any] = {"state": "lost", "error": f"worker died: {cause}", "worker": f"w{number}"}
+        run.run(run.submit(driver, "f", 1), 2, 101, attributes=known, **died)
+    found = [(each.text, len(each.rows)) for each in findings(run) if each.kind == "killed-workers"]
+    assert sorted(found) == [
+        ("1 execution of f was still running when its driver ended", 1),
+        ("1 worker died while running f (the node ran low on memory); not retried", 1),
+        ("2 workers died while running f (SIGSEGV and 1 other reason); none was retried", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("end", "state", "kind"),
+    [(101, "ended", "killed-workers"), (50, "ended", "errors"), (50, "lost", "killed-workers")],
+    ids=["after its end", "before it", "about when it died"],
+)
+def test_a_task_that_ray_ends_with_its_driver_was_still_running(end: float, state: State, kind: str) -> None:
+    """It gets a SIGTERM, which may have another cause before. When a driver has died is estimated."""
+    run = HandMade()
+    driver = run.span("job.py ray.driver", 0, 100, state=state)
+    sigterm = {names.ERROR_TYPE: names.WORKER_DIED}
+    error = "worker died: The process receives a SIGTERM."
+    run.run(run.submit(driver, "f", 1), 2, end, error=error, attributes=sigterm)
+    found = {each.kind: each.text for each in findings(run) if each.kind in {"killed-workers", "errors"}}
+    said = {
+        "killed-workers": "1 execution of f was still running when its driver ended",
+        "errors": "1 execution of f failed: worker_died; not retried",
+    }
+    assert found == {kind: said[kind]}
 
 
 def test_a_span_without_an_end_makes_no_recorded_death_uncertain(tmp_path: Path) -> None:

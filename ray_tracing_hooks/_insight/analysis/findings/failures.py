@@ -17,12 +17,31 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.findings.training_restarts import rows_of_restarts
 from ray_tracing_hooks._insight.analysis.functions import covered
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
-from ray_tracing_hooks._insight.model.calls import EXECUTION
+from ray_tracing_hooks._insight.model.calls import DRIVER, EXECUTION
 from ray_tracing_hooks._insight.model.errors import error_text
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import LOST, Table
 
 KILLED, ERRORS = "killed-workers", "errors"
+
+_JOB_ENDED = "its job has finished"
+_ADVICE = {
+    _JOB_ENDED: "get its result before the program ends; what has to outlive the program belongs in a detached actor",
+    "`ray.kill`": "the program killed the actor: if the call should have ended, get its result before ray.kill",
+    "its owner has died": "an actor ends with the process that created it, unless it is detached",
+    "ran low on memory": "run fewer such tasks per node, by a larger num_cpus or memory of each, or let each use less",
+    "force ray.cancel": "",
+}
+"""What to do, by a part of the cause of death (:mod:`ray_tracing_hooks._ship.cause_of_death`)."""
+
+_UNKNOWN = "look for the cause in the worker's log; if it ran out of memory, run fewer such tasks per node"
+_OTHER = "look for the cause in the worker's log"
+
+_DIED = "worker died"
+"""How a cause of death begins, if there is one; the finding says that already."""
+
+_ESTIMATED = 1_000_000_000
+"""By how much the end of a driver that died may be estimated too late, in nanoseconds."""
 
 
 def find(analysis: Analysis) -> list[Finding]:
@@ -33,11 +52,60 @@ def find(analysis: Analysis) -> list[Finding]:
     # the other one says why.
     restarted, trials = rows_of_restarts(analysis), rows_of_trials(analysis)
     failed = [row for row in failed if row not in restarted and not _is_below(table, row, trials)]
-    killed = [row for row in failed if table.state[row] == LOST]
-    raised = [row for row in failed if table.state[row] != LOST]
     is_dead = table.is_dead()
-    died, unended = ([row for row in killed if is_dead[row] == known] for known in (True, False))
-    return [*_killed(analysis, died), *_killed(analysis, unended), *_errors(analysis, raised)]
+    died = _by_cause(table, [row for row in failed if is_dead[row]])
+    ended = _outlasting(analysis, [row for row in failed if table.state[row] != LOST])
+    with_driver = sorted([*died.pop(_JOB_ENDED, []), *ended])
+    unended = [row for row in failed if table.state[row] == LOST and not is_dead[row]]
+    raised = [row for row in failed if table.state[row] != LOST and row not in ended]
+    return [
+        *(found for cause, rows in died.items() for found in _killed(analysis, rows, _ADVICE.get(cause, cause))),
+        *_killed(analysis, unended, _UNKNOWN),
+        *_ended_with_driver(analysis, with_driver),
+        *_errors(analysis, raised),
+    ]
+
+
+def _by_cause(table: Table, rows: list[int]) -> dict[str, list[int]]:
+    """These executions by their cause of death, a key of the advice or the advice itself, the most frequent first."""
+    found: dict[str, list[int]] = {}
+    for row in rows[:READ]:
+        message = table.span(row).status_message
+        known = next((cause for cause in _ADVICE if cause in message), _OTHER if ": " in message else _UNKNOWN)
+        found.setdefault(known, []).append(row)
+    ordered = dict(sorted(found.items(), key=lambda each: -len(each[1])))
+    if ordered:
+        next(iter(ordered.values())).extend(rows[READ:])
+    return ordered
+
+
+def _outlasting(analysis: Analysis, rows: list[int]) -> set[int]:
+    """Those that got a SIGTERM when their driver had ended: so Ray ends what still runs then."""
+    table = analysis.table
+    died = [row for row in rows if table.attribute(row, names.ERROR_TYPE) == names.WORKER_DIED]
+    ends: dict[tuple[int, str], int] = {}
+    for row in np.nonzero(as_numpy(analysis.calls.role) == DRIVER)[0].tolist() if died else ():
+        ends[_driver_of(table, row)] = table.end_or_now(row) - (_ESTIMATED if table.state[row] == LOST else 0)
+    return {row for row in died if table.end_or_now(row) >= ends.get(_driver_of(table, row), table.now_ns + 1)}
+
+
+def _driver_of(table: Table, row: int) -> tuple[int, str]:
+    return table.trace[row], str(table.attribute(row, names.RAY_JOB_ID))
+
+
+def _ended_with_driver(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
+    if not rows:
+        return
+    was, its = ("was", "its") if len(rows) == 1 else ("were", "their")
+    yield Finding(
+        KILLED,
+        f"{count(len(rows), 'execution')} of {_functions(analysis, rows)} {was} still running when {its} driver ended",
+        _ADVICE[_JOB_ENDED],
+        0.0,
+        rows,
+        _retries(analysis, rows).figures,
+        is_failure=True,
+    )
 
 
 def _is_below(table: Table, row: int, rows: set[int]) -> bool:
@@ -101,7 +169,7 @@ def _on_path(analysis: Analysis, retried: set[int]) -> float:
     return covered(times, path.start, path.end) / path.wall if path.wall else 0.0
 
 
-def _killed(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
+def _killed(analysis: Analysis, rows: list[int], advice: str) -> Iterable[Finding]:
     if not rows:
         return
     retries = _retries(analysis, rows)
@@ -109,7 +177,7 @@ def _killed(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
     yield Finding(
         KILLED,
         f"{died}{_reasons(analysis, rows)}; {retries}",
-        "look for the cause in the worker's log; if it ran out of memory, run fewer such tasks per node",
+        advice,
         retries.share,
         rows,
         retries.figures,
@@ -121,11 +189,12 @@ def _killed(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
 def _reasons(analysis: Analysis, rows: list[int]) -> str:
     """The most frequent one, in brackets; empty if none was recorded."""
     spans = map(analysis.table.span, rows[:READ])
-    reasons = Counter(error_text(span) for span in spans if span.status_message).most_common()
+    told = (error_text(span).removeprefix(_DIED).removeprefix(": ") for span in spans if span.status_message)
+    reasons = Counter(filter(None, told)).most_common()
     if not reasons:
         return ""
     more = f" and {count(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
-    return f" ({shortened(reasons[0][0], 160)}{more})"
+    return f" ({shortened(reasons[0][0].rstrip('.'), 160)}{more})"
 
 
 def _died(analysis: Analysis, rows: list[int]) -> str:

@@ -314,7 +314,7 @@ def test_a_spool_is_written_as_files_are(tmp_path: Path) -> None:
         writer.close()
     assert "1 spans have no end" in found["otlp"]
     assert "1 spans are still running" in found["jaeger"]
-    assert "1 spans have not ended" in found["perfetto"]
+    assert "1 span still running, drawn up to" in found["perfetto"]
     assert Counter(each.name for each in otlp(tmp_path / "otlp")) == {
         "run.py ray.driver": 1,
         finished.name: 1,
@@ -449,9 +449,13 @@ def test_a_span_without_end_is_drawn_and_told(tmp_path: Path) -> None:
     """Until its process was last heard of."""
     folder = tmp_path / "spans"
     folder.mkdir()
-    (folder / "a.jsonl").write_text(lines([span(1, 100, 0, state="lost"), span(2, 150, 400, 1)]))
+    killed = span(3, 200, 300, 1, state="lost", attributes={"ray.end_estimated": True})
+    (folder / "a.jsonl").write_text(lines([span(1, 100, 0, state="lost"), span(2, 150, 400, 1), killed]))
     result, out = export(folder, "chrome")
-    assert "1 spans have not ended" in result.stderr
+    assert result.stderr.splitlines() == [
+        f"note: 1 span {what}, drawn up to the last known time, with state=lost"
+        for what in ("interrupted by the death of its process", "without an end")
+    ]
     drawn = [event for event in json.loads(out.read_text())["traceEvents"] if event["ph"] == "X"]
     assert (ns(drawn[0]["dur"]), drawn[0]["args"]["state"]) == (300, "lost")
 

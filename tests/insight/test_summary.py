@@ -31,7 +31,7 @@ from ray_tracing_hooks._insight.analysis.wording import percent
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.attribute_values import nanoseconds
 from ray_tracing_hooks._insight.model.runs import part_of, runs
-from ray_tracing_hooks._insight.model.span import CONSUMER, SERVER, State
+from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER, State
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views import summary as summaries
 from ray_tracing_hooks._insight.views.exports.scene import scene
@@ -1497,6 +1497,20 @@ def test_a_task_that_ray_ends_with_its_driver_was_still_running(end: float, stat
         "errors": "1 execution of f failed: worker_died; not retried",
     }
     assert found == {kind: said[kind]}
+
+
+def test_a_call_that_ray_refused_counts_as_failed(tmp_path: Path) -> None:
+    """It has no execution, which would count itself."""
+    run = HandMade()
+    driver = run.driver(0, 100)
+    run.span("f ray.remote", 1, 2, driver, kind=PRODUCER, error="TypeError")
+    run.task(driver, "f", 3, 4, 5)
+    call = run.submit(driver, "f", 6)
+    run.run(call, 7, 8, error="KeyError")
+    (function,) = Analysis(run.table()).functions
+    assert (function.calls, len(function.executions), function.failed) == (3, 2, 2)
+    (line,) = [line.split() for line in summary(written(tmp_path, run)).output.splitlines() if line.startswith(" f ")]
+    assert (line[1], line[-1]) == ("3", "2")
 
 
 def test_a_span_without_an_end_makes_no_recorded_death_uncertain(tmp_path: Path) -> None:

@@ -20,19 +20,20 @@ def unread(quality: Quality) -> str:
     return f"{', '.join(parts)} (the first: {quality.problems[0]})" if parts else ""
 
 
+INTERRUPTED = "span interrupted by the death of its process", "spans interrupted by the death of their process"
+UNENDED = "span without an end", "spans without an end"
+STILL_RUNNING = "span still running", "spans still running"
+
+
 def of_all(quality: Quality) -> Iterator[str]:
     """What is wrong with all that was read."""
     if problems := unread(quality):
         yield problems
     for number, one, many in (
         (quality.dropped, "span could not be recorded", "spans could not be recorded"),
-        (
-            quality.lost - quality.unended,
-            "span interrupted by the death of its process",
-            "spans interrupted by the death of their process",
-        ),
-        (quality.unended, "span without an end", "spans without an end"),
-        (quality.running, "span still running", "spans still running"),
+        (quality.lost - quality.unended, *INTERRUPTED),
+        (quality.unended, *UNENDED),
+        (quality.running, *STILL_RUNNING),
         (quality.orphans, "span without the parent it names", "spans without the parent they name"),
         (quality.circles, "cycle of parents, broken", "cycles of parents, broken"),
         (quality.negative, "span that ends before it starts", "spans that end before they start"),

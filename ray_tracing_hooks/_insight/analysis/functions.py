@@ -41,7 +41,7 @@ class Function:
     submitting: array[int] = field(default_factory=_times)
     """How long each ``.remote()`` took."""
     failed: int = 0
-    """The number of executions that failed or were interrupted."""
+    """The number of executions that failed or were interrupted, and of submissions that failed."""
     on_path: int = 0
     """Time that its code ran on the critical path, and so the most that the run could save if it took no time."""
     is_assumed: bool = False
@@ -67,6 +67,7 @@ def functions(calls: Calls, self_time: Sequence[int], assumed: Any, path: Path, 
     queued = calls.queued()
     waited = np.nonzero(queued >= 0)[0]
     made = submission[called]
+    refused = called[is_failed[made] & (as_numpy(calls.execution)[called] < 0)]
     recorded = np.array(calls.waits_recorded, bool)[as_numpy(table.resource)[ran]]
     columns = zip(
         calls.functions,
@@ -76,7 +77,7 @@ def functions(calls: Calls, self_time: Sequence[int], assumed: Any, path: Path, 
         _sorted(of_run, size, ends[ran] - start[ran]),
         _sorted(of[waited], size, queued[waited]),
         _sorted(of[called], size, ends[made] - start[made]),
-        np.bincount(of_run, is_failed[ran], size).astype(np.int64).tolist(),
+        np.bincount(np.concatenate([of_run[is_failed[ran]], of[refused]]), minlength=size).tolist(),
         np.bincount(of_run, assumed[ran], size).astype(bool).tolist(),
         np.bincount(of_run, _has_waits(calls)[ran], size).astype(bool).tolist(),
         map(_share, np.bincount(of_run, recorded, size).tolist(), np.bincount(of_run, minlength=size).tolist()),

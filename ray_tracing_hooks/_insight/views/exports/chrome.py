@@ -16,9 +16,13 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, BinaryIO
 
+import numpy as np
+
+from ray_tracing_hooks._insight.analysis.data_quality import INTERRUPTED, STILL_RUNNING, UNENDED
+from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._insight.model.clocks import correct
 from ray_tracing_hooks._insight.model.span import KIND_NAMES
-from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
 from ray_tracing_hooks._insight.views.exports.scene import Scene, lane_label, scene, title, told_of
 from ray_tracing_hooks._insight.views.exports.selection import Source, as_json, encoded
 
@@ -48,11 +52,15 @@ def write(source: Source, out: BinaryIO) -> Sequence[str]:
 def notes(drawn: Scene) -> list[str]:
     """Notes on what a timeline shows differently from what happened."""
     told = []
-    unfinished = sum(1 for state in drawn.table.state if state)
-    if unfinished:
-        told.append(
-            f"{unfinished:,} spans have not ended: they are drawn up to the last known time, with state=running or lost"
-        )
+    table = drawn.table
+    died = int(np.count_nonzero(table.is_dead()))
+    for number, words, state in (
+        (table.state.count(RUNNING), STILL_RUNNING, "running"),
+        (died, INTERRUPTED, "lost"),
+        (table.state.count(LOST) - died, UNENDED, "lost"),
+    ):
+        if number:
+            told.append(f"{count(number, *words)}, drawn up to the last known time, with state={state}")
     if drawn.behind:
         told.append(
             f"{drawn.behind:,} arrows are left out: by the clocks of their nodes the effect came before the cause"
@@ -105,10 +113,10 @@ def _events(drawn: Scene, source: Source) -> Iterator[str]:
         yield f'{{"ph":"b",{what},"ts":{_us(since - origin)},{where}}}'
         yield f'{{"ph":"e",{what},"ts":{_us(until - origin)},{where}}}'
     for node, counts in enumerate(drawn.counts()):
-        for count in counts:
-            where = f'"pid":{node + 1},"ts":{_us(max(0, count.time_ns - origin))}'
-            yield f'{{"ph":"C","name":"running executions",{where},"args":{{"running":{count.running}}}}}'
-            yield f'{{"ph":"C","name":"queued calls",{where},"args":{{"queued":{count.queued}}}}}'
+        for counted in counts:
+            where = f'"pid":{node + 1},"ts":{_us(max(0, counted.time_ns - origin))}'
+            yield f'{{"ph":"C","name":"running executions",{where},"args":{{"running":{counted.running}}}}}'
+            yield f'{{"ph":"C","name":"queued calls",{where},"args":{{"queued":{counted.queued}}}}}'
 
 
 def _tracks(drawn: Scene) -> Iterator[str]:

@@ -487,13 +487,15 @@ def test_a_segment_is_closed_also_where_no_descriptor_is_left(tmp_path: Path, mo
     writer = write(tmp_path, 1)
     (path,) = map(str, tmp_path.iterdir())
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (os.dup(0), limit[1]))
+    lowest = os.dup(0)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limit[1]))
     try:
         with pytest.raises(OSError, match="Too many open files"):
             os.open(os.devnull, os.O_RDONLY)
         writer.close()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        os.close(lowest)
     assert not is_locked(path)
     writer.span(U16.pack(0), b"later")
     writer.close()

@@ -604,7 +604,7 @@ class SpoolWriter(_compiled.WriterBase):
         self._process = ""
         self._dropped = 0
         self._failing = self._is_cut = False
-        self._is_changing = self._is_writing_held = False
+        self._is_changing = self._is_writing_held = self._is_replacing = False
         self._held = []
         self._has_exited = False
         self._is_child = True

@@ -454,16 +454,12 @@ def test_an_interruption_anywhere_leaves_no_segment_locked_but_the_newest(
 def test_a_fork_after_an_interruption_leaves_no_lock_with_the_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rename = os.rename
-
-    def interrupted(*arguments: Any, **options: Any) -> None:
-        rename(*arguments, **options)
-        monkeypatch.setattr(os, "rename", rename)
+    def interrupted(_descriptor: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os, "rename", interrupted)
     writer = SpoolWriter(str(tmp_path))
     prefix = U16.pack(writer.scope(b"resource", b"scope"))
+    monkeypatch.setattr(writer, "_use", interrupted)
     with pytest.raises(KeyboardInterrupt):
         writer.span(prefix, b"interrupted")
     (path,) = map(str, tmp_path.iterdir())

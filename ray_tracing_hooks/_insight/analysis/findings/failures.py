@@ -67,16 +67,18 @@ def find(analysis: Analysis) -> list[Finding]:
 
 
 def _by_cause(table: Table, rows: list[int]) -> dict[str, list[int]]:
-    """These executions by their cause of death, a key of the advice or the advice itself, the most frequent first."""
+    """These executions by their cause of death, a key of the advice or the advice itself, the most frequent first.
+
+    That of the rows beyond :data:`READ` is not looked at.
+    """
     found: dict[str, list[int]] = {}
     for row in rows[:READ]:
         message = table.span(row).status_message
         known = next((cause for cause in _ADVICE if cause in message), _OTHER if ": " in message else _UNKNOWN)
         found.setdefault(known, []).append(row)
-    ordered = dict(sorted(found.items(), key=lambda each: -len(each[1])))
-    if ordered:
-        next(iter(ordered.values())).extend(rows[READ:])
-    return ordered
+    if rows[READ:]:
+        found.setdefault(_UNKNOWN, []).extend(rows[READ:])
+    return dict(sorted(found.items(), key=lambda each: -len(each[1])))
 
 
 def _outlasting(analysis: Analysis, rows: list[int]) -> set[int]:

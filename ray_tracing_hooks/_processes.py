@@ -39,7 +39,11 @@ def start_time(pid: int | str) -> int | None:
     try:
         _, fields = _stat(pid)
         return None if fields[_STATE] in _ENDED else int(fields[_START_TIME])
-    except (OSError, IndexError, ValueError):
+    except OSError as error:
+        if error.errno is None:  # as above
+            raise
+        return None
+    except (IndexError, ValueError):
         return None
 
 

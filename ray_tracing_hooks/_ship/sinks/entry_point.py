@@ -23,6 +23,7 @@ from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._private import open_file
+from ray_tracing_hooks._sdk_import import import_sdk
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, Sink, Surroundings
@@ -87,6 +88,7 @@ def make(name: str, surroundings: Surroundings) -> Sink:
     if found is None:
         hint = f"pip install {_PACKAGES[name]}" if name in _PACKAGES else "pip install the package that provides it"
         raise SettingError(f"no exporter {name!r} is installed; installed are {', '.join(names())}; {hint}")
+    import_sdk()  # which the exporter does too
     file = _open(surroundings.plan.console_file) if name == "console" else None
     try:
         exporter = found.load()() if name != "console" else found.load()(out=file or sys.stdout, formatter=_text)

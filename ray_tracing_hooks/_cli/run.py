@@ -96,7 +96,7 @@ def _check(program: str, *, is_module: bool) -> None:
 
 
 def _folder(given: str | None, program: str, settings: Settings) -> str:
-    """The folder for the spans of this run, which is created with the first spans."""
+    """The folder for the spans of this run. One that is given is created now, another one with the first spans."""
     if given is not None:
         if not given:
             raise click.BadParameter("it is empty: expected a folder for the spans", param_hint="--spans")

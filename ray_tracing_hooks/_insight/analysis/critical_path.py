@@ -14,7 +14,8 @@ time without any other span of the driver does not count as its own code.
 Ray Data waits for its blocks without spans for these waits. So while a caller waits for Ray Data, the path goes through
 the call for a block that ended last, which is an assumption too.
 
-Where waits of a caller overlap, as those of threads and coroutines do, the path goes through the one that ended last.
+Where waits of a caller overlap, as those of threads and coroutines do, the path goes through the one that ended last,
+of those for which it is recorded what ended them.
 While Ray Train runs, its caller waits; what its controller does by itself is not recorded, and is one kind of time.
 
 A wait that timed out has waited all the same. If it polls, so that a later wait soon finds the object, the path goes

@@ -341,6 +341,27 @@ def test_after_its_end_a_session_is_collected_from_its_folder(short_tmp: Callabl
     assert executed(spans_in(tmp_path / "output")) == {"on ": 10}
 
 
+@pytest.mark.slow  # a cluster of its own, whose spool is stuck
+def test_a_folder_that_takes_no_files_costs_nothing_but_what_waits_for_it(
+    short_tmp: Callable[[], Path], tmp_path: Path
+) -> None:
+    folder, spans = short_tmp(), tmp_path / "spans"
+    variables = {"RAY_TRACING_LOCAL_DIR": str(spans), "RAY_TRACING_FLUSH_TIMEOUT": "2"}
+    head, address = start_head(folder, BY_SETTINGS, **variables)
+    try:
+        spread = Spread(address, folder, variables)
+        spread.run("")
+        told = command("configure", "--address", address, "--timeout", "60", "local_dir=/proc/nowhere")
+        assert told.returncode == 0, told.stderr
+        spread.run("")
+        done = spread.collect(str(tmp_path / "output"), "--timeout", "20")
+        assert submitted(spans_in(tmp_path / "output"))["on "] >= 10, done.stderr
+        assert "have not been written to files yet" in done.stderr
+    finally:
+        stop_head(head)
+        shippers(folder)
+
+
 def shippers(folder: Path) -> None:
     """End the shippers of these sessions, as the end of their machine would."""
     for pid in filter(str.isdigit, os.listdir("/proc")):

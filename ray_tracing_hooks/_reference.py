@@ -204,8 +204,9 @@ ATTRIBUTES = (
     Attribute(
         names.RAY_SERVE_CHOICE_TIME,
         "double",
-        "calls of deployments",
-        "seconds until a replica was chosen, including the wait for a free one, if a millisecond or more",
+        "calls of deployments, requests that HAProxy had routed",
+        "seconds until a replica was chosen, including the wait for a free one, if a millisecond or more; before the "
+        "span if a request router of HAProxy chose it",
     ),
     Attribute(names.RAY_SERVE_BATCH_SIZE, "int", "batches, links to them", "how many requests are in the batch"),
     Attribute(

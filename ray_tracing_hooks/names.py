@@ -244,6 +244,7 @@ __all__ = [
     "SERVE_ENQUEUE",
     "SERVE_MULTIPLEXED",
     "SERVE_REPLICA",
+    "SERVE_ROUTE",
     "SERVE_TASK",
     "SKYWALKING_PARENT",
     "SKYWALKING_PEER",
@@ -407,12 +408,14 @@ RAY_DATA_WAIT_TIME_TRANSFER = "ray.data.wait_time.transfer"
 
 SERVE_CALL = "serve.remote"
 SERVE_CHOICE = "serve.choose_replica"
+SERVE_ROUTE = "serve.route"
 SERVE_REPLICA = "serve.replica"
 SERVE_BATCH = "serve.batch"
 SERVE_MULTIPLEXED = "serve.multiplexed"
 SERVE_TASK = "serve.task"
 """The suffixes of the names of Ray Serve's spans, after ``Deployment.method``: a call, the choice of a replica for a
-call, a request in the replica, a batch of requests, the loading of a model, and a task that is taken from a queue."""
+call, the same for a request that HAProxy has received, a request in the replica, a batch of requests, the loading of a
+model, and a task that is taken from a queue."""
 
 SERVE_ENQUEUE = "serve.enqueue"
 """The suffix for a task that is put into a queue, after the name of the task."""

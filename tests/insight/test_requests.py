@@ -578,6 +578,49 @@ def test_a_request_that_reaches_a_replica_directly_is_its_code() -> None:
     assert [each.name for each in found.routes] == ["GET /"]
 
 
+def test_the_choice_of_a_replica_for_haproxy_is_part_of_its_request() -> None:
+    """The router's span is the parent of a request, or linked where the client has a trace of its own."""
+    run = Served()
+
+    def named(deployment: str) -> dict[str, Any]:
+        return {
+            names.RAY_SERVE_APPLICATION: "app",
+            names.RAY_SERVE_DEPLOYMENT: deployment,
+            names.RAY_SERVE_METHOD: "__call__",
+            names.RAY_SERVE_REPLICA_ID: deployment,
+        }
+
+    for trace, client in ((1, False), (2, True)):
+        router = f"Router.__call__ {names.SERVE_ROUTE}"
+        route = run.span(router, 0, 12, worker="router", attributes=named("Router"), trace=trace)
+        run.call(route, "Tokens.count", 1, 2, 2, 4, trace=trace)
+        chosen = named("Model") | {names.RAY_SERVE_CHOICE_TIME: 0.011}
+        root = run.span(
+            "POST /v1/chat",
+            15,
+            45,
+            "" if client else route,
+            kind=SERVER,
+            worker="r1",
+            attributes=chosen,
+            trace=trace + 10 * client,
+        )
+        run.call(root, "Tokens.count", 20, 21, 21, 30, trace=trace + 10 * client)
+    found = run.found()
+    assert [(each.name, list(each.durations)) for each in found.routes] == [("POST /v1/chat", [41 * MS] * 2)]
+    assert parts(found) == {
+        (REPLICA_WAIT, "Model.__call__"): 22,
+        (CODE, "Model.__call__"): 40,
+        (REPLICA_WAIT, "Tokens.count"): 2,
+        (CODE, "Tokens.count"): 18,
+    }
+    assert {each.name: each.executions for each in found.methods} == {
+        "Model.__call__": 2,
+        "Router.__call__": 2,
+        "Tokens.count": 4,
+    }
+
+
 def test_a_call_by_a_handle_is_a_request_if_it_is_in_no_other() -> None:
     run = Served()
     driver = run.driver(0, 100)

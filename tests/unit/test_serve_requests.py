@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import gc
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +23,8 @@ from ray_tracing_hooks._ray.serve.server import Descriptions
 from ray_tracing_hooks._ray.templates import SERVE, Selection, Whereabouts
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.argument_text import Redactor
+from ray_tracing_hooks._spool import layout
+from ray_tracing_hooks._spool.reader import SegmentReader, iterate
 
 REPLICA = SimpleNamespace(
     _deployment_id=SimpleNamespace(name="Model", app_name="app"), _replica_id=SimpleNamespace(unique_id="abc")
@@ -116,3 +120,126 @@ def test_a_call_of_a_deployment_that_is_cancelled_is_recorded_once(steps: int, m
     asyncio.run(cancelled())
     gc.collect()
     assert [type(error) for error in ended] == [asyncio.CancelledError]
+
+
+def spooled_spans(folder: Path) -> list[trace_pb2.Span]:
+    """What was recorded, as protobuf reads it."""
+    readers = [SegmentReader(path) for _, paths, _ in iterate(str(folder)) for path in paths]
+    payloads = [payload for reader in readers for kind, payload, _ in reader.read() if kind == layout.SPAN]
+    return [trace_pb2.Span.FromString(payload[2:]) for payload in payloads]
+
+
+CLIENT = f"00-{0x1234:032x}-{0xFF:016x}-01"
+
+
+class Routed:
+    """An application behind HAProxy with an ingress request router, and what its request comes to."""
+
+    def __init__(self, active: Tracing) -> None:
+        self._active = active
+        self.seen: dict[bytes, bytes] = {}
+
+    def post(self, answer: object = None, status: int = 200, **headers: str) -> dict[str, Any]:
+        """A request of a client, which HAProxy forwards with the headers that the router gave it, if there are any."""
+        reply = self._ask(True, "/internal/route", {}, status, answer or {"replica_id": "SERVE_REPLICA::1"})
+        assert reply["length"] == len(reply["body"])
+        told = json.loads(reply["body"])
+        if status == 200:
+            self._ask(False, "/v1/chat", {**headers, **told.get("request_headers", {})}, 200, {})
+        return told
+
+    def _ask(self, is_router: bool, path: str, headers: Mapping[str, str], status: int, answer: object) -> Any:
+        sent: list[Any] = []
+        name = "Router" if is_router else "Model"
+        replica = SimpleNamespace(
+            _deployment_id=SimpleNamespace(name=name, app_name="app"),
+            _replica_id=SimpleNamespace(unique_id=name),
+            _is_ingress_request_router=is_router,
+            _user_callable_wrapper=SimpleNamespace(_run_user_code_in_separate_thread=True),
+        )
+        metadata = SimpleNamespace(request_id="r1", multiplexed_model_id="", route=path)
+
+        async def serve(self: Any, scope: Any, receive: Any, send: Any) -> None:
+            around = direct.around(contextlib.nullcontext(lambda status: None), active, self, metadata)
+            assert around is not None
+            with around as report:
+                report(str(status))
+                seen.update(scope["headers"])
+                body = json.dumps(answer).encode()
+                length = (b"content-length", str(len(body)).encode())
+                await send({"type": "http.response.start", "status": status, "headers": [length]})
+                await send({"type": "http.response.body", "body": body})
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        active, self.seen = self._active, {}
+        seen = self.seen
+        scope = {
+            "type": "http",
+            **SCOPE,
+            "method": "POST",
+            "path": path,
+            "headers": [(key.encode(), value.encode()) for key, value in headers.items()],
+        }
+        asyncio.run(direct._direct_ingress_asgi(serve)(replica, scope, None, send))
+        head, body = sent
+        return {"length": int(dict(head["headers"])[b"content-length"]), "body": body["body"]}
+
+
+@pytest.fixture
+def routed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Routed:
+    active = tracing_of(tmp_path, selection=Selection({SERVE}))
+    monkeypatch.setattr(tracing, "active", active)
+    return Routed(active)
+
+
+def test_the_choice_of_a_replica_for_haproxy_is_in_the_trace_of_its_request(routed: Routed, tmp_path: Path) -> None:
+    told = routed.post({"replica_id": "SERVE_REPLICA::1", "request_headers": {"x-serve-router-key": "wörd"}})
+    assert told["request_headers"].pop("x-serve-router-key") == "wörd"
+    assert [*told["request_headers"]] == ["x-serve-router-ray-tracing"]
+    assert routed.seen[b"x-serve-router-key"] == "wörd".encode()
+    assert b"x-serve-router-ray-tracing" not in routed.seen, "the application does not see it"
+    route, request = spooled_spans(tmp_path)
+    assert (route.name, route.kind) == ("Router.__call__ serve.route", trace_pb2.Span.SPAN_KIND_INTERNAL)
+    assert (request.name, request.kind) == ("POST /v1/chat", trace_pb2.Span.SPAN_KIND_SERVER)
+    assert (request.trace_id, request.parent_span_id) == (route.trace_id, route.span_id)
+    assert not request.links
+    (taken,) = [each.value.double_value for each in request.attributes if each.key == names.RAY_SERVE_CHOICE_TIME]
+    assert 0 < taken <= (route.end_time_unix_nano - route.start_time_unix_nano) / 1e9
+
+
+def test_a_request_that_haproxy_routes_continues_the_trace_of_its_client(routed: Routed, tmp_path: Path) -> None:
+    routed.post(traceparent=CLIENT)
+    route, request = spooled_spans(tmp_path)
+    assert (request.trace_id.hex(), request.parent_span_id.hex()) == (f"{0x1234:032x}", f"{0xFF:016x}")
+    assert [(link.trace_id, link.span_id) for link in request.links] == [(route.trace_id, route.span_id)]
+
+
+def test_a_router_that_is_left_out_is_no_parent(routed: Routed, tmp_path: Path) -> None:
+    routed._active.selection = Selection({SERVE}, exclude=["Router.*"])
+    routed.post()
+    (request,) = spooled_spans(tmp_path)
+    assert (request.name, request.parent_span_id, [*request.links]) == ("POST /v1/chat", b"", [])
+    assert names.RAY_SERVE_CHOICE_TIME in {each.key for each in request.attributes}
+
+
+@pytest.mark.parametrize("answer", [["no object"], {"of": "another kind"}])
+def test_other_answers_of_a_router_are_passed_on_as_they_are(answer: object, routed: Routed) -> None:
+    assert routed._ask(True, "/internal/route", {}, 200, answer)["body"] == json.dumps(answer).encode()
+
+
+def test_a_router_that_finds_no_replica_has_failed(routed: Routed, tmp_path: Path) -> None:
+    """Whatever its status, the client gets an error."""
+    assert routed.post(status=400) == {"replica_id": "SERVE_REPLICA::1"}
+    (route,) = spooled_spans(tmp_path)
+    assert route.status.code == trace_pb2.Status.STATUS_CODE_ERROR
+
+
+@pytest.mark.parametrize("value", ["", ";", "no", f"{CLIENT};-1", f"{CLIENT};{10**20}", f"{CLIENT};1\n"])
+def test_a_header_of_a_router_that_is_malformed_is_left_out(value: str, routed: Routed, tmp_path: Path) -> None:
+    routed._ask(False, "/v1/chat", {"x-serve-router-ray-tracing": value}, 200, {})
+    (request,) = spooled_spans(tmp_path)
+    assert (request.parent_span_id, [*request.links]) == (b"", [])
+    assert names.RAY_SERVE_CHOICE_TIME not in {each.key for each in request.attributes}
+    assert b"x-serve-router-ray-tracing" not in routed.seen

@@ -1,7 +1,8 @@
 """Requests to Ray Serve: how long they took, and what their time went to.
 
 A request is a SERVER span of a proxy, or of a replica that clients reach directly; or a call of a deployment by a
-handle that is in no other request. Its time is split along its critical path: back from its end, through whatever it
+handle that is in no other request. The choice of a replica for HAProxy, before it forwarded a request, belongs to that
+request, though its span is not in it. Its time is split along its critical path: back from its end, through whatever it
 waited for at each moment. A replica is assumed to have waited for the call of its own that ended last, unless that went
 on after it had finished; in the time between such calls its own code ran, or waited for something that has no span
 here, such as the batch of a request.
@@ -192,7 +193,7 @@ def requests(found: ServeSpans, is_failed: Any) -> Requests | None:
     running = int(np.count_nonzero(is_running))
     is_unrecorded = found.is_unrecorded[roots.row] & ~is_running
     roots = Roots(*(column[~is_running & ~is_unrecorded] for column in roots))
-    durations = roots.end - found.start[roots.row]
+    durations = roots.end - roots.begin
     is_slow = np.zeros(len(durations), bool)
     if len(durations) >= _LEAST_FOR_SLOWEST:
         is_slow[np.argsort(-durations, kind="stable")[: round(len(durations) * SLOWEST)]] = True
@@ -227,6 +228,7 @@ class _Walk:
     def go(self, roots: Roots) -> None:
         spans, request = self._spans, np.arange(len(roots.row))
         begin = spans.start[roots.row]
+        self._add(REPLICA_WAIT, request, spans.method[roots.row], begin - roots.begin)
         is_server = spans.is_server[roots.row]
         by_handle = self._called(roots.row[~is_server], begin[~is_server], roots.end[~is_server], request[~is_server])
         by_client = _Frames(roots.row[is_server], begin[is_server], roots.end[is_server], request[is_server])
@@ -392,7 +394,7 @@ def _methods(spans: ServeSpans, is_failed: Any) -> list[Method]:
             found[subject] = Method(*spans.named(subject))
         return found[subject]
 
-    state, ran = as_numpy(table.state), np.nonzero(spans.is_replica | spans.is_direct)[0]
+    state, ran = as_numpy(table.state), np.nonzero(spans.is_replica | spans.is_direct | spans.is_route)[0]
     ended = ran[state[ran] != RUNNING]
     replicas = [str(site.get(names.RAY_SERVE_REPLICA_ID) or "") for site in table.sites]
     for subject, rows in _by_method(spans, ended):

@@ -12,11 +12,11 @@ from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.grouped import tops
 from ray_tracing_hooks._insight.model.merge import as_numpy
-from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER
+from ray_tracing_hooks._insight.model.span import CONSUMER, INTERNAL, PRODUCER, SERVER
 from ray_tracing_hooks._insight.model.table import LOST, Table
 
-_OF_DEPLOYMENTS = names.SERVE_CALL, names.SERVE_REPLICA, names.SERVE_BATCH, names.SERVE_CHOICE
-_SUFFIXES = _CALL, _REPLICA, _BATCH, _CHOICE = [f" {each}" for each in _OF_DEPLOYMENTS]
+_OF_DEPLOYMENTS = names.SERVE_CALL, names.SERVE_REPLICA, names.SERVE_BATCH, names.SERVE_CHOICE, names.SERVE_ROUTE
+_SUFFIXES = _CALL, _REPLICA, _BATCH, _CHOICE, _ROUTE = [f" {each}" for each in _OF_DEPLOYMENTS]
 
 
 def may_have_requests(table: Table) -> bool:
@@ -25,10 +25,11 @@ def may_have_requests(table: Table) -> bool:
 
 
 class Roots(NamedTuple):
-    """Requests: the row of each, the replica's row if a handle made the call (else -1), and its end."""
+    """Requests: the row of each, the replica's row if a handle made the call (else -1), its begin and its end."""
 
     row: Any
     replica: Any
+    begin: Any
     end: Any
 
 
@@ -50,19 +51,22 @@ class ServeSpans:
         has_replica = np.array([names.RAY_SERVE_REPLICA_ID in site for site in table.sites], bool)
         self.is_direct = self.is_server & has_replica[self.site]
         """Requests that reach a replica without a proxy: one span is both."""
+        self.is_route = self._ends_with(_ROUTE) & (kind == INTERNAL)
+        """Routers that chose the replica of a request before HAProxy forwarded it."""
         # A route may end like the name of a call.
         is_call = self._ends_with(_CALL) & (kind == PRODUCER)
         self.is_failed, self.state = table.is_failed(), as_numpy(table.state)
-        is_frame = self.is_server | self.is_replica
+        is_frame = self.is_server | self.is_replica | self.is_route
         parent = as_numpy(table.parent)
         top = tops(np.where(is_frame, -1, parent))
         self.frame = np.where(is_frame[top], top, -1)
-        """For each row the nearest span around it that is a proxy's or a replica's, -1 if there is none."""
+        """For each row the nearest span around it that is a proxy's, a router's or a replica's, -1 if there is none."""
         self.called = np.nonzero(is_call)[0]
         self.replica = self._last_replicas(parent, is_call)
         """For each call of a deployment the row of its execution, -1 if there is none."""
-        self.choice = np.where(is_call, as_numpy(table.submitted), 0)
-        """For each call of a deployment how long it took to choose a replica; 0 if that is short or not recorded."""
+        self.choice = np.where(is_call | self.is_direct, as_numpy(table.submitted), 0)
+        """For each call of a deployment how long it took to choose a replica; 0 if that is short or not recorded. For a
+        request that reaches a replica without a proxy, the same before it began."""
         self.is_unrecorded = is_call & (self.replica < 0) & ~self.is_failed
         """Calls that a replica has accepted, of whose execution nothing is recorded."""
         self._find_calls(calls)
@@ -141,16 +145,19 @@ class ServeSpans:
 
     def roots(self) -> Roots:
         """All requests, by start."""
-        servers = np.nonzero(self.is_server & (self._frame_above() < 0))[0]
+        above = self._frame_above()
+        servers = np.nonzero(self.is_server & ((above < 0) | self.is_route[above]))[0]
         handles = self.called[self.frame[self.called] < 0]
         rows = np.concatenate([servers, handles])
         replica = np.concatenate([np.full(len(servers), -1), self.replica[handles]])
         ends = np.concatenate([self.ends[servers], self.end_of_call(handles)])
         order = np.argsort(rows)
-        return Roots(rows[order], replica[order], ends[order])
+        rows = rows[order]
+        begins = self.start[rows] - np.where(self.is_direct[rows], self.choice[rows], 0)
+        return Roots(rows, replica[order], begins, ends[order])
 
     def _frame_above(self) -> Any:
-        """For each row the nearest proxy's or replica's span above it, -1 if there is none."""
+        """For each row the nearest proxy's, router's or replica's span above it, -1 if there is none."""
         parent = as_numpy(self.table.parent)
         return np.where(parent >= 0, self.frame[parent], -1)
 

@@ -3,16 +3,22 @@
 ``_direct_ingress_grpc_streaming_response`` (Ray 2.60 ``serve/_private/replica.py``).
 
 Such requests pass no proxy of Serve, so the replica's span is the SERVER span, and its parent is the client's span.
+
+Behind HAProxy, an application may have an ingress request router. HAProxy then asks that deployment for a replica
+before it forwards a request, without the client's context (``serve/_private/ingress_request_router.lua.tmpl``). It adds
+the headers that are in the answer to the request, so the context and the time of the choice travel in one of these.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -29,6 +35,7 @@ from ray_tracing_hooks._ray.serve.in_replica import InReplica, of_user, with_con
 from ray_tracing_hooks._ray.serve.server import (
     ENDED_EARLY,
     REFUSED,
+    Described,
     Descriptions,
     arrive,
     grpc_code,
@@ -39,16 +46,32 @@ from ray_tracing_hooks._ray.serve.server import (
     outcome_of_http,
     outcome_of_websocket,
 )
-from ray_tracing_hooks._ray.serve.spans import of_request
-from ray_tracing_hooks._ray.templates import SERVE
+from ray_tracing_hooks._ray.serve.spans import Templates, of_request
+from ray_tracing_hooks._ray.templates import INTERNAL, SERVE
 from ray_tracing_hooks._ray.tracing import Tracing
-from ray_tracing_hooks._record.current import get_current
+from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
 MODULE = "ray.serve._private.replica"
 
 _MONITORED = {"/-/healthz", "/-/routes"}
 """Paths of monitoring systems, which make no spans."""
+
+_ROUTING = "/internal/route"
+"""The path by which HAProxy asks an ingress request router for a replica."""
+
+_ROUTED = "x-serve-router-ray-tracing"
+"""The header from the router to the replica. HAProxy removes headers with this prefix from the requests of clients."""
+
+_ROUTED_VALUE = re.compile(r"(00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2}))?;([0-9]{1,14})", re.ASCII)
+"""The router's span as a ``traceparent``, if it has one, and the nanoseconds that the choice took."""
+
+_MOST_ANSWER = 1 << 16
+"""Longer answers of a router, in bytes, are passed on as they are."""
+
+_routes = Templates(INTERNAL, names.SERVE_ROUTE)
+
+_choice_time = encode.double_attribute(names.RAY_SERVE_CHOICE_TIME)
 
 _OK, _UNKNOWN = 0, 2
 """Codes of gRPC."""
@@ -66,6 +89,41 @@ def patch(patches: Patches) -> bool:
     by_grpc = patches.wrap(Replica, "_prepare_direct_ingress_grpc_request", _prepare_grpc_request)
     patches.wrap(Replica, "_direct_ingress_grpc_streaming_response", _grpc_stream)
     return patches.wrap(Replica, "_direct_ingress_asgi", _direct_ingress_asgi) and by_grpc
+
+
+class _Choice(NamedTuple):
+    """What a router has told of the choice of this replica."""
+
+    traceparent: str
+    """Of the router's span; empty without one."""
+    trace_id: int
+    span_id: int
+    is_sampled: bool
+    taken: int
+    """Nanoseconds."""
+
+    def note(self, span: RecordedSpan) -> None:
+        """Record the choice on the span of the request, with a link if the client has given it another trace."""
+        span.add_encoded(_choice_time(self.taken / 1e9))
+        if self.is_sampled and self.trace_id != int.from_bytes(span.trace_id, "big"):
+            span.add_link(trace.SpanContext(self.trace_id, self.span_id, is_remote=True))
+
+
+def _choice(scope: dict[str, Any]) -> _Choice | None:
+    """Take what a router has told of the choice out of the headers of a request; None if there is nothing."""
+    headers = scope.get("headers", ())
+    name = _ROUTED.encode()
+    values = [value for key, value in headers if key == name]
+    if not values:
+        return None
+    scope["headers"] = [pair for pair in headers if pair[0] != name]
+    found = _ROUTED_VALUE.fullmatch(values[-1].decode("latin-1"))
+    if found is None:
+        return None
+    traceparent, trace_id, span_id, flags, taken = found.groups()
+    if traceparent is None:
+        return _Choice("", 0, 0, False, int(taken))
+    return _Choice(traceparent, int(trace_id, 16), int(span_id, 16), bool(int(flags, 16) & 1), int(taken))
 
 
 class _Request:
@@ -91,9 +149,9 @@ class _Request:
 class _HttpRequest(_Request):
     """A request over HTTP or WebSocket, and its outcome."""
 
-    def __init__(self, scope: dict[str, Any]) -> None:
+    def __init__(self, scope: dict[str, Any], choice: _Choice | None = None) -> None:
         super().__init__()
-        self.scope = scope
+        self.scope, self._choice = scope, choice
         self.begun = False
         self.status = ""
         """The status of the response, or the close code of a WebSocket."""
@@ -105,8 +163,17 @@ class _HttpRequest(_Request):
 
     def arrived(self, active: Tracing, replica: Any) -> tuple[Context, RecordedSpan | None]:
         self.begun = True
-        describe = _methods.of(active, replica, "__call__").of_http
-        return arrive(active, http_headers(self.scope.get("headers", ())), describe, self.scope)
+        headers, choice = http_headers(self.scope.get("headers", ())), self._choice
+        if choice is not None and choice.traceparent:
+            # Without a context of the client, the request is in the trace that the router has begun.
+            headers.setdefault("traceparent", choice.traceparent)
+        context, span = arrive(active, headers, self._describe(active, replica), self.scope)
+        if choice is not None and span is not None:
+            choice.note(span)
+        return context, span
+
+    def _describe(self, active: Tracing, replica: Any) -> Callable[[Tracing, Any], Described]:
+        return _methods.of(active, replica, "__call__").of_http
 
     def note(self, message: Mapping[str, Any]) -> None:
         """Record an ASGI message from or to the client."""
@@ -124,9 +191,86 @@ class _HttpRequest(_Request):
         elif kind in ("websocket.close", "websocket.disconnect"):
             self.status = str(message.get("code", 1000))
 
+    def of_route(self, span: RecordedSpan, route: str) -> bytes:
+        """The encoded route, and the span name with it."""
+        return of_route(span.template, route)
+
     def outcome(self) -> tuple[str, bytes]:
         error, encoded = (outcome_of_http if self.scope["type"] == "http" else outcome_of_websocket)(self.status)
         return self.early or error, encoded
+
+
+class _RoutingRequest(_HttpRequest):
+    """A request of HAProxy to a router. No client has made it, so its span is no SERVER span."""
+
+    def __init__(self, scope: dict[str, Any]) -> None:
+        super().__init__(scope)
+        self._start = time.time_ns()
+        self._traceparent = ""
+        self._held: Any = None
+
+    def arrived(self, active: Tracing, replica: Any) -> tuple[Context, RecordedSpan | None]:
+        context, span = super().arrived(active, replica)
+        if span is not None:
+            self._start = span.start_time
+        here = trace.get_current_span(context).get_span_context()
+        # A span that is left out by a pattern is no parent. That of a trace that is not sampled keeps the request from
+        # another decision.
+        if span is not None or not here.trace_flags.sampled:
+            self._traceparent = f"00-{here.trace_id:032x}-{here.span_id:016x}-{here.trace_flags:02x}"
+        return context, span
+
+    def _describe(self, active: Tracing, replica: Any) -> Callable[[Tracing, Any], Described]:
+        deployment, replica_id = replica._deployment_id, replica._replica_id.unique_id  # noqa: SLF001  as below
+        template = _routes.of(active, deployment.name, deployment.app_name, "__call__", replica_id)
+        return lambda *_: (template, b"") if template is not None else None
+
+    def of_route(self, span: RecordedSpan, route: str) -> bytes:  # noqa: ARG002  a router has no other route
+        return b""
+
+    def outcome(self) -> tuple[str, bytes]:
+        error, encoded = super().outcome()
+        # The client gets an error for every other status.
+        return error or (self.status if self.status != "200" else ""), encoded
+
+    def answer(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        """The messages to send for a message of the response: its head is sent with its body."""
+        if message["type"] == "http.response.start" and message["status"] == 200:
+            self._held = message
+            return []
+        held, self._held = self._held, None
+        if held is None:
+            return [message]
+        try:
+            return self._with_choice(held, message)
+        except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
+            failed("telling a replica that it was chosen", error)
+            return [held, message]
+
+    def _with_choice(self, head: dict[str, Any], message: dict[str, Any]) -> list[dict[str, Any]]:
+        """Both messages, with a header for the request in what the router answers."""
+        body = message.get("body", b"")
+        is_whole = not message.get("more_body") and len(body) <= _MOST_ANSWER
+        answer = _object(body) if is_whole else None
+        if answer is None or "replica_id" not in answer:
+            return [head, message]
+        given = answer.get("request_headers") or {}
+        value = f"{self._traceparent};{time.time_ns() - self._start}"
+        answer["request_headers"] = {**given, _ROUTED: value}
+        # As the application's own framework writes it: HAProxy reads it with patterns, which know no escapes.
+        body = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
+        others = [pair for pair in head["headers"] if pair[0].lower() != b"content-length"]
+        length = (b"content-length", str(len(body)).encode())
+        return [{**head, "headers": [*others, length]}, {**message, "body": body}]
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    """A JSON object; None if it is something else."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 class _GrpcCall(_Request):
@@ -182,14 +326,21 @@ _methods = _Methods()
 def _direct_ingress_asgi(original: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
     async def direct_ingress_asgi(self: Any, scope: dict[str, Any], receive: Any, send: Any) -> None:
         active = tracing.active
-        if active is None or scope.get("path", "")[len(scope.get("root_path", "")) :] in _MONITORED:
+        path = scope.get("path", "")[len(scope.get("root_path", "")) :]
+        if active is None or path in _MONITORED:
             return await original(self, scope, receive, send)
-        request = _HttpRequest(scope)
+        is_routing = path == _ROUTING and getattr(self, "_is_ingress_request_router", False)
+        routing = _RoutingRequest(scope) if is_routing else None
+        request = routing or _HttpRequest(scope, _choice(scope))
         _arrived.set(request)
 
         def sending(message: Any) -> Any:
             _note(request, message)
-            return send(message)
+            return send(message) if routing is None else answering(routing.answer(message))
+
+        async def answering(messages: Iterable[Any]) -> None:
+            for message in messages:
+                await send(message)
 
         async def receiving() -> Any:
             message = await receive()
@@ -319,7 +470,7 @@ class _Direct(InReplica):
             # A client that is gone, or did not wait, gets no response.
             request.status = request.status or status
             if metadata.route:
-                encoded += of_route(span.template, metadata.route)
+                encoded += request.of_route(span, metadata.route)
         _end(span, request, encoded, error)
 
 

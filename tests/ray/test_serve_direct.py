@@ -13,8 +13,8 @@ import pytest
 import support
 from conftest import Cluster, start_head, stop_head
 from ports import free_port
-from support import HOOK, spans_in, text_of_serve
-from test_serve_protocols import CLIENT, Served
+from support import HOOK, spans_in, text_of_serve, tree
+from test_serve_protocols import CLIENT, SERVER, Served
 
 pytestmark = [
     pytest.mark.slow,  # servers of its own
@@ -116,6 +116,24 @@ def test_the_first_part_of_a_response_is_timed_where_there_are_several(served: S
 def test_a_request_that_is_one_too_many_has_a_span(served: Served) -> None:
     assert served.result["full"] == [200, 200, 503]
     assert served.tree("full") == "GET !503\nGET /threads/held\nGET /threads/held"
+
+
+@pytest.mark.skipif("_with_ingress_request_router" not in text_of_serve("deployment"), reason="this Ray has no routers")
+def test_the_choice_of_a_replica_by_a_router_is_in_the_trace_of_its_request(served: Served) -> None:
+    """HAProxy adds what the router answers to the request, and tells the router nothing of the client's trace."""
+    assert served.result["routed alone"] == [200, '["x-serve-router-own"]'], "and not what this package adds"
+    (alone,) = (
+        span for span in served.spans if span.attributes.get("ray.serve.request_id") == "alone" and span.kind == SERVER
+    )
+    inside = [span for span in served.spans if span.trace_id == alone.trace_id]
+    assert tree(inside) == ("Router.__call__ serve.route\n  Chat.__call__ serve.choose_replica\n  POST /routed/say")
+    request = served.proxy("routed")
+    assert (request.name, request.parent_id) == ("POST /routed/say", CLIENT)
+    (link,) = request.links
+    (route,) = (span for span in served.spans if span.span_id == link.span_id)
+    assert (route.name, route.trace_id) == ("Router.__call__ serve.route", link.trace_id)
+    for span in (alone, request):
+        assert span.attributes["ray.serve.choice_time"] > 0
 
 
 def test_calls_by_grpc_are_traced(served: Served) -> None:

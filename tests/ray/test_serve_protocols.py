@@ -25,14 +25,14 @@ class Served:
         self.result = result
         # Newer versions of FastAPI make spans of their own.
         self._left_out = {span.span_id: span.parent_id for span in spans if span.scope == "fastapi"}
-        self._spans = [span for span in spans if span.span_id not in self._left_out]
-        for span in self._spans:
+        self.spans = [span for span in spans if span.span_id not in self._left_out]
+        for span in self.spans:
             while span.parent_id in self._left_out:
                 span.parent_id = self._left_out[span.parent_id]
 
     def trace(self, name: str) -> list[Span]:
         """The spans of one request."""
-        return [span for span in self._spans if span.trace_id == name.encode().hex().zfill(32)]
+        return [span for span in self.spans if span.trace_id == name.encode().hex().zfill(32)]
 
     def tree(self, name: str) -> str:
         return tree(self.trace(name))

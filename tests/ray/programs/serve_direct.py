@@ -14,10 +14,11 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import harness
+from fastapi import FastAPI, Request
 from ports import free_port
 from ray import serve
 from serve_app import Client as HttpClient
-from serve_app import run_all, trace_id
+from serve_app import deployment, run_all, trace_id
 from serve_protocols import Client, Model, Sockets, Words, by_grpc, sockets
 
 # Its code runs in a thread of its own, apart from the server's, and it has room for one request at work and one that
@@ -35,6 +36,52 @@ InThreads = Sockets.options(
         },
     },
 )
+
+
+routing, chatting = FastAPI(), FastAPI()
+
+
+@deployment()
+@serve.ingress(chatting)
+class Chat:
+    @chatting.post("/say")
+    def say(self, request: Request):
+        return sorted(name for name in request.headers if name.startswith("x-serve-router-"))
+
+
+@deployment()
+@serve.ingress(routing)
+class Router:
+    """Chooses a replica for each request, which HAProxy then sends to it."""
+
+    def __init__(self, chat):
+        self.chat = chat
+        chat._init()
+
+    @routing.post("/internal/route")
+    async def route(self):
+        async with self.chat.choose_replica(_reserve=False) as selection:
+            replica = selection._replica
+            host, port = replica.backend_http_endpoint
+            name = replica.replica_id.to_full_id_str()
+        return {"host": host, "port": port, "replica_id": name, "request_headers": {"x-serve-router-own": "1"}}
+
+
+def routed():
+    """An application with an ingress request router; none where this Ray has no such thing."""
+    chat = Chat.bind()
+    add = getattr(chat, "_with_ingress_request_router", None)
+    return [(add(Router.bind(chat)), "routed", "/routed")] if add is not None else []
+
+
+def by_router(client):
+    """Requests for which a router chooses the replica: with a trace of the client, and without one."""
+    while client.get("/routed/say", "warm-up", "POST") != [200, '["x-serve-router-own"]']:
+        time.sleep(0.1)  # until HAProxy knows the router
+    return {
+        "routed": client.get("/routed/say", "routed", "POST"),
+        "routed alone": client.get("/routed/say", "", "POST", **{"x-request-id": "alone"}),
+    }
 
 
 def reached():
@@ -112,6 +159,7 @@ def main():
         (Words.bind(Model.bind()), "words", "/words"),
         (Sockets.bind(model, None), "sockets", "/sockets"),
         (InThreads.bind(model, None), "threads", "/threads"),
+        *(of_router := routed()),
     )
     wait_until_direct("grpc-words", "http-sockets", "http-threads")
     by_words, client = Client(grpc_port, "words"), HttpClient(port)
@@ -137,6 +185,8 @@ def main():
             "parts": client.get("/sockets/parts", "parts"),
             "no method": Client(grpc_port, "sockets").call("no method", "say", ""),
         }
+    if of_router:
+        found |= by_router(client)
     found["threads"] = client.get("/threads/by-value", "threads")
     serve.shutdown()
     return json.loads(json.dumps(found))

@@ -264,10 +264,16 @@ class Settings:
         "Ray's libraries have it in any case",
     )
     include: tuple[str, ...] = _setting(
-        PATTERNS, (), "patterns for `module.function` and `Class.method`: only these make spans"
+        PATTERNS,
+        (),
+        "patterns for `module.function` and `Class.method`: only these make spans; with a slash, for requests to Serve, "
+        "such as `/shop/*` or `GET /shop`: only these and what they call",
     )
     exclude: tuple[str, ...] = _setting(
-        PATTERNS, (), "patterns for `module.function` and `Class.method`: these make no spans"
+        PATTERNS,
+        (),
+        "patterns for `module.function` and `Class.method`: these make no spans; with a slash, for requests to Serve, "
+        "such as `/healthz` or `GET /healthz`: these make none, nor does what they call",
     )
     rate_limit: tuple[tuple[str, float], ...] = _setting(
         RATES,

@@ -56,13 +56,15 @@ class Selection:
 
     Args:
         parts: The parts of Ray that make spans, as in ``RAY_TRACING_RAY``.
-        include: Patterns for ``module.function`` or ``Class.method``; if there are any, only matches make spans.
-        exclude: Patterns for calls that make no spans.
+        include: Patterns for ``module.function`` or ``Class.method``; if there are any, only matches make spans. Those
+            with a slash are for requests: if there are any, only matches and what they call make spans.
+        exclude: Patterns for calls that make no spans, and for requests that make none with all that they call.
         internal: Whether internal tasks and actors of Ray make spans even if ``include`` does not match them.
 
     Attributes:
         parts: As above.
-        has_patterns: Whether there are any patterns.
+        has_patterns: Whether there are any patterns for calls.
+        has_requests: Whether there are any patterns for requests.
         shows_internal: Whether internal tasks and actors of Ray make spans.
     """
 
@@ -75,9 +77,10 @@ class Selection:
         internal: bool = False,
     ) -> None:
         self.parts = frozenset(parts)
-        self._include = tuple(include)
-        self._exclude = tuple(exclude)
+        self._include, self._include_requests = _apart(include)
+        self._exclude, self._exclude_requests = _apart(exclude)
         self.has_patterns = bool(self._include or self._exclude)
+        self.has_requests = bool(self._include_requests or self._exclude_requests)
         self.shows_internal = internal
 
     def selects(self, function: str, part: str, *others: str, is_internal: bool = False) -> bool:
@@ -93,6 +96,20 @@ class Selection:
         elif is_internal and not self.shows_internal:
             return False
         return not any(matches(pattern, function, *others) for pattern in self._exclude)
+
+    def selects_request(self, *named: str) -> bool:
+        """Whether a request to Serve makes spans, with what it calls: one ``named`` as ``/path`` and ``GET /path``, or
+        as ``/package.Service/Method``. Patterns for calls do not matter here.
+        """
+        if self._include_requests and not any(matches(pattern, *named) for pattern in self._include_requests):
+            return False
+        return not any(matches(pattern, *named) for pattern in self._exclude_requests)
+
+
+def _apart(patterns: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Patterns for calls, and those for requests: only these have a slash."""
+    given = tuple(patterns)
+    return tuple(each for each in given if "/" not in each), tuple(each for each in given if "/" in each)
 
 
 def matches(pattern: str, function: str, *others: str) -> bool:

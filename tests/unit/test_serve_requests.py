@@ -13,16 +13,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from opentelemetry import baggage, trace
 from opentelemetry.proto.trace.v1 import trace_pb2
 from stand_ins import tracing_of
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.serve import direct, router
+from ray_tracing_hooks._ray.serve import direct, proxy, replica, router
 from ray_tracing_hooks._ray.serve.server import Descriptions
 from ray_tracing_hooks._ray.templates import SERVE, Selection, Whereabouts
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.argument_text import Redactor
+from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.reader import SegmentReader, iterate
 
@@ -122,6 +124,93 @@ def test_a_call_of_a_deployment_that_is_cancelled_is_recorded_once(steps: int, m
     assert [type(error) for error in ended] == [asyncio.CancelledError]
 
 
+def at_proxy(active: Tracing, called: str, **headers: str) -> trace.SpanContext:
+    """The context of a request at the proxy, of which no span is recorded, and what becomes of it in a replica."""
+    method, _, path = called.rpartition(" ")
+    request = SimpleNamespace(
+        request_type="http" if method else "grpc",
+        is_health_request=False,
+        is_route_request=False,
+        scope={
+            **SCOPE,
+            "method": method,
+            "path": path,
+            "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
+        },
+        service_method=path,
+        context=SimpleNamespace(invocation_metadata=lambda: list(headers.items()), peer=lambda: "ipv4:10.0.0.1:1"),
+    )
+    begun = proxy._begin(active, None, request)
+    assert begun is not None
+    context, span = begun
+    if span is not None:
+        span.end()
+    metadata: Any = SimpleNamespace(call_method="__call__", request_id="1", multiplexed_model_id="")
+    token = attach(context)
+    try:
+        call = router._begin(active, SimpleNamespace(deployment_id=REPLICA._deployment_id), metadata)
+    finally:
+        detach(token)
+    if call is not None:
+        call.is_waiting = False
+        call.ended(None)
+    in_replica = replica._begin(active, REPLICA, metadata)
+    assert in_replica is not None
+    inside, executed = in_replica
+    if executed is not None:
+        executed.end()
+    assert baggage.get_all(inside) == baggage.get_all(context)
+    return trace.get_current_span(inside).get_span_context()
+
+
+@pytest.mark.parametrize(
+    ("exclude", "left_out", "traced"),
+    [
+        (["/healthz"], ["GET /healthz", "HEAD /healthz"], ["GET /healthz/all", "GET /shop"]),
+        (["GET /healthz"], ["GET /healthz"], ["POST /healthz"]),
+        (["*/healthz"], ["GET /healthz", "GET /shop/healthz"], ["GET /healthz/all"]),
+        (["/test.Words/say"], ["/test.Words/say"], ["/test.Words/count"]),
+        (["test.Words/*"], ["/test.Words/say"], ["/test.Other/say"]),
+    ],
+)
+def test_requests_that_a_pattern_names_make_no_spans_nor_does_what_they_call(
+    exclude: list[str], left_out: list[str], traced: list[str], tmp_path: Path
+) -> None:
+    active = tracing_of(tmp_path, selection=Selection({SERVE}, exclude=exclude))
+    for called in left_out:
+        inside = at_proxy(active, called, traceparent=CLIENT, baggage="user=me")
+        assert (inside.trace_id, inside.trace_flags) == (0x1234, 0)
+        assert at_proxy(active, called).trace_flags & 1 == 0
+    assert spooled_spans(tmp_path) == []
+    for number, called in enumerate(traced, start=1):
+        assert at_proxy(active, called).trace_flags & 1 == 1
+        assert len(spooled_spans(tmp_path)) == 3 * number
+
+
+def test_with_patterns_for_requests_only_these_are_included(tmp_path: Path) -> None:
+    """With all that they call, of which patterns for calls decide."""
+    active = tracing_of(tmp_path, selection=Selection({SERVE}, include=["/shop*"], exclude=["GET /shop/live"]))
+    for called in ("GET /shop/live", "GET /other"):
+        at_proxy(active, called)
+    assert spooled_spans(tmp_path) == []
+    at_proxy(active, "GET /shop")
+    assert [span.name for span in spooled_spans(tmp_path)] == [
+        "GET",
+        "Model.__call__ serve.remote",
+        "Model.__call__ serve.replica",
+    ]
+
+
+def test_a_request_that_a_pattern_names_makes_no_spans_in_a_replica_that_it_reaches_directly(
+    routed: Routed, tmp_path: Path
+) -> None:
+    routed._active.selection = Selection({SERVE}, exclude=["/v1/*"])
+    routed._ask(False, "/v1/chat", {}, 200, {})
+    assert spooled_spans(tmp_path) == []
+    routed._ask(False, "/v2/chat", {}, 200, {})
+    assert len(spooled_spans(tmp_path)) == 1
+
+
 def spooled_spans(folder: Path) -> list[trace_pb2.Span]:
     """What was recorded, as protobuf reads it."""
     readers = [SegmentReader(path) for _, paths, _ in iterate(str(folder)) for path in paths]
@@ -151,7 +240,7 @@ class Routed:
     def _ask(self, is_router: bool, path: str, headers: Mapping[str, str], status: int, answer: object) -> Any:
         sent: list[Any] = []
         name = "Router" if is_router else "Model"
-        replica = SimpleNamespace(
+        here = SimpleNamespace(
             _deployment_id=SimpleNamespace(name=name, app_name="app"),
             _replica_id=SimpleNamespace(unique_id=name),
             _is_ingress_request_router=is_router,
@@ -182,7 +271,7 @@ class Routed:
             "path": path,
             "headers": [(key.encode(), value.encode()) for key, value in headers.items()],
         }
-        asyncio.run(direct._direct_ingress_asgi(serve)(replica, scope, None, send))
+        asyncio.run(direct._direct_ingress_asgi(serve)(here, scope, None, send))
         head, body = sent
         return {"length": int(dict(head["headers"])[b"content-length"]), "body": body["body"]}
 

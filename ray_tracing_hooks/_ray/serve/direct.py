@@ -41,6 +41,8 @@ from ray_tracing_hooks._ray.serve.server import (
     grpc_code,
     grpc_headers,
     http_headers,
+    is_left_out_grpc,
+    is_left_out_http,
     of_route,
     outcome_of_grpc,
     outcome_of_http,
@@ -172,7 +174,9 @@ class _HttpRequest(_Request):
             choice.note(span)
         return context, span
 
-    def _describe(self, active: Tracing, replica: Any) -> Callable[[Tracing, Any], Described]:
+    def _describe(self, active: Tracing, replica: Any) -> Callable[[Tracing, Any], Described] | None:
+        if is_left_out_http(active, self.scope):
+            return None
         return _methods.of(active, replica, "__call__").of_http
 
     def note(self, message: Mapping[str, Any]) -> None:
@@ -282,7 +286,8 @@ class _GrpcCall(_Request):
 
     def arrived(self, active: Tracing, replica: Any) -> tuple[Context, RecordedSpan | None]:
         headers = grpc_headers(self._context.invocation_metadata())
-        describe = _methods.of(active, replica, self._called.rpartition("/")[2]).of_grpc
+        descriptions = _methods.of(active, replica, self._called.rpartition("/")[2])
+        describe = descriptions.of_grpc if not is_left_out_grpc(active, self._called) else None
         return arrive(active, headers, describe, (self._called, self._context.peer()))
 
     def outcome(self) -> tuple[str, bytes]:

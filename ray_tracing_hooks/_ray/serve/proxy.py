@@ -29,6 +29,8 @@ from ray_tracing_hooks._ray.serve.server import (
     grpc_code,
     grpc_headers,
     http_headers,
+    is_left_out_grpc,
+    is_left_out_http,
     of_route,
     outcome_of_grpc,
     outcome_of_http,
@@ -101,15 +103,17 @@ def _begin(active: Tracing, proxy: Any, request: Any) -> tuple[Context, Recorded
         if request.request_type == "grpc":
             if request.is_health_request or request.is_route_request:
                 return None
-            headers = grpc_headers(request.context.invocation_metadata())
+            called, headers = request.service_method, grpc_headers(request.context.invocation_metadata())
             descriptions = _descriptions if all_selected or _is_selected(active, proxy, request) else _none
-            return arrive(active, headers, descriptions.of_grpc, (request.service_method, request.context.peer()))
+            describe = descriptions.of_grpc if not is_left_out_grpc(active, called) else None
+            return arrive(active, headers, describe, (called, request.context.peer()))
         scope = request.scope
         # Check the path first, since these properties take six calls.
         if _OWN_PATHS in scope["path"] and (request.is_health_request or request.is_route_request):
             return None
         descriptions = _descriptions if all_selected or _is_selected(active, proxy, request) else _none
-        return arrive(active, http_headers(scope["headers"]), descriptions.of_http, scope)
+        describe = descriptions.of_http if not is_left_out_http(active, scope) else None
+        return arrive(active, http_headers(scope["headers"]), describe, scope)
     except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
         failed("tracing a request at Serve's proxy", error)
         return None

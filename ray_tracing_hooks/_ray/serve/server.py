@@ -65,10 +65,29 @@ Described = tuple[Template, bytes] | None
 """The start of a span: its template and its own attributes. None for no span."""
 
 
+def is_left_out_http(active: Tracing, scope: Mapping[str, Any]) -> bool:
+    """Whether the patterns leave out a request over HTTP or WebSocket, given its ASGI scope."""
+    if not active.selection.has_requests:
+        return False
+    path = scope.get("path", "")
+    return not active.selection.selects_request(path, f"{scope.get('method', 'GET')} {path}")
+
+
+def is_left_out_grpc(active: Tracing, called: str) -> bool:
+    """Whether the patterns leave out a gRPC call of ``/package.Service/Method``."""
+    if not active.selection.has_requests:
+        return False
+    name = called.strip("/")
+    return not active.selection.selects_request(f"/{name}", name)
+
+
 def arrive(
-    active: Tracing, headers: Mapping[str, str], describe: Callable[[Tracing, Any], Described], request: Any
+    active: Tracing, headers: Mapping[str, str], describe: Callable[[Tracing, Any], Described] | None, request: Any
 ) -> tuple[Context, RecordedSpan | None]:
-    """The context for working on a request, and its span if it is recorded."""
+    """The context for working on a request, and its span if it is recorded.
+
+    Without ``describe``, the request is left out: in its context nothing is sampled.
+    """
     recorder, context, parent, named = active.recorder, _NOTHING, None, b""
     around = get_current().get(SPAN_KEY)
     if type(around) is RecordedSpan and around.is_recording():
@@ -83,7 +102,10 @@ def arrive(
             named = reference(context, parent)
     trace_id, flags = recorder.decide(parent)
     recording = recorder.of(flags)
-    described = describe(active, request) if recording is not None else None
+    if describe is None:
+        flags &= ~trace.TraceFlags.SAMPLED
+        parent = parent._replace(flags=flags) if parent is not None else None
+    described = describe(active, request) if describe is not None and recording is not None else None
     if recording is None or described is None:
         known = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
         return Context({**context, SPAN_KEY: unrecorded_span(known)}), None

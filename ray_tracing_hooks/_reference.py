@@ -526,6 +526,12 @@ ATTRIBUTES = (
     ),
     Attribute(names.RAY_RLLIB_ITERATION, "int", "iterations of RLlib", "the number of the iteration, from 1"),
     Attribute(
+        names.SKYWALKING_CALLER,
+        "string",
+        "requests in replicas, if deployments are services of SkyWalking",
+        "the service of the process that made the call",
+    ),
+    Attribute(
         names.SKYWALKING_PARENT,
         "string",
         "spans below one of a SkyWalking agent",

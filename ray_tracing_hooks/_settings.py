@@ -26,6 +26,7 @@ from ray_tracing_hooks._values import (
     PLACE,
     RATES,
     SECONDS,
+    SERVICE_TEMPLATE,
     SIZE,
     TEXT,
     URL,
@@ -207,6 +208,13 @@ class Settings:
         "what follows the name of the service, after a vertical bar; `SW_AGENT_NAMESPACE` where this is unset",
         standard="SW_AGENT_NAMESPACE",
     )
+    skywalking_deployment_service: str | None = _setting(
+        SERVICE_TEMPLATE,
+        None,
+        "makes each deployment of Ray Serve a service of its own in SkyWalking, with this name: "
+        "`{service}-{deployment}`, `{application}.{deployment}`; only with `sw8`",
+        "the service of the cluster",
+    )
     skywalking_header_prefix: str | None = _setting(
         HEADER_PREFIX,
         None,
@@ -266,8 +274,8 @@ class Settings:
     include: tuple[str, ...] = _setting(
         PATTERNS,
         (),
-        "patterns for `module.function` and `Class.method`: only these make spans; with a slash, for requests to Serve, "
-        "such as `/shop/*` or `GET /shop`: only these and what they call",
+        "patterns for `module.function` and `Class.method`: only these make spans; with a slash, for requests to "
+        "Serve, such as `/shop/*` or `GET /shop`: only these and what they call",
     )
     exclude: tuple[str, ...] = _setting(
         PATTERNS,

@@ -222,6 +222,13 @@ def _read_header_prefix(value: object) -> str:
     return text
 
 
+def _read_service_template(value: object) -> str:
+    text = _read_text(value)
+    if "{deployment}" not in text or re.search(r"[{}]", re.sub(r"\{(deployment|application|service)\}", "", text)):
+        raise ValueError
+    return text
+
+
 _MOST_GROUP = 2**32 - 2
 """The largest id of a group: the next one means none."""
 
@@ -337,6 +344,10 @@ PLACE: Kind[str] = Kind("an absolute path, such as /data/spans, or a URL, such a
 EXPOSED: Kind[str] = Kind("a port, such as 9464, an address, such as 0.0.0.0:9464, or a folder", _read_exposed)
 TEXT: Kind[str] = Kind("a text on one line", _read_text)
 HEADER_PREFIX = Kind("letters, digits, dots, dashes and underscores, as in the name of a header", _read_header_prefix)
+SERVICE_TEMPLATE: Kind[str] = Kind(
+    "a text with {deployment}, and maybe {application} and {service}, such as {service}-{deployment}",
+    _read_service_template,
+)
 ID = Kind("a whole number from 1 to 2147483647", _read_id)
 GROUP = Kind("a group of this machine, by its number or its name", _read_group)
 SIZE = Kind("a size above 0, such as 64 MiB, 500 kB or a number of bytes", _read_size, _write_size)

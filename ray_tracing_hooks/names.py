@@ -246,6 +246,7 @@ __all__ = [
     "SERVE_REPLICA",
     "SERVE_ROUTE",
     "SERVE_TASK",
+    "SKYWALKING_CALLER",
     "SKYWALKING_PARENT",
     "SKYWALKING_PEER",
     "SPOOL_BYTES",
@@ -576,6 +577,7 @@ RESOURCE_SESSION_NAME = "ray.cluster.session_name"
 RESOURCE_GCS_ADDRESS = "ray.cluster.gcs_address"
 RESOURCE_PARTS = "ray.tracing.parts"
 
+SKYWALKING_CALLER = "skywalking.caller"
 SKYWALKING_PARENT = "skywalking.parent"
 SKYWALKING_PEER = "skywalking.peer"
 

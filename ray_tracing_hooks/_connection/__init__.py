@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._connection.delivery import SKYWALKING, Delivery
 from ray_tracing_hooks._connection.recording import Recording, exit_in_order
 from ray_tracing_hooks._guard import guarded, logger, report
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from ray_tracing_hooks._connection.driver_trace import DriverTrace
+    from ray_tracing_hooks._propagators.this_process import Local
     from ray_tracing_hooks._ray.cluster import Cluster
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.tracing import Tracing
@@ -75,6 +77,8 @@ class Connection:
         """The recorders before changes, as long as spans of theirs are open."""
         self.delivery = delivery = Delivery(process, settings, environ, exporters)
         self._recording = Recording(process, environ, delivery, settings, of_ray=of_ray, records=records)
+        self._environ = environ
+        self._of_replica: Mapping[str, str] = {}
         self._join_skywalking(patches)
         if of_ray:
             from ray_tracing_hooks._connection.instrumentation import instrument  # noqa: PLC0415
@@ -89,6 +93,7 @@ class Connection:
                 on_disconnecting=on_disconnecting,
                 on_disconnected=on_disconnected,
             )
+            self._name_deployments()
             if process.is_driver:
                 from ray_tracing_hooks._connection.driver_trace import DriverTrace  # noqa: PLC0415
 
@@ -123,7 +128,7 @@ class Connection:
         from ray_tracing_hooks._connection.instrumentation import change  # noqa: PLC0415
         from ray_tracing_hooks._control.control import SAMPLER  # noqa: PLC0415  rare
 
-        process, before = self.process, self._recording
+        process, before, self._environ = self.process, self._recording, environ
         delivery = Delivery(process, settings, environ, exporters)
         if delivery.spool is None and delivery.plan.exporters:
             raise OSError("there is no spool for these settings, so those before stay")
@@ -133,6 +138,8 @@ class Connection:
         if delivery.spool is not None and (delivery.spool, delivery.plan) != (self.delivery.spool, self.delivery.plan):
             recording = Recording(process, environ, delivery, settings, of_ray=True, records=records)
             recording.recorder.fallback = before.recorder.fallback
+            if self._of_replica:
+                recording.say(self._of_replica)
             before.sample(environ, records=records)  # a library may still have the recorder for something that goes on
         else:
             recording, delivery = before, self.delivery
@@ -183,15 +190,39 @@ class Connection:
         from ray_tracing_hooks._propagators import skywalking, this_process  # noqa: PLC0415  few programs need them
 
         with guarded("joining the traces of SkyWalking"):
-            local = this_process.Local.of(
-                self.settings,
-                self._recording.resource,
-                self.delivery.spool,
-                is_reported=SKYWALKING in self.delivery.plan.exporters,
-            )
-            this_process.become(local)
+            this_process.become(self._local())
             if self.delivery.joins_skywalking:
                 patches.on_undo(skywalking.install(self.settings.skywalking_protocol))
+
+    def _local(self) -> Local:
+        """What SkyWalking's headers say of this process."""
+        from ray_tracing_hooks._propagators import this_process  # noqa: PLC0415  as above
+
+        return this_process.Local.of(
+            self.settings,
+            self._recording.resource,
+            self.delivery.spool,
+            is_reported=SKYWALKING in self.delivery.plan.exporters,
+        )
+
+    def _name_deployments(self) -> None:
+        """Where each deployment is a service of SkyWalking's: tell the instrumentation so."""
+        settings = self.settings
+        if self._tracing is None or not (self.delivery.joins_skywalking and settings.skywalking_deployment_service):
+            return
+        if settings.skywalking_protocol != "sw6":
+            self._tracing.service = self._local().identity.service
+            self._tracing.on_replica = self._become_replica
+
+    def _become_replica(self, deployment: str, application: str) -> None:
+        """Say of this process from now on that it is a replica of this deployment."""
+        from ray_tracing_hooks._propagators import this_process  # noqa: PLC0415  as above
+
+        self._of_replica = {names.RAY_SERVE_DEPLOYMENT: deployment, names.RAY_SERVE_APPLICATION: application}
+        self._recording.say(self._of_replica)
+        this_process.become(self._local())
+        self._name_deployments()
+        self._join_libraries(self._environ, continues=True)
 
     def _join_libraries(self, environ: Mapping[str, str], *, continues: bool = False) -> None:
         """Record spans made with the OpenTelemetry API, instrument libraries, and record log records.

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import report
@@ -67,12 +67,13 @@ class Recording:
         self.resource = attributes = resource.attributes(ray_attributes, environ)
         of_child = resource.of_child(attributes)
         encoded = encode.resource(attributes)
+        self._scope = encode.scope(names.SCOPE, attributes[names.DISTRO_VERSION])
 
         def recorder_of(writer: SpoolWriter) -> Recorder:
             return Recorder(
                 writer,
                 resource=encoded,
-                scope=encode.scope(names.SCOPE, attributes[names.DISTRO_VERSION]),
+                scope=self._scope,
                 sampler=sampler,
                 limits=limits,
             )
@@ -95,6 +96,15 @@ class Recording:
             self.undecided = spool_writer(os.path.join(delivery.spool, UNDECIDED), cap // 16)
             self._of_undecided = recorder_of(self.undecided)
             self.recorder.undecided = self._of_undecided if records else None
+
+    def say(self, attributes: Mapping[str, Any]) -> None:
+        """Add these attributes to the Resource of what ends from now on."""
+        from ray_tracing_hooks._formats.encoded_span import encode  # noqa: PLC0415
+
+        self.resource = {**self.resource, **attributes}
+        for recorder in (self.recorder, self._of_undecided):
+            if recorder is not None:
+                recorder.say(encode.resource(self.resource), self._scope)
 
     def sample(self, environ: Mapping[str, str], *, records: bool) -> None:
         """Sample what begins from now on as ``environ`` says; without ``records``, record nothing of it.

@@ -42,7 +42,11 @@ class Local(NamedTuple):
         """By the settings, in a process with this resource."""
         return cls(
             peers.identity(
-                resource, settings.skywalking_service, settings.skywalking_instance, settings.skywalking_namespace
+                resource,
+                settings.skywalking_service,
+                settings.skywalking_instance,
+                settings.skywalking_namespace,
+                settings.skywalking_deployment_service if settings.skywalking_protocol != headers.SW6 else None,
             ),
             f"{settings.skywalking_header_prefix.lower()}-" if settings.skywalking_header_prefix else "",
             settings.skywalking_unsampled,

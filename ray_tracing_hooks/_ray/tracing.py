@@ -47,6 +47,9 @@ class Tracing:
         job: The trace of this process's job.
         calls: The calls that it makes.
         held: The resources that its current task holds.
+        service: The service as which SkyWalking knows this process, if it knows deployments of Ray Serve as services of
+            their own; else empty.
+        on_replica: Called in a replica that starts, with its deployment and application, or None.
         waits: Whether waiting for objects and storing them makes spans here. For a traced client, the
             client waits and not its server.
     """
@@ -90,6 +93,8 @@ class Tracing:
             self.namings,
         )
         self.held = HeldResources()
+        self.service = ""
+        self.on_replica: Callable[[str, str], None] | None = None
         self.waits = True
 
     def changed(

@@ -107,6 +107,11 @@ class Recorder(_compiled.RecorderBase):
         self._end_tag = END_TAG
         self._starting = _starting() if _compiled.use.is_on else None
 
+    def say(self, resource: bytes, scope: bytes) -> None:
+        """Write what ends from now on with this encoded resource."""
+        if self._writer is not None:
+            self._prefix = U16.pack(self._writer.scope(resource, scope))
+
     def _parent(self, context: context_api.Context) -> Parent | None:
         """The current span of ``context``, else :attr:`fallback`."""
         span = context.get(SPAN_KEY)

@@ -214,14 +214,24 @@ def test_every_span_is_a_segment(chain: Chain) -> None:
 
 @pytest.mark.slow  # another cluster
 def test_one_trace_goes_through_services_in_javascript(tmp_path: Path) -> None:
-    """And that of the driver's environment, as of a job that an agent's process has submitted, through its tasks."""
+    """And that of the driver's environment, as of a job that an agent's process has submitted, through its tasks.
+
+    Each deployment is a service of its own.
+    """
     of_job = Reference(f"{TRACE}.12.1", f"{TRACE}.12.0", 3, True, "gateway", "gw-1", "/api", "10.0.0.5:8000")
     variables = {"SW8": headers.write_sw8(of_job), "SW8_CORRELATION": "dGVuYW50:YWNtZQ==", "SW8_X": "1- "}
+    variables["RAY_TRACING_SKYWALKING_DEPLOYMENT_SERVICE"] = "ray-{deployment}"
+    of_ray = ["shop", "ray-Upstream", "ray-Downstream"]
     with running("skywalking_agent.js", "ray_tracing_hooks.skywalking:setup", tmp_path, **variables) as ran:
-        arrived = Arrived(ran.segments, exact=["shop"], outside=of_job.segment_id)
+        arrived = Arrived(ran.segments, exact=of_ray, outside=of_job.segment_id)
     ((segment, entry),) = [(segment, segment.spans[-1]) for segment in arrived.of("service")]
     path = arrived.path(segment, entry)
-    assert [name.partition(":")[0] for name in path] == ["caller", *["shop"] * 8, "service"]
+    proxy, worker, (upstream, downstream) = ["shop"] * 2, ["shop"] * 3, of_ray[1:]
+    services = ["caller", *proxy, upstream, upstream, downstream, *worker, "service"]
+    assert [name.partition(":")[0] for name in path] == services
+    of_upstream = headers.read_sw8(ran.answer["sw8"])
+    assert of_upstream is not None
+    assert of_upstream.service == upstream
     (caller,) = arrived.of("caller")
     assert ran.answer["tid"] == caller.traceId
     assert len(ran.sent) == 2

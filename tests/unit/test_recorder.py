@@ -74,6 +74,20 @@ def begin(of: Recorder, parent: Parent | None = PARENT) -> RecordedSpan:
     return of.start(Template("work", 5, {"constant": "c"}), trace_id, flags, parent, encode.attribute("first", 1))
 
 
+def test_what_a_process_learns_of_itself_is_in_the_resource_of_what_ends_later(tmp_path: Path) -> None:
+    of, scope = recorder(tmp_path), encode.scope("scope", "1")
+    begun = begin(of)
+    begin(of).end()
+    of.say(encode.resource({"service.name": "test", "ray.serve.deployment": "Model"}), scope)
+    begin(of).end()
+    begun.end()
+    ((_, (path,), _),) = iterate(str(tmp_path))
+    read = SegmentReader(path).read()
+    before, *after = [payload[:2] for kind, payload, _ in read if kind == layout.SPAN]
+    assert before != after[0] == after[1], "the ids of their resources and scopes"
+    assert [b"Model" in payload for kind, payload, _ in read if kind == layout.RESOURCE] == [False, True]
+
+
 def test_a_span_is_written_when_it_starts_and_when_it_ends(tmp_path: Path) -> None:
     """The start record holds everything known by then; the end record is complete by itself."""
     span = begin(recorder(tmp_path))

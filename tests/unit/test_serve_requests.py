@@ -232,7 +232,7 @@ class Routed:
         """A request of a client, which HAProxy forwards with the headers that the router gave it, if there are any."""
         reply = self._ask(True, "/internal/route", {}, status, answer or {"replica_id": "SERVE_REPLICA::1"})
         assert reply["length"] == len(reply["body"])
-        told = json.loads(reply["body"])
+        told: dict[str, Any] = json.loads(reply["body"])
         if status == 200:
             self._ask(False, "/v1/chat", {**headers, **told.get("request_headers", {})}, 200, {})
         return told
@@ -249,7 +249,7 @@ class Routed:
         metadata = SimpleNamespace(request_id="r1", multiplexed_model_id="", route=path)
 
         async def serve(self: Any, scope: Any, receive: Any, send: Any) -> None:
-            around = direct.around(contextlib.nullcontext(lambda status: None), active, self, metadata)
+            around = direct.around(contextlib.nullcontext(lambda _status: None), active, self, metadata)
             assert around is not None
             with around as report:
                 report(str(status))
@@ -274,6 +274,20 @@ class Routed:
         asyncio.run(direct._direct_ingress_asgi(serve)(here, scope, None, send))
         head, body = sent
         return {"length": int(dict(head["headers"])[b"content-length"]), "body": body["body"]}
+
+
+def test_a_request_tells_the_service_of_its_caller_where_deployments_are_services(tmp_path: Path) -> None:
+    """As SkyWalking knows the calling process, whose spans have it from there."""
+    active = tracing_of(tmp_path, selection=Selection({SERVE}))
+    for service in ("", "shop"):
+        active.service = service
+        at_proxy(active, "GET /shop")
+    told = [
+        [each.value.string_value for each in span.attributes if each.key == names.SKYWALKING_CALLER]
+        for span in spooled_spans(tmp_path)
+        if span.name.endswith(names.SERVE_REPLICA)
+    ]
+    assert told == [[], ["shop"]]
 
 
 @pytest.fixture

@@ -135,6 +135,23 @@ def a_call() -> list[bytes]:
     return [request + attributes, call, task]
 
 
+def of_process(*spans: bytes, deployment: str = "") -> Batch:
+    more = {names.RAY_SERVE_DEPLOYMENT: deployment, names.RAY_SERVE_APPLICATION: "app"} if deployment else {}
+    return Batch(encode.resource({**RESOURCE, **more}), encode.scope(names.SCOPE), [*spans])
+
+
+def of_serve(number: int, parent: int, name: str, kind: Any, caller: str = "") -> bytes:
+    """A span of a request to Serve; that of a call which another process has made is below a remote one."""
+    made = span(
+        number,
+        parent_span_id=parent.to_bytes(8, "big") if parent else b"",
+        flags=0x300 if kind == Span.SPAN_KIND_CONSUMER else 0x100,
+        name=name,
+        kind=kind,
+    )
+    return made + encode.attributes({names.SKYWALKING_CALLER: caller} if caller else {})
+
+
 def deliver(sink: Sink, batches: Sequence[Batch]) -> None:
     """As the shipper does, with less patience."""
     for _ in range(1000):
@@ -167,6 +184,87 @@ def test_protocol_3_by_grpc(make: Made) -> None:
     assert request.spans[0].spanLayer == 3
     assert make.counted == {}
     assert make.problems == []
+
+
+SERVED = [
+    of_process(
+        of_serve(1, 0, "GET /", Span.SPAN_KIND_SERVER),
+        of_serve(2, 1, "Front.__call__ serve.remote", Span.SPAN_KIND_PRODUCER),
+    ),
+    of_process(
+        of_serve(3, 2, "Front.__call__ serve.replica", Span.SPAN_KIND_CONSUMER, "shop"),
+        of_serve(4, 3, "offer", Span.SPAN_KIND_INTERNAL),
+        of_serve(5, 4, "Model.infer serve.remote", Span.SPAN_KIND_PRODUCER),
+        of_serve(6, 4, "mine.count ray.remote", Span.SPAN_KIND_PRODUCER),
+        deployment="Front",
+    ),
+    of_process(
+        of_serve(7, 5, "Model.infer serve.replica", Span.SPAN_KIND_CONSUMER, "shop-Front (app)"), deployment="Model"
+    ),
+    of_process(of_serve(8, 6, "mine.count ray.remote_worker", Span.SPAN_KIND_CONSUMER)),
+]
+"""A request that the deployment ``Front`` answers with one of ``Model`` and a task."""
+
+
+@pytest.mark.parametrize("is_http", [False, True], ids=["grpc", "http"])
+def test_each_deployment_is_a_service_where_asked_for(make: Made, is_http: bool) -> None:
+    """Each reference names the service of its parent, and a call goes to the same address on both sides."""
+    backend = make.http() if is_http else make.backend()
+    transport = "http" if is_http else "grpc"
+    template = "{service}-{deployment} ({application})"
+    make.sink(backend.endpoint, transport=transport, deployment_service=template).deliver(SERVED)
+    found = {each.spans[0].operationName: each for each in segments_of(backend, 8)}
+    assert {name: each.service for name, each in found.items()} == {
+        "GET /": "shop",
+        "Front.__call__ serve.remote": "shop",
+        "Front.__call__ serve.replica": "shop-Front (app)",
+        "offer": "shop-Front (app)",
+        "Model.infer serve.remote": "shop-Front (app)",
+        "mine.count ray.remote": "shop",
+        "Model.infer serve.replica": "shop-Model (app)",
+        "mine.count ray.remote_worker": "shop",
+    }
+    by_id = {each.traceSegmentId: each for each in found.values()}
+    references = [(each, reference) for each in found.values() for reference in each.spans[0].refs]
+    assert len(references) == 7
+    for _, reference in references:
+        parent = by_id[reference.parentTraceSegmentId]
+        assert (reference.parentService, reference.parentServiceInstance) == (parent.service, parent.serviceInstance)
+        if reference.refType == 0:
+            assert reference.networkAddressUsedAtPeer == parent.spans[0].peer
+    assert all(names.SKYWALKING_CALLER not in {tag.key for tag in each.spans[0].tags} for each in found.values())
+    assert make.problems == []
+
+
+def test_a_cluster_is_one_service_by_default_and_for_6(make: Made) -> None:
+    backend = make.backend()
+    make.sink(backend.endpoint).deliver(SERVED)
+    assert {each.service for each in segments_of(backend, 8)} == {"shop"}
+    backend = make.backend()
+    sink = make.sink(backend.endpoint, protocol="sw6", deployment_service="{deployment}")
+    assert "RAY_TRACING_SKYWALKING_DEPLOYMENT_SERVICE is ignored: with SkyWalking 6.x" in make.problems[0]
+    deliver(sink, SERVED)
+    assert {segment.serviceId for _, segment in map(peers.read_upstream, backend.wait_for(8))} == {3}
+
+
+@pytest.mark.parametrize("template", ["model", "{service}", "{deployment}-{node}", "{deployment"])
+def test_a_service_for_each_deployment_has_to_name_it(template: str, make: Made) -> None:
+    make.sink("localhost:1", deployment_service=template)
+    (problem,) = make.problems
+    assert problem.startswith(f"RAY_TRACING_SKYWALKING_DEPLOYMENT_SERVICE={template!r}")
+    assert "{service}-{deployment}" in problem
+
+
+def segments_of(backend: Backend | HttpBackend, count: int) -> list[Any]:
+    """The segments that arrive, as SkyWalking's own definitions read them."""
+    if isinstance(backend, Backend):
+        return [peers.read(peers.of_3("SegmentObject"), each) for each in backend.wait_for(count)]
+    from google.protobuf import json_format
+
+    while True:
+        path, _, body = backend.requests.get(timeout=60)
+        if path == "/v3/segments":
+            return [json_format.ParseDict(each, peers.of_3("SegmentObject")()) for each in body]
 
 
 def test_the_instance_says_that_it_is_there(make: Made) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -28,14 +29,28 @@ class Identity(NamedTuple):
 
 
 def identity(
-    resource: Mapping[str, Any], service: str | None = None, instance: str | None = None, namespace: str | None = None
+    resource: Mapping[str, Any],
+    service: str | None = None,
+    instance: str | None = None,
+    namespace: str | None = None,
+    of_deployment: str | None = None,
 ) -> Identity:
     """The identity of a process with this resource, where the settings do not say otherwise.
+
+    ``of_deployment`` is the name of the service for replicas of a deployment of Ray Serve, with placeholders.
 
     The instance is the session of the Ray cluster: then the parent of a span in another process is of the same
     instance, and a reference to it is right. The workers of a cluster come and go; SkyWalking would keep each.
     """
     name = service or str(resource.get("service.name") or "ray")
+    deployment = resource.get(names.RAY_SERVE_DEPLOYMENT)
+    if of_deployment and deployment:
+        told = {
+            "service": name,
+            "application": str(resource.get(names.RAY_SERVE_APPLICATION) or ""),
+            "deployment": str(deployment),
+        }
+        name = re.sub(r"\{(\w+)\}", lambda found: told.get(found[1], ""), of_deployment)
     if namespace:
         name = f"{name}|{namespace}"
     if not instance:

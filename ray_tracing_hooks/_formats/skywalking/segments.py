@@ -64,7 +64,7 @@ _TAGS = {
 }
 """SkyWalking's names for attributes, the ones that it searches and shows."""
 
-_HIDDEN = frozenset({names.SKYWALKING_PARENT, names.SKYWALKING_PEER})
+_HIDDEN = frozenset({names.SKYWALKING_CALLER, names.SKYWALKING_PARENT, names.SKYWALKING_PEER})
 
 _CALLERS = {
     names.execution_name("").strip(): names.submission_name("").strip(),
@@ -128,19 +128,27 @@ class Generation(NamedTuple):
 OF_8 = Generation()
 
 
-def segment(span: Span, scope: Scope, identity: Identity, generation: Generation = OF_8) -> Segment:
-    """The segment of a span. Raises FormatError if its ids are not OpenTelemetry's."""
+def segment(
+    span: Span, scope: Scope, identity: Identity, generation: Generation = OF_8, cluster: Identity | None = None
+) -> Segment:
+    """The segment of a span. Raises FormatError if its ids are not OpenTelemetry's.
+
+    ``identity`` is that of its process. If this is a replica of a deployment that is a service of its own, ``cluster``
+    is the identity of the other processes. The submission of a task or an actor's method belongs to these: the worker
+    refers to it, and does not know where it was made.
+    """
     if len(span.trace_id) != 16 or len(span.span_id) != 8 or len(span.parent_span_id) not in (0, 8):
         raise FormatError("a span with ids of the wrong length")
     told = _told(span, generation)
     trace_id = _trace_id(span, told, generation)
     type_ = _TYPES.get(span.kind, LOCAL)
+    own = cluster if cluster is not None and _is_submission(span, scope) else identity
     start_ms = span.start_ns // 1_000_000
     references = _references(span, trace_id, told, identity, generation)
     return Segment(
         trace_id,
         _segment_id(span.trace_id, span.span_id, generation),
-        identity,
+        own,
         [
             SegmentSpan(
                 0,
@@ -149,7 +157,7 @@ def segment(span: Span, scope: Scope, identity: Identity, generation: Generation
                 max(start_ms, span.end_ns // 1_000_000),
                 references,
                 headers.cut(span.name, headers.LONGEST_ENDPOINT),
-                peers.address(span.attributes, called(span.name), identity.service) if type_ == EXIT else "",
+                peers.address(span.attributes, called(span.name), own.service) if type_ == EXIT else "",
                 type_,
                 _layer(span),
                 _component(scope),
@@ -161,6 +169,10 @@ def segment(span: Span, scope: Scope, identity: Identity, generation: Generation
             )
         ],
     )
+
+
+def _is_submission(span: Span, scope: Scope) -> bool:
+    return span.kind == PRODUCER and scope.name == names.SCOPE and span.name.endswith(names.submission_name(""))
 
 
 def called(name: str) -> str:
@@ -206,16 +218,17 @@ def _references(
     if not any(span.parent_span_id) or names.SKYWALKING_PARENT in span.attributes:
         return []  # a root, or below a span of the other generation, whose segments this one cannot name
     is_remote = span.flags & REMOTE_PARENT == REMOTE_PARENT
-    what = called(span.name)
+    what, told_caller = called(span.name), span.attributes.get(names.SKYWALKING_CALLER)
+    service = told_caller if isinstance(told_caller, str) and told_caller else identity.service
     to = Reference(
         trace_id,
         _segment_id(span.trace_id, span.parent_span_id, generation),
         0,
         True,
-        identity.service,
+        service,
         identity.instance,
         _caller(span.name),
-        peers.address({}, what, identity.service) if is_remote else "",
+        peers.address({}, what, service) if is_remote else "",
     )
     if generation.is_of_6:
         number, nowhere = generation.instance_id, headers.NO_ENDPOINT

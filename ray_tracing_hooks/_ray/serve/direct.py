@@ -51,7 +51,7 @@ from ray_tracing_hooks._ray.serve.server import (
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request
 from ray_tracing_hooks._ray.templates import INTERNAL, SERVE
 from ray_tracing_hooks._ray.tracing import Tracing
-from ray_tracing_hooks._record.current import SPAN_KEY, get_current
+from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
 MODULE = "ray.serve._private.replica"
@@ -229,7 +229,7 @@ class _RoutingRequest(_HttpRequest):
         template = _routes.of(active, deployment.name, deployment.app_name, "__call__", replica_id)
         return lambda *_: (template, b"") if template is not None else None
 
-    def of_route(self, span: RecordedSpan, route: str) -> bytes:  # noqa: ARG002  a router has no other route
+    def of_route(self, span: RecordedSpan, route: str) -> bytes:
         return b""
 
     def outcome(self) -> tuple[str, bytes]:

@@ -105,8 +105,8 @@ def _begin(active: Tracing, proxy: Any, request: Any) -> tuple[Context, Recorded
                 return None
             called, headers = request.service_method, grpc_headers(request.context.invocation_metadata())
             descriptions = _descriptions if all_selected or _is_selected(active, proxy, request) else _none
-            describe = descriptions.of_grpc if not is_left_out_grpc(active, called) else None
-            return arrive(active, headers, describe, (called, request.context.peer()))
+            describe_call = descriptions.of_grpc if not is_left_out_grpc(active, called) else None
+            return arrive(active, headers, describe_call, (called, request.context.peer()))
         scope = request.scope
         # Check the path first, since these properties take six calls.
         if _OWN_PATHS in scope["path"] and (request.is_health_request or request.is_route_request):

@@ -17,13 +17,14 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import submit_time
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.propagation import TASK_KEY, caller_attribute, incoming, reference, unrecorded_span
 from ray_tracing_hooks._ray.serve.in_replica import InReplica, with_context
-from ray_tracing_hooks._ray.serve.router import CARRIED
+from ray_tracing_hooks._ray.serve.router import CALLER, CARRIED
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request
 from ray_tracing_hooks._ray.templates import CONSUMER
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -96,6 +97,9 @@ def _begin(active: Tracing, replica: Any, metadata: Any) -> tuple[Context, Recor
         replica_id = getattr(replica._replica_id, "unique_id", "")  # noqa: SLF001  as above
         template = _templates.of(active, deployment.name, deployment.app_name, metadata.call_method, replica_id)
         about = of_request(metadata)
+        if active.service:
+            caller = getattr(metadata, CALLER, "")
+            about += encode.attribute(names.SKYWALKING_CALLER, caller) if caller else b""
         if template is not None and carried is not None:
             span = recorder.start_carried(template, carried, about)
             if span is not None:

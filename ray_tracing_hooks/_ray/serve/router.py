@@ -35,6 +35,10 @@ MODULE = "ray.serve._private.router"
 CARRIED = "_ray_tracing_hooks_context"
 """The attribute of ``RequestMetadata`` that carries a request's context."""
 
+CALLER = "_ray_tracing_hooks_caller"
+"""The attribute of ``RequestMetadata`` with the service as which SkyWalking knows the calling process, if deployments
+are services of their own."""
+
 _ATTEMPTS = "_ray_tracing_hooks_attempts"
 """The attribute of ``RequestMetadata``, in the calling process, with the number of replicas tried so far."""
 
@@ -101,9 +105,10 @@ def _replace(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def replace(instance: Any, /, **changes: Any) -> Any:
         copy = original(instance, **changes)
-        carried = getattr(instance, CARRIED, None)
-        if carried is not None:
-            setattr(copy, CARRIED, carried)
+        for name in (CARRIED, CALLER):
+            carried = getattr(instance, name, None)
+            if carried is not None:
+                setattr(copy, name, carried)
         return copy
 
     return replace
@@ -160,6 +165,8 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> _Assigned | None:
         called = router.deployment_id
         template = _templates.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)
         now = time.time_ns()
+        if active.service:
+            setattr(metadata, CALLER, active.service)
         return _begin_below(active, template, now, metadata) or _begin_anywhere(active, template, now, metadata)
     except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
         failed("tracing a call of a deployment", error)

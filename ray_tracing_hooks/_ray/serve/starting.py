@@ -38,6 +38,8 @@ def patch(patches: Patches) -> bool:
 def _initialize_callable(original: Callable[..., Any]) -> Callable[..., Any]:
     def initialize_callable(self: Any) -> Any:
         active = tracing.active
+        if active is not None and active.on_replica is not None:
+            _say_so(active.on_replica, self)
         span = _begin(active, self) if active is not None else None
         if span is None:
             return original(self)
@@ -54,6 +56,15 @@ def _initialize_callable(original: Callable[..., Any]) -> Callable[..., Any]:
         return done
 
     return initialize_callable
+
+
+def _say_so(on_replica: Callable[[str, str], None], wrapper: Any) -> None:
+    try:
+        deployment, application, _ = of_this_replica()
+        if deployment and not getattr(wrapper, "_local_testing_mode", False):
+            on_replica(deployment, application)
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's replica
+        failed("naming the service of a replica", error)
 
 
 def _begin(active: Tracing, wrapper: Any) -> RecordedSpan | None:

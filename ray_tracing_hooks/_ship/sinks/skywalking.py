@@ -95,10 +95,12 @@ class SkyWalkingSink(SendingSink):
         bad = 0
         for group in groups:
             identity, scope = self._identity(group.resource), scope_of(group.scope)
+            of_cluster = self._settings.of_cluster(self._resources[identity])
+            cluster = of_cluster if of_cluster != identity else None
             generation = self._generations[identity]
             for span in group.spans:
                 try:
-                    made = segments.segment(decode_span(span), scope, identity, generation)
+                    made = segments.segment(decode_span(span), scope, identity, generation, cluster)
                     encoded.append(self._version.encode(made, generation))
                 except (ValueError, OverflowError, RecursionError, struct.error):  # malformed, or numbers out of range
                     bad += 1

@@ -45,7 +45,7 @@ class SkyWalkingSettings(NamedTuple):
         tls: The files for TLS.
         max_spans: The most spans per request, or None for as many as its size allows.
         delay: Seconds that spans may wait to be sent in one batch.
-        names: The service, instance and namespace where they are set.
+        names: The service, the instance, the namespace and the service of a deployment where they are set.
         service_id: The id that the service is registered with, with ``sw6``; None to register it.
         instance_id: The same for the instance.
     """
@@ -58,7 +58,7 @@ class SkyWalkingSettings(NamedTuple):
     tls: Tls
     max_spans: int | None
     delay: float
-    names: tuple[str | None, str | None, str | None]
+    names: tuple[str | None, str | None, str | None, str | None]
     service_id: int | None
     instance_id: int | None
 
@@ -69,6 +69,10 @@ class SkyWalkingSettings(NamedTuple):
     def identity(self, resource: Mapping[str, Any]) -> Identity:
         """What SkyWalking calls the processes with this resource."""
         return peers.identity(resource, *self.names)
+
+    def of_cluster(self, resource: Mapping[str, Any]) -> Identity:
+        """The same, but for replicas of a deployment what it calls the other processes of their cluster."""
+        return peers.identity(resource, *self.names[:3])
 
 
 def destination(_plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> Destination:
@@ -104,6 +108,13 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> SkyWalki
     if token is not None and not token.isascii():
         problem("RAY_TRACING_SKYWALKING_TOKEN (not shown) is ignored: expected printable ASCII; using no token.")
         token = None
+    of_deployment = given["deployment_service"]
+    if of_deployment and given["protocol"] == "sw6":
+        problem(
+            "RAY_TRACING_SKYWALKING_DEPLOYMENT_SERVICE is ignored: with SkyWalking 6.x and 7.x (sw6), no process knows "
+            "the ids of the services of others; the cluster is one service."
+        )
+        of_deployment = None
     timeout, max_spans, delay = otlp_settings.limits(environ, problem, _TIMEOUT)
     return SkyWalkingSettings(
         given["protocol"],
@@ -114,7 +125,7 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> SkyWalki
         tls,
         max_spans,
         delay,
-        (given["service"], given["instance"], given["namespace"]),
+        (given["service"], given["instance"], given["namespace"], of_deployment),
         given["service_id"],
         given["instance_id"],
     )

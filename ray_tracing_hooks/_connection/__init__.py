@@ -128,7 +128,7 @@ class Connection:
         from ray_tracing_hooks._connection.instrumentation import change  # noqa: PLC0415
         from ray_tracing_hooks._control.control import SAMPLER  # noqa: PLC0415  rare
 
-        process, before, self._environ = self.process, self._recording, environ
+        process, before = self.process, self._recording
         delivery = Delivery(process, settings, environ, exporters)
         if delivery.spool is None and delivery.plan.exporters:
             raise OSError("there is no spool for these settings, so those before stay")
@@ -162,7 +162,7 @@ class Connection:
             makes_spans=delivery.spool is not None,
             first=first,
         )
-        self.settings = settings
+        self.settings, self._environ = settings, environ
         self._join_libraries(environ, continues=True)
         if delivery.spool is None:
             return records

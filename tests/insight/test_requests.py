@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -578,7 +579,7 @@ def test_a_request_that_reaches_a_replica_directly_is_its_code() -> None:
     assert [each.name for each in found.routes] == ["GET /"]
 
 
-def test_the_choice_of_a_replica_for_haproxy_is_part_of_its_request() -> None:
+def test_the_choice_of_a_replica_for_haproxy_is_part_of_its_request(tmp_path: Path) -> None:
     """The router's span is the parent of a request, or linked where the client has a trace of its own."""
     run = Served()
 
@@ -619,6 +620,8 @@ def test_the_choice_of_a_replica_for_haproxy_is_part_of_its_request() -> None:
         "Router.__call__": 2,
         "Tokens.count": 4,
     }
+    (tmp_path / "spans.jsonl").write_bytes(run.as_json_lines())
+    assert shown("summary", str(tmp_path), "--trace", f"{1:032x}").startswith("POST /v1/chat took 45.0 ms ")
 
 
 def test_a_call_by_a_handle_is_a_request_if_it_is_in_no_other() -> None:

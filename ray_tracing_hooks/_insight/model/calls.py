@@ -23,6 +23,7 @@ from ray_tracing_hooks._insight.model.grouped import distinct, tops
 from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.sessions import by_row
+from ray_tracing_hooks._insight.model.span import SERVER
 from ray_tracing_hooks._insight.model.table import Table
 
 OTHER, SUBMISSION, EXECUTION, GET, WAIT, PUT, DRIVER = range(7)
@@ -460,9 +461,19 @@ class Calls:
         found[which[task >= 0]] = self._call_of_task[task[task >= 0]]
         return found
 
+    def _is_routed(self) -> Any:
+        """Which rows are requests below the choice of their replica, which had ended before they began."""
+        table, parent = self.table, as_numpy(self.table.parent)
+        is_route = np.array([each.endswith(_ROUTE) for each in table.names], bool)
+        is_ours = np.array([each == names.SCOPE for each in table.scopes], bool)
+        if not is_route.any():
+            return np.zeros(len(parent), bool)
+        is_request = (as_numpy(table.kind) == SERVER) & is_ours[as_numpy(table.scope)]
+        return is_request & (parent >= 0) & is_route[as_numpy(table.name)[parent]]
+
     def _frames(self) -> array[int]:
         table, role, parent = self.table, as_numpy(self.role), as_numpy(self.table.parent)
-        ends_here = np.isin(role, _FRAMES) | ((parent < 0) & ~np.isin(role, _MADE))
+        ends_here = np.isin(role, _FRAMES) | ((parent < 0) & ~np.isin(role, _MADE)) | self._is_routed()
         top = tops(np.where(ends_here, -1, parent))
         frame = top.astype(np.int32)
         # A row below no frame belongs to a frame without a row.
@@ -577,6 +588,7 @@ _EXECUTION_SUFFIXES = (_EXECUTION_SUFFIX, _LOOP_SUFFIX)
 _TRAIN_SUFFIX = names.run_name("", names.TRAIN_RUN)
 _LIBRARY_SUFFIXES = (_TRAIN_SUFFIX, names.run_name("", names.TUNE_EXPERIMENT))
 """Those of what runs in the process that asked for it, and waits for internal calls of a library."""
+_ROUTE = f" {names.SERVE_ROUTE}"
 _DRIVER_SUFFIX = names.driver_name("")
 _WAITING = {"ray.get": GET, names.AWAIT: GET, "ray.wait": WAIT, "ray.put": PUT}
 

@@ -62,7 +62,7 @@ _MONITORED = {"/-/healthz", "/-/routes"}
 _ROUTING = "/internal/route"
 """The path by which HAProxy asks an ingress request router for a replica."""
 
-_ROUTED = "x-serve-router-ray-tracing"
+_ROUTED = b"x-serve-router-ray-tracing"
 """The header from the router to the replica. HAProxy removes headers with this prefix from the requests of clients."""
 
 _ROUTED_VALUE = re.compile(r"(00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2}))?;([0-9]{1,14})", re.ASCII)
@@ -96,36 +96,35 @@ def patch(patches: Patches) -> bool:
 class _Choice(NamedTuple):
     """What a router has told of the choice of this replica."""
 
+    router: trace.SpanContext
+    """The router's span; invalid without one."""
     traceparent: str
-    """Of the router's span; empty without one."""
-    trace_id: int
-    span_id: int
-    is_sampled: bool
+    """The same as a header; empty without one."""
     taken: int
     """Nanoseconds."""
 
     def note(self, span: RecordedSpan) -> None:
         """Record the choice on the span of the request, with a link if the client has given it another trace."""
         span.add_encoded(_choice_time(self.taken / 1e9))
-        if self.is_sampled and self.trace_id != int.from_bytes(span.trace_id, "big"):
-            span.add_link(trace.SpanContext(self.trace_id, self.span_id, is_remote=True))
+        if self.router.trace_flags.sampled and self.router.trace_id != int.from_bytes(span.trace_id, "big"):
+            span.add_link(self.router)
 
 
 def _choice(scope: dict[str, Any]) -> _Choice | None:
     """Take what a router has told of the choice out of the headers of a request; None if there is nothing."""
     headers = scope.get("headers", ())
-    name = _ROUTED.encode()
-    values = [value for key, value in headers if key == name]
+    values = [value for key, value in headers if key == _ROUTED]
     if not values:
         return None
-    scope["headers"] = [pair for pair in headers if pair[0] != name]
+    scope["headers"] = [pair for pair in headers if pair[0] != _ROUTED]
     found = _ROUTED_VALUE.fullmatch(values[-1].decode("latin-1"))
     if found is None:
         return None
     traceparent, trace_id, span_id, flags, taken = found.groups()
     if traceparent is None:
-        return _Choice("", 0, 0, False, int(taken))
-    return _Choice(traceparent, int(trace_id, 16), int(span_id, 16), bool(int(flags, 16) & 1), int(taken))
+        return _Choice(trace.INVALID_SPAN_CONTEXT, "", int(taken))
+    router = trace.SpanContext(int(trace_id, 16), int(span_id, 16), True, trace.TraceFlags(int(flags, 16)))
+    return _Choice(router, traceparent, int(taken))
 
 
 class _Request:
@@ -260,7 +259,7 @@ class _RoutingRequest(_HttpRequest):
             return [head, message]
         given = answer.get("request_headers") or {}
         value = f"{self._traceparent};{time.time_ns() - self._start}"
-        answer["request_headers"] = {**given, _ROUTED: value}
+        answer["request_headers"] = {**given, _ROUTED.decode(): value}
         # As the application's own framework writes it: HAProxy reads it with patterns, which know no escapes.
         body = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
         others = [pair for pair in head["headers"] if pair[0].lower() != b"content-length"]

@@ -97,7 +97,8 @@ def _requests(analysis: Analysis, strays: Sequence[int]) -> tuple[list[int], int
     if spans is None or found is None:
         return [], 0, list(strays)
     rows = [row for route in found.routes for row in route.rows]
-    first = [row for row in rows if analysis.table.parent[row] < 0]
+    parents = {row: analysis.table.parent[row] for row in rows}
+    first = [row for row, parent in parents.items() if parent < 0 or spans.is_route[parent]]
     is_call = np.zeros(len(analysis.table), bool)
     is_call[spans.called] = True
     return first, len(rows) - len(first), [row for row in strays if spans.frame[row] < 0 and not is_call[row]]

@@ -95,6 +95,7 @@ class Submissions:  # what the calls in one context have in common
         self,
         made_of: Any,
         context: Any,
+        span: Any,
         connection: RecorderBase,
         sampler: Any,
         fallback: Any,

@@ -134,6 +134,12 @@ ATTRIBUTES = (
         names.RAY_END_ESTIMATED, "boolean", "interrupted spans", "true: its process died, and the end is estimated"
     ),
     Attribute(
+        names.RAY_AFTER_END,
+        "double",
+        "first spans of traces that begin after the end of their context",
+        "seconds since the end of the span in whose context this one began, to which it has a link",
+    ),
+    Attribute(
         names.RAY_LEFT_OUT,
         "int",
         "calls, drivers",

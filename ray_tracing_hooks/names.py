@@ -75,6 +75,7 @@ __all__ = [
     "RAY_ACTOR_ID",
     "RAY_ACTOR_METHOD",
     "RAY_ACTOR_NAME",
+    "RAY_AFTER_END",
     "RAY_ARGUMENTS",
     "RAY_ARGUMENT_COUNT",
     "RAY_ARGUMENT_IDS",
@@ -334,6 +335,7 @@ RAY_SUBMISSION_ID = "ray.submission_id"
 RAY_JOB_STATUS = "ray.job_status"
 RAY_END_ESTIMATED = "ray.end_estimated"
 RAY_NEVER_ENDED = "ray.never_ended"
+RAY_AFTER_END = "ray.after_end"
 RAY_LEFT_OUT = "ray.left_out"
 RAY_LIBRARIES = "ray.libraries"
 RAY_KEPT = "ray.kept"

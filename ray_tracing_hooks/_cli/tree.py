@@ -357,6 +357,8 @@ def _trace_lines(trace: Trace, signs: _Signs, shape: _Shape, now_ns: int) -> Ite
         if is_error:
             error = safe(_error(group), ascii_only=signs.ascii_only)
             yield _Remark(below + (signs.bar if children else "   "), f"{signs.error} {error}", "red")
+        if text := _after_end(group[0]):
+            yield _Remark(below + (signs.bar if children else "   "), safe(text, ascii_only=signs.ascii_only), "dim")
         for text in _attributes(group, shape.keys):
             yield _Remark(below + (signs.bar if children else "   "), safe(text, ascii_only=signs.ascii_only), "dim")
         below = below[:_DEEPEST]
@@ -365,6 +367,16 @@ def _trace_lines(trace: Trace, signs: _Signs, shape: _Shape, now_ns: int) -> Ite
             pending.append(
                 (child, below + (signs.last if end else signs.branch), below + ("   " if end else signs.bar))
             )
+
+
+def _after_end(item: Item) -> str:
+    """Of a trace that began in a context whose span had ended: where that one is. Otherwise empty."""
+    for span in (item.submission, item.span):
+        after = span.attributes.get(names.RAY_AFTER_END) if span is not None else None
+        if span is not None and span.links and isinstance(after, float) and math.isfinite(after):
+            ended = span.links[0]
+            return f"begun {duration(after * 1e9)} after the end of span {ended.span_id} of trace {ended.trace_id}"
+    return ""
 
 
 def _attributes(group: Sequence[Item], patterns: Sequence[str]) -> Iterator[str]:

@@ -102,7 +102,7 @@ typedef struct {
 } Span;
 
 /* Attributes that are looked up. */
-enum { ACTIVE, BINARY, BODY, CALLED, CALLS, CARRIED, ENCODED, END, RECORDER, SUBMISSIONS, TIME_NS, NAMES };
+enum { ACTIVE, BINARY, BODY, CALLED, CALLS, CARRIED, ENCODED, END, END_TIME, RECORDER, SUBMISSIONS, TIME_NS, NAMES };
 
 typedef struct {
     PyTypeObject *writer;

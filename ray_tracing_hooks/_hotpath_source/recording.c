@@ -571,7 +571,7 @@ static int execute(PyObject *module)
 {
     State *state = PyModule_GetState(module);
     static const char *const names[] = {"active", "binary", "body", "called", "calls", "carried", "encoded", "end",
-                                        "recorder", "submissions", "time_ns"};
+                                        "end_time", "recorder", "submissions", "time_ns"};
     for (size_t index = 0; index < NAMES; index++)
         if ((state->names[index] = PyUnicode_InternFromString(names[index])) == NULL)
             return -1;

@@ -7,6 +7,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *made_of;           /* what Python made this of, and needs in order to write a span instead */
     PyObject *context;
+    PyObject *span;              /* the one of the context, which must still be open */
     PyObject *connection;        /* the recorder of the connection, whose ... */
     PyObject *sampler, *fallback; /* ... must still be these, which the others were found with */
     PyObject *recorder;          /* the one that records these calls; None if they are not sampled */
@@ -20,17 +21,18 @@ COLLECTED(submissions, Submissions, made_of, before_task_id)
 
 static PyObject *submissions_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"made_of", "context", "connection", "sampler", "fallback", "recorder", "object_ref",
+    static char *names[] = {"made_of", "context", "span", "connection", "sampler", "fallback", "recorder", "object_ref",
                             "bodies", "mask", "before_span_id", "after_span_id", "before_task_id", NULL};
     State *state = PyType_GetModuleState(type);
     Submissions *made = state == NULL ? NULL : (Submissions *)PyType_GenericAlloc(type, 0);
     if (made == NULL)
         return NULL;
     PyObject_GC_UnTrack(made);
-    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "OOO!OOOO!O!KSSS:Submissions", names, &made->made_of,
-                                    &made->context, state->recorder, &made->connection, &made->sampler, &made->fallback,
-                                    &made->recorder, &PyType_Type, &made->object_ref, &PyDict_Type, &made->bodies,
-                                    &made->mask, &made->before_span_id, &made->after_span_id, &made->before_task_id))
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOO!OOOO!O!KSSS:Submissions", names, &made->made_of,
+                                    &made->context, &made->span, state->recorder, &made->connection, &made->sampler,
+                                    &made->fallback, &made->recorder, &PyType_Type, &made->object_ref, &PyDict_Type,
+                                    &made->bodies, &made->mask, &made->before_span_id, &made->after_span_id,
+                                    &made->before_task_id))
         return own((PyObject *)made, submissions_held);
     return disown((PyObject *)made, submissions_held);
 }
@@ -69,6 +71,16 @@ static PyObject *attribute_of(PyObject *object, PyObject *first, PyObject *secon
     return found;
 }
 
+/* Whether this span is open. -1 with an exception. */
+static int is_open(PyObject *span, const State *state)
+{
+    if (PyObject_TypeCheck(span, state->span))
+        return ((Span *)span)->end_time == Py_None;
+    PyObject *end_time = PyObject_GetAttr(span, state->names[END_TIME]); /* of a span of the SDK, or a stand-in */
+    Py_XDECREF(end_time); /* only its identity matters */
+    return end_time == NULL ? -1 : end_time == Py_None;
+}
+
 /* Whether `submissions` still hold for a call that is made now. -1 with an exception. */
 static int hold(const Submissions *submissions, const Method *method, const State *state)
 {
@@ -86,7 +98,7 @@ static int hold(const Submissions *submissions, const Method *method, const Stat
     if (carried == NULL)
         return -1;
     Py_DECREF(carried);
-    return carried == Py_None;
+    return carried == Py_None ? is_open(submissions->span, state) : 0;
 }
 
 /* What is needed for the call of a method that carries nothing: 1 and new references. 0 if Python has to make the call,

@@ -64,7 +64,7 @@ def _encoded(recorder: Recorder, record: logging.LogRecord, more: dict[str, Any]
         bytes((LogRecordTag.DROPPED_ATTRIBUTES_COUNT,)) + protobuf.varint(dropped) if dropped else b"",
         protobuf.fixed64(LogRecordTag.OBSERVED_TIME, time.time_ns()),
     ]
-    if (current := recorder.parent(get_current())) is not None:
+    if (current := recorder.current(get_current())) is not None:
         trace_id, span_id, flags, _, _ = current
         parts += _FLAGS, pack_fixed32(flags), _TRACE_ID, trace_id, _SPAN_ID, span_id
     return b"".join(parts)

@@ -138,7 +138,7 @@ def ids(recorder: Recorder) -> Look:
         attributes = record.__dict__
         if TRACE_ID in attributes or SPAN_ID in attributes or TRACE_FLAGS in attributes:
             return
-        current = recorder.parent(get_current())
+        current = recorder.current(get_current())
         if current is not None and is_own(record):
             trace_id, span_id, flags, _, _ = current
             attributes[TRACE_ID] = trace_id.hex()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry.context import Context
@@ -23,7 +24,7 @@ from ray_tracing_hooks._ray.propagation import (
 )
 from ray_tracing_hooks._ray.templates import PRODUCER, Templates, Whereabouts
 from ray_tracing_hooks._record import ids
-from ray_tracing_hooks._record.current import get_current
+from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.recorder import Recorder, Template
 
 if TYPE_CHECKING:
@@ -163,6 +164,10 @@ class Calls:
             self.around = self.submissions = None
 
 
+_ENDLESS = SimpleNamespace(end_time=None)
+"""Stands for spans whose end is not known here, such as those of other processes."""
+
+
 class Around:
     """What calls in one context have in common."""
 
@@ -181,12 +186,16 @@ class Around:
         "parent",
         "recorder",
         "sampler",
+        "span",
         "trace_id",
     )
 
     def __init__(self, calls: Calls, context: Context) -> None:
         recorder = calls.recorder
         self.context, self.sampler, self.fallback = context, recorder.sampler, recorder.fallback
+        span = context.get(SPAN_KEY)
+        # Once it has ended, it may be the parent of one call and not of the next.
+        self.span: Any = span if hasattr(span, "end_time") else _ENDLESS
         self.parent = parent = recorder.parent(context)
         self.trace_id, self.flags = recorder.decide(parent)
         self.recorder = recorder.of(self.flags)
@@ -212,6 +221,7 @@ def around_of(calls: Calls) -> Around:
         or around.context is not context
         or around.fallback is not recorder.fallback
         or around.sampler is not recorder.sampler
+        or around.span.end_time is not None
     ):
         around = _look_around(calls, context)
     return around
@@ -239,6 +249,7 @@ def _submissions(calls: Calls, around: Around) -> _compiled.Submissions:
     return _compiled.Submissions(
         made_of=(calls, around),
         context=around.context,
+        span=around.span,
         connection=calls.recorder,
         sampler=around.sampler,
         fallback=around.fallback,

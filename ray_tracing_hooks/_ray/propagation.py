@@ -11,6 +11,7 @@ from opentelemetry.context import Context
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._record.carrier import Carried
 from ray_tracing_hooks._record.current import OF_CALLER, REFERENCE_KEY, SPAN_KEY
+from ray_tracing_hooks._record.recorder import link_to_ended
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 
 TASK_KEY = "ray_tracing_hooks.task_id"
@@ -59,7 +60,8 @@ def headers_of(context: Context, parent: Parent | None, *, only_standard: bool) 
     if only_standard and SPAN_AND_TASK.issuperset(context) and not (parent and parent.trace_state):
         return None
     headers: dict[str, str] = {}
-    propagate.inject(headers, context)
+    # A new trace continues neither the state nor the headers of a span that is over.
+    propagate.inject(headers, context if parent is not None else trace.set_span_in_context(trace.INVALID_SPAN, context))
     headers.pop("traceparent", None)
     for name in [name for name in headers if name.endswith(_DERIVED_HEADERS)]:
         headers[name + OF_CALLER] = headers.pop(name)
@@ -67,9 +69,15 @@ def headers_of(context: Context, parent: Parent | None, *, only_standard: bool) 
 
 
 def reference(context: Context, parent: Parent | None) -> bytes:
-    """The encoded fields of a span below ``parent`` if a header of SkyWalking has named that one; empty otherwise."""
+    """The encoded fields of a span that begins in ``context``, besides the parent that the recorder has found there.
+
+    A parent that a header of SkyWalking has named has an attribute, and a trace that begins after the end of the span of
+    ``context`` a link to it; otherwise this is empty.
+    """
+    if parent is None:
+        return link_to_ended(context)
     known: Any = context.get(REFERENCE_KEY)
-    return known.attribute_of(parent) if known is not None and parent is not None else b""
+    return known.attribute_of(parent) if known is not None else b""
 
 
 def caller_attribute(caller: bytes) -> bytes:

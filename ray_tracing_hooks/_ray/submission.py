@@ -161,7 +161,7 @@ class Submission:
         if template is None:
             return
         try:
-            self._write(template, failure(error, _time_ns()))
+            self._write(template, self._around.of_caller + failure(error, _time_ns()))
         except Exception as fault:  # noqa: BLE001  as above
             failed("recording a call", fault)
 

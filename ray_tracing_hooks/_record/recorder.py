@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from opentelemetry import context as context_api
 from opentelemetry import trace
 
-from ray_tracing_hooks import _compiled
+from ray_tracing_hooks import _compiled, names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import END_TAG, identity_of, nanoseconds, start_and_end
 from ray_tracing_hooks._formats.encoded_span.encode import start_time as encode_start
@@ -43,6 +43,41 @@ def add_former_root(root: trace.Span) -> None:
 def is_former_root(span: object) -> bool:
     """Whether this is the root span of an earlier driver."""
     return span is not None and _former_roots.get(id(span)) is span
+
+
+LONGEST_AFTER_END = 1_000_000_000
+"""For so many nanoseconds after its end, a span is still the parent of what begins in its context.
+
+Tasks of asyncio, timers and threads keep the context in which they were started, for as long as they run. What they
+begin soon after the end of the span belongs to it. What they begin later is mostly about something else, such as later
+requests, and the trace would grow for as long as the process lives. So that is a trace of its own, linked to the span.
+"""
+
+
+def is_over(span: object) -> bool:
+    """Whether this span has ended too long ago to be the parent of what begins now.
+
+    This is about spans of this process, of this package or of the SDK: others have no end.
+    """
+    end_time = getattr(span, "end_time", None)
+    return type(end_time) is int and time.time_ns() - end_time > LONGEST_AFTER_END
+
+
+def since_end(span: Any) -> dict[str, float]:
+    """The attribute of a trace that begins in the context of a span that is over."""
+    return {names.RAY_AFTER_END: (time.time_ns() - span.end_time) / 1e9}
+
+
+def link_to_ended(context: context_api.Context) -> bytes:
+    """The encoded fields of a trace that begins in this context: link and attribute if its span is over, else empty."""
+    span: Any = context.get(SPAN_KEY)
+    if not is_over(span) or is_former_root(span):
+        return b""
+    ended = span.get_span_context()
+    trace_id, span_id = ended.trace_id.to_bytes(16, "big"), ended.span_id.to_bytes(8, "big")
+    return encode.attributes(since_end(span)) + encode.link(
+        trace_id, span_id, ended.trace_state.to_header(), None, remote=False
+    )
 
 
 class Template:
@@ -113,7 +148,15 @@ class Recorder(_compiled.RecorderBase):
             self._prefix = U16.pack(self._writer.scope(resource, scope))
 
     def _parent(self, context: context_api.Context) -> Parent | None:
-        """The current span of ``context``, else :attr:`fallback`."""
+        """The parent of a span that begins now in ``context``: its span, else :attr:`fallback`.
+
+        None for a new trace: without a fallback, or if that span is over (:func:`is_over`).
+        """
+        span = context.get(SPAN_KEY)
+        return None if is_over(span) and not is_former_root(span) else self.current(context)
+
+    def current(self, context: context_api.Context) -> Parent | None:
+        """The span of ``context``, whether it is open or not, else :attr:`fallback`."""
         span = context.get(SPAN_KEY)
         if type(span) is RecordedSpan and (span.end_time is None or not is_former_root(span)):
             return span.as_parent()

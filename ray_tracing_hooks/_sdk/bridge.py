@@ -243,6 +243,9 @@ class Bridge:
         with reports_held(), self._lock:
             self._writer = self._undecided = self._recorder = None
             if self._processor is not None:
+                from ray_tracing_hooks._sdk import tracers  # noqa: PLC0415  it is imported by now
+
+                tracers.start_span.take_back()
                 self._write_to(self._processor)
             current: Any = trace._TRACER_PROVIDER  # noqa: SLF001
             is_pending = type(current) is PendingTracerProvider
@@ -377,6 +380,9 @@ class Bridge:
                 copyreg.pickle(span, _reduce_sdk_span)
             self._processor = SpoolSpanProcessor()
         self._write_to(self._processor)
+        from ray_tracing_hooks._sdk import tracers  # noqa: PLC0415  imports the SDK
+
+        tracers.start_span.put()
         return self._processor
 
     def _write_to(self, processor: SpoolSpanProcessor, *, open_ones_stay: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ DRIVER = {
 WORKER = {"host.name": "head.example.com", "process.pid": "200", "ray.node.id": "aaaaaaaabb"}
 
 
-_KINDS = {bool: "boolValue", int: "intValue", str: "stringValue"}
+_KINDS = {bool: "boolValue", int: "intValue", float: "doubleValue", str: "stringValue"}
 
 
 class Folder:
@@ -55,6 +56,7 @@ class Folder:
         error: str = "",
         exception: str = "",
         attributes: dict[str, Any] | None = None,
+        links: Sequence[dict[str, str]] = (),
     ) -> str:
         """Write a span; times in nanoseconds, ``start`` after a fixed moment. Returns its id."""
         begin = 1_700_000_000 * SECOND + int(start)
@@ -72,6 +74,8 @@ class Folder:
                 for key, value in (attributes or {}).items()
             ],
         }
+        if links:
+            described["links"] = links
         if error:
             described["status"] = {"code": 2, "message": error}
         if exception:
@@ -121,6 +125,17 @@ def test_a_call_is_one_line_with_its_three_times(folder: Folder) -> None:
     assert [line.split() for line in lines(folder.path)] == [
         ["train.py", "2.00", "s", "head:100", "driver"],
         ["└─", "data.load", "300", "ms", "20.0", "ms", "100", "us", "head:200"],
+    ]
+
+
+def test_a_trace_that_began_after_the_end_of_its_context_says_where_that_is(folder: Folder) -> None:
+    """On the line below its first span, which may be a call."""
+    link = {"traceId": "ab" * 16, "spanId": "cd" * 8}
+    submit = folder.span("poll ray.remote", kind=PRODUCER, attributes={"ray.after_end": 12.5}, links=[link])
+    folder.span("poll ray.remote_worker", submit, start=MS, kind=CONSUMER)
+    assert [left(line) for line in lines(folder.path)] == [
+        "poll",
+        f"   begun 12.5 s after the end of span {'cd' * 8} of trace {'ab' * 16}",
     ]
 
 

@@ -35,6 +35,23 @@ def test_a_call_in_a_trace_that_is_not_sampled_leaves_no_span(cluster: Cluster) 
     assert run.result["after"][1:] == [True, "", {}], "nothing of it stays behind in the worker"
 
 
+def test_what_an_actor_begins_after_the_end_of_a_call_that_started_it_is_a_trace_of_its_own(cluster: Cluster) -> None:
+    """Calls and spans of the program: each with a link to the execution of that call. Sooner they are in its trace."""
+    with_span, alone = cluster.once("context").result["outlived"]
+    spans = spans_in(cluster.spans)
+    (start,) = by_name(spans, "Loop.start ray.remote_worker")
+    soon = [span.name for span in spans if span.parent_id == start.span_id]
+    assert soon == ["__main__.inside ray.remote"]
+    for trace_id, root in ((with_span, "later"), (alone, "__main__.inside ray.remote")):
+        found = [span for span in spans if span.trace_id == trace_id]
+        calls = "__main__.inside ray.remote\n  __main__.inside ray.remote_worker\n    deepest"
+        assert tree(found) == (calls if root != "later" else "later\n  " + calls.replace("\n", "\n  "))
+        (first,) = (span for span in found if not span.parent_id)
+        assert [(link.trace_id, link.span_id) for link in first.links] == [(start.trace_id, start.span_id)]
+        assert first.attributes["ray.after_end"] >= 1
+    assert len({start.trace_id, with_span, alone}) == 3
+
+
 def test_a_sampler_that_says_no_leaves_no_span_and_the_same_results(tmp_path: Path) -> None:
     run = run_program(
         "small", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), OTEL_TRACES_SAMPLER="always_off"

@@ -107,6 +107,18 @@ def test_a_request_is_one_trace_from_the_proxy_to_the_last_task(served: Served) 
     assert inside.end_ns <= min(replica.end_ns, proxy.end_ns)
 
 
+def test_a_call_long_after_the_request_that_started_it_is_a_trace_of_its_own(served: Served) -> None:
+    """By a task of asyncio, which has the context of that request, and whose result another request waits for."""
+    assert served.result["finish"] == [200, "9"]
+    begin = served.trace("begin")
+    assert not by_name(begin + served.trace("finish"), "Model.plain serve.remote")
+    (call,) = (span for span in served.spans if span.attributes.get("ray.after_end", 0) >= 1)
+    of_call = [span for span in served.spans if span.trace_id == call.trace_id]
+    assert tree(of_call) == "Model.plain serve.remote\n  Model.plain serve.replica\n    plain"
+    (link,) = call.links
+    assert link.span_id in {span.span_id for span in begin}
+
+
 def test_replicas_of_a_proxy_that_was_killed_serve_the_next_one(served: Served) -> None:
     """It has the name of the one before."""
     assert served.tree(served.result["another proxy"]).splitlines()[:4] == [

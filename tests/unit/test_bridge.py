@@ -109,6 +109,63 @@ print(json.dumps([before, isinstance(provider, sdk.TracerProvider), type(provide
     assert found == [False, True, True]
 
 
+AFTER_END = """
+import time
+from opentelemetry.trace import set_span_in_context, use_span
+
+def of_program(end_time):
+    span = tracer.start_span("of the program")
+    span.end(end_time)
+    return span
+
+def of_ray(end_time):
+    from ray_tracing_hooks._record.recorder import Template
+    span = recorder.start(Template("of Ray", 1, {}), *recorder.decide(None), None)
+    span.end(end_time)
+    return span
+
+def known(span):
+    link = [each.context.span_id for each in span.links]
+    return [span.parent and span.parent.span_id, link, span.attributes.get("ray.after_end", 0) >= 1.5]
+
+found = []
+for make in (of_program, of_ray):
+    recent, over = make(time.time_ns() + 3600 * 10**9), make(time.time_ns() - 1_500_000_000)
+    ids = [each.get_span_context().span_id for each in (recent, over)]
+    with use_span(recent), tracer.start_as_current_span("soon after") as soon:
+        found.append(known(soon) == [ids[0], [], False])
+    with use_span(over), tracer.start_as_current_span("later", links=[trace.Link(recent.get_span_context())]) as later:
+        found.append(known(later) == [None, [ids[1], ids[0]], True])
+        found.append(later.get_span_context().trace_id != over.get_span_context().trace_id)
+        with tracer.start_as_current_span("inside") as inside:
+            found.append(known(inside) == [later.get_span_context().span_id, [], False])
+        named = tracer.start_span("below a named span", set_span_in_context(over))
+        found.append(known(named) == [ids[1], [], False])
+"""
+
+
+@pytest.mark.parametrize("provider", ["ours", "that of the program"])
+def test_a_span_in_the_context_of_one_that_is_over_begins_a_trace(provider: str, tmp_path: Path) -> None:
+    """Linked to that one; the program can still name any parent. Without tracing it is as the SDK has it."""
+    set_provider = """
+from opentelemetry.sdk.trace import TracerProvider
+trace.set_tracer_provider(TracerProvider())
+"""
+    found = in_a_process(
+        (set_provider if provider != "ours" else "")
+        + 'install()\ntracer = trace.get_tracer("lib")'
+        + AFTER_END
+        + """
+bridge.uninstall()
+with use_span(over), tracer.start_as_current_span("untraced") as span:
+    found.append(span.get_span_context().trace_id == over.get_span_context().trace_id)
+print(json.dumps(found))
+""",
+        tmp_path,
+    )
+    assert found == [True] * 11
+
+
 def test_tracers_can_be_pickled_before_and_after_their_first_span(tmp_path: Path) -> None:
     """A module-level tracer is in what Ray pickles; without tracing it can be pickled, so with it it must be."""
     found = in_a_process(

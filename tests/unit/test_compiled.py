@@ -34,6 +34,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.sdk.trace import TracerProvider
 from ray._private.serialization import SerializationContext
 from ray._raylet import RawSerializedObject  # type: ignore[attr-defined]  # not in its stub
 from recording import run
@@ -1060,7 +1061,9 @@ def test_calls_below_other_spans_are_left_to_python(tmp_path: Path) -> None:
 @needs_compiled
 @pytest.mark.parametrize("random", [1, (1 << 64) - 1])
 def test_parents_and_decisions_are_the_same(random: int) -> None:
-    """For contexts without a span, with one of ours that is open or has ended, and with others; and each sampler."""
+    """For contexts without a span, with one of ours that is open, has just ended or is over, and with others; and each
+    sampler.
+    """
 
     def program(folder: Path) -> Any:
         recorder, template = stand_ins.recorder(folder), Template("name", 2, {})
@@ -1068,9 +1071,11 @@ def test_parents_and_decisions_are_the_same(random: int) -> None:
         ended, is_former = (recorder.start(template, b"trace id" * 2, flags, None) for flags in (3, 2))
         for span in (ended, is_former):
             span.end()
+        over = recorder.start(template, b"trace id" * 2, 3, None, start_time=time.time_ns() - 3 * 10**9)
+        over.end(over.start_time + 10**9)
         with_state = recorder.start(template, b"trace id" * 2, 3, Parent(bytes(range(16)), b"remoteid", 3, STATE, True))
         add_former_root(is_former)
-        spans: list[Any] = [recorder.start(template, b"trace id" * 2, 3, None), ended, is_former, with_state, None]
+        spans: list[Any] = [recorder.start(template, b"trace id" * 2, 3, None), ended, is_former, over, with_state, None]
         spans += [trace.INVALID_SPAN, trace.NonRecordingSpan(with_state.get_span_context()), "no span"]
         found: list[Any] = []
         for span in spans:
@@ -1309,6 +1314,53 @@ def test_calls_notice_a_change_of_settings_at_once() -> None:
     kinds = [[kind for kind, _ in each] for each in (first, second)]
     assert kinds == [[SPAN] * (2 + 1 + 2 + 2 + 1), [SPAN] * (1 + 2 + 2)]
     assert inherits == [True] * 3 + [False] * 3 + [True] * 8 + [False] * 2 + [True] * 2
+
+
+@pytest.mark.parametrize("of", ["this package", "the SDK"])
+@pytest.mark.parametrize("is_on", [pytest.param(True, marks=needs_compiled), False])
+def test_calls_notice_that_the_span_around_them_is_over(is_on: bool, of: str, tmp_path: Path) -> None:
+    """Each of them is then a trace of its own that links to it, and carries its context; those in the second after its
+    end are still below it.
+    """
+    with compiled(is_on), in_cluster(JOB):
+        driver = driver_of(tmp_path)
+        carried: list[bytes | None] = []
+
+        def original(*_: Any) -> ObjectRef:
+            carried.append(outgoing.carried)
+            return ObjectRef(TASK_ID)
+
+        call, parent = remote(original), driver.recorder.fallback
+        assert parent is not None
+
+        def around() -> Any:
+            if of == "this package":
+                return driver.recorder.start(Template("around", 1, {}), *driver.recorder.decide(parent), parent)
+            above = trace.set_span_in_context(trace.NonRecordingSpan(parent.span_context()))
+            return TracerProvider().get_tracer("").start_span("around", above)
+
+        ends = (time.time_ns() + 3600 * 10**9, time.time_ns() - 1_500_000_000)
+        spans = [around() for _ in ends]
+        for span, end in zip(spans, ends, strict=True):
+            token = attach(Context({SPAN_KEY: span}))
+            for has_ended in (False, True):
+                if has_ended:
+                    span.end(end)
+                for _ in range(2):
+                    call(stand_ins.Method(), (), {})
+            detach(token)
+    assert [each is None for each in carried] == [True] * 6 + [False] * 2
+    found = [decode_span(payload[2:]) for kind, payload in records(str(tmp_path)) if kind == SPAN]
+    calls = [each for each in found if each.name == "Actor.method ray.remote"]
+    recent, over = (span.get_span_context().span_id.to_bytes(8, "big") for span in spans)
+    assert [each.parent_span_id for each in calls] == [recent] * 4 + [over] * 2 + [b""] * 2
+    assert len({JOB.trace_id, *(each.trace_id for each in calls)}) == 3
+    for each, context in zip(calls[-2:], carried[-2:], strict=True):
+        assert [(link.trace_id, link.span_id) for link in each.links] == [(JOB.trace_id, over)]
+        assert 1.5 <= each.attributes["ray.after_end"] < 60
+        assert context is not None
+        decoded = carrier.decode(context)
+        assert (decoded.trace_id, decoded.span_id) == (each.trace_id, each.span_id)
 
 
 class Deciding:

@@ -30,7 +30,7 @@ from ray_tracing_hooks._ray.errors import fail, failure
 from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.current import SPAN_KEY
 from ray_tracing_hooks._record.limits import SpanLimits
-from ray_tracing_hooks._record.recorder import Recorder, Template, add_former_root
+from ray_tracing_hooks._record.recorder import Recorder, Template, add_former_root, link_to_ended
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._sdk import sdk_spans
 from ray_tracing_hooks._spool import layout
@@ -133,6 +133,38 @@ def test_any_span_of_the_program_is_a_parent_but_not_the_root_of_an_earlier_driv
     add_former_root(span)
     for none in (Context({SPAN_KEY: span}), Context({SPAN_KEY: trace.INVALID_SPAN}), Context()):
         assert of_driver.parent(none) is of_driver.fallback
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("of", ["this package", "the SDK"])
+def test_a_span_that_ended_more_than_a_second_ago_is_no_parent(of: str, tmp_path: Path) -> None:
+    of_worker, tracer = recorder(tmp_path), TracerProvider().get_tracer("")
+    of_worker.fallback = Parent(bytes(range(16)), b"fallback", 3, None, remote=False)
+
+    def started() -> Any:
+        return tracer.start_span("") if of == "the SDK" else begin(of_worker)
+
+    open_, recent, span = started(), started(), started()
+    recent.end(time.time_ns() + 3600 * 10**9)
+    for each in (open_, recent):
+        context = Context({SPAN_KEY: each})
+        parent = of_worker.parent(context)
+        assert parent is not None
+        assert parent.span_context() == each.get_span_context()
+        assert link_to_ended(context) == b""
+    span.end(time.time_ns() - 1_500_000_000)
+    context = Context({SPAN_KEY: span})
+    assert of_worker.parent(context) is None, "not the root span of the driver, either"
+    current = of_worker.current(context)
+    assert current is not None
+    assert current.span_context() == span.get_span_context(), "log records are still its own"
+    linking = ProtoSpan.FromString(link_to_ended(context))
+    assert 1.5 <= attributes(linking)["ray.after_end"] < 60
+    (link,) = linking.links
+    assert (link.trace_id, link.span_id, link.flags) == (current.trace_id, current.span_id, 0x100)
+    add_former_root(span)
+    assert of_worker.parent(context) is of_worker.fallback
+    assert link_to_ended(context) == b""
 
 
 @pytest.mark.parametrize(("clock", "expected"), [(-1, 0), (1e18 + 0.5, 10**18)], ids=["before 1970", "in fractions"])

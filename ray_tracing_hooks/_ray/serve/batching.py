@@ -21,7 +21,7 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import generators, tracing
-from ray_tracing_hooks._ray.propagation import unrecorded_span
+from ray_tracing_hooks._ray.propagation import reference, unrecorded_span
 from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica, traced
 from ray_tracing_hooks._ray.templates import INTERNAL
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -118,9 +118,8 @@ def _begin(
             return Context({**around, SPAN_KEY: unrecorded_span(known)}), None
         longest = (now - min(since for _, since in requests)) / 1e9
         size = encode.attribute(names.RAY_SERVE_BATCH_SIZE, len(waited))
-        span = recording.start(
-            template, trace_id, flags, parent, size + encode.attribute(names.RAY_SERVE_BATCH_WAIT, longest), now
-        )
+        more = size + encode.attribute(names.RAY_SERVE_BATCH_WAIT, longest) + (reference(first, parent) if is_one else b"")
+        span = recording.start(template, trace_id, flags, parent, more, now)
         if not is_one:
             _link(span, requests, len(waited), now)
         return Context({**around, SPAN_KEY: span}), span

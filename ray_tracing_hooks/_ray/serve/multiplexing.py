@@ -20,6 +20,7 @@ from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import fail
+from ray_tracing_hooks._ray.propagation import reference
 from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica, traced
 from ray_tracing_hooks._ray.templates import INTERNAL
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -95,7 +96,7 @@ def _begin(
         if recording is None or template is None:
             return None
         limit = recorder.limits.value_length
-        first = encode.attribute(names.RAY_SERVE_MULTIPLEXED_MODEL_ID, model_id[:limit])
+        first = encode.attribute(names.RAY_SERVE_MULTIPLEXED_MODEL_ID, model_id[:limit]) + reference(context, parent)
         span = recording.start(template, trace_id, flags, parent, first, since)
         return Context({**context, SPAN_KEY: span}), span
     except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request

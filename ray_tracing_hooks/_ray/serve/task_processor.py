@@ -28,7 +28,7 @@ from ray_tracing_hooks._guard import failed, guarded
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import fail
-from ray_tracing_hooks._ray.propagation import unrecorded_span
+from ray_tracing_hooks._ray.propagation import reference, unrecorded_span
 from ray_tracing_hooks._ray.serve.server import Described, arrive
 from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica
 from ray_tracing_hooks._ray.templates import CONSUMER, PRODUCER, SERVE
@@ -129,7 +129,8 @@ def _send(
         if recording is not None and active.selection.selects(task_name, SERVE):
             name = f"{task_name} {names.SERVE_ENQUEUE}"
             template = Template(name, PRODUCER, active.whereabouts.attributes())
-            span = recording.start(template, trace_id, flags, parent, _of_task(adapter, task_name) + _sent_by)
+            first = _of_task(adapter, task_name) + _sent_by + reference(context, parent)
+            span = recording.start(template, trace_id, flags, parent, first)
         around = unrecorded_span(parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False))
         context = Context({**context, SPAN_KEY: span or around})
         headers: dict[str, Any] = {}

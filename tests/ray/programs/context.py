@@ -1,5 +1,8 @@
 """What travels with a call: baggage, trace state, the decision not to sample."""
 
+import asyncio
+import time
+
 import harness
 import ray
 from opentelemetry import baggage, context, trace
@@ -31,6 +34,36 @@ class Actor:
         return [self.at_creation, dict(baggage.get_all()), await inside.remote()]
 
 
+async def until_over(span):
+    """When a span of a traced process has ended more than a second ago."""
+    while (end := getattr(span, "end_time", 0)) is None or time.time_ns() - end < 1_100_000_000:
+        await asyncio.sleep(0.02)
+
+
+@ray.remote(num_cpus=0)
+class Loop:
+    """Its first call starts what goes on for as long as the actor lives."""
+
+    async def start(self):
+        self.work = asyncio.create_task(self.go_on(trace.get_current_span()))
+
+    async def go_on(self, around):
+        await inside.remote()
+        await until_over(around)
+        with tracer.start_as_current_span("later"):
+            within = await inside.remote()
+        return [within[0], (await inside.remote())[0]]
+
+    async def finish(self):
+        return await self.work
+
+
+def outlived():
+    actor = Loop.remote()
+    ray.get(actor.start.remote())
+    return ray.get(actor.finish.remote())
+
+
 def within(trace_id, flags, call):
     parent = SpanContext(trace_id, 7, True, TraceFlags(flags), TraceState([("vendor", "value")]))
     carried = baggage.set_baggage("user", "zoë=1", trace.set_span_in_context(NonRecordingSpan(parent)))
@@ -47,6 +80,7 @@ def main():
         "actor": within(12, 1, lambda: ray.get((_actor := Actor.remote()).call.remote())),
         "not sampled": within(13, 0, lambda: ray.get(inside.remote(1))),
         "after": ray.get(inside.remote()),
+        "outlived": outlived(),
     }
 
 

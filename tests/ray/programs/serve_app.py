@@ -92,6 +92,19 @@ class Api:
             "baggage": dict(baggage.get_all()),
         }
 
+    @api.get("/begin")
+    async def begin(self):
+        self.work = asyncio.create_task(self.go_on(trace.get_current_span()))
+
+    async def go_on(self, around):
+        while (end := getattr(around, "end_time", 0)) is None or time.time_ns() - end < 1_100_000_000:
+            await asyncio.sleep(0.02)
+        return await self.model.plain.remote(9)
+
+    @api.get("/finish")
+    async def finish(self):
+        return await self.work
+
     @api.get("/sync")
     def sync(self):
         with tracer.start_as_current_span("sync"):
@@ -301,6 +314,7 @@ def requests(client, batching):
     found = {
         "predict": client.get("/api/predict/3", "predict", tracestate="vendor=value", baggage="user=me"),
         "unsampled": client.get("/api/predict/5", "", traceparent=f"00-{trace_id('unsampled')}-00000000000000ff-00"),
+        "begin": client.get("/api/begin", "begin"),
         "sync": client.get("/api/sync", "sync"),
         "stream": client.get("/api/stream", "stream"),
         "fail": client.get("/api/fail", "fail"),
@@ -308,6 +322,7 @@ def requests(client, batching):
         "missing": client.get("/nowhere", "missing"),
         "own trace": client.get("/api/predict/4", ""),
         "health": client.get("/-/healthz", "health"),
+        "finish": client.get("/api/finish", "finish"),
     }
     with ThreadPoolExecutor(CONCURRENT) as threads:
         found["concurrent"] = list(

@@ -377,12 +377,12 @@ static PyObject *call_below_part(PyObject *self, const State *state, PyObject *c
 /* record(template, identity, start_time, end_time, additions). 1, or 0 if Python has to do it; -1 with an exception. */
 static int record_span(PyObject *self, const State *state, PyObject *const *arguments)
 {
-    enum { ITS_TEMPLATE, IDENTITY, START_TIME, END_TIME, ADDITIONS };
+    enum { ITS_TEMPLATE, IDENTITY, BEGAN_AT, ENDED_AT, ADDITIONS };
     Recorder *recorder = usable(self, state);
-    if (recorder == NULL || !PyLong_CheckExact(arguments[START_TIME]) || !PyLong_CheckExact(arguments[END_TIME]))
+    if (recorder == NULL || !PyLong_CheckExact(arguments[BEGAN_AT]) || !PyLong_CheckExact(arguments[ENDED_AT]))
         return 0;
-    uint64_t began = PyLong_AsUnsignedLongLong(arguments[START_TIME]);
-    uint64_t ended = PyErr_Occurred() ? 0 : PyLong_AsUnsignedLongLong(arguments[END_TIME]);
+    uint64_t began = PyLong_AsUnsignedLongLong(arguments[BEGAN_AT]);
+    uint64_t ended = PyErr_Occurred() ? 0 : PyLong_AsUnsignedLongLong(arguments[ENDED_AT]);
     if (PyErr_Occurred()) {
         PyErr_Clear(); /* before 1970: Python raises the same as ever */
         return 0;

@@ -11,7 +11,7 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray.propagation import Begun, reference, unrecorded_span
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
-from ray_tracing_hooks._record.current import SPAN_KEY
+from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.span import Parent
 
 
@@ -26,12 +26,13 @@ def begin(
 ) -> Begun:
     """Begin a span below that of ``context``; returns the context inside of it, and the span.
 
-    Without a span in ``context`` it is below the driver's root span, or begins a trace. The span is None if it is not
-    recorded: the context then propagates the sampling decision. ``start_time`` is in nanoseconds since the epoch,
+    Without a span in ``context`` it is below the driver's root span, or begins a trace. A context other than the current
+    one has been kept for this span, which is below that of the context whenever that ended. The span is None if it is
+    not recorded: the context then propagates the sampling decision. ``start_time`` is in nanoseconds since the epoch,
     and ``more`` are further encoded fields, such as links.
     """
     recorder = active.recorder
-    parent = recorder.parent(context)
+    parent = recorder.parent(context) if context is get_current() else recorder.current(context)
     trace_id, flags = recorder.decide(parent)
     recording = recorder.of(flags)
     if recording is None:

@@ -71,8 +71,8 @@ def headers_of(context: Context, parent: Parent | None, *, only_standard: bool) 
 def reference(context: Context, parent: Parent | None) -> bytes:
     """The encoded fields of a span that begins in ``context``, besides the parent that the recorder has found there.
 
-    A parent that a header of SkyWalking has named has an attribute, and a trace that begins after the end of the span of
-    ``context`` a link to it; otherwise this is empty.
+    They name a parent that a header of SkyWalking has named, and link a new trace to the span of ``context`` if that is
+    over; otherwise they are empty.
     """
     if parent is None:
         return link_to_ended(context)

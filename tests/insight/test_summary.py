@@ -1400,6 +1400,17 @@ def test_a_trace_is_of_the_session_that_any_of_its_spans_names() -> None:
     assert runs_of(run) == [["client", "more", "work"]]
 
 
+@pytest.mark.parametrize("job", ["01000000", "02000000"], ids=["of one job", "of two jobs"])
+def test_a_trace_of_the_programs_own_spans_is_of_the_job_of_its_process(job: str) -> None:
+    """Such as of a loop of an actor, whose spans name no job. If the process has had several, it is unknown which."""
+    run = HandMade()
+    run.session = "session_1"
+    run.span("call", 0, 10, worker="w1")
+    run.span("own", 20, 30, worker="w1", trace=2, attributes={"ray.job_id": ""})
+    run.span("later", 40, 50, worker="w1", trace=3, attributes={"ray.job_id": job})
+    assert runs_of(run) == ([["call", "later", "own"]] if job == "01000000" else [["later"], ["own"], ["call"]])
+
+
 def load_newest(folder: Path) -> Table:
     table = load([str(folder / "spans.jsonl")])
     return part_of(table, runs(table)[0])

@@ -1075,8 +1075,8 @@ def test_parents_and_decisions_are_the_same(random: int) -> None:
         over.end(over.start_time + 10**9)
         with_state = recorder.start(template, b"trace id" * 2, 3, Parent(bytes(range(16)), b"remoteid", 3, STATE, True))
         add_former_root(is_former)
-        spans: list[Any] = [recorder.start(template, b"trace id" * 2, 3, None), ended, is_former, over, with_state, None]
-        spans += [trace.INVALID_SPAN, trace.NonRecordingSpan(with_state.get_span_context()), "no span"]
+        spans: list[Any] = [recorder.start(template, b"trace id" * 2, 3, None), ended, is_former, over, with_state]
+        spans += [None, trace.INVALID_SPAN, trace.NonRecordingSpan(with_state.get_span_context()), "no span"]
         found: list[Any] = []
         for span in spans:
             parent: Any = None

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry import context as context_api
+from opentelemetry.context import Context
+from stand_ins import tracing_of
 
-from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.library_calls import followed_by, preceded_by, spanned, within
+from ray_tracing_hooks._record.current import attach, detach
 
 KEY = "key"
 
@@ -137,3 +142,21 @@ def test_what_precedes_and_follows_has_the_arguments() -> None:
     with pytest.raises(ValueError, match="1"):
         followed_by(seen.append, "x")(fails)(1)
     assert len(seen) == 2, "nothing follows a call that failed"
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_only_a_context_that_a_library_has_kept_is_that_of_a_parent_that_is_over(is_kept: bool, tmp_path: Path) -> None:
+    """A library knows what its work belongs to, such as the upload of a checkpoint to its report."""
+    active = tracing_of(tmp_path)
+    context, around = library_spans.begin(active, "report", Context())
+    assert around is not None
+    around.end(time.time_ns() - 1_500_000_000)
+    token = attach(Context() if is_kept else context)
+    try:
+        _, span = library_spans.begin(active, "upload", context)
+    finally:
+        detach(token)
+    assert span is not None
+    assert span.parent == (around.get_span_context() if is_kept else None)
+    assert (span.trace_id == around.trace_id) is is_kept
+    assert ("ray.after_end" in span.attributes) is not is_kept

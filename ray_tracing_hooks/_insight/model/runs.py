@@ -1,14 +1,15 @@
 """The runs in a folder of spans: one for each driver, with all its work.
 
 A folder collects the spans of every traced program. Traces with spans of the same job of the same Ray session belong
-to one run; a driver without a root span has many traces. Spans of Ray's own tracing name no session: there, traces
-with spans of the same job belong together if they have nodes in common.
+to one run; a driver without a root span has many traces. A trace of the program's own spans alone, such as that of a
+loop or a thread of an actor, names no job: it belongs to that of its process. Spans of Ray's own tracing name no
+session: there, traces with spans of the same job belong together if they have nodes in common.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +38,8 @@ def runs(table: Table) -> list[Run]:
     session_of = [str(resource.get(names.RESOURCE_SESSION_NAME) or "") for resource in table.resources]
     job_of_trace = _first(table, table.site, jobs)
     session_of_trace = _first(table, table.resource, session_of)
+    if nameless := session_of_trace.keys() - job_of_trace.keys():
+        job_of_trace |= _by_process(table, nameless, jobs)
     without = [trace for trace in job_of_trace if trace not in session_of_trace]
     clusters = _clusters(table, without) if without else {}
     keys = [("", each, "") for each in table.traces]
@@ -57,6 +60,22 @@ def _first(table: Table, column: array[int], values: Sequence[str]) -> dict[int,
     rows = np.nonzero(np.array([bool(value) for value in values], bool)[which])[0]
     rows = rows[np.unique(trace[rows], return_index=True)[1]]
     return {table.trace[row]: values[column[row]] for row in rows.tolist()}
+
+
+def _by_process(table: Table, traces: Collection[int], jobs: Sequence[str]) -> dict[int, str]:
+    """The job of the process in which each of these traces began, as far as its other spans name exactly one."""
+    site, resource = as_numpy(table.site).astype(np.int64), as_numpy(table.resource).astype(np.int64)
+    jobs_of: dict[int, set[str]] = {}
+    for pair in np.unique(resource * len(jobs) + site).tolist():
+        process, its_site = divmod(pair, len(jobs))
+        if jobs[its_site]:
+            jobs_of.setdefault(process, set()).add(jobs[its_site])
+    found = {}
+    begun, first_rows = np.unique(as_numpy(table.trace), return_index=True)
+    for trace, row in zip(begun.tolist(), first_rows.tolist(), strict=True):
+        if trace in traces and len(named := jobs_of.get(table.resource[row], set())) == 1:
+            found[trace] = next(iter(named))
+    return found
 
 
 def _clusters(table: Table, traces: Sequence[int]) -> dict[int, str]:

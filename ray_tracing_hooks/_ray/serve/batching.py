@@ -118,8 +118,8 @@ def _begin(
             return Context({**around, SPAN_KEY: unrecorded_span(known)}), None
         longest = (now - min(since for _, since in requests)) / 1e9
         size = encode.attribute(names.RAY_SERVE_BATCH_SIZE, len(waited))
-        more = size + encode.attribute(names.RAY_SERVE_BATCH_WAIT, longest) + (reference(first, parent) if is_one else b"")
-        span = recording.start(template, trace_id, flags, parent, more, now)
+        more = encode.attribute(names.RAY_SERVE_BATCH_WAIT, longest) + reference(around, parent)
+        span = recording.start(template, trace_id, flags, parent, size + more, now)
         if not is_one:
             _link(span, requests, len(waited), now)
         return Context({**around, SPAN_KEY: span}), span

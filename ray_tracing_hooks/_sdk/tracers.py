@@ -38,9 +38,10 @@ def _start_span(original: Callable[..., trace.Span]) -> Callable[..., trace.Span
                 current = get_current()
                 span: Any = current.get(SPAN_KEY)
                 if is_over(span):
-                    links = (trace.Link(span.get_span_context()), *(links or ()))
-                    attributes = {**since_end(span), **(attributes or {})}
-                    context = trace.set_span_in_context(trace.INVALID_SPAN, current)
+                    described = {**since_end(span), **(attributes or {})}
+                    linked = (trace.Link(span.get_span_context()), *(links or ()))
+                    apart = trace.set_span_in_context(trace.INVALID_SPAN, current)
+                    context, attributes, links = apart, described, linked
             except Exception as error:  # noqa: BLE001  a fault here must not reach the user's program
                 failed("beginning a span", error)
         try:

@@ -26,10 +26,10 @@ def begin(
 ) -> Begun:
     """Begin a span below that of ``context``; returns the context inside of it, and the span.
 
-    Without a span in ``context`` it is below the driver's root span, or begins a trace. A context other than the current
-    one has been kept for this span, which is below that of the context whenever that ended. The span is None if it is
-    not recorded: the context then propagates the sampling decision. ``start_time`` is in nanoseconds since the epoch,
-    and ``more`` are further encoded fields, such as links.
+    Without a span in ``context`` it is below the driver's root span, or begins a trace. A library has kept a context
+    other than the current one for this span: its span is then the parent, whenever it ended. The new span is None if it
+    is not recorded: the context then propagates the sampling decision. ``start_time`` is in nanoseconds since the
+    epoch, and ``more`` are further encoded fields, such as links.
     """
     recorder = active.recorder
     parent = recorder.parent(context) if context is get_current() else recorder.current(context)

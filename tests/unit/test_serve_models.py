@@ -1,21 +1,25 @@
-"""The spans of models that a replica loads."""
+"""The spans of models that a replica loads, and of its batches."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import time
 import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from opentelemetry.context import Context
 from stand_ins import tracing_of
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.serve import multiplexing
+from ray_tracing_hooks._ray.serve import batching, multiplexing
 from ray_tracing_hooks._ray.templates import SERVE, Selection
+from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
+from ray_tracing_hooks._record.recorder import Template
 
 
 @pytest.fixture
@@ -25,7 +29,8 @@ def spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Span]:
     found: list[Span] = []
     active.recorder.observer = lambda encoded: found.append(decode_span(encoded))
     monkeypatch.setattr(tracing, "active", active)
-    monkeypatch.setattr(multiplexing, "of_this_replica", lambda: ("Model", "app", "abc"))
+    for module in (multiplexing, batching):
+        monkeypatch.setattr(module, "of_this_replica", lambda: ("Model", "app", "abc"))
     return found
 
 
@@ -51,3 +56,39 @@ def test_a_function_that_cannot_begin_to_load_a_model_has_failed(spans: list[Spa
         assert len(traceback.extract_tb(raised.value.__traceback__)) == 1
     (span,) = spans
     assert (span.attributes[names.ERROR_TYPE], span.status_code) == ("TypeError", 2)
+
+
+@pytest.mark.parametrize("what", ["model", "batch"])
+def test_what_begins_after_the_end_of_its_request_is_a_trace_that_is_linked_to_it(what: str, spans: list[Span]) -> None:
+    """Such as by a loop that the request has started."""
+
+    async def load(model_id: str) -> str:
+        return model_id
+
+    async def begin() -> None:
+        if what == "model":
+            await multiplexing._loading(SimpleNamespace(), load)("a")
+            return
+        future = asyncio.get_running_loop().create_future()
+        batching._waiting[future] = get_current(), time.time_ns()
+        body = load("a")
+        assert tracing.active is not None
+        begun = batching._begin(tracing.active, body, [future])
+        body.close()
+        assert begun is not None
+        assert begun[1] is not None
+        begun[1].end()
+
+    assert tracing.active is not None
+    recorder = tracing.active.recorder
+    request = recorder.start(Template("request", 1, {}), *recorder.decide(None), None)
+    request.end(time.time_ns() - 1_500_000_000)
+    token = attach(Context({SPAN_KEY: request}))
+    try:
+        asyncio.run(begin())
+    finally:
+        detach(token)
+    _, span = spans
+    assert (span.trace_id == request.trace_id, span.parent_span_id) == (False, b"")
+    assert [(link.trace_id, link.span_id) for link in span.links] == [(request.trace_id, request.span_id)]
+    assert span.attributes[names.RAY_AFTER_END] >= 1.5

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray_tracing_hooks._guard import failed, guarded
@@ -48,12 +48,12 @@ def _submit_job(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def submit_job(*args: Any, **kwargs: Any) -> Any:
         try:
-            carrier = _carrier()
+            metadata = kwargs.get("metadata") or {}
+            # Ray refuses metadata of another type itself.
+            if isinstance(metadata, Mapping) and (carrier := _carrier()):
+                kwargs["metadata"] = {**carrier, **metadata}
         except Exception as error:  # noqa: BLE001  the job must be submitted whatever fails here
             failed("adding the trace context to a job", error)
-        else:
-            if carrier:
-                kwargs["metadata"] = {**carrier, **(kwargs.get("metadata") or {})}
         return original(*args, **kwargs)
 
     return submit_job

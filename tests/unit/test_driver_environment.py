@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from ray_tracing_hooks import names
+from ray_tracing_hooks import jobs, names
 from ray_tracing_hooks._ray.environment import describe
 
 
@@ -25,3 +26,13 @@ def test_the_driver_of_a_submitted_job_knows_its_submission() -> None:
 )
 def test_any_other_driver_has_none(environ: dict[str, str]) -> None:
     assert describe(environ, __file__, "") == {names.RAY_ENTRYPOINT: __file__}
+
+
+@pytest.mark.parametrize("metadata", [None, {}, (), {"traceparent": "mine", "a": "b"}, [("a", "b")], "text", 5])
+def test_a_job_has_the_context_in_its_metadata_if_that_is_any(metadata: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is no mapping is passed on as it is: Ray's own error says so."""
+    context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    monkeypatch.setenv("TRACEPARENT", context)
+    submitted = jobs._submit_job(lambda **kwargs: kwargs["metadata"])(metadata=metadata)
+    is_mapping = not metadata or isinstance(metadata, dict)
+    assert submitted == ({"traceparent": context, **(metadata or {})} if is_mapping else metadata)

@@ -34,6 +34,7 @@ from ray_tracing_hooks._values import (
     Kind,
     any_of,
     choose,
+    copied,
     empty,
     one_of,
     shown,
@@ -500,7 +501,7 @@ def _report_unknown(
     environ: Mapping[str, str], in_file: Mapping[object, object], file: str | None, problem: Callable[[str], None]
 ) -> None:
     variables = {setting.variable.removeprefix(PREFIX): setting.variable for setting in SETTINGS}
-    for variable, value in environ.items():
+    for variable, value in copied(environ).items():
         name = variable.removeprefix(PREFIX)
         if name != variable and name not in variables and not empty(value) and not _is_of_service(variable, environ):
             # Without its value, which may be a password and must not be logged.

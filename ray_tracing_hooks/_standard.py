@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from ray_tracing_hooks._values import (
+    MOST_SECONDS,
     NAMES,
     URL,
     Given,
@@ -94,13 +95,16 @@ def _port(value: object) -> int:
     return port
 
 
-def _milliseconds(value: object) -> float:
-    return _whole(0, value) / 1000
+def _milliseconds(least: int, value: object) -> float:
+    number = _whole(least, value)
+    if number > MOST_SECONDS * 1000:
+        raise ValueError
+    return number / 1000
 
 
 def _timeout(value: object) -> float:
     number = float(_text(value))
-    if not 0 < number < 1e9:
+    if not 0 < number < MOST_SECONDS:
         raise ValueError
     return number / 1000 if number >= _MILLISECONDS_FROM else number
 
@@ -198,7 +202,9 @@ COUNT = Kind("a whole number of 0 or more", partial(_whole, 0))
 BATCH = Kind("a whole number of 1 or more", partial(_whole, 1))
 PORT = Kind("a port from 1 to 65535", _port)
 MILLISECONDS: Kind[float] = Kind(
-    "a whole number of milliseconds, 0 or more", _milliseconds, lambda s: _number(s * 1000)
+    f"a whole number of milliseconds from 0 to {MOST_SECONDS * 1000:,}",
+    partial(_milliseconds, 0),
+    lambda s: _number(s * 1000),
 )
 TIMEOUT: Kind[float] = Kind(
     f"a time above 0: in seconds, or from {_MILLISECONDS_FROM} on in milliseconds",
@@ -206,7 +212,9 @@ TIMEOUT: Kind[float] = Kind(
     lambda s: f"{_number(s)} s",
 )
 INTERVAL: Kind[float] = Kind(
-    "a whole number of milliseconds, 1 or more", lambda value: _whole(1, value) / 1000, lambda s: _number(s * 1000)
+    f"a whole number of milliseconds from 1 to {MOST_SECONDS * 1000:,}",
+    partial(_milliseconds, 1),
+    lambda s: _number(s * 1000),
 )
 RATIO: Kind[float] = Kind("a number from 0 to 1", _ratio, _number)
 READABLE_FILE = Kind("the path of a PEM file that can be read", _file)

@@ -6,13 +6,16 @@ import math
 import os
 import re
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
 MASK = "********"
 """Shown in place of a secret."""
+
+MOST_SECONDS = 10**9
+"""Ray, gRPC and the system cannot wait for much longer."""
 
 
 class Kind(Generic[T]):
@@ -44,6 +47,14 @@ class Given(NamedTuple):
     source: str
     label: str
     value: object
+
+
+def copied(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables as they are now.
+
+    Iterating over the items of ``os.environ`` fails if another thread removes one meanwhile.
+    """
+    return {name: value for name in environ if (value := environ.get(name)) is not None}
 
 
 def empty(value: object) -> bool:
@@ -132,7 +143,7 @@ def _read_names(value: object) -> tuple[str, ...]:
 
 def _read_seconds(value: object) -> float:
     seconds = float(_scalar(value))
-    if not 0 <= seconds < math.inf:
+    if not 0 <= seconds <= MOST_SECONDS:
         raise ValueError
     return seconds
 
@@ -330,7 +341,7 @@ NAMES = Kind(
     "a comma list of names, such as local, or none alone", _read_names, lambda names: ",".join(names) or "none"
 )
 PATTERNS = Kind("a comma list of patterns, such as mymodule.*,Trainer.step", _read_list, ",".join)
-SECONDS = Kind("a number of seconds of 0 or more, such as 5", _read_seconds, _number)
+SECONDS = Kind(f"a number of seconds from 0 to {MOST_SECONDS:,}, such as 5", _read_seconds, _number)
 RATES: Kind[tuple[tuple[str, float], ...]] = Kind(
     "calls a second above 0, such as 10, or a comma list with patterns, such as Worker.process=10,*=1000",
     _read_rates,

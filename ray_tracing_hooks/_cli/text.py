@@ -10,13 +10,11 @@ import click
 
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.wording import count, duration
+from ray_tracing_hooks._values import MOST_SECONDS
 
 __all__ = ["SafeError", "Seconds", "count", "duration", "examples", "parse_duration", "warn"]
 
 _UNITS_NS = {"us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
-_MOST_SECONDS = 10**9
-"""Ray, gRPC and the system cannot wait for much longer."""
-
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *([a-zµ]+)")
 
 
@@ -44,8 +42,8 @@ class Seconds(click.FloatRange):
             seconds = float(value)
         except ValueError:
             seconds = math.nan
-        if not self._least <= seconds <= _MOST_SECONDS:
-            expected = f"a number of seconds from {self._least:g} to {_MOST_SECONDS:,}, such as 30"
+        if not self._least <= seconds <= MOST_SECONDS:
+            expected = f"a number of seconds from {self._least:g} to {MOST_SECONDS:,}, such as 30"
             self.fail(f"{safe(str(value))!r} is not valid: expected {expected}", param, ctx)
         return seconds
 

@@ -13,6 +13,7 @@ from ray_tracing_hooks._connection.delivery import SKYWALKING, Delivery
 from ray_tracing_hooks._connection.recording import Recording, exit_in_order
 from ray_tracing_hooks._guard import guarded, logger, report
 from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._values import copied
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -134,7 +135,7 @@ class Connection:
             raise OSError("there is no spool for these settings, so those before stay")
         if delivery.spool is None:
             # As where nothing has been recorded from the beginning.
-            environ, records = {**environ, SAMPLER: "always_off"}, False
+            environ, records = copied(environ) | {SAMPLER: "always_off"}, False
         if delivery.spool is not None and (delivery.spool, delivery.plan) != (self.delivery.spool, self.delivery.plan):
             recording = Recording(process, environ, delivery, settings, of_ray=True, records=records)
             recording.recorder.fallback = before.recorder.fallback

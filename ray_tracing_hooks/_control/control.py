@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ray_tracing_hooks._values import copied
+
 EXPORTERS = "RAY_TRACING_EXPORTERS"
 SAMPLER = "OTEL_TRACES_SAMPLER"
 _DISABLED = "OTEL_SDK_DISABLED"
@@ -56,7 +58,7 @@ class Control(NamedTuple):
     def over(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment of a process with what is set, except for what is :attr:`refused`."""
         refused = self.refused
-        found = {**environ, **{name: value for name, value in self.variables.items() if name not in refused}}
+        found = copied(environ) | {name: value for name, value in self.variables.items() if name not in refused}
         if self.enabled:
             found[_DISABLED] = ""
         elif self.enabled is False:

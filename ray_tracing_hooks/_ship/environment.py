@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ray_tracing_hooks._values import copied
+
 if TYPE_CHECKING:
     from ray_tracing_hooks._settings import Settings
 
@@ -44,7 +46,7 @@ def of_delivery(environ: Mapping[str, str], directory: Callable[[], str] = os.ge
     """
     return {
         name: _absolute(value.strip(), directory) if name.upper().endswith(_FILES) else value
-        for name, value in environ.items()
+        for name, value in copied(environ).items()
         if is_of_delivery(name) and value.strip()
     }
 

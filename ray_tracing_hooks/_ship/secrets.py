@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ray_tracing_hooks._secret_forms import QUERY, USER_INFO, VARIABLE
-from ray_tracing_hooks._values import MASK
+from ray_tracing_hooks._values import MASK, copied
 
 _SHORTEST = 4
 
@@ -33,7 +33,7 @@ class Secrets:
 
 
 def _secrets(environ: Mapping[str, str]) -> Iterator[str]:
-    for name, value in environ.items():
+    for name, value in copied(environ).items():
         if VARIABLE.search(name):
             yield from _forms([value])
         if name.upper().endswith("HEADERS"):

@@ -14,6 +14,7 @@ from ray_tracing_hooks._ship.environment import is_of_delivery, of_delivery
 from ray_tracing_hooks._ship.files import LEFT, take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._spool.inherited import BeingOpened
+from ray_tracing_hooks._values import copied
 
 _PATIENCE = 30.0
 
@@ -136,7 +137,7 @@ def _adopts_orphans() -> bool:
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment variables of a process that delivers, as ``environ`` configures it."""
     return {
-        **{name: value for name, value in os.environ.items() if not _is_left_behind(name)},
+        **{name: value for name, value in copied(os.environ).items() if not _is_left_behind(name)},
         **of_delivery(environ),
         # A settings file may say so, which a shipper does not read.
         _compiled.VARIABLE: str(int(_compiled.use.is_on)),

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from ray_tracing_hooks import _settings
+from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._ship.environment import digest, of_delivery
+from ray_tracing_hooks._ship.secrets import Secrets
+from ray_tracing_hooks._ship.start import environment
 
 ENVIRON = {
     "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317",
@@ -17,6 +23,29 @@ ENVIRON = {
     "https_proxy": "http://proxy",
     "HOME": "/root",
 }
+
+
+class Changing(Mapping[str, str]):
+    """As ``os.environ`` while another thread removes a variable: its name was there, its value is not any more."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("GONE", *ENVIRON))
+
+    def __len__(self) -> int:
+        return len(ENVIRON) + 1
+
+    def __getitem__(self, name: str) -> str:
+        return ENVIRON[name]
+
+
+def test_a_thread_of_the_program_may_remove_a_variable_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    for environ in (Changing(), ENVIRON):
+        monkeypatch.setattr(os, "environ", environ)
+        assert environment(environ)["HOME"] == "/root"
+        assert Control(1, "a", None, {"A": "1"}).over(environ) == ENVIRON
+        assert of_delivery(environ) == of_delivery(ENVIRON)
+        assert Secrets(environ).mask("the key is secret") == "the key is ********"
+        assert _settings.load(environ, pytest.fail) == _settings.Settings()
 
 
 def test_what_exporters_read_is_inherited_and_what_is_empty_is_not() -> None:

@@ -29,18 +29,21 @@ BAD = [
     ("OTEL_ATTRIBUTE_COUNT_LIMIT", "-1", None, "expected a whole number of 0 or more; using 128."),
     ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "long", None, "expected a whole number of 0 or more; using no limit."),
     ("OTEL_SPAN_EVENT_COUNT_LIMIT", "1e3", None, "expected a whole number of 0 or more; using 128."),
-    ("OTEL_BSP_SCHEDULE_DELAY", "5s", None, "expected a whole number of milliseconds, 0 or more; using 1000."),
+    ("OTEL_BSP_SCHEDULE_DELAY", "5s", None, "expected a whole number of milliseconds from 0 to 1,000,000,000,000; using 1000."),
     (
         "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
         "0",
         None,
         "expected a whole number of 1 or more; using as many as fit in 900 kB.",
     ),
+    ("OTEL_BSP_SCHEDULE_DELAY", "1000000000001", None, "milliseconds from 0 to 1,000,000,000,000; using 1000."),
+    ("OTEL_METRIC_EXPORT_INTERVAL", "1000000000001", 60.0, "milliseconds from 1 to 1,000,000,000,000; using 60000."),
+    ("OTEL_METRIC_EXPORT_TIMEOUT", "1000000000001", 30.0, "milliseconds from 1 to 1,000,000,000,000; using 30000."),
     (
         "OTEL_BSP_EXPORT_TIMEOUT",
         "-5",
         None,
-        "expected a whole number of milliseconds, 0 or more; using the exporter's own.",
+        "expected a whole number of milliseconds from 0 to 1,000,000,000,000; using the exporter's own.",
     ),
     (
         f"{OTLP}PROTOCOL",

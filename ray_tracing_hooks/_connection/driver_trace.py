@@ -78,12 +78,16 @@ class DriverTrace:
     def _begin(self, environ: Mapping[str, str], since: int | None = None) -> None:
         """Begin the root span of this driver, below the span that its environment names.
 
+        Without root spans, calls are below that span; those of a submitted job that nobody has passed a trace to begin
+        traces of their own, with a link to the job's span.
+
         ``since`` is an earlier start, in nanoseconds since the epoch; the span is then not made current in this thread.
         """
         from opentelemetry import context, trace  # noqa: PLC0415
 
+        from ray_tracing_hooks._formats.encoded_span import encode  # noqa: PLC0415
         from ray_tracing_hooks._ray import driver  # noqa: PLC0415
-        from ray_tracing_hooks._ray.environment import describe, incoming  # noqa: PLC0415
+        from ray_tracing_hooks._ray.environment import describe, incoming, is_of_job_alone  # noqa: PLC0415
         from ray_tracing_hooks._record.current import SPAN_KEY  # noqa: PLC0415
         from ray_tracing_hooks._record.recorder import is_former_root  # noqa: PLC0415
 
@@ -100,6 +104,10 @@ class DriverTrace:
             self.root = driver.start_root_span(self._tracing, script, around, attributes, since)
             self._tracing.calls.publish_job_trace()
             around = trace.set_span_in_context(self.root, around)
+        elif around is not current and is_of_job_alone(environ):
+            if (job := self._tracing.recorder.parent(around)) is not None:
+                self._tracing.job.link = encode.link(job.trace_id, job.span_id, "", None, remote=True)
+            around = context.Context({key: value for key, value in around.items() if key != SPAN_KEY})
         elif around is not current:
             self._tracing.recorder.fallback = self._tracing.recorder.parent(around)
         # Attached in this thread for spans of the API; Ray's calls find the root span from every thread.

@@ -210,6 +210,8 @@ class Around:
         self.before = before_id(self.trace_id)
         self.after = after_id(parent)
         self.of_caller = caller_attribute(self.caller) + reference(context, parent)
+        if parent is None:
+            self.of_caller += calls.job.link
         self.object_ref = calls.object_ref
 
 

@@ -206,6 +206,7 @@ class SharedTrace:
             worker when it has been read, unless its calls carry their context in any case.
         inherited: In a worker the trace of its job, for calls that carry no context; None if there is none, or it is
             unknown (:meth:`learn`).
+        link: In a driver, the encoded link of calls that begin a trace, to the span of its submitted job; or empty.
     """
 
     def __init__(
@@ -225,6 +226,7 @@ class SharedTrace:
         self.is_shared = cluster.all_traced and not process.is_client
         self.published: JobTrace | None = None
         self.inherited: JobTrace | None = None
+        self.link = b""
         self._has_learned = process.is_driver
         self._is_learning = False
         self._is_closed = False

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
@@ -46,6 +47,18 @@ def from_environment(environ: Mapping[str, str], current: Context) -> Context:
     return propagate.extract(carrier, current) if carrier else current
 
 
+def is_of_job_alone(environ: Mapping[str, str]) -> bool:
+    """Whether the context of the environment is just the span of this submitted job: nobody has passed a trace to it.
+
+    A trace can be passed in the metadata of the job, or in the variables of its runtime environment.
+    """
+    if not _submission_id(environ):
+        return False
+    variables = _job_config(environ, lambda config: config["runtime_env"]["env_vars"])
+    passed = from_environment(variables, propagate.extract(_job_metadata(environ), Context()))
+    return not trace.get_current_span(passed).get_span_context().is_valid
+
+
 def to_environment(context: Context) -> dict[str, str]:
     """The environment variables that propagate ``context`` to a process."""
     carrier: dict[str, str] = {}
@@ -69,8 +82,13 @@ def _submission_id(environ: Mapping[str, str]) -> str:
 
 
 def _job_metadata(environ: Mapping[str, str]) -> dict[str, str]:
+    return _job_config(environ, lambda config: config["metadata"])
+
+
+def _job_config(environ: Mapping[str, str], part: Callable[[Any], Any]) -> dict[str, str]:
+    """The texts in a part of what describes the submitted job of this driver."""
     try:
-        found = json.loads(environ.get(_JOB_CONFIG, "{}"))["metadata"].items()
+        found = part(json.loads(environ.get(_JOB_CONFIG, "{}"))).items()
     except (ValueError, KeyError, TypeError, AttributeError):  # not a submitted job, or another Ray
         return {}
     return {key: value for key, value in found if isinstance(value, str)}

@@ -11,6 +11,7 @@ from ports import free_port
 from support import HOOK, PROGRAMS, await_spans, by_name, run_program, tree, with_extras
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.span import Span
 
 pytestmark = pytest.mark.slow  # a dashboard, which takes long to start
 
@@ -34,10 +35,11 @@ def test_jobs_belong_to_the_trace_that_they_are_submitted_in(dashboard: str, tmp
     """Submitted in Python and on the command line; each has a span with its status, above that of its driver."""
     program = str(PROGRAMS / "submitted.py")
     run = run_program("../inside/submitting", dashboard, program, **with_extras())
-    trace_id, span_id, metadata = run.result
+    trace_id, span_id, metadata, alone = run.result
     assert metadata == {"traceparent": f"00-{trace_id}-{span_id}-01", "of": "the user"}, "what the user says stays"
-    spans = await_spans(tmp_path, lambda spans: len(by_name(spans, names.JOB)) == 4)
-    assert {span.trace_id for span in spans} == {trace_id}
+    found = await_spans(tmp_path, lambda spans: len(by_name(spans, names.JOB)) == 5)
+    spans = [span for span in found if span.trace_id == trace_id]
+    check_job_without_a_trace([span for span in found if span.trace_id != trace_id], alone)
     jobs = sorted(by_name(spans, names.JOB), key=lambda span: span.start_ns)
     assert {span.parent_id for span in jobs} == {span_id}
     assert sorted(
@@ -54,6 +56,22 @@ def test_jobs_belong_to_the_trace_that_they_are_submitted_in(dashboard: str, tmp
     assert [of_job[span.parent_id] for span in roots] == [span.attributes[names.RAY_SUBMISSION_ID] for span in roots]
     assert tree(spans) == TREE.strip()
 
+
+def check_job_without_a_trace(spans: list[Span], submission: str) -> None:
+    """Its driver has no root span, so its call is a trace of its own, linked to the job."""
+    (job,) = by_name(spans, names.JOB)
+    assert (job.attributes[names.RAY_SUBMISSION_ID], job.parent_id) == (submission, "")
+    (call,) = by_name(spans, "__main__.double ray.remote")
+    assert (call.parent_id, call.trace_id != job.trace_id) == ("", True)
+    assert [(link.trace_id, link.span_id) for link in call.links] == [(job.trace_id, job.span_id)]
+    assert tree(spans) == TREE_WITHOUT_A_TRACE.strip()
+
+
+TREE_WITHOUT_A_TRACE = """
+__main__.double ray.remote
+  __main__.double ray.remote_worker
+ray.job
+"""
 
 TREE = """
 ray.job

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import context as context_api
+from opentelemetry.context import Context
+from stand_ins import tracing_of
 
 from ray_tracing_hooks import jobs, names
+from ray_tracing_hooks._connection.driver_trace import DriverTrace
+from ray_tracing_hooks._formats.encoded_span.decode import decode_span
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray.calls import Around
+from ray_tracing_hooks._ray.cluster import Cluster
 from ray_tracing_hooks._ray.environment import describe
+from ray_tracing_hooks._ray.process import DRIVER
+from ray_tracing_hooks._settings import Settings
 
 
 def of_job(config: object) -> dict[str, str]:
@@ -36,3 +47,44 @@ def test_a_job_has_the_context_in_its_metadata_if_that_is_any(metadata: Any, mon
     submitted = jobs._submit_job(lambda **kwargs: kwargs["metadata"])(metadata=metadata)
     is_mapping = not metadata or isinstance(metadata, dict)
     assert submitted == ({"traceparent": context, **(metadata or {})} if is_mapping else metadata)
+
+
+CONTEXT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+SUBMITTED = {"job_submission_id": "raysubmit_1"}
+
+
+@pytest.mark.parametrize(
+    ("config", "is_parent"),
+    [
+        ({"metadata": SUBMITTED}, False),
+        ({"metadata": SUBMITTED, "runtime_env": {"env_vars": {"TRACEPARENT": "wrong"}}}, False),
+        ({"metadata": {**SUBMITTED, "traceparent": CONTEXT}}, True),
+        ({"metadata": SUBMITTED, "runtime_env": {"env_vars": {"TRACEPARENT": CONTEXT}}}, True),
+        ({}, True),
+    ],
+    ids=["job", "job with nonsense", "trace in the metadata", "trace in the variables", "no job"],
+)
+def test_without_a_root_span_calls_of_a_job_are_traces_of_their_own(
+    config: dict[str, Any], *, is_parent: bool, tmp_path: Path
+) -> None:
+    """Unless its user has passed a trace to it. With tracing of jobs, TRACEPARENT names the span of the job."""
+    active = tracing_of(tmp_path, DRIVER)
+    before = context_api.attach(Context())
+    try:
+        driver = DriverTrace(active, Cluster(), Settings(root_span=False))
+        driver.begin_where_it_begins({**of_job(config), "TRACEPARENT": CONTEXT, "BAGGAGE": "a=b"}, Patches())
+        assert driver.root is None
+        calls = [Around(active.calls, context_api.get_current()) for _ in range(2)]
+        assert "a=b" in (calls[0].headers or {}).values()
+    finally:
+        context_api.detach(before)
+    traces = {call.trace_id.hex() for call in calls}
+    spans = [decode_span(call.before + b"span_ids" + call.after + call.of_caller) for call in calls]
+    if is_parent:
+        assert traces == {CONTEXT[3:35]}
+        assert {(span.parent_span_id.hex(), len(span.links)) for span in spans} == {(CONTEXT[36:52], 0)}
+    else:
+        assert len(traces - {CONTEXT[3:35]}) == 2
+        assert [(span.parent_span_id, span.links[0][:2]) for span in spans] == [
+            (b"", (bytes.fromhex(CONTEXT[3:35]), bytes.fromhex(CONTEXT[36:52])))
+        ] * 2

@@ -1,4 +1,5 @@
-"""Submits jobs from within a span: one that succeeds, one that fails, one that is stopped, and one by command.
+"""Submits jobs from within a span: one that succeeds, one that fails, one that is stopped, and one by command; and
+before that one without a trace, whose driver has no root span.
 
 Prints the trace and span that they are submitted in, and how they ended. Arguments: the address of the cluster's
 dashboard, and the program to submit.
@@ -20,13 +21,14 @@ from ray_tracing_hooks import jobs
 
 address, program = sys.argv[1:]
 trace.set_tracer_provider(TracerProvider())
+client = JobSubmissionClient(address)
+command = f"{sys.executable} {program}"
+alone = client.submit_job(entrypoint=f"{command} 0", runtime_env={"env_vars": {"RAY_TRACING_ROOT_SPAN": "0"}})
 for _ in range(2):
     jobs.propagate()
-client = JobSubmissionClient(address)
 
 with trace.get_tracer("submitting").start_as_current_span("submits") as span:
     of_span = span.get_span_context()
-    command = f"{sys.executable} {program}"
     submitted = [client.submit_job(entrypoint=f"{command} {code}") for code in (0, 3)]
     traceparent = f"00-{of_span.trace_id:032x}-{of_span.span_id:016x}-01"
     stays = client.submit_job(entrypoint="sleep 100", metadata={"traceparent": traceparent, "of": "the user"})
@@ -50,7 +52,7 @@ subprocess.run(
 while client.get_job_status(stays) == "PENDING":
     time.sleep(0.1)
 client.stop_job(stays)
-for job in (*submitted, stays):
+for job in (alone, *submitted, stays):
     while not client.get_job_status(job).is_terminal():
         time.sleep(0.1)
-print("RESULT " + json.dumps([f"{of_span.trace_id:032x}", f"{of_span.span_id:016x}", metadata]))
+print("RESULT " + json.dumps([f"{of_span.trace_id:032x}", f"{of_span.span_id:016x}", metadata, alone]))

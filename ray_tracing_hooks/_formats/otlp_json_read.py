@@ -52,6 +52,24 @@ MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Rec
 MAX_LINE = 64 * 1024 * 1024
 """A longer line is treated as damage. The lines that this package writes stay below 1 MiB."""
 
+
+def whole(line: bytes, readline: Callable[[int], bytes]) -> bytes:
+    """A line with what belongs to it: after a line with nothing but a brace follow those of its object, which another
+    program has written over many lines. At most ``MAX_LINE`` bytes are read.
+    """
+    if len(line) > _LONE_BRACE or line.rstrip() != b"{":
+        return line
+    lines, left = [line], MAX_LINE
+    while left and (line := readline(left)):
+        lines.append(line)
+        left -= len(line)
+        if line.rstrip() == b"}":
+            break
+    return b"".join(lines)
+
+
+_LONE_BRACE = len(b"{\r\n")
+
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
 
 
@@ -67,7 +85,7 @@ def traces(line: bytes | str) -> tuple[list[Group], list[str]]:
     try:
         document = json.loads(line)
     except json.JSONDecodeError as error:
-        raise FormatError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
+        raise FormatError(f"not JSON: {explained(error)}") from error
     except (ValueError, RecursionError) as error:  # text that is not UTF-8, a number with too many digits
         raise FormatError(f"not JSON: {error}") from error
     groups: list[Group] = []
@@ -95,6 +113,11 @@ def _resource_spans(document: Any) -> Any:
     if found is None and not any(signal in document for signal in _OTHER_SIGNALS):
         raise FormatError("expected an object with resourceSpans")
     return found or ()
+
+
+def explained(error: json.JSONDecodeError) -> str:
+    """What is wrong with a line that is not JSON; the error's own text counts lines within this line."""
+    return f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
 
 
 def _explain(error: Exception) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ray_tracing_hooks._formats.otlp import Group, count
-from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, traces
+from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, traces, whole
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._ship.folder import Folder, Look
@@ -134,6 +134,7 @@ class JsonFiles:
                     if is_partial and not too_long:
                         self._damage(f"{path}, byte {place.offset}: the line is longer than {MAX_LINE >> 20} MiB")
                     elif not too_long:
+                        line = whole(line, file.readline)
                         groups = self._parsed(line, f"{path}, byte {place.offset}")
                     if groups is None:
                         break

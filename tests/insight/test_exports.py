@@ -237,7 +237,7 @@ def test_damage_is_told(folder: Path) -> None:
         assert "5 spans" in result.stdout
 
 
-def test_a_line_counts_once_however_many_of_its_spans_are_bad(folder: Path) -> None:
+def test_bad_spans_are_counted_and_the_others_of_their_line_are_there(folder: Path) -> None:
     """As in the other formats."""
     document = json.loads(lines(program()[:1]))
     spans = document["resourceSpans"][0]["scopeSpans"][0]["spans"]
@@ -246,8 +246,20 @@ def test_a_line_counts_once_however_many_of_its_spans_are_bad(folder: Path) -> N
     (folder / "b.jsonl").write_text(json.dumps(document) + "\n")
     for name in EVERYWHERE:
         result, _ = export(folder, name, output=name)
-        assert f"1 bad line skipped (the first: {folder}/b.jsonl:1: a span that is not OTLP: " in result.stderr
+        assert f"2 bad spans skipped (the first: {folder}/b.jsonl:1: a span that is not OTLP: " in result.stderr
         assert "6 spans, " in result.stdout
+
+
+def test_an_object_over_many_lines_becomes_one_line(folder: Path) -> None:
+    document = json.loads(lines(program()[:1]))
+    span = document["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    span["spanId"] = f"{77:016x}"
+    del span["startTimeUnixNano"]
+    (folder / "b.jsonl").write_text(json.dumps(document, indent=2))
+    result, path = export(folder, "otlp", output="otlp")
+    written = [json.loads(line) for line in path.read_text().splitlines()]
+    assert document in written
+    assert (result.stderr, "6 spans, " in result.stdout) == ("", True)
 
 
 @pytest.mark.parametrize("times", [{"startTimeUnixNano": -5}, {"endTimeUnixNano": str(1 << 64)}])
@@ -258,7 +270,7 @@ def test_a_span_whose_time_is_none_is_in_no_format(folder: Path, times: dict[str
     (folder / "b.jsonl").write_text(json.dumps(document) + "\n")
     for name in EVERYWHERE:
         result, _ = export(folder, name, output=name)
-        assert f"1 bad line skipped (the first: {folder}/b.jsonl:1: a span that is not OTLP: " in result.stderr
+        assert f"1 bad span skipped (the first: {folder}/b.jsonl:1: a span that is not OTLP: " in result.stderr
         assert "5 spans, " in result.stdout
 
 

@@ -18,6 +18,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
+from ray_tracing_hooks._formats import otlp_json_read
+from ray_tracing_hooks._insight.ingest import parallel
 from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import load
@@ -161,7 +163,7 @@ def test_a_bad_line_is_told_and_skipped(tmp_path: Path, bad: str, reason: str) -
     (tmp_path / "a.jsonl").write_text(line(described(1)) + bad + "\n" + line(described(2)))
     spans, quality = read(tmp_path)
     assert [span.name for span in spans] == ["span 1", "span 2"]
-    assert quality.bad_lines == 1
+    assert (quality.bad_lines, quality.bad_spans) == ((0, 1) if bad.startswith('{"resourceSpans": [{') else (1, 0))
     (problem,) = quality.problems
     assert str(problem).startswith(f"{tmp_path / 'a.jsonl'}:2: ")
     assert reason in problem.reason
@@ -172,7 +174,60 @@ def test_a_bad_span_costs_itself_and_not_its_line(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(line(described(1), {"no": "span"}, described(2)))
     spans, quality = read(tmp_path)
     assert [span.name for span in spans] == ["span 1", "span 2"]
-    assert quality.bad_lines == 1
+    assert (quality.bad_lines, quality.bad_spans) == (0, 1)
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_an_object_over_many_lines_is_read(
+    tmp_path: Path, name: str, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As other programs write it: alone, or one after the other, and between others; also in the parts of a table."""
+    events = [{"name": "only read again", "timeUnixNano": "1000000001"}]
+    one, two, four = (json.dumps(json.loads(line(described(number, events=events))), indent=2) for number in (1, 2, 4))
+    text = "\n".join([one, two, line(described(3)) + "{bad", four, ""])
+    packed = text.replace("\n", ending).encode()
+    (tmp_path / name).write_bytes(gzip.compress(packed) if name.endswith(".gz") else packed)
+    spans, quality = read(tmp_path)
+    assert [span.name for span in spans] == ["span 1", "span 2", "span 3", "span 4"]
+    assert [problem.line for problem in quality.problems] == [text[: text.index("{bad")].count("\n") + 1]
+    monkeypatch.setattr(parallel, "_PART", 400)
+    table = load([str(tmp_path / name)])
+    assert sorted((table.span(row) for row in range(len(table))), key=lambda span: span.name) == spans
+    assert table.quality.problems == quality.problems
+
+
+def test_an_object_over_many_lines_is_no_longer_than_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp_json_read, "MAX_LINE", 100)
+    (tmp_path / "a.jsonl").write_text(json.dumps(json.loads(line(described(1))), indent=2))
+    assert read(tmp_path)[0] == []
+
+
+def test_what_is_left_out_is_zero(tmp_path: Path) -> None:
+    """As protobuf's JSON has it: a start of 0 is unknown, so it is the end, or the beginning of the trace."""
+    empty = {"traceId": TRACE_ID, "attributes": [{}], "events": [{}], "links": [{}]}
+    (tmp_path / "a.jsonl").write_text(
+        line(
+            {**empty, "spanId": f"{1:016x}"},
+            {**empty, "spanId": f"{2:016x}", "endTimeUnixNano": "70"},
+            described(3, startTimeUnixNano="50", endTimeUnixNano="60"),
+            described(4, startTimeUnixNano="0", endTimeUnixNano="0"),
+        )
+        + line(described(5, kind=1, startTimeUnixNano="0", endTimeUnixNano="80"))
+    )
+    spans, quality = read(tmp_path)
+    times = {span.span_id[-1]: (span.start_ns, span.end_ns) for span in spans}
+    assert times == {"1": (50, 0), "2": (70, 70), "3": (50, 60), "4": (50, 0), "5": (80, 80)}
+    assert (quality.problems, quality.unended) == ([], 2)
+    assert (spans[0].attributes, spans[0].events[0], spans[0].links[0][:2]) == ({"": None}, ("", 0, {}), ("", ""))
+    table = load(span_files([str(tmp_path)]))
+    assert {table.span_id_of(row)[-1]: (table.start[row], table.end[row]) for row in range(5)} == times
+    assert list(table.start) == sorted(table.start)
+
+
+def test_a_line_that_is_cut_within_a_text_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"cut\n')
+    assert read(tmp_path)[1].problems[0].reason == "not JSON: Invalid control character at character 6"
 
 
 def test_an_endless_line_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,18 +425,18 @@ def test_a_folder_of_folders_stands_for_what_they_hold(tmp_path: Path) -> None:
             "not OTLP traces: expected scopeSpans, found instrumentationLibrarySpans",
         ),
         (
-            json.dumps({"scopeSpans": [{"spans": [{"traceId": "1" * 32, "spanId": "1" * 16, "start_time": "1"}]}]}),
-            "a span that is not OTLP: 'startTimeUnixNano' is missing",
+            json.dumps({"scopeSpans": [{"spans": [{"trace_id": "1" * 32, "span_id": "1" * 16, "start_time": "1"}]}]}),
+            "a span that is not OTLP: 'traceId' is missing",
         ),
     ],
 )
-def test_other_spellings_are_counted_as_bad_lines(tmp_path: Path, text: str, problem: str) -> None:
+def test_other_spellings_are_counted_as_bad(tmp_path: Path, text: str, problem: str) -> None:
     """Those of older exporters, and of the definitions of the messages. An empty list may be left out."""
     file = tmp_path / "spans.jsonl"
     file.write_text('{"resourceSpans": [{"resource": {}}]}\n{"resourceSpans": [' + text + "]}\n")
     spans, quality = reading.read([str(file)])
-    assert (spans, quality.bad_lines) == ([], 1)
+    assert (spans, quality.bad_lines + quality.bad_spans) == ([], 1)
     assert problem == quality.problems[0].reason
     table = load([str(file)])
-    assert (len(table), table.quality.bad_lines) == (0, 1)
+    assert (len(table), table.quality.bad_lines + table.quality.bad_spans) == (0, 1)
     assert problem == table.quality.problems[0].reason

@@ -254,7 +254,7 @@ def test_a_time_that_is_none_costs_its_span(tmp_path: Path, value: str) -> None:
     result = run("tree", tmp_path)
     assert result.exit_code == 0
     assert "1 span\n" in result.stdout
-    assert "1 bad line skipped" in result.stderr
+    assert "1 bad span skipped" in result.stderr
 
 
 def test_names_in_a_spool_are_never_paths(tmp_path: Path) -> None:

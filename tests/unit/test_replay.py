@@ -309,14 +309,15 @@ def replay(*arguments: object) -> Result:
 
 
 def test_files_arrive_as_they_are(collector: Collector, tmp_path: Path) -> None:
-    """Plain and packed, each with its Resource and scope, and the line at the end says so."""
+    """Plain and packed, also an object over many lines, each with its Resource and scope, and the line at the end says so."""
     (tmp_path / "a.jsonl").write_bytes(line([1, 2]) + line([3]))
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(line([4])) + gzip.compress(line([5])))
+    (tmp_path / "c.jsonl").write_text(json.dumps(json.loads(line([6])), indent=2) + "\n" + line([7]).decode())
     result = replay(tmp_path)
     assert result.exit_code == 0
-    assert re.fullmatch(rf"5 spans in 2 files sent to OTLP {collector.url}/v1/traces in [\d.]+ m?s\n", result.stdout)
+    assert re.fullmatch(rf"7 spans in 3 files sent to OTLP {collector.url}/v1/traces in [\d.]+ m?s\n", result.stdout)
     assert result.stderr == ""
-    assert collector.numbers() == [1, 2, 3, 4, 5]
+    assert collector.numbers() == [1, 2, 3, 4, 5, 6, 7]
     assert span(3) in collector.spans()
     (resource_spans,) = collector.requests[0].resource_spans
     assert resource_spans.resource == RESOURCE

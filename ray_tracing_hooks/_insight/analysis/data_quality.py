@@ -15,6 +15,8 @@ def unread(quality: Quality) -> str:
     parts = []
     if quality.bad_lines:
         parts.append(f"{count(quality.bad_lines, 'bad line')} skipped")
+    if quality.bad_spans:
+        parts.append(f"{count(quality.bad_spans, 'bad span')} skipped")
     if quality.incomplete_files:
         parts.append(count(quality.incomplete_files, "file or folder", "files or folders") + " not completely read")
     return f"{', '.join(parts)} (the first: {quality.problems[0]})" if parts else ""

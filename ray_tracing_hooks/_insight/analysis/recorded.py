@@ -99,7 +99,7 @@ def gaps(analysis: Analysis) -> str:
         found.append(f"{count(analysis.unexecuted, 'call')} without execution")
     if quality.dropped:
         found.append(f"{count(quality.dropped, 'span')} could not be recorded")
-    if quality.bad_lines or quality.incomplete_files:
+    if quality.bad_lines or quality.bad_spans or quality.incomplete_files:
         found.append("not all that was recorded could be read")
     return f" in what was recorded ({listed(found)})" if found else ""
 

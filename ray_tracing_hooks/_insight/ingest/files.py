@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
-from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE
+from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, whole
 from ray_tracing_hooks._formats.signals import LOGS, METRICS
 from ray_tracing_hooks._spool.layout import ASIDE, SUFFIX, UNDECIDED
 
@@ -108,8 +108,20 @@ def _is_file(path: str) -> bool:
         return False
 
 
+def is_one_object(path: str) -> bool:
+    """Whether the file begins with an object over many lines, which cannot be read in parts."""
+    try:
+        with open(path, "rb") as file:
+            return file.readline(len(b"{\r\n")).rstrip() == b"{"
+    except OSError:
+        return False  # whoever reads it says so
+
+
 def lines_of(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Line numbers and lines, without empty ones; None in place of a line that is too long."""
+    """Line numbers and lines, without empty ones; None in place of a line that is too long.
+
+    An object over many lines is one, with the number of its first.
+    """
     number = 0
     try:
         while line := file.readline(MAX_LINE):
@@ -119,6 +131,9 @@ def lines_of(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
                 while line and not line.endswith(b"\n"):
                     line = file.readline(MAX_LINE)
             elif not line.isspace():
-                yield number, line
+                text = whole(line, file.readline)
+                yield number, text
+                if text is not line:
+                    number += text.count(b"\n", len(line))
     except EOFError:
         return  # a compressed file that is still being written

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from msgspec import Raw
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE
+from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE, whole
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import (
@@ -83,8 +83,9 @@ def _add_lines(columns: Columns, part: Part, raw: BinaryIO) -> None:
             else:
                 quality.lines -= 1  # still being written
         else:
-            if problem := adder.add(document, offset):
-                quality.bad(part.path, number, problem)
+            problem, spans = adder.add(document, offset)
+            if problem:
+                quality.bad(part.path, number, problem, spans)
 
 
 class _Adder:
@@ -101,13 +102,17 @@ class _Adder:
         self._shared: dict[bytes, _Shared] = {}
         """By the text of the attributes."""
 
-    def add(self, document: Any, offset: int) -> str:
-        """Add the spans of the line at ``offset``. Returns the first problem found in it, or an empty string."""
+    def add(self, document: Any, offset: int) -> tuple[str, int]:
+        """Add the spans of the line at ``offset``.
+
+        Returns the first problem found in it, or an empty string, and how many spans of the line were left out; 0 also
+        if it cannot be read to its end.
+        """
         columns, first = self._columns, len(self._columns)
         columns.origins.begin(offset, first)
         rows: list[Row] = []
         problem = ""
-        place = 0
+        place = left_out = 0
         try:
             for group in groups_of(document):
                 scope = self._scope(group.scope)
@@ -123,11 +128,12 @@ class _Adder:
                         rows.append(self._row(head, span.attributes, first + len(rows), resource, scope))
                     except MALFORMED as error:
                         problem = problem or f"a span that is not OTLP: {explain(error)}"
+                        left_out += 1
                         columns.origins.begin(offset, first + len(rows), place)
         except MALFORMED as error:
-            problem = f"not OTLP traces: {explain(error)}"
+            problem, left_out = f"not OTLP traces: {explain(error)}", 0
         columns.add(rows)
-        return problem
+        return problem, left_out
 
     def _row(self, head: _Head, attributes: Any, row: int, resource: int, scope: int) -> Row:
         """The columns of a span. Raises one of ``MALFORMED`` if its attributes are malformed."""
@@ -239,7 +245,7 @@ def _heads(spans: Sequence[Any]) -> Sequence[_Head]:
         statuses = bytes([int(span.status.get("code") or 0) if span.status else 0 for span in spans])
     except (*MALFORMED, struct.error):
         return ()
-    is_plain = min(ids) > 0 <= min(starts) and min(ends) >= 0 and max(*starts, *ends) <= MOST_TIME
+    is_plain = min(ids) > 0 < min(starts) and min(ends) >= 0 and max(*starts, *ends) <= MOST_TIME
     if not is_plain or set(map(type, named)) != {str}:
         return ()
     return list(zip(trace_ids, ids, parents, starts, ends, named, kinds, statuses, strict=True))
@@ -284,7 +290,11 @@ def _lines(part: Part, raw: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]
                     line = file.readline(most)
                     offset += len(line)
             elif not line.isspace():
-                yield number, begin, line
+                text = whole(line, file.readline)
+                yield number, begin, text
+                if text is not line:
+                    offset += len(text) - len(line)
+                    number += text.count(b"\n", len(line))
     except EOFError:
         return  # a compressed file that is still being written
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._formats.otlp_json_read import CODES, KINDS
+from ray_tracing_hooks._formats.otlp_json_read import CODES, KINDS, explained
 from ray_tracing_hooks._insight.model.span import Event, Link, Span, State
 
 OTHER_SIGNALS = ("resourceMetrics", "resourceLogs", "resourceProfiles")
@@ -28,7 +28,7 @@ _NO_VALUE: dict[str, Any] = {}
 class KeyValue(Struct, gc=False):
     """An attribute."""
 
-    key: str
+    key: str = ""
     value: dict[str, Any] | None = None
 
 
@@ -145,7 +145,7 @@ def plain_text(text: Any) -> Any:
 
 def scope_name(scope: Any) -> str:
     """The name of a group's scope."""
-    return str(plain_text(scope).get("name", ""))
+    return str(plain_text(scope).get("name") or "")
 
 
 def attributes_of(span: SpanJson) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def pairs_in(text: bytes) -> Iterable[tuple[str, Any]]:
 
 def plain_attributes(described: list[dict[str, Any]] | None) -> dict[str, Any]:
     """The attributes in a list of OTLP ``KeyValue``. Raises one of ``MALFORMED``."""
-    return {intern(item["key"]): plain_value(item.get("value") or {}) for item in described or ()}
+    return {intern(item.get("key") or ""): plain_value(item.get("value") or {}) for item in described or ()}
 
 
 def plain_value(described: dict[str, Any]) -> Any:
@@ -225,13 +225,17 @@ def span_of(written: SpanJson, resource: dict[str, Any], scope: str) -> Span:
             for event in written.events or ()
         ],
         links=[
-            Link(id_text(link["traceId"], 16), id_text(link["spanId"], 8), plain_attributes(link.get("attributes")))
+            Link(_link_id(link, "traceId", 16), _link_id(link, "spanId", 8), plain_attributes(link.get("attributes")))
             for link in written.links or ()
         ],
         resource=resource,
         scope=scope,
         state=state,
     )
+
+
+def _link_id(link: Mapping[str, Any], member: str, size: int) -> str:
+    return id_text(link.get(member) or "", size)
 
 
 def span_ids(written: SpanJson) -> tuple[str, str]:
@@ -266,10 +270,10 @@ def _enum(value: Any, known: Mapping[str, int], what: str) -> int:
 
 
 def start_of(written: SpanJson) -> int:
-    """Its start in nanoseconds. Raises one of ``MALFORMED`` if it is missing or invalid."""
-    if written.start_time_unix_nano is None:
-        raise KeyError("startTimeUnixNano")
-    return time_of(written.start_time_unix_nano)
+    """Its start in nanoseconds; if that is unknown, which is 0 or missing, its end. Raises one of ``MALFORMED`` if it
+    is invalid.
+    """
+    return time_of(written.start_time_unix_nano) or time_of(written.end_time_unix_nano)
 
 
 def time_of(described: Any) -> int:
@@ -293,5 +297,5 @@ def id_text(text: str, size: int) -> str:
 def explain(error: Exception) -> str:
     """What is wrong, to be used in a sentence."""
     if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at character {error.pos + 1}"  # its own text counts lines within this line
+        return explained(error)
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
-from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part, reason
+from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part, is_one_object, reason
 from ray_tracing_hooks._insight.ingest.lines import read_part
 from ray_tracing_hooks._insight.ingest.read import collector_paused
 from ray_tracing_hooks._insight.ingest.spool import read_segment
@@ -42,7 +42,7 @@ def parts_of(paths: Sequence[str], quality: Quality) -> list[Part]:
             quality.incomplete(path, 0, reason(error))
             continue
         quality.files += 1
-        if path.endswith(".gz") or size <= _PART * 3 // 2:
+        if path.endswith(".gz") or size <= _PART * 3 // 2 or is_one_object(path):
             parts.append(Part(path))
         else:
             begins = [*range(0, size - _PART // 2, _PART)]

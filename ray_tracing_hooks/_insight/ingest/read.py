@@ -45,12 +45,24 @@ def read(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: 
         for path in paths:
             reader.read(path)
     spans, quality = list(reader.spans.values()), reader.quality
+    _place_unknown_starts(spans)
     quality.spans = len(spans)
     quality.running = sum(span.state == "running" for span in spans)
     lost = [span for span in spans if span.state == "lost"]
     quality.lost = len(lost)
     quality.unended = sum(not span.attributes.get(names.RAY_END_ESTIMATED) for span in lost)
     return spans, quality
+
+
+def _place_unknown_starts(spans: Sequence[Span]) -> None:
+    """Spans with neither start nor end, which other programs write, begin with their trace."""
+    if unknown := [span for span in spans if not span.start_ns]:
+        first: dict[str, int] = {}
+        for span in spans:
+            if span.start_ns:
+                first[span.trace_id] = min(span.start_ns, first.get(span.trace_id, span.start_ns))
+        for span in unknown:
+            span.start_ns = first.get(span.trace_id, 0)
 
 
 class _Reader:
@@ -107,7 +119,7 @@ class _Reader:
 
     def _add_document(self, document: Any, path: str, number: int) -> None:
         """Add the spans of one line. A malformed span is skipped; the others of the line are kept."""
-        problem = ""
+        problem, left_out = "", 0
         try:
             for group in groups_of(document):
                 resource, scope = self._resource(plain_text(group.resource)), scope_name(group.scope)
@@ -116,10 +128,11 @@ class _Reader:
                         self._add(span_of(as_span(found), resource, scope))
                     except MALFORMED as error:
                         problem = problem or f"a span that is not OTLP: {explain(error)}"
+                        left_out += 1
         except MALFORMED as error:
-            problem = f"not OTLP traces: {explain(error)}"
+            problem, left_out = f"not OTLP traces: {explain(error)}", 0
         if problem:
-            self.quality.bad(path, number, problem)
+            self.quality.bad(path, number, problem, left_out)
 
     def _resource(self, described: dict[str, Any]) -> dict[str, Any]:
         key = json.dumps(described)

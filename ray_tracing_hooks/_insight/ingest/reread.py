@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from typing import Any, BinaryIO, cast
 
-from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE
+from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE, whole
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight.ingest.files import is_segment
 from ray_tracing_hooks._insight.ingest.otlp_json import (
@@ -75,7 +75,8 @@ class Lines:
         if spans is None:
             file = self._opened(self._files[part][0])
             file.seek(offset)
-            spans = [span for group in groups_of(document_of(file.readline(MAX_LINE))) for span in group.spans]
+            line = whole(file.readline(MAX_LINE), file.readline)
+            spans = [span for group in groups_of(document_of(line)) for span in group.spans]
             self._read[part, offset] = spans
             if len(self._read) > _MOST_LINES:
                 self._read.popitem(last=False)

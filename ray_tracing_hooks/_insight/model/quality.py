@@ -30,11 +30,13 @@ class Quality:
     """Distinct spans, without duplicates."""
     duplicates: int = 0
     bad_lines: int = 0
-    """Lines, or parts of a spool, that could not be read completely."""
+    """Lines, or parts of a spool, that could not be read."""
+    bad_spans: int = 0
+    """Spans that could not be read, in lines that could."""
     incomplete_files: int = 0
     """Files and folders that could not be read, or only up to some place: how many lines are missing is unknown."""
     problems: list[Problem] = field(default_factory=list)
-    """The first few of both."""
+    """The first few of these."""
     running: int = 0
     lost: int = 0
     """Spans without an end, and those whose end was estimated since their process died."""
@@ -53,9 +55,10 @@ class Quality:
     negative: int = 0
     """Spans whose end is before their start. Their end is set to their start."""
 
-    def bad(self, file: str, line: int, reason: str) -> None:
-        """Note a line that could not be read, or a part of a spool."""
-        self.bad_lines += 1
+    def bad(self, file: str, line: int, reason: str, spans: int = 0) -> None:
+        """Note a line that could not be read, or a part of a spool; with ``spans``, only so many spans of it."""
+        self.bad_lines += not spans
+        self.bad_spans += spans
         self._note(file, line, reason)
 
     def incomplete(self, file: str, lines: int, reason: str) -> None:
@@ -66,6 +69,7 @@ class Quality:
     def include(self, part: Quality, lines: int) -> None:
         """Add what is wrong with a part of a file that follows so many lines."""
         self.bad_lines += part.bad_lines
+        self.bad_spans += part.bad_spans
         self.incomplete_files += part.incomplete_files
         self.lines += part.lines
         self.dropped += part.dropped

@@ -76,7 +76,9 @@ def is_installed(name: str) -> bool:
 def destination(name: str, plan: ShipPlan, environ: Mapping[str, str]) -> Destination:
     """The destination of this exporter. Its variables are not known here: all that may name a server identify it."""
     text = plan.console_file if name == "console" and plan.console_file is not None else name
-    return Destination(text, tuple(sorted(item for item in copied(environ).items() if _MAY_NAME_SERVER.search(item[0]))))
+    return Destination(
+        text, tuple(sorted(item for item in copied(environ).items() if _MAY_NAME_SERVER.search(item[0])))
+    )
 
 
 def make(name: str, surroundings: Surroundings) -> Sink:

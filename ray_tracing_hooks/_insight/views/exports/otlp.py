@@ -106,7 +106,7 @@ def _looked_through(
                 quality.lines += 1
                 last = number
                 left_out: _Line = []
-                problem = ""
+                problem, bad_spans = "", 0
                 try:
                     if text is None:
                         raise ValueError("the line is too long")
@@ -116,7 +116,7 @@ def _looked_through(
                             if wanted is not None and described["traceId"].lower() not in wanted:
                                 left_out.append(position)
                                 continue
-                            time_of(described["startTimeUnixNano"])
+                            time_of(described.get("startTimeUnixNano"))
                             end, attributes = time_of(described.get("endTimeUnixNano")), described.get("attributes")
                             is_estimated = any(each.get("key") == names.RAY_END_ESTIMATED for each in attributes or ())
                             rank = _rank(end, is_estimated=is_estimated)
@@ -124,11 +124,12 @@ def _looked_through(
                         except MALFORMED as error:
                             left_out.append(position)
                             problem = problem or f"a span that is not OTLP: {explain(error)}"
+                            bad_spans += 1
                 except MALFORMED as error:
                     if text is None or text.endswith(b"\n"):
-                        problem = f"not OTLP: {explain(error)}"
+                        problem, bad_spans = f"not OTLP: {explain(error)}", 0
                 if problem:
-                    quality.bad(path, number, problem)
+                    quality.bad(path, number, problem, bad_spans)
                 on_bytes(raw.tell() - before)
                 before = raw.tell()
     except UNREADABLE as error:
@@ -170,7 +171,8 @@ def _copies(source: Source, path: str, lines: Mapping[int, _Line], problems: lis
 
 def _copied(text: bytes, left_out: frozenset[int], redaction: Redaction) -> bytes:
     """The line without the spans at these positions, redacted; empty if no span is left."""
-    if left_out or not redaction.shows_all or _SURROGATE.search(text):
+    is_one_line = text.find(b"\n") in {-1, len(text) - 1}
+    if left_out or not is_one_line or not redaction.shows_all or _SURROGATE.search(text):
         document = json.loads(text)
         if not _leave_out(document, left_out):
             return b""

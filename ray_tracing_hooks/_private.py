@@ -15,10 +15,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-NOBODY_ELSE = 0o077
+_NOBODY_ELSE = 0o077
 """The permissions that a private folder denies to all other users."""
 
-NO_OTHER_WRITER = stat.S_IWGRP | stat.S_IWOTH
+_NO_OTHER_WRITER = stat.S_IWGRP | stat.S_IWOTH
 
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40
@@ -27,16 +27,17 @@ _MOST_TEXT = 64 << 20
 _TEMPORARY = re.compile(r"\.[0-9a-f]{8}\.new$")
 
 
-def open_folder(path: str, *, deny: int = NOBODY_ELSE, make: bool = True, group: int | None = None) -> int:
+def open_folder(path: str, *, make: bool = True, given: bool = False, group: int | None = None) -> int:
     """A descriptor of the folder, to name files relative to; :func:`inside` gives a path for it.
 
-    With ``make``, it and its missing parents are created for this user alone, whatever the umask is. If other users
-    have any of the permissions ``deny``, all of theirs are removed. A ``group`` may then read the folder, and those
-    that were created.
+    With ``make``, it and its missing parents are created for this user alone, and a ``group`` that may read them,
+    whatever the umask is. If the folder exists and other users have permissions, these are removed, unless the user of
+    this package has ``given`` it: that may be anything, such as a folder of a project, so it stays as it is. Others may
+    then be able to remove files from it, and to put some there.
 
     Raises OSError, whose ``strerror`` gives the reason: the folder does not exist, belongs to another user, is shared
-    by all users (as ``/tmp``) or is a link, or another user put a link on the way to it; or it cannot be given to the
-    group. Links of this user and of root are followed on the way; in a user namespace that does not map root, so are
+    by all users (as ``/tmp``) or is a link, or another user put a link on the way to it; or the group may not read it.
+    Links of this user and of root are followed on the way; in a user namespace that does not map root, so are
     links in folders of their owner that no other user can write to.
     """
     steps = _steps(os.path.abspath(path))
@@ -64,7 +65,7 @@ def open_folder(path: str, *, deny: int = NOBODY_ELSE, make: bool = True, group:
             # In this order: a signal handler that raises in between leaks a descriptor, but closes none twice.
             here, passed = there, here
             os.close(passed)
-        return _claimed(here, path, deny, group)
+        return _claimed(here, path, group, given=given)
     finally:
         os.close(here)
 
@@ -75,7 +76,7 @@ def _is_out_of_reach(folder: int, owner: int) -> bool:
     In a user namespace all unmapped users look like one user: root as well as others.
     """
     found = os.fstat(folder)
-    return found.st_uid == owner and not found.st_mode & NO_OTHER_WRITER and _is_unknown(owner)
+    return found.st_uid == owner and not found.st_mode & _NO_OTHER_WRITER and _is_unknown(owner)
 
 
 def _is_unknown(user: int) -> bool:
@@ -233,7 +234,8 @@ def _open_to_owner(made: int, group: int | None) -> None:
                 os.close(folder)
 
 
-def _claimed(here: int, path: str, deny: int, group: int | None) -> int:
+def _claimed(here: int, path: str, group: int | None, *, given: bool) -> int:
+    deny = _NO_OTHER_WRITER if given else _NOBODY_ELSE
     found = os.fstat(here)
     if not stat.S_ISDIR(found.st_mode):
         _refuse("it is not a folder", path)
@@ -243,9 +245,9 @@ def _claimed(here: int, path: str, deny: int, group: int | None) -> int:
     try:
         if found.st_mode & deny and found.st_mode & stat.S_ISVTX:
             _refuse("all users share it", path)  # as /tmp, which must stay as it is
-        if found.st_mode & deny:
+        if found.st_mode & deny and not given:
             try:
-                os.fchmod(folder, stat.S_IMODE(found.st_mode) & ~NOBODY_ELSE)
+                os.fchmod(folder, stat.S_IMODE(found.st_mode) & ~_NOBODY_ELSE)
             except OSError as error:
                 if error.errno is None:
                     raise
@@ -253,11 +255,25 @@ def _claimed(here: int, path: str, deny: int, group: int | None) -> int:
         if not os.access(inside(folder), os.W_OK | os.X_OK):
             _refuse("it is read-only", path)
         if group is not None:
-            share(folder, group)
+            _let_in(folder, group, path)
     except BaseException:
         os.close(folder)
         raise
     return folder
+
+
+def _let_in(folder: int, group: int, path: str) -> None:
+    """Raise OSError if the group may not read the folder. An empty one that is private may just be being made by
+    another thread or process, and nothing in it was kept from the group.
+    """
+    is_empty = not os.listdir(folder)
+    found = os.fstat(folder)  # in this order: what is made is shared before anything is written to it
+    bits = 0o050 if found.st_gid == group else 0o005
+    if found.st_mode & bits == bits:
+        return
+    if found.st_mode & _NOBODY_ELSE or not is_empty:
+        _refuse(f"the group {group} may not read it: `chgrp {group}` and `chmod g+rx` would let it", path)
+    share(folder, group)
 
 
 def _refuse(reason: str, path: str) -> NoReturn:

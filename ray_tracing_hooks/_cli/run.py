@@ -101,7 +101,7 @@ def _folder(given: str | None, program: str, settings: Settings) -> str:
         if not given:
             raise click.BadParameter("it is empty: expected a folder for the spans", param_hint="--spans")
         try:
-            os.close(open_folder(given, deny=0))
+            os.close(open_folder(given, given=True))
         except OSError as error:
             why = f"expected a folder for the spans: {error.strerror}"
             raise click.BadParameter(f"{given!r}: {why}", param_hint="--spans") from None

@@ -8,7 +8,7 @@ import secrets
 from contextlib import suppress
 from typing import Any
 
-from ray_tracing_hooks._private import NO_OTHER_WRITER, NOBODY_ELSE, open_file, open_folder
+from ray_tracing_hooks._private import open_file, open_folder
 
 SPOOL, LOCAL = "spool", "local"
 """What folders are for: spans that wait, and the files of the local exporter."""
@@ -21,7 +21,7 @@ def folder(what: str, path: str, limit: int) -> dict[str, Any]:
     """
     found: dict[str, Any] = {"what": what, "path": path, "error": None, "is_full": False, "limit": limit}
     try:
-        opened = open_folder(path, deny=NO_OTHER_WRITER if what == LOCAL else NOBODY_ELSE, make=False)
+        opened = open_folder(path, make=False, given=True)
     except FileNotFoundError:
         return found | _above(path)
     except OSError as error:

@@ -144,7 +144,7 @@ def _flushed(spool: str, until: float) -> dict[str, int]:
 def _takes_files(folder: str) -> bool:
     """Whether this process can write to a folder, which is made if it is not there."""
     try:
-        os.close(open_folder(folder))
+        os.close(open_folder(folder, given=True))
     except OSError:
         return False
     return os.access(folder, os.W_OK | os.X_OK)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._formats.task_states import About, Attempt
-from ray_tracing_hooks._private import NO_OTHER_WRITER, open_file, open_folder
+from ray_tracing_hooks._private import inside, open_file, open_folder
 
 MOST_AT_THE_END = 20_000
 """Most attempts to fetch at the end of a driver: these are read and written within a second."""
@@ -111,15 +111,21 @@ def _attempts(reply: Any) -> Iterator[Attempt]:
 
 def _known(path: str) -> Iterator[tuple[tuple[str, int], Attempt]]:
     """The attempts that the file contains already, some of which Ray may have dropped meanwhile."""
-    with suppress(FileNotFoundError):
-        for attempt in task_states.read(path)[1]:
+    try:
+        file = open_file(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        for attempt in task_states.read(inside(file))[1]:
             yield (attempt.task_id, attempt.attempt), attempt
+    finally:
+        os.close(file)
 
 
 def _write(path: str, about: About, known: dict[tuple[str, int], Attempt]) -> None:
     """Replace the file, which is private, atomically."""
     folder, name = os.path.split(path)
-    place = open_folder(folder, deny=NO_OTHER_WRITER)  # as for the spans in it: others may be able to read them
+    place = open_folder(folder, given=True)
     temporary = f".{name}.{secrets.token_hex(4)}"
     try:
         descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=place)

@@ -132,24 +132,46 @@ def test_without_the_setting_the_group_of_a_volume_reads_nothing(volume: Path) -
     assert as_user(SIDECAR, [GROUP], read, folder) == []
 
 
-def test_a_group_that_may_write_to_the_folder_may_only_read_it_from_then_on(volume: Path) -> None:
+def test_a_folder_that_the_group_may_write_to_stays_as_it_is(volume: Path) -> None:
     """As Kubernetes leaves a volume with ``fsGroup`` when a pod starts anew: all of it for the group to write to."""
     folder = volume / "spans"
     folder.mkdir()
     os.chown(folder, RAY, GROUP)
     folder.chmod(0o2770)
-    assert as_user(RAY, [GROUP], write, folder, GROUP) == []
-    assert mode(folder) == (0o2750, GROUP)
+    assert as_user(RAY, [GROUP], write, folder, GROUP, 1) == []
+    assert (mode(folder), mode(folder / "spans-0001.jsonl")) == ((0o2770, GROUP), (0o640, GROUP))
 
 
-def test_a_folder_of_another_group_is_given_to_the_group(volume: Path) -> None:
+@pytest.mark.parametrize(
+    ("rights", "owner", "is_empty"), [(0o750, OTHER, True), (0o770, OTHER, True), (0o700, RAY, False)]
+)
+def test_a_folder_that_the_group_may_not_read_stays_as_it_is(
+    volume: Path, rights: int, owner: int, *, is_empty: bool
+) -> None:
+    """It belongs to another group, or has private files, and is no folder of ours."""
     folder = volume / "spans"
     folder.mkdir()
-    os.chown(folder, RAY, OTHER)
-    folder.chmod(0o750)
-    assert as_user(RAY, [GROUP], write, folder, GROUP) == []
+    if not is_empty:
+        (folder / "private").touch()
+    os.chown(folder, RAY, owner)
+    folder.chmod(rights)
+    assert as_user(RAY, [GROUP], write, folder, GROUP, 1) == [
+        (
+            f"files in '{folder}' stay private, despite RAY_TRACING_GROUP: the group {GROUP} may not read it: "
+            f"`chgrp {GROUP}` and `chmod g+rx` would let it"
+        )
+    ]
+    assert (mode(folder), mode(folder / "spans-0001.jsonl")[0]) == ((rights, owner), 0o600)
+
+
+def test_an_empty_private_folder_is_given_to_the_group(volume: Path) -> None:
+    """Another thread of the shipper may just be making it."""
+    folder = volume / "spans"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, RAY, RAY)
+    folder.chmod(0o700)
+    assert as_user(RAY, [GROUP], write, folder, GROUP, 1) == []
     assert mode(folder) == (0o750, GROUP)
-    assert as_user(SIDECAR, [OTHER], read, folder) == []
 
 
 def test_a_group_that_the_user_is_not_in_reads_nothing_and_spans_are_written(volume: Path) -> None:

@@ -23,7 +23,9 @@ import pytest
 
 from ray_tracing_hooks._connection.delivery import make_spool
 from ray_tracing_hooks._connection.reporter import is_first
-from ray_tracing_hooks._private import NO_OTHER_WRITER, inside, open_file, open_folder
+from ray_tracing_hooks._formats.task_states import Attempt
+from ray_tracing_hooks._private import inside, open_file, open_folder
+from ray_tracing_hooks._ray.states import Answer, keep
 from ray_tracing_hooks._settings import Settings
 from ray_tracing_hooks._ship.files import LOCK, PLAN, take_lock
 from ray_tracing_hooks._ship.flush import flush
@@ -55,9 +57,9 @@ def as_nobody(command: str, *arguments: Path) -> None:
     subprocess.run(["/bin/sh", "-ec", command, "sh", *map(str, arguments)], user=NOBODY, group=NOBODY, check=True)
 
 
-def refusal(path: Path, *, deny: int = 0o077) -> str:
+def refusal(path: Path, *, given: bool = False) -> str:
     try:
-        os.close(open_folder(str(path), deny=deny))
+        os.close(open_folder(str(path), given=given))
     except OSError as error:
         return str(error.strerror)
     return "it was not refused"
@@ -266,7 +268,7 @@ def test_a_folder_of_another_user_is_refused(everybodys: Path, rights: str) -> N
     """Also one that lets us in."""
     as_nobody('mkdir "$1/spans"; chmod "$2" "$1/spans"', everybodys, Path(rights))
     assert refusal(everybodys / "spans") == f"it belongs to another user (uid {NOBODY})"
-    assert refusal(everybodys / "spans", deny=NO_OTHER_WRITER) == f"it belongs to another user (uid {NOBODY})"
+    assert refusal(everybodys / "spans", given=True) == f"it belongs to another user (uid {NOBODY})"
     assert list((everybodys / "spans").iterdir()) == []
 
 
@@ -283,25 +285,21 @@ def test_a_folder_of_ours_below_one_of_another_user_is_ours(everybodys: Path) ->
     assert refusal(everybodys / "theirs" / "spans") == f"it belongs to another user (uid {NOBODY})"
 
 
-def test_a_folder_that_others_may_write_to_is_closed_to_them(tmp_path: Path) -> None:
-    """For the spool those who may only look are shut out too; local files may have been opened to readers."""
-    for rights, deny, then in (
-        (0o777, NO_OTHER_WRITER, 0o700),
-        (0o775, NO_OTHER_WRITER, 0o700),
-        (0o755, NO_OTHER_WRITER, 0o755),
-        (0o755, 0o077, 0o700),
-        (0o750, 0o077, 0o700),
-    ):
-        tmp_path.chmod(rights)
-        os.close(open_folder(str(tmp_path), deny=deny))
-        assert mode(tmp_path) == then
+@pytest.mark.parametrize("rights", [0o700, 0o750, 0o755, 0o775, 0o2775, 0o777, 0o2777])
+def test_only_folders_of_ours_are_closed_to_others(tmp_path: Path, rights: int) -> None:
+    """One that the user names may be a folder of a project or a team, or a home, and others may have files in it."""
+    tmp_path.chmod(rights)
+    os.close(open_folder(str(tmp_path), given=True))
+    assert mode(tmp_path) == rights
+    os.close(open_folder(str(tmp_path)))
+    assert mode(tmp_path) == rights & ~0o077
 
 
-@pytest.mark.parametrize("deny", [0o077, NO_OTHER_WRITER])
-def test_a_folder_that_all_users_share_is_refused_and_stays_open_to_them(tmp_path: Path, deny: int) -> None:
-    """Root owns ``/tmp``: it must not be closed to everybody else."""
+@pytest.mark.parametrize("given", [True, False])
+def test_a_folder_that_all_users_share_is_refused_and_stays_open_to_them(tmp_path: Path, *, given: bool) -> None:
+    """Root owns ``/tmp``: it must not be closed to everybody else, and is no place for spans."""
     tmp_path.chmod(0o1777)
-    assert refusal(tmp_path, deny=deny) == "all users share it"
+    assert refusal(tmp_path, given=given) == "all users share it"
     assert mode(tmp_path) == 0o1777
 
 
@@ -378,12 +376,12 @@ def test_local_files_go_round_what_is_planted(tmp_path: Path, victim: Path, plan
     sink._write(b"{}\n")
     sink.close()
     assert (folder / "node-0003.jsonl").read_text() == "{}\n"
-    assert (mode(folder), mode(folder / "node-0003.jsonl")) == (0o700, 0o600)
+    assert (mode(folder), mode(folder / "node-0003.jsonl")) == (0o777, 0o600)
 
 
 @as_root
 def test_files_of_other_users_in_our_folder_are_left_alone(everybodys: Path) -> None:
-    """From a time when they could write to it: neither written to, nor counted, nor removed by the cap."""
+    """Where they may write to it: not written to, counted, or removed by the cap; and they cannot read ours."""
     folder = everybodys / "spans"
     folder.mkdir()
     folder.chmod(0o777)
@@ -395,7 +393,18 @@ def test_files_of_other_users_in_our_folder_are_left_alone(everybodys: Path) -> 
         sink._keep_below_cap()
     sink.close()
     assert [(folder / f"node-000{n}.jsonl").read_text() for n in (1, 2)] == ["theirs\n"] * 2
-    assert len(list(folder.iterdir())) < 8, "ours were removed by the cap"
+    ours = [path for path in folder.iterdir() if path.stat().st_uid == os.geteuid()]
+    assert 0 < len(ours) < 6, "ours were removed by the cap"
+    assert {mode(path) for path in ours} == {0o600}
+    assert mode(folder) == 0o777
+
+
+@pytest.mark.parametrize("plant", NO_FILES, ids=named)
+def test_task_states_are_not_read_from_what_is_planted(tmp_path: Path, victim: Path, plant: Plant) -> None:
+    """They are added to the file of the session, in the folder of the spans."""
+    plant(tmp_path / "task-states-session_1.ndjson", victim)
+    with pytest.raises(OSError, match=NO_FILE):
+        keep(str(tmp_path), Answer("session_1", 0, iter([Attempt("aa", 0, "f", "NORMAL_TASK", "01", {})])))
 
 
 # The spool.

@@ -87,8 +87,8 @@ def test_what_is_wrong_is_told() -> None:
     assert result.exit_code == 2
     first, *rest = result.stderr.splitlines()
     assert first == (
-        "error: RAY_TRACING_FLUSH_TIMEOUT='soon' is ignored: expected a number of seconds from 0 to 1,000,000,000, such as 5; "
-        "using 5."
+        "error: RAY_TRACING_FLUSH_TIMEOUT='soon' is ignored: expected a number of seconds from 0 to 1,000,000,000, "
+        "such as 5; using 5."
     )
     assert [text.partition(" is ignored")[0] for text in rest] == [
         "error: OTEL_TRACES_SAMPLER='always'",

@@ -379,15 +379,15 @@ def test_a_removed_file_or_folder_is_made_anew(make: Made, what: str) -> None:
 
 
 def test_a_folder_of_ones_own_is_fine() -> None:
-    """Made where it is missing, used as it is where only its owner may write, closed to others where they may."""
+    """Made where it is missing, used as it is where it exists, whatever others may do there."""
     with tempfile.TemporaryDirectory() as parent:
         folder = os.path.join(parent, "a", "b")
         assert check_folder(folder) is None
         assert os.stat(folder).st_mode & 0o777 == 0o700
-        for mode, then in ((0o755, 0o755), (0o775, 0o700), (0o777, 0o700)):
+        for mode in (0o755, 0o775, 0o2775, 0o777):
             os.chmod(folder, mode)
             assert check_folder(folder) is None
-            assert os.stat(folder).st_mode & 0o777 == then
+            assert os.stat(folder).st_mode & 0o7777 == mode
         assert os.listdir(folder) == []
 
 

@@ -309,7 +309,7 @@ def replay(*arguments: object) -> Result:
 
 
 def test_files_arrive_as_they_are(collector: Collector, tmp_path: Path) -> None:
-    """Plain and packed, also an object over many lines, each with its Resource and scope, and the line at the end says so."""
+    """Plain, packed, an object over many lines: each with its Resource and scope, and the line at the end says so."""
     (tmp_path / "a.jsonl").write_bytes(line([1, 2]) + line([3]))
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(line([4])) + gzip.compress(line([5])))
     (tmp_path / "c.jsonl").write_text(json.dumps(json.loads(line([6])), indent=2) + "\n" + line([7]).decode())

@@ -29,7 +29,12 @@ BAD = [
     ("OTEL_ATTRIBUTE_COUNT_LIMIT", "-1", None, "expected a whole number of 0 or more; using 128."),
     ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "long", None, "expected a whole number of 0 or more; using no limit."),
     ("OTEL_SPAN_EVENT_COUNT_LIMIT", "1e3", None, "expected a whole number of 0 or more; using 128."),
-    ("OTEL_BSP_SCHEDULE_DELAY", "5s", None, "expected a whole number of milliseconds from 0 to 1,000,000,000,000; using 1000."),
+    (
+        "OTEL_BSP_SCHEDULE_DELAY",
+        "5s",
+        None,
+        "expected a whole number of milliseconds from 0 to 1,000,000,000,000; using 1000.",
+    ),
     (
         "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
         "0",

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
 from ray_tracing_hooks._formats.signals import TRACES
-from ray_tracing_hooks._private import NO_OTHER_WRITER, open_file, open_folder, share
+from ray_tracing_hooks._private import open_file, open_folder, share
 from ray_tracing_hooks._ship.files import PASSING
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, Surroundings
@@ -51,8 +51,8 @@ def check_folder(path: str, group: int | None = None) -> str | None:
     """Create the folder, for this user and the ``group`` only, if it does not exist. Returns what prevents spans from
     being written to it, or None.
 
-    If other users may write to a folder of this user, that permission is removed: no other user may be able to put
-    files or links where spans are written.
+    A folder that exists stays as it is, since it may hold something else. Whatever others may put into it, files are
+    made anew for this user alone, and only those are written to and removed.
     """
     try:
         if group is not None:
@@ -68,8 +68,7 @@ def check_folder(path: str, group: int | None = None) -> str | None:
 def _open_folder(path: str, what: str = "spans", group: int | None = None) -> int:
     """A descriptor of the folder. Raises DeliveryError."""
     try:
-        # A folder that others can read was made readable on purpose.
-        return open_folder(path, deny=NO_OTHER_WRITER, group=group)
+        return open_folder(path, given=True, group=group)
     except OSError as error:
         raise DeliveryError(f"cannot write {what} to {path!r}: {error.strerror}; {_NEXT_STEP}") from error
 
@@ -345,7 +344,8 @@ class LocalSink:
                 return _open_folder(path, self._signal.items, self._group)
             except DeliveryError as error:
                 folder = _open_folder(path, self._signal.items)  # raises if that was not because of the group
-                self._problem(f"files in {path!r} stay private, despite RAY_TRACING_GROUP: {error}")
+                reason = getattr(error.__cause__, "strerror", error)
+                self._problem(f"files in {path!r} stay private, despite RAY_TRACING_GROUP: {reason}")
                 self._group = None
                 return folder
         return _open_folder(path, self._signal.items)

@@ -46,7 +46,10 @@ def states(folder: str | None, address: str | None, timeout: float) -> None:
     except ValueError as error:
         raise SafeError(f"{path} is left as it is: {error}. Move it away, or name another folder") from None
     if not fetched:
-        raise SafeError(f"the cluster at {address} has no task states: it has run no tasks, or RAY_task_events is off")
+        raise SafeError(
+            f"the cluster at {address} has no task states: it has run no tasks, RAY_task_events is off, or they are "
+            "reported to its dashboard alone (RAY_enable_core_worker_task_event_to_gcs=0), which does not answer"
+        )
     if answer.dropped:
         warn(f"Ray has dropped {count(answer.dropped, 'event')} of tasks: what these waited for is unknown", "note")
     click.echo(f"{safe(path)}: {count(known, 'attempt')} of tasks, {fetched:,} of them fetched now")

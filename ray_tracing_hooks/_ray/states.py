@@ -1,6 +1,8 @@
-"""Fetches task states, which spans do not contain, from the head of a cluster (the GCS), and stores them in a file.
+"""Fetches task states, which spans do not contain, from the head of a cluster, and stores them in a file.
 
-The file is in the folder of the span files.
+The file is in the folder of the span files. Ray's processes report states to the GCS, or to the dashboard alone if
+``RAY_enable_task_events_to_dashboard_head`` is on and ``RAY_enable_core_worker_task_event_to_gcs`` is off. The
+dashboard answers the same request (Ray 2.60 ``dashboard/modules/task_events/task_events_head.py``).
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from http.client import OK, HTTPConnection
 from typing import Any, NamedTuple
 
+from ray_tracing_hooks._exceptions import is_interruption
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._formats.task_states import About, Attempt
 from ray_tracing_hooks._private import inside, open_file, open_folder
@@ -32,14 +36,16 @@ class Answer(NamedTuple):
 def ask(address: str, timeout: float, most: int | None = None) -> Answer:
     """Fetch the task states of the cluster at this address, of at most ``most`` attempts.
 
-    Each of the two requests may take ``timeout`` seconds. Raises ``grpc.RpcError`` if the cluster does not answer.
+    Each of the two requests, and of two more if the GCS has none, may take ``timeout`` seconds. Raises
+    ``grpc.RpcError`` if the cluster does not answer.
     """
     from ray._private import gcs_utils  # noqa: PLC0415  the hook's module must be importable without Ray
     from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc  # noqa: PLC0415
 
     channel = gcs_utils.create_gcs_channel(address)
     try:
-        kept = gcs_service_pb2_grpc.InternalKVGcsServiceStub(channel).InternalKVGet(
+        store = gcs_service_pb2_grpc.InternalKVGcsServiceStub(channel)
+        kept = store.InternalKVGet(
             gcs_service_pb2.InternalKVGetRequest(namespace=b"session", key=b"session_name"), timeout=timeout
         )
         request = gcs_service_pb2.GetTaskEventsRequest()
@@ -47,10 +53,37 @@ def ask(address: str, timeout: float, most: int | None = None) -> Answer:
         if most is not None:
             request.limit = most
         reply = gcs_service_pb2_grpc.TaskInfoGcsServiceStub(channel).GetTaskEvents(request, timeout=timeout)
+        if not reply.events_by_task:
+            at = store.InternalKVGet(
+                gcs_service_pb2.InternalKVGetRequest(namespace=b"dashboard", key=b"dashboard"), timeout=timeout
+            )
+            reply = _reply_of_dashboard(at.value.decode(errors="replace"), request, timeout) or reply
     finally:
         channel.close()
     session = kept.value.decode(errors="replace") or "unknown"
     return Answer(session, reply.num_status_task_events_dropped + reply.num_truncated, _attempts(reply))
+
+
+def _reply_of_dashboard(address: str, request: Any, timeout: float) -> Any:
+    """Its reply to the same request; None if it does not run, or keeps no task states."""
+    try:
+        from ray._private.authentication.http_token_authentication import (  # noqa: PLC0415  as above
+            get_auth_headers_if_auth_enabled,
+        )
+        from ray.core.generated import gcs_service_pb2  # noqa: PLC0415
+
+        connection = HTTPConnection(address.removeprefix("http://"), timeout=timeout)
+        try:
+            body, headers = request.SerializeToString(), get_auth_headers_if_auth_enabled({})
+            connection.request("POST", "/api/task_events/query", body, headers)
+            response = connection.getresponse()
+            return gcs_service_pb2.GetTaskEventsReply.FromString(response.read()) if response.status == OK else None
+        finally:
+            connection.close()
+    except Exception as error:  # an older Ray, or whatever else is at that address
+        if is_interruption(error):
+            raise
+        return None
 
 
 def keep(folder: str, answer: Answer) -> tuple[str, int, int]:
@@ -74,8 +107,8 @@ def keep_at_the_end(address: str, folder: str, seconds: float) -> None:
 
     import grpc  # noqa: PLC0415  as above
 
-    # A third for each request, and one for reading and writing.
-    left = (deadline - time.monotonic()) / 3
+    # A fourth for each of the usual requests, and the rest for reading and writing.
+    left = (deadline - time.monotonic()) / 4
     if left <= 0:
         return
     # A failed head has no answer, and problems with the folder are reported by the local exporter.

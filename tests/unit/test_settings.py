@@ -260,8 +260,8 @@ def test_a_file_gives_every_setting_and_a_variable_wins(tmp_path: Path) -> None:
         (
             "flush_timeout: true",
             (
-                "{file}: flush_timeout=True is ignored: expected a number of seconds from 0 to 1,000,000,000, such as 5; "
-                "using 5."
+                "{file}: flush_timeout=True is ignored: expected a number of seconds from 0 to 1,000,000,000, "
+                "such as 5; using 5."
             ),
         ),
         (

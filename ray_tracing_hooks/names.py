@@ -621,7 +621,7 @@ def submission_name(function: str) -> str:
 
 
 def driver_name(script: str) -> str:
-    """The name of the root span of a driver; ``script`` is the file name of the program."""
+    """The name of the root span of a driver; ``script`` is the name of its program's file, module or notebook."""
     return f"{script} ray.driver"
 
 

@@ -106,7 +106,7 @@ def _folder(given: str | None, program: str, settings: Settings) -> str:
             why = f"expected a folder for the spans: {error.strerror}"
             raise click.BadParameter(f"{given!r}: {why}", param_hint="--spans") from None
         return os.path.abspath(given)
-    name = os.path.splitext(os.path.basename(os.path.abspath(program)))[0]
+    name = os.path.basename(os.path.abspath(program)).removesuffix(".py")
     return os.path.join(settings.local_dir, f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -98,10 +97,8 @@ class DriverTrace:
         around = incoming(environ, current)
         if self._settings.root_span:
             self.put_sigterm_back = driver.notice_sigterm(self._sigterm)
-            program = sys.argv[0]
-            attributes = describe(environ, program, self._process.namespace)
-            script = os.path.basename(program) or "python"
-            self.root = driver.start_root_span(self._tracing, script, around, attributes, since)
+            attributes = describe(environ, sys.argv[0], self._process.namespace)
+            self.root = driver.start_root_span(self._tracing, driver.program(environ), around, attributes, since)
             self._tracing.calls.publish_job_trace()
             around = trace.set_span_in_context(self.root, around)
         elif around is not current and is_of_job_alone(environ):

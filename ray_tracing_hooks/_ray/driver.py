@@ -7,6 +7,7 @@ also at the exit of the interpreter, after Ray's processes have ended.
 from __future__ import annotations
 
 import functools
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -49,9 +50,23 @@ def patch(patches: Patches, on_begin: Callable[[], None], on_end: Callable[[], N
     return patches.wrap(worker.Worker, "set_mode", set_mode) and patches.wrap(worker, "disconnect", disconnect)
 
 
+def program(environ: Mapping[str, str]) -> str:
+    """The name of this program: that of its file, of the module that ``python -m`` runs, or of the notebook."""
+    started, main = sys.argv[0], sys.modules.get("__main__")
+    name = os.path.basename(started)
+    if name.endswith("kernel_launcher.py"):
+        # VS Code sets the first, Jupyter's server the second.
+        notebook = getattr(main, "__vsc_ipynb_file__", None) or environ.get("JPY_SESSION_NAME")
+        return os.path.basename(str(notebook or "")) or "notebook"
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.origin == started:  # profilers and debuggers say that they are the program they run
+        name = str(spec.name).removesuffix(".__main__")
+    return name or "python"
+
+
 def start_root_span(
     active: Tracing,
-    script: str,
+    program: str,
     context: Context,
     attributes: Mapping[str, str] | None = None,
     start_time: int | None = None,
@@ -67,7 +82,7 @@ def start_root_span(
         recorder.fallback = Parent(trace_id, ids.new_span_id(), flags, state, remote=False)
         return unrecorded_span(recorder.fallback)
     where = {**active.whereabouts.attributes(), names.RAY_TASK_ID: active.driver_task_id.hex()}
-    template = Template(names.driver_name(script), INTERNAL, {**where, **(attributes or {})})
+    template = Template(names.driver_name(program), INTERNAL, {**where, **(attributes or {})})
     span = recording.start(template, trace_id, flags, parent, reference(context, parent), start_time)
     recorder.fallback = Parent(trace_id, span.span_id, flags, span.trace_state, remote=False)
     return span

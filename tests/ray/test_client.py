@@ -124,7 +124,7 @@ def test_a_client_of_a_traced_cluster(heads: tuple[Head, Head], plain: Run) -> N
     check_same(plain, traced)
     assert "ray_tracing_hooks" not in traced.stdout + traced.stderr, "a client hears nothing of its server's tracing"
     # The root span is that of the server's connection for the client.
-    spans = heads[1].trace("__main__.py", lambda spans: missing(spans) == {})
+    spans = heads[1].trace("ray.util.client.server", lambda spans: missing(spans) == {})
     assert missing(spans) == {}
     check_links(spans)
     assert by_name(spans, "ray.get"), "as the settings of the cluster say"

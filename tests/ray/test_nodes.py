@@ -80,7 +80,7 @@ def test_what_a_ray_client_asks_for_is_in_the_trace_of_its_server(two_nodes: Clu
     """The client is not a process of the cluster; the driver that serves it is, and has the hook."""
     run = run_client("second_node", RTH_ADDRESS=f"ray://127.0.0.1:{client_port}")
     assert run.result == [True, 2]
-    root = "__main__.py ray.driver"
+    root = "ray.util.client.server ray.driver"
     spans = of_server(await_spans(two_nodes.spans, lambda spans: len(of_server(spans)) >= 14))
     check_links(spans)
     assert len(by_name(spans, root)) == 1
@@ -115,5 +115,5 @@ def test_doctor_asks_all_nodes_through_a_client_too(two_nodes: Cluster, client_p
 
 def of_server(spans: list[Span]) -> list[Span]:
     """The spans of the trace whose root is the driver that Ray runs for a client."""
-    roots = {span.trace_id for span in spans if span.name == "__main__.py ray.driver"}
+    roots = {span.trace_id for span in spans if span.name == "ray.util.client.server ray.driver"}
     return [span for span in spans if span.trace_id in roots]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.calls import Around
 from ray_tracing_hooks._ray.cluster import Cluster
+from ray_tracing_hooks._ray.driver import program
 from ray_tracing_hooks._ray.environment import describe
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._settings import Settings
@@ -88,3 +91,41 @@ def test_without_a_root_span_calls_of_a_job_are_traces_of_their_own(
         assert [(span.parent_span_id, span.links[0][:2]) for span in spans] == [
             (b"", (bytes.fromhex(CONTEXT[3:35]), bytes.fromhex(CONTEXT[36:52])))
         ] * 2
+
+
+PROGRAM = "import os\nfrom ray_tracing_hooks._ray.driver import program\nprint('NAMED', program(os.environ))"
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["package/part.py"], "part.py"),
+        (["-m", "package"], "package"),
+        (["-m", "package.part"], "package.part"),
+        (["package"], "package"),
+        (["-m", "cProfile", "package/part.py"], "part.py"),
+    ],
+)
+def test_a_program_has_a_name(command: list[str], name: str, tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    for file in ("__main__.py", "part.py"):
+        (tmp_path / "package" / file).write_text(PROGRAM)
+    done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert f"NAMED {name}\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("in_code", "environ", "name"),
+    [
+        ("/home/me/train.ipynb", {}, "train.ipynb"),
+        (None, {"JPY_SESSION_NAME": "/home/me/notes/explore.ipynb"}, "explore.ipynb"),
+        (None, {}, "notebook"),
+    ],
+)
+def test_a_notebook_is_called_by_its_name(
+    in_code: str | None, environ: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/venv/lib/ipykernel_launcher.py", "-f", "/run/kernel-1.json"])
+    if in_code is not None:
+        monkeypatch.setattr(sys.modules["__main__"], "__vsc_ipynb_file__", in_code, raising=False)
+    assert program(environ) == name

@@ -97,7 +97,7 @@ _SHOWN_EVIDENCE = 5
 _NAME_WIDTH = 40
 _BAR = 24
 
-_BAD = ("bad_lines", "bad_spans", "incomplete_files", "dropped", "lost", "orphans", "circles", "clocks")
+_BAD = ("bad_lines", "bad_spans", "incomplete_files", "dropped", "lost", "lost_parents", "circles", "clocks")
 """Problems of the data that the reader should know before the rest."""
 
 

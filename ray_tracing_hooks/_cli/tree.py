@@ -100,7 +100,7 @@ def tree(
         trace_id = inputs.the_trace([trace.trace_id for trace in traces], trace_id)
     keep = _chosen(name, errors, min_duration, now_ns)
     chosen = [
-        Trace(trace.trace_id, roots, trace.size, trace.orphans)
+        replace(trace, roots=roots)
         for trace in traces
         if trace_id is None or trace.trace_id == trace_id
         if (roots := select(trace.roots, keep) if keep else trace.roots)
@@ -113,7 +113,7 @@ def tree(
         _print_trees(shown, len(chosen), shape, now_ns)
     if not shown:
         click.echo(f"none of {count(len(traces), 'trace')} has a matching span", err=True)
-    if note := _note(quality, sum(trace.orphans for trace in shown)):
+    if note := _note(quality, shown):
         click.echo(note, err=True)
 
 
@@ -142,9 +142,12 @@ def _fits(pattern: str) -> Callable[[str], bool]:
     return lambda name: pattern in name
 
 
-def _note(quality: Quality, orphans: int) -> str:
+def _note(quality: Quality, shown: Sequence[Trace]) -> str:
     """One line on problems with the data; empty without any."""
-    wrong = list(data_quality.of_all(replace(quality, orphans=orphans)))
+    counts = {
+        name: sum(getattr(trace, name) for trace in shown) for name in ("orphans", "continuing", "of_open_drivers")
+    }
+    wrong = list(data_quality.of_all(replace(quality, **counts)))
     return f"note: {safe('; '.join(wrong))}" if wrong else ""
 
 

@@ -19,7 +19,7 @@ from ray_tracing_hooks._escape import safe
 
 SECOND = 10**9
 MS = 10**6
-INTERNAL, PRODUCER, CONSUMER = 1, 4, 5
+INTERNAL, SERVER, PRODUCER, CONSUMER = 1, 2, 4, 5
 DRIVER = {
     "host.name": "head.example.com",
     "process.pid": "100",
@@ -465,6 +465,29 @@ def test_what_is_wrong_with_the_data_is_one_note(folder: Folder) -> None:
     assert note.startswith(f"note: 1 bad line skipped (the first: {folder.path}/spans.jsonl:3: not JSON: ")
     assert note.endswith("; 1 span without the parent it names\n")
     assert run(folder.path, "--json").stderr == note
+
+
+def test_a_parent_that_cannot_be_there_is_no_loss(folder: Folder) -> None:
+    """That of a request is the client's span. That of a driver's calls is stored when it ends, and other spans name it
+    too.
+    """
+    driver, other = "d" * 16, "f" * 16
+    of_driver = {"ray.parent_task_id": "f" * 40 + "01000000"}
+    for _ in range(2):
+        folder.span("GET /", "e" * 16, kind=SERVER)
+        folder.span("m.f ray.remote", driver, kind=PRODUCER, attributes=of_driver)
+    folder.span("mine", driver)
+    folder.span("m.f ray.remote_worker", other, kind=CONSUMER, attributes=of_driver)
+    said = (
+        "1 span without the parent it names; 3 spans whose driver has not ended, or is in another file; "
+        "2 requests continue traces of other systems"
+    )
+    assert run(folder.path).stderr == f"note: {said}\n"
+    summary = CliRunner().invoke(main, ["summary", str(folder.path)])
+    assert said in " ".join(summary.stdout.split())
+    folder.new_trace()
+    folder.span("GET /", "e" * 16, kind=SERVER)
+    assert run(folder.path, "--trace", folder.trace).stderr == "note: 1 request continues a trace of another system\n"
 
 
 def test_the_note_counts_spans_without_a_parent_in_the_traces_that_are_shown(folder: Folder) -> None:

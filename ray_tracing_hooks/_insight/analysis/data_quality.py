@@ -36,7 +36,17 @@ def of_all(quality: Quality) -> Iterator[str]:
         (quality.lost - quality.unended, *INTERRUPTED),
         (quality.unended, *UNENDED),
         (quality.running, *STILL_RUNNING),
-        (quality.orphans, "span without the parent it names", "spans without the parent they name"),
+        (quality.lost_parents, "span without the parent it names", "spans without the parent they name"),
+        (
+            quality.of_open_drivers,
+            "span whose driver has not ended, or is in another file",
+            "spans whose driver has not ended, or is in another file",
+        ),
+        (
+            quality.continuing,
+            "request continues a trace of another system",
+            "requests continue traces of other systems",
+        ),
         (quality.circles, "cycle of parents, broken", "cycles of parents, broken"),
         (quality.negative, "span that ends before it starts", "spans that end before they start"),
         (quality.duplicates, "duplicate", "duplicates"),

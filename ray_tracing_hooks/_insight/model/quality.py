@@ -46,6 +46,10 @@ class Quality:
     """Spans that processes reported as dropped."""
     orphans: int = 0
     """Spans whose parent was not read. This and the following are counted only for a table."""
+    continuing: int = 0
+    """Those of them that are requests to a server: their parent is the client's span."""
+    of_open_drivers: int = 0
+    """Those of them that are below a span of their driver, which is stored when it ends."""
     circles: int = 0
     """Spans whose parent links form a cycle. The parent of one span in each cycle is treated as missing."""
     clocks: dict[str, int] = field(default_factory=dict)
@@ -54,6 +58,11 @@ class Quality:
     """The number of the last line in a part of a file."""
     negative: int = 0
     """Spans whose end is before their start. Their end is set to their start."""
+
+    @property
+    def lost_parents(self) -> int:
+        """The other spans whose parent was not read."""
+        return self.orphans - self.continuing - self.of_open_drivers
 
     def bad(self, file: str, line: int, reason: str, spans: int = 0) -> None:
         """Note a line that could not be read, or a part of a spool; with ``spans``, only so many spans of it."""

@@ -104,8 +104,12 @@ class Trace:
     roots: list[Node]
     """By start: the spans without a parent, and the orphans, whose parent was not read."""
     size: int
-    """How many spans the trace has; a selection keeps the number of the whole trace."""
+    """How many spans the trace has; a selection keeps this number and the following of the whole trace."""
     orphans: int
+    continuing: int
+    """The orphans that are requests to a server: their parent is the client's span."""
+    of_open_drivers: int
+    """The orphans below a span of their driver, which is stored when it ends."""
 
     @property
     def start_ns(self) -> int:
@@ -159,7 +163,23 @@ def _trace(trace_id: str, nodes: dict[str, Node]) -> Trace:
             orphans += 1
             reached.update(below.span.span_id for below in walk([node]))
     roots.sort(key=_by_start)
-    return Trace(trace_id, roots, len(nodes), orphans)
+    orphaned = [root.span for root in roots if root.span.parent_id and root.span.parent_id not in nodes]
+    requests = sum(span.kind == SERVER for span in orphaned)
+    of_drivers = {
+        span.parent_id
+        for span in orphaned
+        if span.kind == PRODUCER and is_driver(str(span.attributes.get(names.RAY_PARENT_TASK_ID, "")))
+    }
+    below = sum(span.parent_id in of_drivers for span in orphaned if span.kind != SERVER)
+    return Trace(trace_id, roots, len(nodes), orphans, requests, below)
+
+
+def is_driver(task_id: str) -> bool:
+    """Whether this is the task id of a driver (``TaskID::ForDriverTask`` in Ray 2.60 ``src/ray/common/id.cc``)."""
+    return task_id.startswith(_DRIVER_TASK)
+
+
+_DRIVER_TASK = "f" * 40
 
 
 def _by_start(node: Node) -> tuple[int, str]:

@@ -31,7 +31,7 @@ from ray_tracing_hooks._insight.model.id_lists import IdLists
 from ray_tracing_hooks._insight.model.merge import Details, Merged, as_array, as_numpy
 from ray_tracing_hooks._insight.model.origins import Origins
 from ray_tracing_hooks._insight.model.quality import Quality
-from ray_tracing_hooks._insight.model.span import PRODUCER, STATUS_ERROR, Span
+from ray_tracing_hooks._insight.model.span import PRODUCER, SERVER, STATUS_ERROR, Span, is_driver
 
 __all__ = ["ENDED", "LOST", "RUNNING", "STATES", "Table"]
 
@@ -133,6 +133,8 @@ class Table:
         self._mend_times()
         self.parent = self._parents(parent_id)
         quality.orphans = self.parent.count(-1) - int(np.count_nonzero(parent_id == 0))
+        if quality.orphans:
+            self._look_at_orphans(parent_id)
         self.now_ns = self._now(now_ns)
         self.shifts: Sequence[int] = ()
         """What was added to all times of a span, by the index of its resource; empty if nothing was added."""
@@ -338,6 +340,14 @@ class Table:
         made = as_array(parent, "i")
         self._cut_circles(made)
         return made
+
+    def _look_at_orphans(self, parent_id: Any) -> None:
+        rows = np.nonzero((as_numpy(self.parent) < 0) & (parent_id != 0))[0]
+        kind, caller, named = as_numpy(self.kind)[rows], as_numpy(self.caller)[rows], parent_id[rows]
+        drivers = [each for each in np.unique(caller).tolist() if each != NONE and is_driver(self.ids[each])]
+        of_drivers = named[(kind == PRODUCER) & np.isin(caller, drivers)]
+        self.quality.continuing = int(np.count_nonzero(kind == SERVER))
+        self.quality.of_open_drivers = int(np.count_nonzero(np.isin(named, of_drivers) & (kind != SERVER)))
 
     def _cut_circles(self, parent: array[int]) -> None:
         """Break cycles of parents. Each cycle has a row that is not after its parent; only such rows are followed."""

@@ -110,7 +110,7 @@ def quality(analysis: Analysis) -> dict[str, Any]:
     found = analysis.table.quality
     counts = (
         *("files", "lines", "spans", "bad_lines", "bad_spans", "incomplete_files", "duplicates", "dropped", "lost"),
-        *("unended", "running", "orphans", "circles", "negative"),
+        *("unended", "running", "orphans", "continuing", "of_open_drivers", "circles", "negative"),
     )
     return {name: getattr(found, name) for name in counts} | {
         "unexecuted": analysis.unexecuted,

@@ -555,6 +555,15 @@ def test_an_execution_shows_as_interrupted_if_its_driver_is_killed(cluster: Clus
     assert found(await_spans(cluster.spans, lambda spans: found(spans).keys() == expected.keys())) == expected
 
 
+@pytest.mark.slow
+def test_pickles_of_datasets_have_nothing_of_tracing(cluster: Cluster) -> None:
+    """Their sizes differ by a byte at most, as those of an untraced program from time to time."""
+    run = run_program("../inside/dataset_pickles", cluster.address, **with_data())
+    traced, untraced, named = run.result
+    assert all(abs(one - other) <= 1 for one, other in zip(traced, untraced, strict=True)), run.result
+    assert named == []
+
+
 @pytest.fixture(scope="module")
 def endings(cluster: Cluster) -> Run:
     """Executions that end in different ways, once all their tasks have ended."""

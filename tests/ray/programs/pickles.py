@@ -1,9 +1,13 @@
-"""What Ray and users can see of functions, classes and handles: signatures, and the bytes that they pickle to."""
+"""What Ray and users can see of functions, classes and handles: signatures, and the bytes that they pickle to; the same
+of exceptions and loggers. And what an actor's process has imported.
+"""
 
 import hashlib
 import inspect
+import logging
 import pickletools
 import re
+import sys
 
 import harness
 import ray
@@ -26,6 +30,9 @@ class Plain:
 
     def method(self, x, *, y=1):
         return x
+
+    def imported(self):
+        return [name for name in ("google.protobuf", "grpc", "http.client", "requests", "yaml") if name in sys.modules]
 
     @staticmethod
     def static(x):
@@ -50,6 +57,18 @@ def hold(*things):
     return len(things)
 
 
+@ray.remote
+def fails():
+    raise KeyError("wrong")
+
+
+def error_of(reference):
+    try:
+        return ray.get(reference)
+    except KeyError as error:
+        return error
+
+
 def content(thing):
     """The digest of everything in a pickle but the ids that differ from run to run, and its number of operations."""
     operations = []
@@ -58,11 +77,20 @@ def content(thing):
             continue
         text = re.sub(r"session_[0-9_-]+|[0-9a-f]{32,56}", "?", str(argument))
         operations.append([operation.name, "?" if isinstance(argument, (bytes, int)) and len(text) > 12 else text])
-    return [len(operations), hashlib.sha256(repr(operations).encode()).hexdigest()]
+    return [len(operations), hashlib.sha256(repr(operations).encode()).hexdigest(), size(thing)]
+
+
+def size(thing):
+    """The size of what is in its pickle but numbers, of which some are random; and what it names of tracing."""
+    pickled = cloudpickle.dumps(thing)
+    parts = [part for _, part, _ in pickletools.genops(pickled) if isinstance(part, (bytes, str))]
+    return [sum(map(len, parts)), str(re.findall(rb"\w*tracing\w*", pickled))]
 
 
 def main():
     handle = Actor.remote(1)
+    imported = ray.get(handle.imported.remote())
+    error = error_of(fails.remote())
     ray.get([function.remote(1), handle.method.remote(1), hold.remote(handle, function, Actor)])
     return {
         "signatures": {
@@ -82,6 +110,9 @@ def main():
         "class": content(Actor.__ray_metadata__.modified_class),
         "actor class": content(Actor),
         "handle": content(handle),
+        "error": [content(error.cause), [each.__name__ for each in type(error).__mro__], size(type(error))],
+        "loggers": [content(logging.getLogger()), content(logging.getLogger("ray")), content(logging.LogRecord)],
+        "imported": imported,
         "kinds": [
             inspect.iscoroutinefunction(Plain.coroutine),
             inspect.isgeneratorfunction(Plain.generator),

@@ -36,6 +36,7 @@ from ray_tracing_hooks._values import (
     choose,
     copied,
     empty,
+    hint,
     one_of,
     shown,
 )
@@ -43,6 +44,12 @@ from ray_tracing_hooks._values import (
 PREFIX = "RAY_TRACING_"
 _CONFIG = "config"
 _NAME = r"[\w.-]{1,50}"
+
+_TYPO = 0.85
+"""How similar two names are if one is a misspelling of the other, of at most 1."""
+
+_MOST_NAMED = 3
+"""The most settings that are named instead of an unknown one."""
 
 _PARTS = ("task", "actor", "job", "serve", "data", "train", "tune", "rllib")
 """The parts of Ray that make spans by default."""
@@ -490,9 +497,10 @@ def _absolute(given: Given, problem: Callable[[str], None], directory: Callable[
         return given._replace(value=os.path.join(directory(), given.value.strip()))
     except OSError as error:
         if directory is not os.getcwd:
-            problem(
+            hint(
+                problem,
                 f"{given.label}={shown(given.value)} is relative to the folder in which Ray was started, which cannot "
-                f"be found ({error.strerror}): the working directory of this process is used; give an absolute path."
+                f"be found ({error.strerror}): the working directory of this process is used; give an absolute path.",
             )
         return given
 
@@ -524,5 +532,12 @@ def _is_of_service(variable: str, environ: Mapping[str, str]) -> bool:
 def _closest(wrong: str, right: Mapping[str, str]) -> str:
     import difflib  # noqa: PLC0415 - only needed after a typo
 
-    matches = difflib.get_close_matches(wrong, right, n=1)
-    return f"did you mean {right[matches[0]]}?" if matches else "`ray-tracing-hooks config` lists all settings."
+    matches = difflib.get_close_matches(wrong, right, n=1, cutoff=_TYPO)
+    if not matches:
+        # Words that differ make other settings close in letters: SPOOL_SIZE is SPOOL_MAX_BYTES rather than SPOOL_DIR.
+        subject, underscore, _ = wrong.partition("_")
+        same = [name for name in right if underscore and name.startswith(subject + underscore)]
+        matches = same or difflib.get_close_matches(wrong, right, n=1)
+    if not matches or len(matches) > _MOST_NAMED:
+        return "`ray-tracing-hooks config` lists all settings."
+    return f"did you mean {' or '.join(right[name] for name in matches)}?"

@@ -41,6 +41,20 @@ class PartlyWrongError(ValueError):
         self.rest = rest
 
 
+class Hint(str):
+    """A problem of a setting that is followed nevertheless, such as an address without a scheme.
+
+    Any other problem is a plain text: something that the user asked for is not done.
+    """
+
+    __slots__ = ()
+
+
+def hint(problem: Callable[[str], None], text: str) -> None:
+    """Report a :class:`Hint`."""
+    problem(Hint(text))
+
+
 class Given(NamedTuple):
     """A value that the user set: its source, the name of the source in a message, and the value."""
 

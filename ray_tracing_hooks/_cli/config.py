@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -14,10 +14,12 @@ import click
 from ray_tracing_hooks import _compiled, _standard
 from ray_tracing_hooks._cli.text import examples, warn
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._ops.effective import effective
+from ray_tracing_hooks._ops.effective import Effective, effective, misspelled, severity
+from ray_tracing_hooks._ops.finding import PROBLEM, WARNING
 from ray_tracing_hooks._settings import SETTINGS, Setting
+from ray_tracing_hooks._ship.sinks.registry import usable
 from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, Variable
-from ray_tracing_hooks._values import MASK, URL, without_credentials
+from ray_tracing_hooks._values import MASK, URL, empty, without_credentials
 
 _DEFAULT = "default"
 
@@ -32,6 +34,8 @@ class _Row(NamedTuple):
     group: str
     note: str = ""
     """What applies here and now."""
+    wrong: str = ""
+    """The variable whose value is not used, or not all of it, since it is wrong."""
 
     @property
     def text(self) -> str:
@@ -46,7 +50,8 @@ class _Row(NamedTuple):
 
     def described(self) -> dict[str, Any]:
         value = sorted(self.value) if isinstance(self.value, frozenset) else self.value
-        return {"variable": self.variable, "value": value, "source": self.source, "meaning": self.setting.meaning}
+        described = {"variable": self.variable, "value": value, "source": self.source, "meaning": self.setting.meaning}
+        return {**described, "wrong": self.wrong} if self.wrong else described
 
 
 @click.command(
@@ -62,15 +67,20 @@ def config(context: click.Context, as_json: bool) -> None:
     """Show every setting: its value, where it comes from, and what it means.
 
     Settings are the RAY_TRACING_* variables, the YAML file that RAY_TRACING_CONFIG names, and the standard OTEL_*
-    variables that apply. Of passwords, keys and headers only the names are shown. Invalid values are shown too, and
-    make the exit code 2.
+    variables that apply. Of passwords, keys and headers only the names are shown. Values that are wrong are named, with
+    what is used instead, and make the exit code 2; hints do not.
     """
     found = effective(os.environ)
-    problems = found.problems
+    problems = [(severity(problem), problem) for problem in found.problems]
+    problems += [
+        (WARNING, f"nothing reads {wrong}; did you mean {right}? Set that instead")
+        for wrong, right in misspelled(os.environ)
+    ]
     ours = [
-        _row(setting, setting.variable, getattr(found.settings, setting.name), found.sources[setting.name])
+        _row(setting, (setting.variable,), getattr(found.settings, setting.name), found.sources[setting.name])
         for setting in SETTINGS
     ]
+    ours = [_exporters(row, found) if row.setting.name == "exporters" else row for row in ours]
     _compiled.use.allow(found.settings.compiled)
     ours = [
         row._replace(note=f"here it is {_compiled.use.described()}") if row.variable == _compiled.VARIABLE else row
@@ -79,25 +89,49 @@ def config(context: click.Context, as_json: bool) -> None:
     standard = []
     for variable in VARIABLES:
         value, source = _standard.read_with_source(variable.name, os.environ, lambda _problem: None)
-        standard.append(_row(variable, variable.name, value, source, _group(variable.name)))
+        standard.append(_row(variable, variable.forms(), value, source, _group(variable.name)))
     if as_json:
         described = {
             "settings": [{"name": row.setting.name, **row.described()} for row in ours],
             "standard": [row.described() for row in standard],
             "compiled": _compiled.use.described(),
-            "problems": problems,
+            "problems": [text for _, text in problems],
         }
         click.echo(json.dumps(described, indent=2))
     else:
         _print(ours, standard, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
-        for problem in problems:
-            warn(problem, "error")
-    if problems:
+        for grade, problem in problems:
+            warn(problem, "error" if grade == PROBLEM else "warning")
+    if any(grade == PROBLEM for grade, _ in problems):
         context.exit(2)
 
 
-def _row(setting: Setting | Variable, variable: str, value: Any, source: str | None, group: str = "") -> _Row:
-    return _Row(setting, variable, _masked(setting, value) if setting.secret else value, source or _DEFAULT, group)
+def _row(
+    setting: Setting | Variable,
+    variables: Sequence[str],
+    value: Any,
+    source: str | None,
+    group: str = "",
+) -> _Row:
+    """The row of a setting that these variables can set; the first that is set takes precedence."""
+    given = next((name for name in variables if not empty(os.environ.get(name))), "")
+    return _Row(
+        setting,
+        variables[-1],
+        _masked(setting, value) if setting.secret else value,
+        source or _DEFAULT,
+        group,
+        wrong=given if given != source else "",
+    )
+
+
+def _exporters(row: _Row, found: Effective) -> _Row:
+    """The row of the exporters, with those that there are."""
+    used = usable(found.settings.exporters)[0]
+    if used == found.settings.exporters:
+        return row
+    is_part = set(used) <= set(found.settings.exporters)
+    return row._replace(value=used, source=row.source if is_part else _DEFAULT, wrong=row.source)
 
 
 def _masked(setting: Setting | Variable, value: Any) -> Any:
@@ -127,12 +161,12 @@ def _print(ours: list[_Row], standard: list[_Row], width: int | None) -> None:
     """Print as text. ``width`` is that of the terminal; without one nothing is wrapped."""
     for row in ours:
         _print_in_full(row, width)
-    given = [row for row in standard if row.source != _DEFAULT]
+    given = [row for row in standard if row.source != _DEFAULT or row.wrong]
     if given:
         _print_heading("Standard variables that are set")
         for row in given:
             _print_in_full(row, width)
-    unset = [row for row in standard if row.source == _DEFAULT]
+    unset = [row for row in standard if row not in given]
     if unset:
         _print_heading("Standard variables that are not set (and the defaults)")
     name_width = max((len(row.variable) for row in unset), default=0)
@@ -154,7 +188,8 @@ def _print_heading(text: str) -> None:
 def _print_in_full(row: _Row, width: int | None) -> None:
     # A settings file may be untrusted.
     text = safe(row.text.replace("`", ""))
-    click.echo(f"{click.style(row.variable, bold=True)} ={f' {text}' if text else ''}  ({safe(row.source)})")
+    source = f"{row.source}; the value of {row.wrong} is wrong" if row.wrong else row.source
+    click.echo(f"{click.style(row.variable, bold=True)} ={f' {text}' if text else ''}  ({safe(source)})")
     _print_wrapped(row.meaning, width, "    ")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._connection.delivery import SKYWALKING, Delivery
+from ray_tracing_hooks._connection.delivery import SKYWALKING, Delivery, unmet
 from ray_tracing_hooks._connection.recording import Recording, exit_in_order
 from ray_tracing_hooks._guard import guarded, logger, report
 from ray_tracing_hooks._patching import Patches
@@ -259,11 +259,9 @@ class Connection:
         from ray_tracing_hooks import _logs  # noqa: PLC0415
 
         parts = self.settings.logs
-        if "otlp" in parts and not self.delivery.plan.log_records:
-            report(
-                "log records are not delivered, although RAY_TRACING_LOGS contains otlp: only the exporters local and "
-                f"otlp take them, and the exporters are {', '.join(self.delivery.plan.exporters)}"
-            )
+        if problem := unmet(self.settings, self.delivery.plan.exporters).get("logs"):
+            report(problem)
+        if not self.delivery.plan.log_records:
             parts -= {"otlp"}
         if not self._records:
             # Formats of the program may name the ids, so records still have them.

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from ray_tracing_hooks._connection.delivery import unmet
 from ray_tracing_hooks._guard import logger, report
 
 if TYPE_CHECKING:
@@ -30,11 +31,8 @@ def collect(process: RayProcess, settings: Settings, delivery: Delivery) -> None
     In a process of its own: the driver's own connection ends, and what fails or hangs there ends nothing here. Its
     result is logged.
     """
-    if "local" not in delivery.plan.exporters:
-        report(
-            "RAY_TRACING_COLLECT_TO collects the files of the exporter local, which is not in use "
-            f"({', '.join(delivery.plan.exporters) or 'none'} is): only spans that wait are collected"
-        )
+    if problem := unmet(settings, delivery.plan.exporters).get("collect_to"):
+        report(problem)
     seconds = settings.collect_timeout
     try:
         done = subprocess.run(  # noqa: S603  the arguments are ours

@@ -8,10 +8,11 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ray_tracing_hooks._connection.folders import FOLDER, folders, make_private_folder
 from ray_tracing_hooks._guard import guarded, logger, report
+from ray_tracing_hooks._values import Hint
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.process import RayProcess
@@ -49,7 +50,7 @@ class Delivery:
 
         self._process = process
         self._settings = settings
-        self._is_disabled = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+        self._is_disabled = is_disabled(environ)
         self.joins_skywalking = SKYWALKING in (settings.exporters if exporters is None else exporters)
         exporters = () if self._is_disabled else sending(settings, exporters)
         self._environ = with_settings(environ, settings, process.start_directory)
@@ -182,6 +183,11 @@ class Delivery:
             report(f"not all spans were delivered within {timeout:g} s (RAY_TRACING_FLUSH_TIMEOUT); delivery continues")
 
 
+def is_disabled(environ: Mapping[str, str]) -> bool:
+    """Whether ``OTEL_SDK_DISABLED`` says that nothing is recorded."""
+    return environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+
+
 def sending(settings: Settings, exporters: tuple[str, ...] | None) -> tuple[str, ...]:
     """The exporters that spans are sent with. SkyWalking's is left out where traces are only joined by headers."""
     wanted = settings.exporters if exporters is None else exporters
@@ -191,15 +197,55 @@ def sending(settings: Settings, exporters: tuple[str, ...] | None) -> tuple[str,
     return tuple(name for name in others if name != SKYWALKING)
 
 
-def _plan(process: RayProcess, settings: Settings, environ: Mapping[str, str], exporters: tuple[str, ...]) -> ShipPlan:
+def unmet(settings: Settings, exporters: Sequence[str]) -> dict[str, str]:
+    """Problems of settings that are valid, and that none of these exporters can follow, by the name of the setting.
+
+    Those of metrics are found with their destinations.
+    """
+    problems: dict[str, str] = {}
+    if "otlp" in settings.logs and exporters and not _take_log_records(exporters):
+        problems["logs"] = (
+            "log records are not delivered, although RAY_TRACING_LOGS contains otlp: only the exporters local and otlp "
+            f"take them, and the exporters are {', '.join(exporters)}"
+        )
+    if settings.collect_to is not None and "local" not in exporters:
+        problems["collect_to"] = Hint(
+            "RAY_TRACING_COLLECT_TO collects the files of the exporter local, which is not in use "
+            f"({', '.join(exporters) or 'none'} is): only spans that wait are collected"
+        )
+    return problems
+
+
+def _take_log_records(exporters: Sequence[str]) -> bool:
+    return not {"local", "otlp"}.isdisjoint(exporters)
+
+
+def plan_of(settings: Settings, exporters: tuple[str, ...], environ: Mapping[str, str], **of_node: Any) -> ShipPlan:
+    """The plan of delivery by these exporters, with the fields ``of_node`` that no setting says."""
     from ray_tracing_hooks._ship.plan import ShipPlan  # noqa: PLC0415
 
+    return ShipPlan.of(
+        settings,
+        exporters,
+        environ,
+        metrics=settings.metrics and bool(exporters),
+        utilization=(settings.utilization or None) if exporters else None,
+        log_records="otlp" in settings.logs and _take_log_records(exporters),
+        keep_errors=settings.keep_errors,
+        keep_slower=settings.keep_slower,
+        keep_wait=settings.keep_wait,
+        prometheus=settings.prometheus if exporters else None,
+        **of_node,
+    )
+
+
+def _plan(process: RayProcess, settings: Settings, environ: Mapping[str, str], exporters: tuple[str, ...]) -> ShipPlan:
     if process.is_client:
         log, label = os.path.join(process.session_dir, "client"), f"client-{socket.gethostname()}"
     else:
         log = os.path.join(process.session_dir, "logs", f"{FOLDER}-{process.node_id[:8]}")
         label = f"{process.session_name.removeprefix('session_')}-{process.node_id[:8]}"
-    return ShipPlan.of(
+    return plan_of(
         settings,
         exporters,
         environ,
@@ -207,13 +253,6 @@ def _plan(process: RayProcess, settings: Settings, environ: Mapping[str, str], e
         log_file=f"{log}.log",
         label=label,
         console_file=f"{log}-console.out",
-        metrics=settings.metrics and bool(exporters),
-        utilization=(settings.utilization or None) if exporters else None,
-        log_records="otlp" in settings.logs and not {"local", "otlp"}.isdisjoint(exporters),
-        keep_errors=settings.keep_errors,
-        keep_slower=settings.keep_slower,
-        keep_wait=settings.keep_wait,
-        prometheus=settings.prometheus if exporters else None,
     )
 
 

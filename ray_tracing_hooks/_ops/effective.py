@@ -8,15 +8,20 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from opentelemetry import environment_variables as of_api
+from opentelemetry.sdk import environment_variables as of_sdk
+
 from ray_tracing_hooks import _standard
-from ray_tracing_hooks._connection.delivery import sending
+from ray_tracing_hooks._connection.delivery import is_disabled, plan_of, sending, unmet
+from ray_tracing_hooks._ops.finding import PROBLEM, WARNING
 from ray_tracing_hooks._settings import Settings, load_with_sources
 from ray_tracing_hooks._ship.destinations import configured
 from ray_tracing_hooks._ship.environment import with_settings
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Destination
+from ray_tracing_hooks._ship.sinks.registry import usable
 from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES
-from ray_tracing_hooks._values import MASK
+from ray_tracing_hooks._values import MASK, Hint
 
 
 class Effective(NamedTuple):
@@ -26,15 +31,18 @@ class Effective(NamedTuple):
         settings: Their values.
         sources: Where each value comes from: a variable, the path of a file, or ``default``.
         environ: The variables that configure delivery.
-        plan: The plan of delivery.
+        plan: The plan of delivery, as a process makes it.
+        exporters: Those of the plan that there are, or what is used instead.
         destinations: Where spans go. Nothing is created or tried.
-        problems: What is wrong, as sentences without credentials.
+        problems: What is wrong, as sentences without credentials. Those of which :func:`severity` says that they are
+            warnings are hints.
     """
 
     settings: Settings
     sources: dict[str, str]
     environ: dict[str, str]
     plan: ShipPlan
+    exporters: tuple[str, ...]
     destinations: list[Destination]
     problems: list[str]
 
@@ -52,33 +60,40 @@ def effective(
     settings, sources = load_with_sources(environ, problems.append, directory)
     _standard.check(environ, problems.append, leaving_out=())
     variables = with_settings(environ, settings, directory)
-    exporters = sending(settings, exporters)
-    plan = ShipPlan.of(settings, exporters, variables, metrics=settings.metrics and bool(exporters))
+    exporters = () if is_disabled(environ) else sending(settings, exporters)
+    plan = plan_of(settings, exporters, variables)
     # As delivery reads them: some settings are right alone, and wrong together.
     destinations, wrong = configured(plan, variables)
-    problems += wrong
+    problems += [*unmet(settings, exporters).values(), *wrong]
     found = [_without_credentials(problem) for problem in dict.fromkeys(problems)]
-    return Effective(settings, sources, variables, plan, destinations, found)
+    return Effective(settings, sources, variables, plan, usable(exporters)[0], destinations, found)
+
+
+def severity(problem: str) -> str:
+    """How grave a problem of settings is: a warning where the setting is followed nevertheless."""
+    return WARNING if isinstance(problem, Hint) else PROBLEM
 
 
 def _without_credentials(problem: str) -> str:
     """A message about an invalid value, with everything before an ``@`` in the value masked."""
-    return re.sub(r"=(['\"])([^/@?]*://)?.*@", rf"=\1\2{MASK}@", problem)
+    return type(problem)(re.sub(r"=(['\"])([^/@?]*://)?.*@", rf"=\1\2{MASK}@", problem))
 
 
 _FAMILIES = (OTLP, JAEGER, "OTEL_TRACES_", "OTEL_BSP_", "OTEL_SERVICE_", "OTEL_RESOURCE_", "OTEL_PROPAG", "OTEL_SDK_")
 _SIGNALS = ("TRACES", "METRICS", "LOGS", "PROFILES")
 
 _ALSO_KNOWN = {
-    "OTEL_TRACES_EXPORTER",
-    "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
-    "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
     "OTEL_EXPORTER_JAEGER_AGENT_SPLIT_OVERSIZED_BATCHES",
     "OTEL_EXPORTER_JAEGER_PROTOCOL",
     "OTEL_EXPORTER_JAEGER_GRPC_INSECURE",
-    "OTEL_BSP_MAX_QUEUE_SIZE",
+    "OTEL_EXPORTER_OTLP_SPAN_INSECURE",
+    "OTEL_EXPORTER_OTLP_METRIC_INSECURE",
+    "OTEL_PROFILES_EXPORTER",
 }
-"""Standard variables that this package does not read, in the families where it looks for misspelled ones."""
+"""Variables of the specification, and of exporters, that neither this package nor the SDK reads."""
+
+_OF_OPERATOR = "OTEL_RESOURCE_ATTRIBUTES_"
+"""How names of variables begin that the Kubernetes operator of OpenTelemetry adds to pods."""
 
 _SIMILAR = 0.85
 
@@ -89,10 +104,15 @@ def misspelled(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     Only in families of variables that this package reads: others may belong to other packages.
     """
     known = {row.name for row in VARIABLES} | _ALSO_KNOWN
+    # What the SDK reads is no misspelling, whether or not this package reads it too.
+    values = [value for module in (of_api, of_sdk) for value in vars(module).values()]
+    known |= {value for value in values if isinstance(value, str) and value.startswith("OTEL_")}
     known |= {f"{OTLP}{signal}_{name.removeprefix(OTLP)}" for name in known for signal in _SIGNALS if OTLP in name}
     for name in environ:
         upper = name.upper()
-        if name not in known and upper.startswith(("OTEL_", "OTLP_")) and environ[name].strip():
+        if name in known or upper.startswith(_OF_OPERATOR):
+            continue
+        if upper.startswith(("OTEL_", "OTLP_")) and environ[name].strip():
             close = difflib.get_close_matches(upper, known, n=1, cutoff=_SIMILAR)
             if close and close[0].startswith(_FAMILIES):
                 yield name, close[0]

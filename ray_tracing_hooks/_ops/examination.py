@@ -17,16 +17,16 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ray_tracing_hooks._connection.delivery import is_disabled
 from ray_tracing_hooks._connection.folders import session_folders
 from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._ops.delivery import trial
 from ray_tracing_hooks._ops.disk import LOCAL, SPOOL, folder
-from ray_tracing_hooks._ops.effective import Effective, effective, misspelled
+from ray_tracing_hooks._ops.effective import Effective, effective, misspelled, severity
 from ray_tracing_hooks._ops.hooks import exporters_of
 from ray_tracing_hooks._ops.spools import spools_of
 from ray_tracing_hooks._settings import SETTINGS
 from ray_tracing_hooks._ship.secrets import Secrets
-from ray_tracing_hooks._ship.sinks.registry import usable
 from ray_tracing_hooks._ship.start import environment
 from ray_tracing_hooks._standard import VARIABLES, read_with_source
 from ray_tracing_hooks._values import URL, without_credentials
@@ -72,21 +72,20 @@ def _result(request: Mapping[str, Any]) -> dict[str, Any]:
     live: dict[str, Any] = request.get("tracing") or {}
     directory = _directory(live.get("directory"))
     found = effective(environ, exporters_of(request.get("hook"), live.get("exporters")), directory)
-    exporters, _ = usable(found.plan.exporters)
     secrets = Secrets(environ, found.environ, {"endpoint": found.settings.jaeger_endpoint or ""})
     session = request.get("session_dir")
     spool = live.get("spool") or _spool(found, session)
-    sends = None if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" else request.get("trace_id")
+    sends = None if is_disabled(environ) else request.get("trace_id")
     return {
-        "exporters": list(exporters),
+        "exporters": list(found.exporters),
         "is_on": request["is_on"],
         "settings": _rows(found, environ, request["salt"]),
-        "problems": [secrets.mask(problem) for problem in found.problems],
+        "problems": [[severity(problem), secrets.mask(problem)] for problem in found.problems],
         "misspelled": [list(pair) for pair in misspelled(environ)],
         "destinations": trial(found, sends, float(request["timeout"]), secrets),
         "folders": [
             *([folder(SPOOL, spool, found.settings.spool_max_bytes)] if spool else []),
-            *([folder(LOCAL, found.settings.local_dir, 0)] if "local" in exporters else []),
+            *([folder(LOCAL, found.settings.local_dir, 0)] if "local" in found.exporters else []),
         ],
         "spools": spools_of(session, request.get("node_id") or "", spool, request),
     }

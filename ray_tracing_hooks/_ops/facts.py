@@ -120,7 +120,7 @@ class Examined(NamedTuple):
     Attributes:
         exporters: The exporters in use.
         settings: The settings that are set: by variable the value and its source. Of secrets, the value is a digest.
-        problems: What is wrong with them.
+        problems: What is wrong with them, each with its severity.
         misspelled: Variables that nothing reads, each with the one that it resembles.
         trials: What became of test spans.
         folders: The folders for spans.
@@ -130,7 +130,7 @@ class Examined(NamedTuple):
 
     exporters: tuple[str, ...]
     settings: Mapping[str, tuple[str, str]]
-    problems: tuple[str, ...]
+    problems: tuple[tuple[str, str], ...]
     misspelled: tuple[tuple[str, str], ...]
     trials: tuple[Trial, ...]
     folders: tuple[Folder, ...]
@@ -146,7 +146,7 @@ class Examined(NamedTuple):
         return cls(
             tuple(found.get("exporters", ())),
             {name: (str(row[0]), str(row[1])) for name, row in found.get("settings", {}).items()},
-            tuple(found.get("problems", ())),
+            tuple((str(pair[0]), str(pair[1])) for pair in found.get("problems", ())),
             tuple((str(pair[0]), str(pair[1])) for pair in found.get("misspelled", ())),
             tuple(map(Trial.of, found.get("destinations", ()))),
             tuple(map(Folder.of, found.get("folders", ()))),

@@ -96,11 +96,77 @@ def test_what_is_wrong_is_told() -> None:
     ]
 
 
+def test_what_is_used_in_place_of_a_wrong_value_is_shown() -> None:
+    """With the variable whose value it is not, for settings and standard variables."""
+    os.environ["RAY_TRACING_FLUSH_TIMEOUT"] = "soon"
+    os.environ["OTEL_TRACES_SAMPLER"] = "always"
+    os.environ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "tcp"
+    os.environ["OTEL_EXPORTER_OTLP_PROTOCOL"] = "grpc"
+    os.environ["RAY_TRACING_EXPORTERS"] = "otpl"
+    shown = CliRunner().invoke(config).stdout
+    for line in (
+        "RAY_TRACING_FLUSH_TIMEOUT = 5  (default; the value of RAY_TRACING_FLUSH_TIMEOUT is wrong)\n",
+        "RAY_TRACING_EXPORTERS = local  (default; the value of RAY_TRACING_EXPORTERS is wrong)\n",
+        "OTEL_TRACES_SAMPLER = parentbased_always_on  (default; the value of OTEL_TRACES_SAMPLER is wrong)\n",
+        "OTEL_EXPORTER_OTLP_PROTOCOL = grpc  (OTEL_EXPORTER_OTLP_PROTOCOL; the value of "
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL is wrong)\n",
+    ):
+        assert line in shown
+    rows = {row["name"]: row for row in json.loads(CliRunner().invoke(config, ["--json"]).stdout)["settings"]}
+    assert (rows["exporters"]["value"], rows["exporters"]["wrong"]) == (["local"], "RAY_TRACING_EXPORTERS")
+    assert "wrong" not in rows["strict"]
+
+
+READ_BY_OTHERS = (
+    "OTEL_METRICS_EXPORTER",
+    "OTEL_LOGS_EXPORTER",
+    "OTEL_PROFILES_EXPORTER",
+    "OTEL_BLRP_SCHEDULE_DELAY",
+    "OTEL_BLRP_MAX_EXPORT_BATCH_SIZE",
+    "OTEL_BSP_MAX_QUEUE_SIZE",
+    "OTEL_EXPORTER_ZIPKIN_ENDPOINT",
+    "OTEL_EXPORTER_ZIPKIN_TIMEOUT",
+    "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
+    "OTEL_EXPORTER_JAEGER_PROTOCOL",
+    "OTEL_RESOURCE_ATTRIBUTES_POD_UID",
+    "OTEL_CPP_EXPORTER_OTLP_METRICS_RETRY_MAX_ATTEMPTS",
+)
+
+
+def test_what_others_read_is_not_misspelled() -> None:
+    """The SDK of the program, other exporters, and what the Kubernetes operator adds to pods."""
+    os.environ.update(dict.fromkeys(READ_BY_OTHERS, "none"))
+    result = CliRunner().invoke(config)
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_misspelled_standard_variables_are_named() -> None:
+    """As warnings: another package may read them."""
+    os.environ["OTEL_EXPORTER_OTLP_ENDPIONT"] = "http://collector:4317"
+    os.environ["OTEL_TRACE_SAMPLER"] = "always_off"
+    result = CliRunner().invoke(config)
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == [
+        "warning: nothing reads OTEL_EXPORTER_OTLP_ENDPIONT; did you mean OTEL_EXPORTER_OTLP_ENDPOINT? Set that instead",
+        "warning: nothing reads OTEL_TRACE_SAMPLER; did you mean OTEL_TRACES_SAMPLER? Set that instead",
+    ]
+
+
+def test_a_hint_is_no_error() -> None:
+    """The value is used."""
+    os.environ.update(RAY_TRACING_EXPORTERS="otlp", OTEL_EXPORTER_OTLP_ENDPOINT="collector:4317")
+    result = CliRunner().invoke(config)
+    assert result.exit_code == 0
+    assert result.stderr.startswith("warning: OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317 has no scheme, so TLS is used")
+
+
 def test_an_exporter_that_there_is_not_is_told() -> None:
     """As a job would tell it: with what there is, and what is used instead."""
     os.environ["RAY_TRACING_EXPORTERS"] = "jagger,otlp"
     result = CliRunner().invoke(config)
     assert result.exit_code == 2
+    used = "RAY_TRACING_EXPORTERS = otlp  (RAY_TRACING_EXPORTERS; the value of RAY_TRACING_EXPORTERS is wrong)\n"
+    assert used in result.stdout
     assert result.stderr.startswith(
         "error: unknown exporter 'jagger' (RAY_TRACING_EXPORTERS, or OTEL_TRACES_EXPORTER); expected some of local, "
     )
@@ -113,6 +179,8 @@ WRONG_TOGETHER = {
     "otlp": ({"OTEL_EXPORTER_OTLP_CLIENT_KEY": __file__}, "OTEL_EXPORTER_OTLP_CLIENT_KEY is ignored: expected "),
     "jaeger": ({"OTEL_EXPORTER_JAEGER_AGENT_HOST": "a b"}, "OTEL_EXPORTER_JAEGER_AGENT_HOST='a b' is ignored: "),
     "console": ({"RAY_TRACING_METRICS": "1"}, "RAY_TRACING_METRICS=1 is ignored: expected otlp or local "),
+    "console,jaeger": ({"RAY_TRACING_UTILIZATION": "5"}, "RAY_TRACING_UTILIZATION is ignored: expected otlp or local "),
+    "zipkin_json": ({"RAY_TRACING_LOGS": "+otlp"}, "log records are not delivered, although RAY_TRACING_LOGS contains"),
 }
 
 
@@ -128,6 +196,12 @@ def test_what_an_exporter_cannot_use_is_told(exporter: str) -> None:
     assert line.startswith(f"error: {problem}")
     os.environ["RAY_TRACING_EXPORTERS"] = "local"
     assert CliRunner().invoke(config).exit_code == 0
+
+
+def test_where_nothing_is_recorded_no_exporter_lacks_anything() -> None:
+    os.environ.update(OTEL_SDK_DISABLED="true", RAY_TRACING_EXPORTERS="console", RAY_TRACING_METRICS="1")
+    result = CliRunner().invoke(config)
+    assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_no_folder_is_made(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         "opentelemetry-api differs between nodes: 1.44.0 on b, 1.45.2 on a, c",
     ),
     "a hint about settings": (
-        facts(place("b", examined=examined(problems=("ENDPOINT has no scheme, so TLS is used.",)))),
+        facts(place("b", examined=examined(problems=((WARNING, "ENDPOINT has no scheme, so TLS is used."),)))),
         "setting-odd",
         WARNING,
         "has no scheme",

@@ -79,7 +79,7 @@ def _of_cluster(facts: Facts) -> Iterator[Finding]:
 
 def _reported(node: Place) -> Iterator[Finding]:
     """What the hook has reported in the worker, if it is not about settings, which are checked in any case."""
-    known = {text.rstrip(".") for text in (node.examined.problems if node.examined is not None else ())}
+    known = {text.rstrip(".") for _, text in (node.examined.problems if node.examined is not None else ())}
     for text in node.reported if node.traced else ():
         if text.rstrip(".") not in known and not re.search(r"\bis ignored\b|^unknown ", text):
             yield Finding(

@@ -8,9 +8,6 @@ from collections.abc import Iterator
 from ray_tracing_hooks._ops.facts import Examined, Facts, Place
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, where
 
-_IGNORED = re.compile(r"\b(is|are) (ignored|left out)\b|^unknown exporter")
-"""How texts about settings say that something that was asked for is not done. Others are hints."""
-
 _MAY_DIFFER = frozenset({"OTEL_RESOURCE_ATTRIBUTES"})
 """Variables that are meant to differ between nodes."""
 
@@ -36,11 +33,10 @@ def _of_place(place: Place) -> Iterator[Finding]:
     if examined is None:
         return
     here = (place.name,)
-    for text in examined.problems:
-        is_ignored = _IGNORED.search(text) is not None
+    for severity, text in examined.problems:
         yield Finding(
-            "setting-wrong" if is_ignored else "setting-odd",
-            PROBLEM if is_ignored else WARNING,
+            "setting-wrong" if severity == PROBLEM else "setting-odd",
+            severity,
             text.removesuffix("."),
             here,
             f"correct it in the environment in which Ray, or the driver, is started; {_CONFIG}",

@@ -16,7 +16,7 @@ from ray_tracing_hooks._ship.sinks import otlp_settings
 from ray_tracing_hooks._ship.transport.contract import Tls
 from ray_tracing_hooks._standard import JAEGER, read_with_source
 from ray_tracing_hooks._standard import read as read_variable
-from ray_tracing_hooks._values import URL, shown, without_credentials
+from ray_tracing_hooks._values import URL, hint, shown, without_credentials
 
 PORTS = {"otlp-grpc": 4317, "otlp-http": 4318, "thrift-http": 14268, "thrift-udp": 6831, "grpc": 14250}
 """Jaeger's default port for each protocol."""
@@ -149,9 +149,10 @@ def _port(protocol: str, parts: SplitResult, source: str, problem: _Problem) -> 
         is_url = parts.scheme == "https" or (protocol in _PATHS and parts.scheme and parts.path.rstrip("/"))
         return _STANDARD_PORTS[parts.scheme] if is_url and protocol != "thrift-udp" else right
     if given != right and given in {*PORTS.values(), *_OTHER_PORTS}:
-        problem(
+        hint(
+            problem,
             f"{source}: port {given} is Jaeger's port for a protocol other than {protocol}, which is in use "
-            f"(RAY_TRACING_JAEGER_PROTOCOL); using port {right}."
+            f"(RAY_TRACING_JAEGER_PROTOCOL); using port {right}.",
         )
         return right
     return given

@@ -17,6 +17,7 @@ from ray_tracing_hooks._ship.sink import Destination
 from ray_tracing_hooks._ship.transport.contract import Tls
 from ray_tracing_hooks._standard import OTLP, read_with_source
 from ray_tracing_hooks._standard import read as read_variable
+from ray_tracing_hooks._values import hint
 
 _DEFAULT_DELAY = 1.0
 """Seconds that spans wait to be sent in one batch, if OTEL_BSP_SCHEDULE_DELAY is unset."""
@@ -113,9 +114,10 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None], signal: Sig
         target, address = http_url(given, "" if is_exact else signal_path, source or "", problem)
         secure = True
         if is_exact and not urlsplit(target).path:
-            problem(
+            hint(
+                problem,
                 f"{source} has no path, so {signal.items} are posted to '/', as the specification requires; most "
-                f"collectors expect {signal_path}, which is appended only to {OTLP}ENDPOINT."
+                f"collectors expect {signal_path}, which is appended only to {OTLP}ENDPOINT.",
             )
     authorization = credentials(given)
     if authorization:
@@ -164,9 +166,10 @@ def grpc_target(
     else:
         secure = not (parts.hostname in _LOOPBACK or (parts.hostname or "").startswith("127."))
         if secure:
-            problem(
+            hint(
+                problem,
                 f"{source}={host}{_port(parts)} has no scheme, so TLS is used, as the specification requires; start it "
-                "with http:// for plaintext, or with https:// for TLS."
+                "with http:// for plaintext, or with https:// for TLS.",
             )
     port = parts.port or (443 if parts.scheme == "https" else 4317)
     return f"{host}:{port}", f"{'https' if secure else 'http'}://{host}:{port}", secure
@@ -178,7 +181,7 @@ def http_url(endpoint: str, append: str, source: str, problem: Callable[[str], N
     scheme = parts.scheme
     if not scheme:
         scheme = "https" if parts.port == 443 else "http"
-        problem(f"{source}={_host(parts)}{_port(parts)} has no scheme; using {scheme}://.")
+        hint(problem, f"{source}={_host(parts)}{_port(parts)} has no scheme; using {scheme}://.")
     path = parts.path.rstrip("/") + append if append else parts.path
     place = f"{scheme}://{_host(parts)}{_port(parts)}{path}"
     return place + (f"?{parts.query}" if parts.query else ""), place

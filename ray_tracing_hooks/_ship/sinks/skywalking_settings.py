@@ -15,6 +15,7 @@ from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Destination
 from ray_tracing_hooks._ship.sinks import otlp_settings
 from ray_tracing_hooks._ship.transport.contract import Tls
+from ray_tracing_hooks._values import hint
 
 PREFIX = "skywalking_"
 
@@ -100,9 +101,10 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> SkyWalki
     servers = tuple(_server(each, transport, given["tls"]) for each in given["endpoint"] or ("localhost",))
     tls = Tls(given["certificate"], given["client_certificate"], given["client_key"])
     if any(tls) and not any(server.is_secure for server in servers):
-        problem(
+        hint(
+            problem,
             "the certificates for SkyWalking are not used, since no address uses TLS: set RAY_TRACING_SKYWALKING_TLS=1 "
-            "(SW_AGENT_FORCE_TLS), or begin the address with https://."
+            "(SW_AGENT_FORCE_TLS), or begin the address with https://.",
         )
     token = given["token"]
     if token is not None and not token.isascii():

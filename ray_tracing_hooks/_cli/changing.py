@@ -11,7 +11,7 @@ import click
 
 from ray_tracing_hooks._cli.asking import address_option, answering_cluster, progress, visiting
 from ray_tracing_hooks._cli.screen import Line, aligned, print_lines
-from ray_tracing_hooks._cli.text import SafeError, Seconds, count
+from ray_tracing_hooks._cli.text import SafeError, Seconds, count, until
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.wording import shortened
@@ -76,7 +76,7 @@ def run(context: click.Context, wanted: Change, address: str | None, timeout: fl
 def _lines(address: str, outcome: Outcome) -> Iterator[Any]:
     control = outcome.control
     state = {True: "tracing is on", False: "tracing is off", None: "settings have changed"}[control.enabled]
-    yield f"Cluster {address}: {state} (version {control.version})"
+    yield f"Cluster {address}: {state}{until(control.until)} (version {control.version})"
     for name, value in shown(control.variables).items():
         yield f" {name}={value}"
     counts, total = outcome.counts, len(outcome.processes)

@@ -13,7 +13,7 @@ import click
 
 from ray_tracing_hooks._cli.asking import address_option, answering_cluster, progress, visiting
 from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, screen_width
-from ray_tracing_hooks._cli.text import Seconds, count, duration, examples
+from ray_tracing_hooks._cli.text import Seconds, count, duration, examples, until
 from ray_tracing_hooks._insight.analysis.wording import shortened
 from ray_tracing_hooks._ops import cluster
 from ray_tracing_hooks._ops.cluster import Visit
@@ -164,7 +164,7 @@ def _set(statuses: Sequence[NodeStatus]) -> str:
     state = {True: "tracing was switched on", False: "tracing was switched off", None: "settings were changed"}[
         latest.enabled
     ]
-    return f"; {state} (version {latest.version})"
+    return f"; {state}{until(latest.until)} (version {latest.version})"
 
 
 def _version(control: InForce) -> int:

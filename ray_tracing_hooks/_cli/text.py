@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._values import MOST_SECONDS
 
-__all__ = ["SafeError", "Seconds", "count", "duration", "examples", "parse_duration", "warn"]
+__all__ = ["SafeError", "Seconds", "count", "duration", "examples", "parse_duration", "until", "warn"]
 
 _UNITS_NS = {"us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *([a-zµ]+)")
@@ -46,6 +47,11 @@ class Seconds(click.FloatRange):
             expected = f"a number of seconds from {self._least:g} to {MOST_SECONDS:,}, such as 30"
             self.fail(f"{safe(str(value))!r} is not valid: expected {expected}", param, ctx)
         return seconds
+
+
+def until(when: float | None) -> str:
+    """The end of a sentence about something that lasts until this time, in seconds since the epoch; empty for None."""
+    return "" if when is None else time.strftime(" until %Y-%m-%d %H:%M:%S %Z", time.localtime(when))
 
 
 def examples(*commands: str) -> str:

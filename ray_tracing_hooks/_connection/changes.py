@@ -39,11 +39,14 @@ class Changes:
         self._exporters = exporters
         self._change = change
         self._in_force = (0, "")
+        self._until: float | None = None
+        """When spans are recorded again, if nothing is recorded for a time only."""
+        self._known = b""
         self._listener: Listener | None = None
         if known:
             with suppress(ValueError):  # it is reported where it is read
                 control = _decoded(known)
-                self._in_force = control.order
+                self._in_force, self._until, self._known = control.order, control.until, known
 
     def follow(self) -> None:
         """Apply changes from now on."""
@@ -54,6 +57,7 @@ class Changes:
         if left is not None:
             wake(left)  # so that a program that connects again and again has one such thread
         listener = Listener(folder, self._apply)
+        listener.due = self._until
         self._listener = listener  # before its thread calls us
         if not listener.start():
             self._listener = None
@@ -72,13 +76,19 @@ class Changes:
         assert self._listener is not None
         folder, worker_id = self._listener.folder, self._process.worker_id
         control = _decoded(found)
-        order = control.order
-        if order == self._in_force:
+        if control.order == self._in_force:
             # It was told when it connected. A command may wait for it nevertheless.
             acknowledge(folder, control, worker_id, if_lately=True)
-        if order <= self._in_force:
-            return  # or this node has missed a later change, which the cluster has told this process
-        self._in_force = order
+        if control.order > self._in_force:
+            self._known = found
+        else:
+            # What is in force may have come to its end. Or this node has missed a later change, which the cluster has
+            # told this process.
+            control = _decoded(self._known)
+        self._listener.due = control.until
+        if (control.order, control.until) == (self._in_force, self._until):
+            return
+        self._in_force, self._until = control.order, control.until
         problem = ""
         try:
             environ, exporters, records = _over(os.environ, self._exporters, control)

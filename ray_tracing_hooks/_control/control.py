@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ class Control(NamedTuple):
         enabled: Whether spans are recorded; None as the cluster was started.
         variables: Environment variables that take precedence over those of each process; an empty value unsets one.
         late_hook: Whether the hook of the cluster was set while it was running.
+        until: Where nothing is recorded for a time only, when that ends, in seconds since the epoch; otherwise None.
     """
 
     version: int = 0
@@ -29,6 +31,7 @@ class Control(NamedTuple):
     enabled: bool | None = None
     variables: Mapping[str, str] = {}
     late_hook: bool = False
+    until: float | None = None
 
     def __repr__(self) -> str:
         # Without values, which may be secrets.
@@ -71,7 +74,10 @@ class Control(NamedTuple):
 
     @classmethod
     def decode(cls, text: bytes) -> Control:
-        """What :meth:`encode` gave; of nothing, an empty one. Raises ValueError for anything else."""
+        """What :meth:`encode` gave; of nothing, an empty one. Raises ValueError for anything else.
+
+        After the end of :attr:`until` it says that spans are recorded, so nobody has to change it then.
+        """
         if not text:
             return cls()
         try:
@@ -81,14 +87,17 @@ class Control(NamedTuple):
         if not isinstance(found, dict):
             raise ValueError("it is not an object")  # noqa: TRY004  the callers' word for what is malformed
         variables, enabled = found.get("variables", {}), found.get("enabled")
-        version, token = found.get("version"), found.get("token")
+        version, token, until = found.get("version"), found.get("token"), found.get("until")
         if (
             not isinstance(version, int)
             or not isinstance(token, str)
             or not token.isalnum()
             or not (enabled is None or isinstance(enabled, bool))
+            or not (until is None or isinstance(until, (int, float)))
             or not isinstance(variables, dict)
             or not all(isinstance(each, str) and "\0" not in each for pair in variables.items() for each in pair)
         ):
             raise ValueError("it does not say what is set")
-        return cls(version, token, enabled, variables, found.get("late_hook") is True)
+        if until is not None and until <= time.time():
+            enabled, until = True, None
+        return cls(version, token, enabled, variables, found.get("late_hook") is True, until)

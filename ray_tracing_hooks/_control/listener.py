@@ -54,7 +54,13 @@ class Listener:
 
     It is called in a thread of its own, once at a time; changes that come meanwhile follow as one. Errors of it are
     reported. Nothing is called after :meth:`end`, except what has begun.
+
+    Attributes:
+        due: When ``on_change`` is called once more although nothing has changed, in seconds since the epoch, or None.
+            Set it before :meth:`start`, or in ``on_change``.
     """
+
+    due: float | None = None
 
     def __init__(self, folder: str, on_change: Callable[[bytes], None]) -> None:
         self.folder = folder
@@ -121,17 +127,22 @@ class Listener:
                 found = read(self.folder)
                 if self._has_ended:  # since it was looked at above, and nobody waited here to be woken
                     return
-                if not found or found == self._known:
+                due = self.due
+                # Looked at once an hour, since the clock may be set.
+                left = _RENEWAL if due is None else min(_RENEWAL, due - time.time())
+                if left > 0 and (not found or found == self._known):
                     changes = poll()
                     changes.register(fifo, POLLIN)
-                    if not changes.poll(_RENEWAL * 1000):
+                    if not changes.poll(left * 1000):
                         return
                     continue
             finally:
                 _close(fifo, opened)
             self._known = found
+            if left <= 0:
+                self.due = None
             if not self._hand_over(found):
-                self._known = b""
+                self._known, self.due = b"", due
                 time.sleep(_LONGEST)
 
     def _make(self) -> None:

@@ -100,6 +100,7 @@ class Change(NamedTuple):
         reset: Remove all that was set before, also whether spans are recorded.
         hook: The hook to set if the cluster has none.
         in_actors: Whether to run it then in named actors too.
+        until: With ``enabled=False``: when spans are recorded again, in seconds since the epoch; None for never.
     """
 
     enabled: bool | None = None
@@ -107,6 +108,7 @@ class Change(NamedTuple):
     reset: bool = False
     hook: str | None = None
     in_actors: bool = False
+    until: float | None = None
 
     def after(self, before: Control) -> Control:
         """What is set then."""
@@ -116,8 +118,10 @@ class Change(NamedTuple):
                 variables.pop(name, None)
             else:
                 variables[name] = value
-        enabled = (None if self.reset else before.enabled) if self.enabled is None else self.enabled
-        return Control(before.version + 1, secrets.token_hex(4), enabled, variables, before.late_hook)
+        enabled, until = self.enabled, self.until
+        if enabled is None and not self.reset:
+            enabled, until = before.enabled, before.until
+        return Control(before.version + 1, secrets.token_hex(4), enabled, variables, before.late_hook, until)
 
 
 def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str, int, int], None]) -> Outcome:
@@ -190,7 +194,8 @@ def _store(ask: Callable[..., Any], wanted: Change, *, sets_hook: bool) -> tuple
                 ) from None
             known = Control(found["version"])
         control = wanted.after(known)
-        control = control._replace(late_hook=sets_hook or (known.late_hook and wanted.enabled is not False))
+        goes = wanted.enabled is False and wanted.until is None
+        control = control._replace(late_hook=sets_hook or (known.late_hook and not goes))
         _check_size(control)
         if ask(control_on_node.store, control.encode(), control.version):
             return known, control
@@ -211,7 +216,8 @@ def as_json(address: str, outcome: Outcome, shown: Mapping[str, str]) -> dict[st
     """The outcome for programs: members are added, and not changed.
 
     An object with ``version``, ``address``, ``hook``, ``hook_is_late``, ``set`` (its ``version``, ``enabled``, null as
-    the cluster was started, and ``variables``, without secrets), ``nodes`` (``name``, ``id``, ``error``), ``applied``,
+    the cluster was started, ``until``, when spans are recorded again, in seconds since the epoch or null, and
+    ``variables``, without secrets), ``nodes`` (``name``, ``id``, ``error``), ``applied``,
     ``failed`` and ``silent`` (numbers of processes), ``processes`` (``node``, ``id``, ``pid``, ``kind``, ``title``,
     ``state``, ``error``), and ``actors``, where ``enable --hook --actors`` has run the hook (``name``, after the
     namespace, and ``error``).
@@ -225,6 +231,7 @@ def as_json(address: str, outcome: Outcome, shown: Mapping[str, str]) -> dict[st
         "set": {
             "version": outcome.control.version,
             "enabled": outcome.control.enabled,
+            "until": outcome.control.until,
             "variables": dict(shown),
         },
         "nodes": [{"name": node.name, "id": node.id, "error": error or None} for node, error in outcome.nodes.items()],

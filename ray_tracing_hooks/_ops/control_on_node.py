@@ -47,7 +47,7 @@ def look() -> dict[str, Any]:
 
 
 def in_force(session_dir: str) -> dict[str, Any]:
-    """What is set for the cluster: its ``version`` and ``enabled``.
+    """What is set for the cluster: its ``version``, ``enabled`` and ``until``.
 
     And ``told``, the version that the processes of this node were told, and ``silent``, the ids of those that have not
     answered to that. ``told`` is None where no command has told them any: the node has joined since then, and what has
@@ -60,7 +60,13 @@ def in_force(session_dir: str) -> dict[str, Any]:
         with suppress(OSError, ValueError):
             told = Control.decode(read(folder)).version or None
             without_answer = silent(folder)
-    return {"version": found.version, "enabled": found.enabled, "told": told, "silent": without_answer}
+    return {
+        "version": found.version,
+        "enabled": found.enabled,
+        "until": found.until,
+        "told": told,
+        "silent": without_answer,
+    }
 
 
 def unknown_exporter(value: str) -> str | None:

@@ -25,12 +25,14 @@ class InForce(NamedTuple):
         told: The version that the processes of this node were told; None if they were told none: the node has joined
             since then, or could not be reached.
         silent: The ids of the processes that were told that version, still run, and have not answered.
+        until: When spans are recorded again, in seconds since the epoch, if they are not for a time only.
     """
 
     version: int
     enabled: bool | None
     told: int | None
     silent: tuple[int, ...] = ()
+    until: float | None = None
 
     @property
     def is_untold(self) -> bool:
@@ -96,8 +98,9 @@ def as_json(address: str, statuses: Sequence[NodeStatus]) -> dict[str, Any]:
     An object with ``version``, ``address`` and ``nodes``, a list of objects: ``name``, ``id``, ``ip``, ``error`` (null
     if the node has answered), ``time_ns``, ``spans_per_second`` (null if unknown), ``set`` (null if unknown: the
     ``version`` of what is set, 0 for nothing, ``enabled``, null as the cluster was started, the version that its
-    processes were ``told``, or null, and ``silent``, the ids of those that have not answered to it) and ``spools``:
-    ``path``, ``shipper_runs``, ``exporters``, ``spans_per_second``, and ``figures`` as in ``_ship/status/figures.py``.
+    processes were ``told``, or null, ``silent``, the ids of those that have not answered to it, and ``until``, when
+    spans are recorded again, in seconds since the epoch or null) and ``spools``: ``path``, ``shipper_runs``,
+    ``exporters``, ``spans_per_second``, and ``figures`` as in ``_ship/status/figures.py``.
     """
     return {
         "version": VERSION,
@@ -138,7 +141,11 @@ def _in_force(found: Any) -> InForce | None:
     if not isinstance(found, dict):
         return None
     return InForce(
-        int(found.get("version", 0)), found.get("enabled"), found.get("told"), tuple(found.get("silent", ()))
+        int(found.get("version", 0)),
+        found.get("enabled"),
+        found.get("told"),
+        tuple(found.get("silent", ())),
+        found.get("until"),
     )
 
 

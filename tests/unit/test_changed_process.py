@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,10 @@ from typing import Any
 import pytest
 
 from ray_tracing_hooks import _compiled
+from ray_tracing_hooks._connection.changes import Changes, control_folder
 from ray_tracing_hooks._connection.driver_trace import DriverTrace
+from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._control.listener import wake
 
 pytestmark = pytest.mark.usefixtures("each_way")
 
@@ -111,6 +116,55 @@ found["again"] = records()
 """
     found = run(tmp_path, body, OTEL_SDK_DISABLED="true")
     assert found == {"answers": ["", "", ""], "on": [True, True], "reset": [False, False], "again": [True, True]}
+
+
+def test_a_process_that_is_off_for_a_time_records_again_by_itself(tmp_path: Path) -> None:
+    """Nobody tells it."""
+    body = """
+import time
+from types import SimpleNamespace
+from ray_tracing_hooks._control import control, listener
+now = 1000.0
+control.time = listener.time = SimpleNamespace(time=lambda: now, sleep=time.sleep)
+folder = control_folder(sys.argv[1])
+off = Control(1, "a", False, until=5000.0)
+publish(folder, off, {worker.core_worker.get_worker_id().hex(): os.getpid()}, 60)
+found["off"] = records()
+now = 5000.0
+listener.wake(folder)
+deadline = time.monotonic() + 60
+while not all(records()) and time.monotonic() < deadline:
+    time.sleep(0.01)
+found["on"] = records()
+"""
+    assert run(tmp_path, body) == {"off": [False, False], "on": [True, True]}
+
+
+def test_a_process_that_starts_meanwhile_records_when_the_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on a node that nobody has told: it knows from the cluster for how long."""
+    now = 1000.0
+    clock = SimpleNamespace(time=lambda: now, sleep=time.sleep)
+    monkeypatch.setattr("ray_tracing_hooks._control.control.time", clock)
+    monkeypatch.setattr("ray_tracing_hooks._control.listener.time", clock)
+    applied: queue.Queue[bool] = queue.Queue()
+
+    def change(_environ: object, _exporters: object, *, records: bool) -> bool:
+        applied.put(records)
+        return records
+
+    process: Any = SimpleNamespace(session_dir=str(tmp_path), worker_id="w")
+    changes = Changes(process, Control(1, "a", False, until=5000.0).encode(), None, change)
+    changes.follow()
+    folder = str(control_folder(str(tmp_path)))
+    wake(folder)
+    assert applied.empty()
+    now = 5000.0
+    wake(folder)
+    assert applied.get(timeout=60) is True
+    changes.end(wakes=True)
+    assert applied.empty()
 
 
 def test_a_process_that_cannot_record_says_so(tmp_path: Path) -> None:

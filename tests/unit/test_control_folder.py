@@ -382,6 +382,14 @@ def test_what_is_set_survives_its_text() -> None:
     assert "a.*" not in repr(whole)
 
 
+def test_what_is_off_for_a_time_is_on_after_it() -> None:
+    """For whoever reads what is set then."""
+    now = time.time()
+    for until, expected in ((now + 3600, (False, now + 3600)), (now - 1, (True, None))):
+        found = Control.decode(Control(3, "ff", False, until=until).encode())
+        assert (found.order, found.enabled, found.until) == ((3, "ff"), *expected)
+
+
 def test_what_is_set_takes_precedence() -> None:
     environ = {"RAY_TRACING_EXCLUDE": "a", "OTEL_SDK_DISABLED": "true", "OTEL_TRACES_SAMPLER": "always_on"}
     assert control(1, RAY_TRACING_EXCLUDE="b").over(environ)["RAY_TRACING_EXCLUDE"] == "b"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._cli import changing, main
+from ray_tracing_hooks._cli.disable import disable
 from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._ops import control_on_node
@@ -128,6 +130,32 @@ def test_changes_add_up() -> None:
     third = Change(reset=True, variables={"D": "4"}).after(second)
     assert (third.version, third.enabled, third.variables) == (3, None, {"D": "4"})
     assert len({first.token, second.token, third.token}) == 3
+
+
+def test_what_is_off_for_a_time_stays_so_until_another_command() -> None:
+    """A change of other settings is none."""
+    off = Change(enabled=False, until=2e9).after(Control())
+    assert (off.enabled, off.until) == (False, 2e9)
+    other = Change(variables={"A": "1"}).after(off)
+    assert (other.enabled, other.until) == (False, 2e9)
+    for ends in (Change(enabled=True), Change(enabled=False), Change(reset=True)):
+        assert ends.after(other).until is None
+
+
+def test_the_command_says_when_spans_are_recorded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[Change] = []
+    monkeypatch.setattr(changing, "run", lambda _context, change, *_, **_options: wanted.append(change))
+    before = time.time()
+    for arguments in (["--for", "1h"], []):
+        assert CliRunner().invoke(disable, arguments).exit_code == 0
+    for_an_hour, for_good = wanted
+    assert for_an_hour.until is not None
+    assert before + 3600 <= for_an_hour.until <= time.time() + 3600
+    assert for_good == Change(enabled=False)
+    for wrong in ("soon", "30", "10ms", "1000000h"):
+        result = CliRunner().invoke(disable, ["--for", wrong])
+        assert (result.exit_code, len(wanted)) == (2, 2)
+        assert "such as" in result.output
 
 
 class Head:

@@ -212,6 +212,8 @@ class TracedProcess:
         # First, so that contexts are taken out of calls whatever fails below: callers send them anyway.
         contexts_travel = in_place(arguments.patch, self._connection_patches, cluster)
         cluster.look(hook_runs=hook_runs)
+        if mode == process.DRIVER:
+            self._compare_hooks(cluster.hook)
         if not contexts_travel:
             cluster.trust_nothing()  # a call without a context may then come from any caller
         if mode in {process.DRIVER, process.WORKER}:
@@ -220,6 +222,17 @@ class TracedProcess:
             report(
                 "this version of Ray passes arguments in an unknown way: "
                 "tasks and actors are traced where they are called, but not where they run"
+            )
+
+    def _compare_hooks(self, hook: str) -> None:
+        """Report a hook that this driver names for a cluster with another one, which Ray uses without a word."""
+        from ray_tracing_hooks._ray.cluster import named_hook  # noqa: PLC0415  as above
+
+        named = named_hook()
+        if hook and named and named != hook:
+            report(
+                f"this cluster was started with the hook {hook}; {named}, which ray.init() names in this program, is "
+                "not used"
             )
 
     def _trace(self, process: RayProcess, *, of_ray: bool = True) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -76,6 +77,20 @@ def own_hook() -> Callable[[], None] | None:
     return hook
 
 
+def named_hook() -> str | None:
+    """The hook that the ``ray.init()`` names which is connecting now; None if it names none.
+
+    Ray 2.60 ``_private/worker.py`` ``init()`` drops it where it joins a cluster.
+    """
+    frame = sys._getframe()  # noqa: SLF001  the public function for this, of inspect, reads source files
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_name == "init" and frame.f_globals.get("__name__") == "ray._private.worker":
+            named = frame.f_locals.get("_tracing_startup_hook")
+            return named if isinstance(named, str) else None
+    return None
+
+
 class JobTrace(NamedTuple):
     """The trace of a driver's root span, which calls of the driver belong to outside of any other trace."""
 
@@ -97,10 +112,12 @@ class Cluster:
     Attributes:
         all_traced: Whether every worker has run the hook, as :meth:`look` has determined.
         control: What has been set while the cluster was running, as :meth:`look` has found it; empty if nothing has.
+        hook: The name of its hook, as :meth:`look` has found it; empty if there is none, or it is not known.
     """
 
     all_traced = False
     control = b""
+    hook = ""
 
     def __init__(self) -> None:
         self._called: bytes | None = None
@@ -116,7 +133,7 @@ class Cluster:
         ``hook_runs`` says that Ray is calling the cluster's hook right now. If the head does not answer, the cluster is
         treated as not traced everywhere, until :meth:`look_again` gets an answer.
         """
-        self.all_traced, self.control, self._unanswered = False, b"", hook_runs
+        self.all_traced, self.control, self.hook, self._unanswered = False, b"", "", hook_runs
         try:
             self.look_again()
         except Exception as error:  # noqa: BLE001  then the cluster counts as not traced everywhere
@@ -128,6 +145,7 @@ class Cluster:
             return
         found = _ask(HOOK, SET_LATE, CONTROL)
         hook, self.control = found.get(HOOK), found.get(CONTROL, b"")
+        self.hook = (hook or b"").decode("utf-8", "replace")
         if self._unanswered:
             self._called = hook
         self.all_traced = hook is not None and hook == self._called and SET_LATE not in found

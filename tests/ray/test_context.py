@@ -81,7 +81,12 @@ def test_each_driver_of_a_process_has_a_trace_of_its_own(cluster: Cluster) -> No
     """However the one before it has ended, and whatever has gone wrong before; but for a span of the program's that is
     open around several.
     """
-    assert cluster.run("drivers_in_a_row").result == "kept"
+    run = cluster.run("drivers_in_a_row")
+    assert run.result == "kept"
+    for unused in ("otlp", "jaeger"):
+        said = f"started with the hook {HOOK}; ray_tracing_hooks.{unused}:setup, which ray.init() names in this program"
+        assert run.stderr.count(said) == 1
+    assert run.stderr.count(" is not used") == 2
     spans = spans_in(cluster.spans)
     drivers = sorted(by_name(spans, "drivers_in_a_row.py ray.driver"), key=lambda span: span.start_ns)
     by_id = {span.span_id: span.name for span in spans}

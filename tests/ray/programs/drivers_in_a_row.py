@@ -23,8 +23,8 @@ def an_error_in_a_cell():
         code.InteractiveInterpreter().runsource("1 / 0")
 
 
-def driver(end=ray.shutdown):
-    ray.init(address=os.environ["RTH_ADDRESS"], log_to_driver=False)
+def driver(end=ray.shutdown, hook=None):
+    ray.init(address=os.environ["RTH_ADDRESS"], log_to_driver=False, _tracing_startup_hook=hook)
     ray.get(work.remote())
     end()
 
@@ -50,8 +50,9 @@ def note(name):
 
 
 an_error_in_a_cell()
-for end in (end_within_a_span, end_in_a_thread, ray.shutdown):
-    driver(end)
+hooks = ["ray_tracing_hooks.otlp:setup", "ray_tracing_hooks.local:setup", "ray_tracing_hooks.jaeger:setup"]
+for end, hook in zip((end_within_a_span, end_in_a_thread, ray.shutdown), hooks, strict=True):
+    driver(end, hook)
     note(f"after {end.__name__}")
     an_error_in_a_cell()
 with tracer.start_as_current_span("around"):

@@ -15,6 +15,7 @@ import click
 from ray_tracing_hooks._cli.text import count, examples, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._ops.hooks import BY_SETTINGS
 from ray_tracing_hooks._private import open_folder
 from ray_tracing_hooks._run import child, notes
 from ray_tracing_hooks._run.notes import Errand, Note
@@ -160,12 +161,9 @@ def _problem(connections: Sequence[Note]) -> str:
     note = next((note for note in connections if not note.is_traced), None)
     if note is not None:
         return _untraced(note)
-    if not all(note.local_dir for note in connections):
-        exporters = ", ".join(dict.fromkeys(name for note in connections for name in note.exporters)) or "nowhere"
-        return (
-            f"spans of this run went to {exporters} (RAY_TRACING_EXPORTERS) and not to local files, so there is no "
-            "summary: add local to have both"
-        )
+    note = next((note for note in connections if not note.local_dir), None)
+    if note is not None:
+        return _elsewhere(note)
     joined = next((note for note in connections if not note.is_own), None)
     if joined is not None:
         return (
@@ -173,6 +171,21 @@ def _problem(connections: Sequence[Note]) -> str:
             f"settings say; these are the ones in {joined.local_dir}"
         )
     return ""
+
+
+def _elsewhere(note: Note) -> str:
+    """Why there are no local files, and what to change: only one hook does as RAY_TRACING_EXPORTERS says."""
+    exporters = ", ".join(note.exporters) or "nowhere"
+    if note.hook in {"", BY_SETTINGS}:
+        return (
+            f"spans of this run went to {exporters} (RAY_TRACING_EXPORTERS) and not to local files, so there is no "
+            "summary: add local to have both"
+        )
+    hook = f"the hook of the {'program' if note.is_own else f'cluster at {note.address}'}, {note.hook},"
+    return (
+        f"spans of this run went to {exporters}, as {hook} says, and not to local files, so there is no summary: "
+        f"to have both, use the hook {BY_SETTINGS} and set RAY_TRACING_EXPORTERS=local,{','.join(note.exporters)}"
+    )
 
 
 _EDIT = 'ray.init(_tracing_startup_hook="ray_tracing_hooks:setup")'

@@ -301,6 +301,11 @@ class Connection:
 
         keep_at_the_end(self.process.gcs_address, folders[1], seconds)
 
+    @property
+    def hook(self) -> str:
+        """The name of the cluster's hook; empty if it is not known, as in a Ray Client."""
+        return self._cluster.hook
+
     def check_exporters(self, exporters: tuple[str, ...] | None) -> None:
         """Report a hook with other exporters than the one that traces this process: it has no effect."""
         self.delivery.check_exporters(exporters)

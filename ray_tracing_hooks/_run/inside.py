@@ -146,6 +146,7 @@ def _connected(*, is_client: bool = False) -> None:
                     is_client=process.is_client,
                     has_hook=True,
                     is_traced=True,
+                    hook=connection.hook,
                     exporters=delivery.plan.exporters,
                     spool=delivery.spool or "",
                     local_dir=(folders[1] if folders is not None else None) or "",

@@ -38,6 +38,8 @@ class Note(NamedTuple):
     """Whether the cluster has a tracing hook."""
     is_traced: bool = False
     """Whether this package traces the program."""
+    hook: str = ""
+    """The hook of the cluster, if this package traces the program."""
     exporters: tuple[str, ...] = ()
     spool: str = ""
     local_dir: str = ""

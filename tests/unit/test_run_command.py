@@ -12,6 +12,9 @@ import psutil
 import pytest
 from shipping import until
 
+from ray_tracing_hooks._cli.run import _problem
+from ray_tracing_hooks._run.notes import Note
+
 RUN = (sys.executable, "-m", "ray_tracing_hooks", "run")
 
 UNTRACED = "the program did not connect to Ray"
@@ -51,6 +54,26 @@ print(json.dumps({
     "group": os.getpgid(0) == os.getpgid(os.getppid()),
 }))
 """
+
+
+@pytest.mark.parametrize(
+    ("note", "said"),
+    [
+        (Note(hook="ray_tracing_hooks:setup"), "went to otlp (RAY_TRACING_EXPORTERS) and not to local files"),
+        (Note(is_client=True), "went to otlp (RAY_TRACING_EXPORTERS) and not to local files"),
+        (
+            Note(hook="ray_tracing_hooks.otlp:setup", address="h:1"),
+            "went to otlp, as the hook of the cluster at h:1, ray_tracing_hooks.otlp:setup, says, and not to local",
+        ),
+        (
+            Note(hook="ray_tracing_hooks.otlp:setup", is_own=True),
+            "went to otlp, as the hook of the program, ray_tracing_hooks.otlp:setup, says, and not to local files",
+        ),
+    ],
+)
+def test_spans_that_went_elsewhere_went_by_the_hook_that_is_named(note: Note, said: str) -> None:
+    """Only one hook does as RAY_TRACING_EXPORTERS says."""
+    assert said in _problem([note._replace(is_traced=True, exporters=("otlp",))])
 
 
 @pytest.mark.parametrize("custom", [False, True])

@@ -15,6 +15,7 @@ from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.wording import size
 from ray_tracing_hooks._ops.collect import Collected, Here, OfNode, Source, SourceError
 from ray_tracing_hooks._ops.collect import collect as fetch
+from ray_tracing_hooks._ops.sources import is_session
 from ray_tracing_hooks._ops.target import Target, TargetError, target_of
 from ray_tracing_hooks._settings import load
 
@@ -64,7 +65,7 @@ def collect(
     """
     if sessions and address:
         raise click.UsageError("give either session folders or --address")
-    folders = [os.path.realpath(session) for session in sessions]
+    folders = [_session(session) for session in sessions]
     options = {"everything": everything, "timeout": timeout}
     try:
         with _sources(folders, address, timeout) as (found, session):
@@ -76,6 +77,16 @@ def collect(
     _sum_up(result, target, len(found), are_nodes=not folders)
     if result.problems:
         context.exit(1)
+
+
+def _session(folder: str) -> str:
+    """The session folder of Ray that is named. Any other folder ends the command with exit code 2."""
+    path = os.path.realpath(folder)
+    if not is_session(path):
+        raise click.BadParameter(
+            f"{folder!r} is no session folder of Ray, such as /tmp/ray/session_latest", param_hint="SESSION_DIR"
+        )
+    return path
 
 
 @contextmanager

@@ -19,7 +19,7 @@ def may_replace(path: str, *, force: bool, is_ours: Callable[[str], bool] = lamb
     """Whether a file at ``path`` may be replaced: with ``force``, or if ``is_ours`` says that this package wrote it.
 
     A FIFO or a character device of this user, or of root, loses nothing either. Ends the command with exit code 2 for a
-    folder, for any other file, and if there is no name.
+    folder, for any other file, for a file in a folder that is not there, and if there is no name.
     """
     if not path:
         raise click.BadParameter("it is empty: name a file", param_hint="--output")
@@ -32,6 +32,9 @@ def may_replace(path: str, *, force: bool, is_ours: Callable[[str], bool] = lamb
                 f"{path!r} is a device, or belongs to another user: --force writes to it", param_hint="--output"
             )
         return True
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise click.BadParameter(f"{path!r}: there is no folder {folder!r}", param_hint="--output")
     if force or not os.path.lexists(path):
         return force
     if is_ours(path):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ray_tracing_hooks._connection.folders import FOLDER
+from ray_tracing_hooks._connection.folders import FOLDER, session_folders
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._ops.spools import spools_of, waiting
@@ -67,6 +67,11 @@ def prepare(request: Mapping[str, Any]) -> dict[str, Any]:
     wanted = None if request["everything"] else os.path.basename(session)
     files = [found for folder in sorted(folders) for found in _files(folder, wanted)]
     return {"files": files, "problems": problems}
+
+
+def is_session(folder: str) -> bool:
+    """Whether this is the session folder of a cluster, by its name, or by the folders of this package in it."""
+    return os.path.basename(folder).startswith("session_") or any(map(os.path.isdir, session_folders(folder)))
 
 
 def digest(path: str, size: int) -> str:

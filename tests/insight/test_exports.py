@@ -151,8 +151,8 @@ def test_a_file_that_exists_is_kept_unless_told_otherwise(folder: Path) -> None:
 def test_what_cannot_be_written_leaves_nothing_behind(folder: Path) -> None:
     """A folder that is not there; a file without spans."""
     result, _ = export(folder, "chrome", output="missing/out")
-    assert result.exit_code == 1
-    assert "No such file or directory" in result.output
+    assert result.exit_code == 2
+    assert f"there is no folder '{folder.parent / 'missing'}'" in "".join(result.output.splitlines())
     (folder / "a.jsonl").write_text("{}\n")
     result, _ = export(folder, "chrome")
     assert result.exit_code == 1

@@ -47,10 +47,12 @@ def options(function: F) -> F:
 def given(settings: Sequence[str], unset: Sequence[str] = ()) -> dict[str, str | None]:
     """The variables of arguments; an invalid one ends the command with exit code 2."""
     try:
-        found: dict[str, str | None] = dict.fromkeys(names_of(unset))
-        return found | variables_of(settings, os.environ)
+        removed, added = names_of(unset), variables_of(settings, os.environ)
     except SettingError as error:
         raise click.UsageError(safe(str(error))) from None
+    if both := sorted(added.keys() & set(removed)):
+        raise click.UsageError(f"{', '.join(both)} cannot be set and unset at once")
+    return {**dict.fromkeys(removed), **added}
 
 
 def run(context: click.Context, wanted: Change, address: str | None, timeout: float, *, as_json_: bool) -> None:

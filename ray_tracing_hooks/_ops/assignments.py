@@ -10,7 +10,7 @@ from ray_tracing_hooks._control.control import EXPORTERS, SAMPLER
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._settings import LIVE, PREFIX, SETTINGS, Setting, load
 from ray_tracing_hooks._standard import READABLE_FILE, VARIABLES, Variable
-from ray_tracing_hooks._values import MASK, unicode
+from ray_tracing_hooks._values import MASK, URL, unicode, without_credentials
 
 _SIGNALS = ("traces", "metrics", "logs")
 _SKYWALKING = "skywalking"
@@ -35,7 +35,8 @@ def variables_of(given: Sequence[str], environ: Mapping[str, str]) -> dict[str, 
             unicode(value)
         except UnicodeError:
             raise SettingError(f"{variable} is not valid: its value is not text in UTF-8") from None
-        found[variable] = value.strip()
+        if found.setdefault(variable, value.strip()) != value.strip():
+            raise SettingError(f"{variable} is given twice, with different values")
         if value.strip():
             _check(variable, row, value)
     return found
@@ -48,14 +49,18 @@ def names_of(given: Sequence[str]) -> list[str]:
 
 def shown(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables without the values that are secret."""
-    return {name: MASK if value and _is_secret(name) else value for name, value in sorted(variables.items())}
+    return {name: _public(name, value) if value else value for name, value in sorted(variables.items())}
 
 
-def _is_secret(variable: str) -> bool:
+def _public(variable: str, value: str) -> str:
+    """The value without what is secret: of an address, that is what a password or a key may be in."""
     try:
-        return _row(variable)[1].secret
+        row = _row(variable)[1]
     except SettingError:
-        return True
+        return MASK
+    if not row.secret:
+        return value
+    return without_credentials(value) if row.kind is URL else MASK
 
 
 def _row(name: str) -> tuple[str, Setting | Variable]:

@@ -79,6 +79,19 @@ def test_what_cannot_be_set_is_wrong_usage(given: str, problem: str) -> None:
     assert problem.partition("'")[0] in done.output.replace("\n", " ")
 
 
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["exclude=a", "RAY_TRACING_EXCLUDE=b"], "RAY_TRACING_EXCLUDE is given twice, with different values"),
+        (["exclude=a", "--unset", "exclude"], "RAY_TRACING_EXCLUDE cannot be set and unset at once"),
+    ],
+)
+def test_contradictions_are_wrong_usage(words: list[str], problem: str) -> None:
+    done = CliRunner().invoke(main, ["configure", *words, "--address", "127.0.0.1:1"])
+    assert done.exit_code == 2
+    assert problem in " ".join(done.output.split())
+
+
 def test_a_value_of_this_shell_must_be_text_too() -> None:
     with pytest.raises(SettingError, match="RAY_TRACING_EXCLUDE is not valid: its value is not text in UTF-8"):
         variables_of(["exclude"], {"RAY_TRACING_EXCLUDE": "\udcff"})
@@ -109,9 +122,16 @@ def test_what_a_name_stands_for_can_be_unset() -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    variables = {"OTEL_EXPORTER_OTLP_HEADERS": "key=1", "RAY_TRACING_EXCLUDE": "a", "OTEL_EXPORTER_OTLP_ENDPOINT": ""}
+    """Of an address, all else is, so that a mistake in it can be seen."""
+    variables = {
+        "OTEL_EXPORTER_OTLP_HEADERS": "key=1",
+        "RAY_TRACING_EXCLUDE": "a",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:key@colector:4317/v1?token=key",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "",
+    }
     assert shown(variables) == {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": "",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://********@colector:4317/v1?********",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "",
         "OTEL_EXPORTER_OTLP_HEADERS": "********",
         "RAY_TRACING_EXCLUDE": "a",
     }

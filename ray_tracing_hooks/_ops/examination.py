@@ -42,10 +42,10 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     for comparing secrets, ``control`` of a cluster that runs, ``trace_id`` for test spans or None to send none, and
     ``timeout`` in seconds. Raises OSError, ValueError or ``subprocess.SubprocessError``.
     """
-    environ, is_on = _in_force(str(request.get("control", "")))
+    environ, is_on, configured = _in_force(str(request.get("control", "")))
     done = subprocess.run(  # noqa: S603  the arguments are ours
         [sys.executable, "-m", __name__],
-        input=json.dumps({**request, "environ": environ, "is_on": is_on}),
+        input=json.dumps({**request, "environ": environ, "is_on": is_on, "configured": configured}),
         env=environment(environ),
         cwd="/",
         capture_output=True,
@@ -59,12 +59,14 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _in_force(control: str) -> tuple[dict[str, str], bool]:
-    """The environment of this process with what is set for its cluster, and whether spans are recorded by that."""
+def _in_force(control: str) -> tuple[dict[str, str], bool, list[str]]:
+    """The environment of this process with what is set for its cluster, whether spans are recorded by that, and the
+    variables that are set so.
+    """
     found = Control.decode(control.encode())
     is_on = found.enabled is not False
     # The sampler by which a process records nothing is no setting that anybody could find.
-    return (found if is_on else found._replace(enabled=None)).over(os.environ), is_on
+    return (found if is_on else found._replace(enabled=None)).over(os.environ), is_on, sorted(found.variables)
 
 
 def _result(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,6 +81,7 @@ def _result(request: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "exporters": list(found.exporters),
         "is_on": request["is_on"],
+        "configured": request["configured"],
         "settings": _rows(found, environ, request["salt"]),
         "problems": [[severity(problem), secrets.mask(problem)] for problem in found.problems],
         "misspelled": [list(pair) for pair in misspelled(environ)],

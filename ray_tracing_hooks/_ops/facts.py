@@ -5,6 +5,7 @@ A node may have another version of this package, so what is missing or malformed
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -126,6 +127,7 @@ class Examined(NamedTuple):
         folders: The folders for spans.
         spools: The spools.
         is_on: Whether spans are recorded, as far as `enable` and `disable` have set it.
+        configured: The variables that commands have set while the cluster was running.
     """
 
     exporters: tuple[str, ...]
@@ -136,10 +138,19 @@ class Examined(NamedTuple):
     folders: tuple[Folder, ...]
     spools: tuple[Spool, ...]
     is_on: bool = True
+    configured: tuple[str, ...] = ()
 
     def value(self, variable: str) -> str:
         """The value of a setting, empty if it is not set."""
         return self.settings.get(variable, ("", ""))[0]
+
+    def where_to_set(self, text: str) -> str:
+        """What to add to an advice about the variables in a text; empty if they are set where Ray is started."""
+        words = re.findall(r"\w+", text)
+        found = [name for name in self.configured if name in words]
+        if not found:
+            return ""
+        return f"; a command has set {', '.join(found)} for the running cluster: use `ray-tracing-hooks configure`"
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Examined:
@@ -152,6 +163,7 @@ class Examined(NamedTuple):
             tuple(map(Folder.of, found.get("folders", ()))),
             tuple(map(Spool.of, found.get("spools", ()))),
             found.get("is_on") is not False,
+            tuple(found.get("configured", ())),
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ray_tracing_hooks._cli.doctor import _lines
 from ray_tracing_hooks._ops.checks.all import findings
 from ray_tracing_hooks._ops.cluster import Node
 from ray_tracing_hooks._ops.facts import HERE, Asked, Clock, Examined, Facts, Folder, Place, Spool, Trial
@@ -97,6 +98,27 @@ def test_of_a_healthy_cluster_there_is_only_good_to_say() -> None:
         "shippers": "4 shippers run: 400 spans delivered so far, 0 waiting",
         "clocks": "clocks agree within 2.00 ms",
     }
+
+
+def test_advice_says_where_a_setting_comes_from() -> None:
+    """Correcting the environment changes nothing where a command has set it."""
+    unknown = trial(error="cannot reach http://colector:4317", step="name")
+    wrong = (PROBLEM, "RAY_TRACING_EXPORTERS='otpl' is ignored")
+    variables = {"endpoint-name": "OTEL_EXPORTER_OTLP_ENDPOINT", "setting-wrong": "RAY_TRACING_EXPORTERS"}
+    for configured in ((), tuple(variables.values())):
+        found = examined(trials=(unknown,), problems=(wrong,), configured=configured)
+        advice = {finding.id: finding.advice for finding in bad(facts(place("b", examined=found)))}
+        for finding, variable in variables.items():
+            said = f"a command has set {variable} for the running cluster: use `ray-tracing-hooks configure`"
+            assert (said in advice[finding]) == bool(configured)
+
+
+def test_without_a_cluster_nobody_says_that_there_are_no_problems() -> None:
+    """Only this machine was looked at."""
+    alone = facts(address=None, head=None, nodes=())
+    assert [finding.severity for finding in bad(alone)] == []
+    assert "Passed" in list(_lines(alone, findings(alone), ""))
+    assert "No problems found" in list(_lines(facts(), findings(facts()), ""))
 
 
 CASES: dict[str, tuple[Facts, str, str, str]] = {

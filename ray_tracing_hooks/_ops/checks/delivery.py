@@ -39,9 +39,12 @@ def check(facts: Facts) -> Iterator[Finding]:
     unacknowledged: dict[str, int] = {}
     files: dict[str, int] = {}
     for place in facts.places:
-        for trial in place.examined.trials if place.examined is not None else ():
+        if place.examined is None:
+            continue
+        for trial in place.examined.trials:
             if trial.error is not None:
-                yield _failed(facts, place, trial)
+                failed = _failed(facts, place, trial)
+                yield failed._replace(advice=failed.advice + place.examined.where_to_set(failed.advice))
                 continue
             if trial.sent and _UDP in trial.text:
                 unacknowledged[trial.text] = unacknowledged.get(trial.text, 0) + 1

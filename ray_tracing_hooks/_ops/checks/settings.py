@@ -39,7 +39,8 @@ def _of_place(place: Place) -> Iterator[Finding]:
             severity,
             text.removesuffix("."),
             here,
-            f"correct it in the environment in which Ray, or the driver, is started; {_CONFIG}",
+            f"correct it in the environment in which Ray, or the driver, is started; {_CONFIG}"
+            + examined.where_to_set(text),
         )
     for wrong, right in examined.misspelled:
         yield Finding(

@@ -45,7 +45,15 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     environ, is_on, configured = _in_force(str(request.get("control", "")))
     done = subprocess.run(  # noqa: S603  the arguments are ours
         [sys.executable, "-m", __name__],
-        input=json.dumps({**request, "environ": environ, "is_on": is_on, "configured": configured}),
+        input=json.dumps(
+            {
+                **request,
+                "environ": environ,
+                "is_on": is_on,
+                "configured": configured,
+                "is_disabled_for_all": is_disabled(os.environ),
+            }
+        ),
         env=environment(environ),
         cwd="/",
         capture_output=True,
@@ -82,6 +90,7 @@ def _result(request: Mapping[str, Any]) -> dict[str, Any]:
         "exporters": list(found.exporters),
         "is_on": request["is_on"],
         "configured": request["configured"],
+        "is_disabled_for_all": request["is_disabled_for_all"],
         "settings": _rows(found, environ, request["salt"]),
         "problems": [[severity(problem), secrets.mask(problem)] for problem in found.problems],
         "misspelled": [list(pair) for pair in misspelled(environ)],

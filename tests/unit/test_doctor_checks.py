@@ -148,6 +148,12 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         PROBLEM,
         "`ray-tracing-hooks disable` has switched tracing off",
     ),
+    "a switch that is Ray's too": (
+        facts(place("b", examined=examined(is_disabled_for_all=True))),
+        "ray-metrics-off",
+        WARNING,
+        "so Ray exports no metrics of its own",
+    ),
     "a hook set late": (
         facts(head=Head("s", "ray_tracing_hooks.otlp:setup", True, "2.60.0")),
         "hook-late",

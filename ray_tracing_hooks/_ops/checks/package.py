@@ -40,7 +40,7 @@ def _of_place(place: Place) -> Iterator[Finding]:
             f"{__version__}",
             (f"{place.executable}: {place.package_error}",),
         )
-    if place.ray and _number(place.ray) < OLDEST_RAY:
+    if place.ray and number(place.ray) < OLDEST_RAY:
         yield Finding(
             "ray-old",
             PROBLEM,
@@ -50,7 +50,7 @@ def _of_place(place: Place) -> Iterator[Finding]:
         )
     for name, least in _LEAST.items():
         version = place.distributions.get(name)
-        if version is not None and _number(version) < least:
+        if version is not None and number(version) < least:
             needed = ".".join(map(str, least))
             yield Finding(
                 "version-old",
@@ -60,7 +60,7 @@ def _of_place(place: Place) -> Iterator[Finding]:
                 f"pip install '{name}>={needed}' in the environment of the workers",
             )
     versions = {name: place.distributions[name] for name in _TOGETHER if name in place.distributions}
-    if len({_number(version)[:2] for version in versions.values()}) > 1:
+    if len({number(version)[:2] for version in versions.values()}) > 1:
         found = ", ".join(f"{name} {version}" for name, version in versions.items())
         yield Finding(
             "versions-mixed",
@@ -102,6 +102,6 @@ def _differences(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _number(version: str) -> tuple[int, ...]:
+def number(version: str) -> tuple[int, ...]:
     """The numbers at the beginning of a version."""
     return tuple(map(int, re.findall(r"\d+", version.partition("+")[0])[:3]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ray_tracing_hooks._ops.checks.package import number
 from ray_tracing_hooks._ops.facts import Examined, Facts, Place
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, where
 
@@ -13,6 +14,11 @@ _MAY_DIFFER = frozenset({"OTEL_RESOURCE_ATTRIBUTES"})
 
 _OF_PLACES = re.compile(r"ENDPOINT|_HOST|_BACKEND_SERVICES")
 """Variables that may differ as long as spans arrive: a node may have a collector of its own."""
+
+_METRICS_BY_SDK = (2, 52)
+"""The first version of Ray whose agent makes Ray's metrics with the SDK (Ray 2.60
+``_private/telemetry/open_telemetry_metric_recorder.py``), which makes none where it is disabled.
+"""
 
 _CONFIG = "`ray-tracing-hooks config` on the node shows all settings and their sources"
 
@@ -45,6 +51,14 @@ def _of_place(place: Place) -> Iterator[Finding]:
     for wrong, right in examined.misspelled:
         yield Finding(
             "variable-misspelled", WARNING, f"nothing reads {wrong}", here, f"did you mean {right}? Set that instead"
+        )
+    if examined.is_disabled_for_all and place.node is not None and number(place.ray) >= _METRICS_BY_SDK:
+        yield Finding(
+            "ray-metrics-off",
+            WARNING,
+            "OTEL_SDK_DISABLED=true was set where Ray was started, so Ray exports no metrics of its own",
+            here,
+            "unset it and restart Ray; to record no spans, run `ray-tracing-hooks disable` once the cluster runs",
         )
     yield from _questionable(examined, here)
 

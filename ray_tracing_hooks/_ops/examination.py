@@ -28,8 +28,10 @@ from ray_tracing_hooks._ops.spools import spools_of
 from ray_tracing_hooks._settings import SETTINGS
 from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.start import environment
-from ray_tracing_hooks._standard import VARIABLES, read_with_source
+from ray_tracing_hooks._standard import OTLP, OTLP_METRICS, VARIABLES, read_with_source
 from ray_tracing_hooks._values import URL, without_credentials
+
+_CERTIFICATES = ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
 
 _EXTRA = 5.0
 """Seconds that a process may take in addition to the time-out of its requests."""
@@ -51,7 +53,7 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
                 "environ": environ,
                 "is_on": is_on,
                 "configured": configured,
-                "is_disabled_for_all": is_disabled(os.environ),
+                "against_ray": _against_ray(os.environ),
             }
         ),
         env=environment(environ),
@@ -77,6 +79,19 @@ def _in_force(control: str) -> tuple[dict[str, str], bool, list[str]]:
     return (found if is_on else found._replace(enabled=None)).over(os.environ), is_on, sorted(found.variables)
 
 
+def _against_ray(environ: Mapping[str, str]) -> list[str]:
+    """The variables in the environment of Ray by which it loses metrics of its own.
+
+    Ray's agent makes them with the SDK. Ray's other processes send them to it with OpenTelemetry C++, which prefers
+    these certificates to those of ``RAY_TLS_...`` (Ray 2.60 ``open_telemetry_metric_recorder.cc``).
+    """
+    found = ["OTEL_SDK_DISABLED"] if is_disabled(environ) else []
+    if environ.get("RAY_USE_TLS", "").lower() in {"1", "true"}:
+        names = [f"{family}{name}" for family in (OTLP, OTLP_METRICS) for name in _CERTIFICATES]
+        found += [name for name in names if environ.get(name, "").strip()]
+    return found
+
+
 def _result(request: Mapping[str, Any]) -> dict[str, Any]:
     environ: dict[str, str] = request["environ"]
     live: dict[str, Any] = request.get("tracing") or {}
@@ -90,7 +105,7 @@ def _result(request: Mapping[str, Any]) -> dict[str, Any]:
         "exporters": list(found.exporters),
         "is_on": request["is_on"],
         "configured": request["configured"],
-        "is_disabled_for_all": request["is_disabled_for_all"],
+        "against_ray": request["against_ray"],
         "settings": _rows(found, environ, request["salt"]),
         "problems": [[severity(problem), secrets.mask(problem)] for problem in found.problems],
         "misspelled": [list(pair) for pair in misspelled(environ)],

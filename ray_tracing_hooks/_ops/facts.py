@@ -128,7 +128,7 @@ class Examined(NamedTuple):
         spools: The spools.
         is_on: Whether spans are recorded, as far as `enable` and `disable` have set it.
         configured: The variables that commands have set while the cluster was running.
-        is_disabled_for_all: Whether the process was started with ``OTEL_SDK_DISABLED=true``, whatever was set later.
+        against_ray: The variables in the environment of Ray by which it loses metrics of its own.
     """
 
     exporters: tuple[str, ...]
@@ -140,7 +140,7 @@ class Examined(NamedTuple):
     spools: tuple[Spool, ...]
     is_on: bool = True
     configured: tuple[str, ...] = ()
-    is_disabled_for_all: bool = False
+    against_ray: tuple[str, ...] = ()
 
     def value(self, variable: str) -> str:
         """The value of a setting, empty if it is not set."""
@@ -166,7 +166,7 @@ class Examined(NamedTuple):
             tuple(map(Spool.of, found.get("spools", ()))),
             found.get("is_on") is not False,
             tuple(found.get("configured", ())),
-            bool(found.get("is_disabled_for_all")),
+            tuple(found.get("against_ray", ())),
         )
 
 

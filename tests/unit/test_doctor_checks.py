@@ -10,6 +10,7 @@ import pytest
 from ray_tracing_hooks._cli.doctor import _lines
 from ray_tracing_hooks._ops.checks.all import findings
 from ray_tracing_hooks._ops.cluster import Node
+from ray_tracing_hooks._ops.examination import _against_ray
 from ray_tracing_hooks._ops.facts import HERE, Asked, Clock, Examined, Facts, Folder, Place, Spool, Trial
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, merged, where
 from ray_tracing_hooks._ops.head import Head
@@ -113,6 +114,20 @@ def test_advice_says_where_a_setting_comes_from() -> None:
             assert (said in advice[finding]) == bool(configured)
 
 
+def test_which_variables_are_against_metrics_of_ray() -> None:
+    """Certificates only where Ray uses TLS; those for spans alone never."""
+    variables = {
+        "OTEL_SDK_DISABLED": "True",
+        "OTEL_EXPORTER_OTLP_CERTIFICATE": "/ca.pem",
+        "OTEL_EXPORTER_OTLP_METRICS_CLIENT_KEY": "/key.pem",
+        "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE": "/ca.pem",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector:4317",
+    }
+    assert _against_ray(variables) == ["OTEL_SDK_DISABLED"]
+    both = ["OTEL_SDK_DISABLED", "OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_METRICS_CLIENT_KEY"]
+    assert _against_ray({**variables, "RAY_USE_TLS": "1"}) == both
+
+
 def test_without_a_cluster_nobody_says_that_there_are_no_problems() -> None:
     """Only this machine was looked at."""
     alone = facts(address=None, head=None, nodes=())
@@ -149,10 +164,16 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         "`ray-tracing-hooks disable` has switched tracing off",
     ),
     "a switch that is Ray's too": (
-        facts(place("b", examined=examined(is_disabled_for_all=True))),
+        facts(place("b", examined=examined(against_ray=("OTEL_SDK_DISABLED",)))),
         "ray-metrics-off",
         WARNING,
         "so Ray exports no metrics of its own",
+    ),
+    "certificates that are Ray's too": (
+        facts(place("b", examined=examined(against_ray=("OTEL_EXPORTER_OTLP_CERTIFICATE",)))),
+        "ray-metrics-tls",
+        WARNING,
+        "sends its metrics with OTEL_EXPORTER_OTLP_CERTIFICATE in place of its own",
     ),
     "a hook set late": (
         facts(head=Head("s", "ray_tracing_hooks.otlp:setup", True, "2.60.0")),

@@ -15,10 +15,8 @@ _MAY_DIFFER = frozenset({"OTEL_RESOURCE_ATTRIBUTES"})
 _OF_PLACES = re.compile(r"ENDPOINT|_HOST|_BACKEND_SERVICES")
 """Variables that may differ as long as spans arrive: a node may have a collector of its own."""
 
-_METRICS_BY_SDK = (2, 52)
-"""The first version of Ray whose agent makes Ray's metrics with the SDK (Ray 2.60
-``_private/telemetry/open_telemetry_metric_recorder.py``), which makes none where it is disabled.
-"""
+_METRICS_BY_OTEL = (2, 52)
+"""The first version of Ray that exports its own metrics with OpenTelemetry."""
 
 _CONFIG = "`ray-tracing-hooks config` on the node shows all settings and their sources"
 
@@ -52,7 +50,14 @@ def _of_place(place: Place) -> Iterator[Finding]:
         yield Finding(
             "variable-misspelled", WARNING, f"nothing reads {wrong}", here, f"did you mean {right}? Set that instead"
         )
-    if examined.is_disabled_for_all and place.node is not None and number(place.ray) >= _METRICS_BY_SDK:
+    if place.node is not None and number(place.ray) >= _METRICS_BY_OTEL:
+        yield from _against_ray(examined.against_ray, here)
+    yield from _questionable(examined, here)
+
+
+def _against_ray(variables: tuple[str, ...], here: tuple[str, ...]) -> Iterator[Finding]:
+    """Variables for spans by which Ray loses metrics of its own."""
+    if "OTEL_SDK_DISABLED" in variables:
         yield Finding(
             "ray-metrics-off",
             WARNING,
@@ -60,7 +65,17 @@ def _of_place(place: Place) -> Iterator[Finding]:
             here,
             "unset it and restart Ray; to record no spans, run `ray-tracing-hooks disable` once the cluster runs",
         )
-    yield from _questionable(examined, here)
+    certificates = [name for name in variables if name != "OTEL_SDK_DISABLED"]
+    if certificates:
+        instead = [name.replace("OTLP_METRICS_", "OTLP_").replace("OTLP_", "OTLP_TRACES_") for name in certificates]
+        yield Finding(
+            "ray-metrics-tls",
+            WARNING,
+            f"Ray uses TLS, and sends its metrics with {', '.join(certificates)} in place of its own certificates: "
+            "most are lost unless both are from the same CA",
+            here,
+            f"set {', '.join(dict.fromkeys(instead))} instead, which Ray does not read, and restart Ray",
+        )
 
 
 def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding]:

@@ -250,7 +250,7 @@ def test_a_sample_is_told(tmp_path: Path) -> None:
     [
         (["nowhere"], 2, "does not exist"),
         (["{folder}", "--output", "{folder}"], 2, "is a folder"),
-        (["{folder}", "--output", "{folder}/no/report.html"], 1, "No such file"),
+        (["{folder}", "--output", "{folder}/no/report.html"], 2, "there is no folder"),
         (["{folder}", "--trace", "zz"], 2, "not a trace id"),
         (["{empty}"], 1, "no spans"),
     ],

@@ -93,6 +93,12 @@ TORCH := torch==2.13.0
 NODE_READY := $(VENV)/.node
 JAVASCRIPT := tests/javascript
 JAVASCRIPT_READY := $(VENV)/.javascript
+# What tests of manifests use and no package index has: Fluent Bit, and KubeRay's definitions. A folder beside the checkout may
+# have them, unless the environment names others. Tests that miss one are skipped.
+TOOLS ?= ../shared/tools
+export FLUENT_BIT ?= $(abspath $(wildcard $(TOOLS)/fluent-bit))
+export KUBERAY_CRDS ?= $(abspath $(wildcard $(TOOLS)/kuberay-crds))
+MISSING_TOOLS = $(call where,tests/deploy,$(if $(FLUENT_BIT),,FLUENT_BIT) $(if $(KUBERAY_CRDS),,KUBERAY_CRDS))
 # What tests need in addition to the package and its dependencies, by folder or file. `make test` installs only what the
 # tests in TESTS need. Folders that are not listed need nothing.
 NEEDS = \
@@ -150,6 +156,7 @@ prepare: $(PACKAGE) $(NEEDS) ## Install what `make test` needs, and run nothing
 .PHONY: test
 test: $(PACKAGE) $(NEEDS) ## Run the tests but the slow ones; SLOW=1 runs all, TESTS=tests/unit selects some, WORKERS=0 runs one at a time, ARGS=-x is passed to pytest
 	@echo "==> Running the tests$(if $(SLOW),, except those marked slow, which SLOW=1 runs too)"
+	@$(if $(strip $(MISSING_TOOLS)),echo "==> Without the tests of manifests that need $(strip $(MISSING_TOOLS)): see CONTRIBUTING.md")
 	@cd $(VENV) && PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SLOW),,-m "$(MARKS)") $(ARGS) $(addprefix $(ROOT)/,$(TESTS))
 
 # For frequent use during development. It leaves out the two tests that need a system package, and tries fewer examples of

@@ -28,6 +28,18 @@ _ARGUMENTS = frozenset({"process.command_line", "process.command_args"})
 """Attributes that the process detector of some versions of OpenTelemetry adds. They are left out: arguments may contain
 a password or a token, and those of a Ray worker contain some of Ray's."""
 
+_OF_POD = {
+    "K8S_POD_NAME": "k8s.pod.name",
+    "K8S_POD_UID": "k8s.pod.uid",
+    "K8S_NAMESPACE_NAME": "k8s.namespace.name",
+    "K8S_NODE_NAME": "k8s.node.name",
+    "K8S_RAY_CLUSTER": "ray.io/cluster",
+    "K8S_RAY_NODE_TYPE": "ray.io/node-type",
+    "K8S_RAY_GROUP": "ray.io/group",
+}
+"""The variables by which a pod passes its metadata, as in ``deploy/kubernetes``, and the attributes made of them. In
+``OTEL_RESOURCE_ATTRIBUTES``, the metadata would replace attributes that the user has set there."""
+
 _INSTANCES = uuid.UUID("4d63009a-8d0f-11ee-aad7-4c796ed8e320")
 """The UUID namespace that the semantic conventions for ``service.instance.id`` define for stable ids."""
 
@@ -57,6 +69,7 @@ def attributes(of_ray: Mapping[str, Any], environ: Mapping[str, str]) -> dict[st
         "process.executable.path": sys.executable,
         "process.runtime.name": platform.python_implementation().lower(),
         "process.runtime.version": platform.python_version(),
+        **{key: value for variable, key in _OF_POD.items() if (value := environ.get(variable, "").strip())},
         **of_ray,
     }
     if environ.get("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "").strip():

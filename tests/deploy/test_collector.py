@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 import yaml
-from fluent_bit import POD, RESOURCE
-from manifests import MANIFESTS, containers, needs_kubectl, one, overlay, pods
+from fluent_bit import POD, RESOURCE, SERVICE
+from manifests import MANIFESTS, containers, environment, needs_kubectl, one, overlay, pods
 
 COLLECTOR = os.environ.get("OTELCOL", "")
 CONFIGURATIONS = {
     name: MANIFESTS / "components" / name / "collector.yaml" for name in ("collector", "collector-sidecar")
 }
-ENVIRONMENT = {**POD, "POD_IP": "10.0.0.1", "OTLP_ENDPOINT": "http://otel-collector:4318"}
+ENVIRONMENT = {**POD, "OTEL_SERVICE_NAME": SERVICE, "POD_IP": "10.0.0.1", "OTLP_ENDPOINT": "http://otel-collector:4318"}
 
 each = pytest.mark.parametrize("name", CONFIGURATIONS)
 
@@ -67,9 +67,9 @@ def test_every_variable_and_path_that_it_uses_is_its_containers(name: str) -> No
             if "opentelemetry-collector" not in container["image"]:
                 continue
             checked += 1
-            assert wanted <= {variable["name"] for variable in container["env"]}
+            assert wanted <= environment(container, documents).keys()
             mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
-            for path in re.findall(r"(?:directory: |include: \[|- )(/[\w/]+)", text):
+            for path in re.findall(r"(?:directory: |include: \[|- )(/[\w/-]+)", text):
                 assert any(path.startswith(f"{mount}/") for mount in mounts), path
             (file,) = (part for part in container["args"] if part.startswith("/"))
             assert any(file.startswith(f"{mount}/") for mount in mounts)
@@ -94,7 +94,7 @@ def test_the_sidecar_reads_what_the_hook_writes_and_loses_none() -> None:
 def test_the_sidecars_log_records_have_the_resource_of_the_spans() -> None:
     found = configuration("collector-sidecar")
     attributes = found["processors"]["resource/pod"]["attributes"]
-    made = {each["key"]: re.sub(r"\$\{env:(\w+)\}", lambda match: POD[match[1]], each["value"]) for each in attributes}
+    made = {each["key"]: re.sub(r"\$\{env:(\w+)\}", lambda match: ENVIRONMENT[match[1]], each["value"]) for each in attributes}
     assert made == RESOURCE
 
 

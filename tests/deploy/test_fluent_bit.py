@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fluent_bit import CONFIGURATION, RESOURCE, FluentBit, dry_run, needs_fluent_bit
+from fluent_bit import CONFIGURATION, POD, RESOURCE, SERVICE, FluentBit, daemonset, dry_run, needs_fluent_bit
+from fluent_bit import sidecar as of_sidecar
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from peers import comparable, local_files
 from store import Store
@@ -41,7 +42,7 @@ def store(folder: Path) -> Iterator[Store]:
 @pytest.fixture
 def sidecar(folder: Path, store: Store) -> Iterator[FluentBit]:
     (folder / "ray").mkdir()  # what is mounted at /tmp/ray is there from the beginning
-    sidecar = FluentBit(folder, folder / "ray", store.port)
+    sidecar = FluentBit(folder, of_sidecar(folder / "ray"), store.port)
     sidecar.start()
     yield sidecar
     sidecar.stop()
@@ -59,7 +60,8 @@ def run_in_pod(sidecar: FluentBit, folder: Path, program: str, encoding: str = "
         RAY_TRACING_LOGS="plain",
         OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{sidecar.port}",
         OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
-        OTEL_RESOURCE_ATTRIBUTES=",".join(f"{key}={value}" for key, value in RESOURCE.items()),
+        OTEL_SERVICE_NAME=SERVICE,
+        **POD,
     )
 
 
@@ -219,3 +221,29 @@ def test_no_log_line_is_lost_if_the_sidecar_is_killed_meanwhile(sidecar: FluentB
     sidecar.start()
     until(lambda: lines_of(store, run).total() >= EXPECTED.total(), "all lines have come", 120)
     assert lines_of(store, run).keys() == EXPECTED.keys()
+
+
+@needs_fluent_bit
+def test_one_on_each_node_reads_the_logs_of_all_pods(store: Store, folder: Path) -> None:
+    """Through the volumes of the pods, in which the link ``session_latest`` leads nowhere. The path has the pod's uid."""
+    ids = {"first": "1f6af9c1d6d9494e", "second": "2f6af9c1d6d9494e"}
+    for uid, span_id in ids.items():
+        ray = folder / "pods" / uid / "volumes" / "kubernetes.io~empty-dir" / "any-name"
+        logs = ray / "session_2026-11-24_23-06-24_1" / "logs"
+        logs.mkdir(parents=True)
+        (ray / "session_latest").symlink_to("/tmp/ray/session_2026-11-24_23-06-24_1")
+        line = f"2026-11-24 23:06:30,063\tERROR prog.py:10 -- refused trace_id={'7' * 32} span_id={span_id}\n"
+        (logs / "worker-1.err").write_text(line)
+    daemon = FluentBit(folder, daemonset(folder / "pods"), store.port)
+    daemon.start()
+    try:
+        until(lambda: len(store.ask("SELECT 1 FROM logs")) >= len(ids), "all lines have come")
+    finally:
+        daemon.stop()
+    found = store.ask("SELECT span_id, resource, attributes FROM logs")
+    paths = {span_id: json.loads(attributes)["log.file.path"] for span_id, _, attributes in found}
+    assert {span_id: re.search(r"pods/(\w+)/", path)[1] for span_id, path in paths.items()} == {
+        span_id: uid for uid, span_id in ids.items()
+    }
+    resources = [json.loads(resource) for _, resource, _ in found]
+    assert resources == [{"service.name": "ray", "k8s.node.name": POD["K8S_NODE_NAME"]}] * len(ids)

@@ -31,6 +31,7 @@ pytestmark = [
 ]
 
 RAY = 1000
+SPOOL = "/var/ray-tracing/spool"
 
 # The Ray container: a process that records, and the shipper of its node.
 PROCESS = """
@@ -84,7 +85,7 @@ class Pod:
 
 @pytest.fixture
 def pod(volume: Path, store: Store) -> Iterator[Pod]:
-    pod = Pod("/tmp/ray", volume, store)
+    pod = Pod("/var/ray-tracing", volume, store)
     yield pod
     pod.end()
 
@@ -125,12 +126,11 @@ def sidecar() -> Document:
     return found
 
 
-def test_what_ray_left_is_sent_before_the_pod_is_gone(pod: Pod, store: Store, volume: Path) -> None:
+def test_what_ray_left_is_sent_before_the_pod_is_gone(pod: Pod, store: Store) -> None:
     """The Collector was away. Kubernetes kills all of Ray's container, the shipper included, and ends the sidecar then:
     it sends every span once, the interrupted one too.
     """
-    (volume / "session_latest").symlink_to("session_2026-11-24_23-06-24_1")
-    ray = record(pod, "/tmp/ray/session_2026-11-24_23-06-24_1/ray_tracing_hooks/0a1b-00000000", 1, 300)
+    ray = record(pod, f"{SPOOL}/0a1b-00000000", 1, 300)
     container = sidecar()
     replaying = pod.start(*container["command"], *container["args"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     until(lambda: b"sleep" in commands(replaying), "the sidecar waits")
@@ -152,12 +152,11 @@ def commands(container: subprocess.Popen[str]) -> list[bytes]:
     return found
 
 
-def test_what_a_crashed_container_left_is_sent_while_its_successor_runs(pod: Pod, store: Store, volume: Path) -> None:
-    """Ray has begun another session in the same pod, whose shipper delivers by itself."""
-    crashed = record(pod, "/tmp/ray/session_2026-11-24_23-06-24_1/ray_tracing_hooks/0a1b-00000000", 1, 100)
+def test_what_a_crashed_container_left_is_sent_while_its_successor_runs(pod: Pod, store: Store) -> None:
+    """Ray has begun another session in the same pod, with another spool, whose shipper delivers by itself."""
+    crashed = record(pod, f"{SPOOL}/0a1b-00000000", 1, 100)
     kill(crashed)
-    (volume / "session_latest").symlink_to("session_2026-11-24_23-07-00_1")
-    record(pod, "/tmp/ray/session_2026-11-24_23-07-00_1/ray_tracing_hooks/0c2d-00000000", 1001, 1100)
+    record(pod, f"{SPOOL}/0c2d-00000000", 1001, 1100)
     store.open()
     until(lambda: numbers(store).total() == 99, "the shipper delivers")
     container = sidecar()
@@ -171,10 +170,9 @@ def test_what_a_crashed_container_left_is_sent_while_its_successor_runs(pod: Pod
     assert numbers(store) == Counter([*range(1, 101), *range(1002, 1101)])
 
 
-def test_what_is_written_after_a_spool_was_sent_is_sent_too(pod: Pod, store: Store, volume: Path) -> None:
+def test_what_is_written_after_a_spool_was_sent_is_sent_too(pod: Pod, store: Store) -> None:
     """The spool of an earlier session may be in use again, as by a driver that outlives `ray stop`."""
-    spool = "/tmp/ray/session_2026-11-24_23-06-24_1/ray_tracing_hooks/0a1b-00000000"
-    (volume / "session_latest").symlink_to("session_2026-11-24_23-07-00_1")
+    spool = f"{SPOOL}/0a1b-00000000"
     kill(record(pod, spool, 1, 100))
     store.open()
     container = sidecar()
@@ -189,16 +187,15 @@ def test_what_is_written_after_a_spool_was_sent_is_sent_too(pod: Pod, store: Sto
     assert numbers(store) == Counter([*range(1, 101), *range(1001, 1101)])
 
 
-def test_the_sidecar_leaves_folders_that_hold_no_spans_alone(pod: Pod, volume: Path) -> None:
-    """Beside the spools is the folder of what is set for the running cluster."""
-    (volume / "session_2026-11-24_23-06-24_1" / "ray_tracing_hooks" / "control").mkdir(parents=True)
+def test_the_sidecar_says_that_it_cannot_read_the_spool_of_another_user(pod: Pod, volume: Path) -> None:
+    (volume / "spool").mkdir(mode=0o700)
     container = sidecar()
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     replaying = pod.start(*container["command"], *container["args"], **pipes)
     until(lambda: b"sleep" in commands(replaying), "the sidecar waits")
     send(replaying, signal.SIGTERM)
     said, _ = replaying.communicate(timeout=60)
-    assert "no spans" not in said
+    assert f"The spool belongs to user 0, and this container is user {RAY}: set the same runAsUser" in said
 
 
 class Claim:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,58 +17,41 @@ from manifests import (
     Document,
     combine,
     containers,
+    environment,
     mistakes,
     needs_crds,
     needs_kubectl,
     one,
     overlay,
     pods,
+    refusals,
+    unrestricted,
     validate,
 )
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._sdk import resource
 
 pytestmark = needs_kubectl
 
 IMAGE = "registry.example/ray-tracing:2.60.0"
 GROUP = 2000
+CLUSTERS = Path(__file__).parent / "clusters"
+"""Clusters, a job and a service as users have them. They differ in what components could damage."""
+THEIRS = [
+    *({"kind": kind, "metadata": {"name": "mine"}} for kind in ("ConfigMap", "Secret", "PersistentVolumeClaim")),
+    {"kind": "ConfigMap", "metadata": {"name": "my-ray-tracing"}},
+]
+"""What they name and have from elsewhere."""
 
-# A cluster as users have one: settings of its own, two groups of workers, volumes, a sidecar.
-OWN = """
-apiVersion: ray.io/v1
-kind: RayCluster
-metadata: {name: theirs, labels: {team: a}}
-spec:
-  rayVersion: 2.60.0
-  headGroupSpec:
-    template:
-      spec:
-        securityContext: {runAsUser: 1000}
-        containers:
-        - name: ray-head
-          image: theirs:1
-          env: [{name: MINE, value: "1"}]
-          envFrom: [{secretRef: {name: mine}}]
-          volumeMounts: [{name: data, mountPath: /data}]
-        - {name: other, image: "other:1"}
-        volumes: [{name: data, emptyDir: {}}]
-  workerGroupSpecs:
-  - groupName: small
-    replicas: 1
-    template: {spec: {containers: [{name: ray-worker, image: "theirs:1"}]}}
-  - groupName: large
-    replicas: 1
-    template:
-      spec:
-        initContainers: [{name: first, image: "first:1"}]
-        containers: [{name: ray-worker, image: "theirs:1", volumeMounts: [{name: data, mountPath: /data}]}]
-        volumes: [{name: data, emptyDir: {}}]
-"""
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Path:
-    path = tmp_path / "own.yaml"
-    path.write_text(OWN)
-    return path
+SETS: dict[str, list[str]] = {
+    "alone": ["graceful-end"],
+    "claim": ["spool-volume", "pod-monitor"],
+    "Fluent Bit": ["fluent-bit-sidecar", "graceful-end"],
+    "Collector": ["collector-sidecar", "graceful-end"],
+    "DaemonSet": ["collector", "network-policy", "fluent-bit-daemonset", "graceful-end", "pod-monitor"],
+}
+"""Components that are used together."""
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -86,7 +68,7 @@ def test_an_overlay_is_valid(name: str) -> None:
 @needs_crds
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_an_overlay_is_valid_by_the_definitions_of_kuberay(name: str) -> None:
-    (document,) = (each for each in overlay(name) if each["kind"] in CLUSTER_SPECS)
+    document = cluster_of(overlay(name))
     assert document["apiVersion"] == "ray.io/v1"
     assert mistakes(document) == []
     wrong = copy.deepcopy(document)
@@ -107,36 +89,42 @@ def test_the_checks_find_a_typo() -> None:
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_the_hook_is_named_once_and_every_ray_container_has_its_settings(name: str) -> None:
-    (document,) = (each for each in overlay(name) if each["kind"] in CLUSTER_SPECS)
+    documents = overlay(name)
+    document = cluster_of(documents)
     assert str(document).count("'tracing-startup-hook': 'ray_tracing_hooks:setup'") == 1
     for _, pod in pods(document):
         ray = pod["spec"]["containers"][0]
         assert {"configMapRef": {"name": "ray-tracing"}} in ray["envFrom"]
-        attributes = dict(pair.split("=") for pair in environment(ray)["OTEL_RESOURCE_ATTRIBUTES"].split(","))
-        assert attributes == {
-            "k8s.container.name": ray["name"],
-            "k8s.pod.name": "field metadata.name",
-            "k8s.pod.uid": "field metadata.uid",
-            "k8s.namespace.name": "field metadata.namespace",
-            "k8s.node.name": "field spec.nodeName",
-            **{f"ray.io/{key}": f"field metadata.labels['ray.io/{key}']" for key in ("cluster", "node-type", "group")},
-        }
+        assert attributes_of(ray, documents) == {"service.name": document["metadata"]["name"], **OF_POD}
+
+
+OF_POD = {
+    "k8s.pod.name": "field metadata.name",
+    "k8s.pod.uid": "field metadata.uid",
+    "k8s.namespace.name": "field metadata.namespace",
+    "k8s.node.name": "field spec.nodeName",
+    **{f"ray.io/{key}": f"field metadata.labels['ray.io/{key}']" for key in ("cluster", "node-type", "group")},
+}
+
+
+def attributes_of(container: Document, documents: list[Document]) -> dict[str, Any]:
+    """The resource attributes of the hook in this container that it has from outside, where KubeRay runs it."""
+    environ = {"RAY_CLUSTER_NAME": "name-x7x9k", **environment(container, documents)}
+    of_ray = {names.RESOURCE_WORKER_ID: "0a"}
+    without = resource.attributes(of_ray, {})
+    return {key: value for key, value in resource.attributes(of_ray, environ).items() if without.get(key) != value}
+
+
+def cluster_of(documents: list[Document]) -> Document:
+    """The RayCluster, RayJob or RayService."""
+    (found,) = (each for each in documents if each["kind"] in CLUSTER_SPECS)
+    return found
 
 
 def settings_of(documents: list[Document]) -> dict[str, str]:
     """The variables that all Ray containers have."""
     (found,) = (each["data"] for each in documents if "RAY_TRACING_EXPORTERS" in each.get("data", {}))
     assert isinstance(found, dict)
-    return found
-
-
-def environment(container: Document) -> dict[str, str]:
-    """The variables of a container as Kubernetes makes them: a reference to a later variable stays as it is."""
-    found: dict[str, str] = {}
-    for variable in container.get("env", []):
-        field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-        value = variable.get("value", f"field {field}")
-        found[variable["name"]] = re.sub(r"\$\((\w+)\)", lambda match: found.get(match[1], match[0]), value)
     return found
 
 
@@ -151,32 +139,56 @@ def check_references(documents: list[Document]) -> None:
     checked = 0
     for document in documents:
         for _, pod in pods(document):
-            volumes = pod["spec"].get("volumes", [])
-            assert len({volume["name"] for volume in volumes}) == len(volumes)
-            for volume in volumes:
+            assert refusals(pod) == []
+            for volume in pod["spec"].get("volumes", []):
                 if "configMap" in volume:
                     assert ("ConfigMap", volume["configMap"]["name"]) in there
                 if "persistentVolumeClaim" in volume:
                     assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in there
             for container in containers(pod):
-                assert container["image"]
-                mounts = container.get("volumeMounts", [])
-                assert {mount["name"] for mount in mounts} <= {volume["name"] for volume in volumes}
                 for source in container.get("envFrom", []):
                     if "configMapRef" in source:
                         assert ("ConfigMap", source["configMapRef"]["name"]) in there
                         checked += 1
-                for value in environment(container).values():
-                    assert "$(" not in value
     assert checked
+
+
+def test_the_checks_find_what_kubernetes_refuses() -> None:
+    """A second volume at a path, a reference to a later variable, an image that is not filled in, and the like."""
+    (_, pod) = next(pods(copy.deepcopy(one(overlay("collector"), "RayCluster"))))
+    ray, sidecar = pod["spec"]["containers"][0], pod["spec"]["initContainers"][0]
+    ray["env"].insert(0, {"name": "EARLY", "value": "$(K8S_POD_NAME)"})
+    ray["volumeMounts"].append({"name": "scratch", "mountPath": "/tmp/ray/"})
+    sidecar["image"] = "ray"
+    pod["spec"]["volumes"].append({"name": "ray-logs", "hostPath": {"path": "/"}})
+    assert refusals(pod) == [
+        "two volumes ray-logs",
+        "ray-tracing-replay: no image ray",
+        "ray-head: two volumes at /tmp/ray",
+        "ray-head: no volume scratch",
+        "ray-head: EARLY refers to nothing",
+    ]
+    del sidecar["securityContext"]["capabilities"], pod["spec"]["securityContext"]["seccompProfile"]
+    assert unrestricted(pod) == [
+        "volume ray-logs",
+        "ray-tracing-replay: capabilities",
+        "ray-head: seccompProfile",
+    ]
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_strictest_security_standard_admits_the_pods(name: str) -> None:
+    for document in overlay(name):
+        if document["kind"] != "DaemonSet":  # which reads a folder of the host
+            for _, pod in pods(document):
+                assert unrestricted(pod) == []
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_sidecars_end_after_ray_and_may_do_little(name: str) -> None:
-    """Those that read files of Ray's have another user and the group of the volumes, and cannot write to Ray's."""
-    (document,) = (each for each in overlay(name) if each["kind"] in CLUSTER_SPECS)
+    """Those that read files of Ray's have another user and a group in common with Ray, and cannot write to them."""
     settings = settings_of(overlay(name))
-    for _, pod in pods(document):
+    for _, pod in pods(cluster_of(overlay(name))):
         sidecars = pod["spec"]["initContainers"]
         assert all(sidecar["restartPolicy"] == "Always" for sidecar in sidecars)
         # The last one ends first, and sends through the others.
@@ -184,51 +196,76 @@ def test_sidecars_end_after_ray_and_may_do_little(name: str) -> None:
         assert sidecars[-1]["image"] == pod["spec"]["containers"][0]["image"] == IMAGE
         assert pod["spec"]["terminationGracePeriodSeconds"] == 90
         for sidecar in sidecars[:-1]:
-            security = sidecar["securityContext"]
-            assert security["runAsNonRoot"]
-            assert security["readOnlyRootFilesystem"]
-            assert security["capabilities"] == {"drop": ["ALL"]}
-            assert pod["spec"]["securityContext"]["fsGroup"] == GROUP == int(settings["RAY_TRACING_GROUP"])
-            (ray_files,) = (mount for mount in sidecar["volumeMounts"] if mount["mountPath"] == "/tmp/ray")
-            assert ray_files["readOnly"]
+            assert sidecar["securityContext"]["readOnlyRootFilesystem"]
+            assert pod["spec"]["securityContext"]["supplementalGroups"] == [GROUP] == [int(settings["RAY_TRACING_GROUP"])]
+            of_ray = {mount["name"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
+            shared = [mount for mount in sidecar["volumeMounts"] if mount["name"] in of_ray]
+            assert "/tmp/ray" in {mount["mountPath"] for mount in shared}
+            assert all(mount["readOnly"] for mount in shared)
 
 
-@pytest.mark.parametrize("component", ["fluent-bit-sidecar", "collector-sidecar", "graceful-end", "spool-volume"])
-def test_a_cluster_of_ones_own_gets_it_in_addition(component: str, own: Path, tmp_path: Path) -> None:
-    """In every group of workers, and all that it had is still there."""
-    documents = combine(tmp_path, own, "tracing", component)
-    cluster = one(documents, "RayCluster")
-    before = yaml.safe_load(OWN)
-    assert contains(cluster, before)
-    check_references([*documents, {"kind": "Secret", "metadata": {"name": "mine"}}])
-    validate(cluster)
-    for name, pod in pods(cluster):
-        (_, had) = next(item for item in pods(before) if item[0] == name)
-        assert len(pod["spec"]["containers"]) == len(had["spec"]["containers"])
-        assert environment(pod["spec"]["containers"][0])["OTEL_RESOURCE_ATTRIBUTES"].startswith("k8s.container.name=")
-        added = len(pod["spec"].get("initContainers", [])) - len(had["spec"].get("initContainers", []))
-        assert added == (component != "spool-volume")
+@pytest.mark.parametrize("components", SETS.values(), ids=SETS)
+@pytest.mark.parametrize("cluster", [path.stem for path in sorted(CLUSTERS.iterdir())])
+def test_a_cluster_of_ones_own_gets_it_in_addition(cluster: str, components: list[str], tmp_path: Path) -> None:
+    """In every group of workers, and all that it had is still there, as it was."""
+    before = yaml.safe_load((CLUSTERS / f"{cluster}.yaml").read_text())
+    documents = combine(tmp_path, CLUSTERS / f"{cluster}.yaml", *around(before, components))
+    after = cluster_of(documents)
+    assert contains(after, before)
+    check_references([*documents, *THEIRS])
+    for document in documents:
+        if document["kind"] != "PodMonitor":  # of the Prometheus Operator
+            validate(document)
+    image = next(pods(before))[1]["spec"]["containers"][0]["image"]
+    for (_, pod), (_, had) in zip(pods(after), pods(before), strict=True):
+        theirs = {each["name"] for each in containers(had)}
+        ours = [each for each in containers(pod) if each["name"] not in theirs]
+        assert len(ours) == len({"graceful-end", "fluent-bit-sidecar", "collector-sidecar"}.intersection(components))
+        assert all(each["name"].startswith("ray-tracing-") for each in ours)
+        assert {each["image"] for each in ours if each["name"] == "ray-tracing-replay"} <= {image}
+        # The group is added, and volumes keep theirs.
+        security, was = (each["spec"].get("securityContext", {}) for each in (pod, had))
+        assert {**security, "supplementalGroups": []} == {**was, "supplementalGroups": []}
+        ray, ray_before = pod["spec"]["containers"][0], had["spec"]["containers"][0]
+        variables = environment(ray, documents)
+        assert variables.items() >= environment(ray_before).items()
+        found = attributes_of(ray, documents)
+        given = resource.from_environment(environment(ray_before))
+        assert found == {"service.name": before["metadata"]["name"], **OF_POD, **given}
+
+
+@needs_crds
+@pytest.mark.parametrize("cluster", [path.stem for path in sorted(CLUSTERS.iterdir())])
+def test_it_is_valid_by_the_definitions_of_kuberay(cluster: str, tmp_path: Path) -> None:
+    before = yaml.safe_load((CLUSTERS / f"{cluster}.yaml").read_text())
+    components = around(before, ["fluent-bit-sidecar", "pod-monitor", "graceful-end"])
+    assert mistakes(before) == []
+    assert mistakes(cluster_of(combine(tmp_path, CLUSTERS / f"{cluster}.yaml", *components))) == []
+
+
+def around(cluster: Document, components: list[str]) -> list[str]:
+    """All components for this cluster, as docs/kubernetes.md says."""
+    (_, head) = next(pods(cluster))
+    mounts = {each["mountPath"] for each in head["spec"]["containers"][0].get("volumeMounts", [])}
+    needs_logs = "/tmp/ray" not in mounts and any(each.endswith("-sidecar") for each in components)
+    inner = ["tracing", *(["ray-logs"] if needs_logs else []), *components]
+    kind = cluster["kind"].lower()
+    return inner if kind == "raycluster" else [f"{kind}/open", *inner, f"{kind}/close"]
+
+
+def test_a_sidecar_without_a_volume_to_read_cannot_be_built(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"volumeMounts.\[mountPath=/tmp/ray\]` is missing"):
+        combine(tmp_path, CLUSTERS / "plain.yaml", "tracing", "fluent-bit-sidecar")
 
 
 def contains(whole: Any, part: Any) -> bool:
-    """Whether everything of ``part`` is in ``whole``; lists may have more items."""
+    """Whether everything of ``part`` is in ``whole``; lists may have more items, between and after those of ``part``."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(key in whole and contains(whole[key], part[key]) for key in part)
     if isinstance(part, list):
-        return isinstance(whole, list) and all(any(contains(item, each) for item in whole) for each in part)
+        items = iter(whole)
+        return isinstance(whole, list) and all(any(contains(item, each) for item in items) for each in part)
     return bool(whole == part)
-
-
-@pytest.mark.parametrize("kind", ["rayjob", "rayservice"])
-def test_a_cluster_of_ones_own_becomes_a_job_or_a_service(kind: str, own: Path, tmp_path: Path) -> None:
-    documents = combine(tmp_path, own, "tracing", "fluent-bit-sidecar", "graceful-end", kind)
-    assert not [each for each in documents if each["kind"] == "RayCluster"]
-    (document,) = (each for each in documents if each["kind"] in CLUSTER_SPECS)
-    assert [name for name, _ in pods(document)] == ["head", "small", "large"]
-    for _, pod in pods(document):
-        names = [container["name"] for container in pod["spec"]["initContainers"]]
-        assert names[-2:] == ["fluent-bit", "ray-tracing-replay"]
-    check_references([*documents, {"kind": "Secret", "metadata": {"name": "mine"}}])
 
 
 def test_images_namespace_and_names_can_be_changed_as_usual(tmp_path: Path) -> None:
@@ -244,6 +281,7 @@ def test_images_namespace_and_names_can_be_changed_as_usual(tmp_path: Path) -> N
     )
     check_references(documents)
     cluster = one(documents, "RayCluster", "team-")
+    assert settings_of(documents)["OTEL_SERVICE_NAME"] == "team-raycluster"
     images = {container["image"] for _, pod in pods(cluster) for container in containers(pod)}
     assert images == {"theirs:7", "fluent/fluent-bit:5.1.1"}
     assert {each["metadata"]["namespace"] for each in documents} == {"ml"}
@@ -270,25 +308,31 @@ def test_the_values_for_the_chart_make_the_same_pods() -> None:
     """As its template puts them together: the chart itself is not tested."""
     values = yaml.safe_load((MANIFESTS / "helm" / "values.yaml").read_text())
     assert values["head"]["rayStartParams"] == {"tracing-startup-hook": "ray_tracing_hooks:setup"}
-    for group, kind in (("head", "ray-head"), ("worker", "ray-worker")):
-        given = values[group]
+    (*_, theirs) = (pod["spec"]["containers"][0] for _, pod in pods(one(overlay("collector"), "RayCluster")))
+    expected = environment(theirs, overlay("collector"))
+    # The cluster's name is the service's, and the chart's values have one volume.
+    del expected["OTEL_SERVICE_NAME"], expected["RAY_TRACING_SPOOL_DIR"]
+    groups = [values["head"], values["worker"], *values["additionalWorkerGroups"].values()]
+    for given in groups:
         container = {
-            "name": kind,
+            "name": "ray",
             "image": f"{values['image']['repository']}:{values['image']['tag']}",
             "env": values["common"]["containerEnv"],
             "volumeMounts": given["volumeMounts"],
+            "securityContext": given["securityContext"],
         }
-        spec = {"initContainers": given["initContainers"], "containers": [container], "volumes": given["volumes"]}
+        spec = {
+            "initContainers": given["initContainers"],
+            "containers": [container],
+            "volumes": given["volumes"],
+            "securityContext": given["podSecurityContext"],
+        }
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec}
         kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
+        assert refusals(pod) == unrestricted(pod) == []
         assert container["image"] == given["initContainers"][0]["image"] == IMAGE
-        theirs = next(iter(pods(one(overlay("collector"), "RayCluster"))))[1]["spec"]["containers"][0]
-        ours = environment(container)
-        settings = settings_of(overlay("collector"))
-        expected = {**settings, **environment(theirs)}
-        expected["OTEL_RESOURCE_ATTRIBUTES"] = expected["OTEL_RESOURCE_ATTRIBUTES"].partition(",")[2]
-        del expected["K8S_CONTAINER_NAME"]
-        assert ours == expected
+        assert environment(container) == expected
+    assert len(groups) == 3
 
 
 def test_a_folder_of_manifests_is_described() -> None:

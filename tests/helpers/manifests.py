@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 import functools
 import os
+import posixpath
+import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +37,8 @@ CLUSTER_SPECS = {"RayCluster": (), "RayJob": ("rayClusterSpec",), "RayService": 
 
 def build(folder: Path) -> list[Document]:
     """What ``kubectl kustomize`` makes of a folder."""
-    done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False)
+    command = ["kubectl", "kustomize", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     return list(yaml.safe_load_all(done.stdout))
@@ -85,6 +89,66 @@ def pods(document: Document) -> Iterator[tuple[str, Document]]:
 def containers(pod: Document) -> list[Document]:
     """All containers of a pod template, sidecars first, as Kubernetes starts them."""
     return [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+
+
+def environment(container: Document, documents: Iterable[Document] = ()) -> dict[str, str]:
+    """The variables of a container as Kubernetes makes them, with those of the ConfigMaps in ``documents``.
+
+    The values of ``env`` may refer to earlier ones there; any other reference stays as it is.
+    """
+    maps = {each["metadata"]["name"]: each["data"] for each in documents if each["kind"] == "ConfigMap"}
+    found: dict[str, str] = {}
+    for source in container.get("envFrom", []):
+        found.update(maps.get(source.get("configMapRef", {}).get("name"), {}))
+    earlier: dict[str, str] = {}
+    for variable in container.get("env", []):
+        field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+        value = variable.get("value", f"field {field}")
+        earlier[variable["name"]] = _REFERENCE.sub(lambda match: earlier.get(match[1], match[0]), value)
+    return {**found, **earlier}
+
+
+_REFERENCE = re.compile(r"(?<!\$)\$\(([-.\w]+)\)")
+
+
+def refusals(pod: Document) -> list[str]:
+    """Why Kubernetes would refuse a pod, or start it with variables that are not expanded; its schemas say none of it."""
+    spec = pod["spec"]
+    volumes = [volume["name"] for volume in spec.get("volumes", [])]
+    found = [f"two volumes {name}" for name in _repeated(volumes)]
+    found += [f"two containers {name}" for name in _repeated([each["name"] for each in containers(pod)])]
+    for container in containers(pod):
+        mounts = container.get("volumeMounts", [])
+        wrong = [f"two volumes at {path}" for path in _repeated([posixpath.normpath(each["mountPath"]) for each in mounts])]
+        wrong += [f"no volume {each['name']}" for each in mounts if each["name"] not in volumes]
+        wrong += [f"two variables {name}" for name in _repeated([each["name"] for each in container.get("env", [])])]
+        wrong += [f"{key} refers to nothing" for key, value in environment(container).items() if _REFERENCE.search(value)]
+        wrong += [f"two ports {name}" for name in _repeated([each["name"] for each in container.get("ports", [])])]
+        if not re.fullmatch(r"[\w./-]+:[\w.-]+", container.get("image", "")):
+            wrong.append(f"no image {container.get('image')}")
+        found += [f"{container['name']}: {each}" for each in wrong]
+    return found
+
+
+def _repeated(names: list[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
+
+
+def unrestricted(pod: Document) -> list[str]:
+    """What the level ``restricted`` of Kubernetes' Pod Security Standards says against a pod."""
+    kinds = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+    volumes = pod["spec"].get("volumes", [])
+    found = [f"volume {volume['name']}" for volume in volumes if not kinds & volume.keys()]
+    for container in containers(pod):
+        security = {**pod["spec"].get("securityContext", {}), **container.get("securityContext", {})}
+        expected = {
+            "runAsNonRoot": security.get("runAsNonRoot") is True and security.get("runAsUser") != 0,
+            "seccompProfile": security.get("seccompProfile", {}).get("type") in {"RuntimeDefault", "Localhost"},
+            "allowPrivilegeEscalation": security.get("allowPrivilegeEscalation") is False,
+            "capabilities": security.get("capabilities") == {"drop": ["ALL"]},
+        }
+        found += [f"{container['name']}: {key}" for key, is_right in expected.items() if not is_right]
+    return found
 
 
 def validate(document: Document) -> None:

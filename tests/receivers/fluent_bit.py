@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +20,7 @@ from ports import free_port
 PROGRAM = os.environ.get("FLUENT_BIT", "")
 needs_fluent_bit = pytest.mark.skipif(not PROGRAM, reason="FLUENT_BIT does not name the program of Fluent Bit")
 
-CONFIGURATION = MANIFESTS / "components" / "fluent-bit-sidecar" / "fluent-bit.yaml"
+CONFIGURATION = MANIFESTS / "components" / "fluent-bit" / "fluent-bit.yaml"
 
 POD = {
     "K8S_POD_NAME": "raycluster-head-x7x9k",
@@ -31,8 +33,11 @@ POD = {
 }
 """What the downward API says of a pod."""
 
+SERVICE = "raycluster"
+"""The name that the settings of its cluster have."""
+
 RESOURCE = {
-    "service.name": POD["K8S_RAY_CLUSTER"],
+    "service.name": SERVICE,
     "k8s.pod.name": POD["K8S_POD_NAME"],
     "k8s.pod.uid": POD["K8S_POD_UID"],
     "k8s.namespace.name": POD["K8S_NAMESPACE_NAME"],
@@ -44,37 +49,46 @@ RESOURCE = {
 """What the sidecar makes of it."""
 
 
+def sidecar(ray: Path) -> dict[str, str]:
+    """The variables of the sidecar in a pod whose ``/tmp/ray`` is this folder."""
+    pod = yaml.safe_load((MANIFESTS / "components" / "fluent-bit-sidecar" / "pod.yaml").read_text())
+    (container,) = pod["template"]["spec"]["initContainers"]
+    return {"OTEL_SERVICE_NAME": SERVICE, **_variables(container, "/tmp/ray", ray)}
+
+
+def daemonset(pods: Path) -> dict[str, str]:
+    """The variables of the DaemonSet on a node whose ``/var/lib/kubelet/pods`` is this folder."""
+    daemons = yaml.safe_load((MANIFESTS / "components" / "fluent-bit-daemonset" / "daemonset.yaml").read_text())
+    (container,) = daemons["spec"]["template"]["spec"]["containers"]
+    return _variables(container, "/var/lib/kubelet/pods", pods)
+
+
+def _variables(container: dict[str, Any], there: str, here: Path) -> dict[str, str]:
+    found = {each["name"]: each.get("value", POD.get(each["name"], "")) for each in container["env"]}
+    assert found["RAY_SESSIONS"].startswith(f"{there}/")
+    return {**found, "RAY_SESSIONS": str(here) + found["RAY_SESSIONS"].removeprefix(there)}
+
+
 class FluentBit:
-    """The sidecar of a pod whose ``/tmp/ray`` is ``ray``; it sends to a port of this machine.
+    """A container with these variables; it sends to a port of this machine.
 
     Attributes:
         port: Where it takes OTLP.
         log: What it has printed.
     """
 
-    def __init__(self, folder: Path, ray: Path, collector_port: int) -> None:
+    def __init__(self, folder: Path, variables: Mapping[str, str], collector_port: int) -> None:
         self.port = free_port()
         self.log = folder / "fluent-bit.log"
         self._state = folder / "fluent-bit"
         self._state.mkdir()
         self._configuration = folder / "fluent-bit.yaml"
         text = CONFIGURATION.read_text()
-        for there, here in (
-            ("/tmp/ray/session", f"{ray}/session"),
-            ("/var/fluent-bit", str(self._state)),
-            ("port: 4318", f"port: {self.port}"),
-        ):
+        for there, here in (("/var/fluent-bit", str(self._state)), ("port: 4318", f"port: {self.port}")):
             assert there in text
             text = text.replace(there, here)
         self._configuration.write_text(text)
-        self._environment = {
-            **os.environ,
-            **POD,
-            "OTLP_HOST": "127.0.0.1",
-            "OTLP_PORT": str(collector_port),
-            "OTLP_TLS": "off",
-            "TZ": "UTC",
-        }
+        self._environment = {**os.environ, **variables, **_endpoint(collector_port), "TZ": "UTC"}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -105,7 +119,7 @@ def dry_run(configuration: Path, **changes: str) -> subprocess.CompletedProcess[
         text = text.replace(before, after)
     yaml.safe_load(text)
     configuration.write_text(text)
-    environment = {**os.environ, **POD, "OTLP_HOST": "127.0.0.1", "OTLP_PORT": "4318", "OTLP_TLS": "off"}
+    environment = {**os.environ, **sidecar(configuration.parent), **_endpoint(4318)}
     return subprocess.run(
         [PROGRAM, "--dry-run", "--config", str(configuration)],
         env=environment,
@@ -113,3 +127,7 @@ def dry_run(configuration: Path, **changes: str) -> subprocess.CompletedProcess[
         text=True,
         check=False,
     )
+
+
+def _endpoint(port: int) -> dict[str, str]:
+    return {"OTLP_HOST": "127.0.0.1", "OTLP_PORT": str(port), "OTLP_TLS": "off"}

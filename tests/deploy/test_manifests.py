@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import copy
+import os
+import re
+import shutil
+import subprocess
+import sys
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -36,6 +41,7 @@ pytestmark = needs_kubectl
 
 IMAGE = "registry.example/ray-tracing:2.60.0"
 GROUP = 2000
+PAGE = (MANIFESTS.parents[1] / "docs" / "kubernetes.md").read_text()
 CLUSTERS = Path(__file__).parent / "clusters"
 """Clusters, a job and a service as users have them. They differ in what components could damage."""
 THEIRS = [
@@ -339,3 +345,40 @@ def test_a_folder_of_manifests_is_described() -> None:
     text = (MANIFESTS / "README.md").read_text()
     for path in (MANIFESTS / "components").iterdir():
         assert f"`components/{path.name}`" in text
+
+
+def test_the_image_can_be_built_from_what_it_copies_of_a_checkout(tmp_path: Path) -> None:
+    """The wheel of its first stage, in pure Python."""
+    root = MANIFESTS.parents[1]
+    for line in (MANIFESTS / "Dockerfile").read_text().splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            *sources, target = line.split()[1:]
+            assert target.startswith("/source/")
+            for source in sources:
+                if (root / source).is_dir():
+                    shutil.copytree(root / source, tmp_path / target.removeprefix("/source/"))
+                else:
+                    shutil.copy(root / source, tmp_path)
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path / "wheels")]
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, "RAY_TRACING_HOOKS_COMPILE": "0"}, check=True)
+    assert [path.suffix for path in (tmp_path / "wheels").iterdir()] == [".whl"]
+
+
+def test_another_image_of_a_group_can_be_that_of_its_sidecar(tmp_path: Path) -> None:
+    """By the replacement in docs/kubernetes.md."""
+    (shown,) = re.findall(r"```yaml\n(replacements:\n.*?)```", PAGE, re.DOTALL)
+    components = ["tracing", "graceful-end"]
+    documents = combine(tmp_path, CLUSTERS / "images.yaml", *components, **yaml.safe_load(shown))
+    found = {name: pod["spec"]["initContainers"][-1]["image"] for name, pod in pods(cluster_of(documents))}
+    assert found == {name: f"private.example/ray{'-gpu' if name == 'gpu' else ''}:7" for name in ("head", "cpu", "gpu")}
+
+
+def test_an_endpoint_can_follow_a_prefix(tmp_path: Path) -> None:
+    """By the patch in docs/kubernetes.md: kustomize renames the Collector, and does not look into URLs."""
+    (shown,) = re.findall(r"```yaml\n(namePrefix:.*?)```", PAGE, re.DOTALL)
+    components = ["collector", "fluent-bit-sidecar", "graceful-end"]
+    documents = combine(tmp_path, MANIFESTS / "base", *components, **yaml.safe_load(shown))
+    service = one(documents, "Service")["metadata"]["name"]
+    settings = settings_of(documents)
+    assert settings["OTEL_EXPORTER_OTLP_ENDPOINT"] == f"http://{service}:4317"
+    assert settings["OTLP_HOST"] == service

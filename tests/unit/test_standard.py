@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ray_tracing_hooks import names
+from ray_tracing_hooks._sdk import resource
 from ray_tracing_hooks._settings import load
 from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, Variable, check, markdown_table, read, read_with_source
 
@@ -191,3 +193,23 @@ def test_what_the_documents_export_is_right() -> None:
             read(name, {name: value}, problems.append)
         load({name: value}, problems.append)
     assert problems == []
+
+
+def test_metadata_of_a_pod_becomes_resource_attributes_unless_the_user_sets_them() -> None:
+    """The variables stand alone: none has to be defined before another one, as in a text that contains them all."""
+    environ = {
+        "K8S_POD_NAME": "head-x7x9k",
+        "K8S_POD_UID": " ",
+        "K8S_NODE_NAME": "node-7",
+        "K8S_RAY_GROUP": "headgroup",
+        "OTEL_RESOURCE_ATTRIBUTES": "team=ads,k8s.node.name=mine",
+    }
+    of_ray = {names.RESOURCE_WORKER_ID: "0a"}
+    without = resource.attributes(of_ray, {})
+    found = resource.attributes(of_ray, environ)
+    assert {key: value for key, value in found.items() if key not in without} == {
+        "k8s.pod.name": "head-x7x9k",
+        "k8s.node.name": "mine",
+        "ray.io/group": "headgroup",
+        "team": "ads",
+    }

@@ -94,7 +94,10 @@ def test_the_sidecar_reads_what_the_hook_writes_and_loses_none() -> None:
 def test_the_sidecars_log_records_have_the_resource_of_the_spans() -> None:
     found = configuration("collector-sidecar")
     attributes = found["processors"]["resource/pod"]["attributes"]
-    made = {each["key"]: re.sub(r"\$\{env:(\w+)\}", lambda match: ENVIRONMENT[match[1]], each["value"]) for each in attributes}
+    made = {
+        each["key"]: re.sub(r"\$\{env:(\w+)\}", lambda match: ENVIRONMENT[match[1]], each["value"])
+        for each in attributes
+    }
     assert made == RESOURCE
 
 

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fluent_bit import CONFIGURATION, POD, RESOURCE, SERVICE, FluentBit, daemonset, dry_run, needs_fluent_bit
@@ -61,7 +61,7 @@ def run_in_pod(sidecar: FluentBit, folder: Path, program: str, encoding: str = "
         OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{sidecar.port}",
         OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
         OTEL_SERVICE_NAME=SERVICE,
-        **POD,
+        **cast("dict[str, Any]", POD),
     )
 
 
@@ -225,7 +225,7 @@ def test_no_log_line_is_lost_if_the_sidecar_is_killed_meanwhile(sidecar: FluentB
 
 @needs_fluent_bit
 def test_one_on_each_node_reads_the_logs_of_all_pods(store: Store, folder: Path) -> None:
-    """Through the volumes of the pods, in which the link ``session_latest`` leads nowhere. The path has the pod's uid."""
+    """Through the volumes of the pods, where the link ``session_latest`` leads nowhere. The path has the pod's uid."""
     ids = {"first": "1f6af9c1d6d9494e", "second": "2f6af9c1d6d9494e"}
     for uid, span_id in ids.items():
         ray = folder / "pods" / uid / "volumes" / "kubernetes.io~empty-dir" / "any-name"
@@ -242,7 +242,7 @@ def test_one_on_each_node_reads_the_logs_of_all_pods(store: Store, folder: Path)
         daemon.stop()
     found = store.ask("SELECT span_id, resource, attributes FROM logs")
     paths = {span_id: json.loads(attributes)["log.file.path"] for span_id, _, attributes in found}
-    assert {span_id: re.search(r"pods/(\w+)/", path)[1] for span_id, path in paths.items()} == {
+    assert {span_id: re.findall(r"pods/(\w+)/", path)[0] for span_id, path in paths.items()} == {
         span_id: uid for uid, span_id in ids.items()
     }
     resources = [json.loads(resource) for _, resource, _ in found]

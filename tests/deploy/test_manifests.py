@@ -44,7 +44,7 @@ GROUP = 2000
 PAGE = (MANIFESTS.parents[1] / "docs" / "kubernetes.md").read_text()
 CLUSTERS = Path(__file__).parent / "clusters"
 """Clusters, a job and a service as users have them. They differ in what components could damage."""
-THEIRS = [
+THEIRS: list[Document] = [
     *({"kind": kind, "metadata": {"name": "mine"}} for kind in ("ConfigMap", "Secret", "PersistentVolumeClaim")),
     {"kind": "ConfigMap", "metadata": {"name": "my-ray-tracing"}},
 ]
@@ -203,7 +203,9 @@ def test_sidecars_end_after_ray_and_may_do_little(name: str) -> None:
         assert pod["spec"]["terminationGracePeriodSeconds"] == 90
         for sidecar in sidecars[:-1]:
             assert sidecar["securityContext"]["readOnlyRootFilesystem"]
-            assert pod["spec"]["securityContext"]["supplementalGroups"] == [GROUP] == [int(settings["RAY_TRACING_GROUP"])]
+            assert (
+                pod["spec"]["securityContext"]["supplementalGroups"] == [GROUP] == [int(settings["RAY_TRACING_GROUP"])]
+            )
             of_ray = {mount["name"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
             shared = [mount for mount in sidecar["volumeMounts"] if mount["name"] in of_ray]
             assert "/tmp/ray" in {mount["mountPath"] for mount in shared}
@@ -265,7 +267,7 @@ def test_a_sidecar_without_a_volume_to_read_cannot_be_built(tmp_path: Path) -> N
 
 
 def contains(whole: Any, part: Any) -> bool:
-    """Whether everything of ``part`` is in ``whole``; lists may have more items, between and after those of ``part``."""
+    """Whether everything of ``part`` is in ``whole``; lists may have more items, anywhere between those of ``part``."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(key in whole and contains(whole[key], part[key]) for key in part)
     if isinstance(part, list):

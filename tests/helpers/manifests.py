@@ -112,17 +112,21 @@ _REFERENCE = re.compile(r"(?<!\$)\$\(([-.\w]+)\)")
 
 
 def refusals(pod: Document) -> list[str]:
-    """Why Kubernetes would refuse a pod, or start it with variables that are not expanded; its schemas say none of it."""
+    """Why Kubernetes would refuse a pod, or start it with variables not expanded; its schemas say none of it."""
     spec = pod["spec"]
     volumes = [volume["name"] for volume in spec.get("volumes", [])]
     found = [f"two volumes {name}" for name in _repeated(volumes)]
     found += [f"two containers {name}" for name in _repeated([each["name"] for each in containers(pod)])]
     for container in containers(pod):
         mounts = container.get("volumeMounts", [])
-        wrong = [f"two volumes at {path}" for path in _repeated([posixpath.normpath(each["mountPath"]) for each in mounts])]
+        wrong = [
+            f"two volumes at {path}" for path in _repeated([posixpath.normpath(each["mountPath"]) for each in mounts])
+        ]
         wrong += [f"no volume {each['name']}" for each in mounts if each["name"] not in volumes]
         wrong += [f"two variables {name}" for name in _repeated([each["name"] for each in container.get("env", [])])]
-        wrong += [f"{key} refers to nothing" for key, value in environment(container).items() if _REFERENCE.search(value)]
+        wrong += [
+            f"{key} refers to nothing" for key, value in environment(container).items() if _REFERENCE.search(value)
+        ]
         wrong += [f"two ports {name}" for name in _repeated([each["name"] for each in container.get("ports", [])])]
         if not re.fullmatch(r"[\w./-]+:[\w.-]+", container.get("image", "")):
             wrong.append(f"no image {container.get('image')}")

@@ -26,6 +26,7 @@ __all__ = [
     "Submissions",
     "WriterBase",
     "good_records",
+    "now_ns",
     "use",
 ]
 
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
         Submissions,
         WriterBase,
         good_records,
+        now_ns,
     )
 else:
 
@@ -135,6 +137,9 @@ else:
     def good_records() -> None:
         """Is never called."""
 
+    def now_ns() -> None:
+        """Is never called."""
+
     if not _is_switched_off():
         try:
             from ray_tracing_hooks._hotpath import (
@@ -150,6 +155,7 @@ else:
                 Submissions,
                 WriterBase,
                 good_records,
+                now_ns,
             )
         except ModuleNotFoundError:
             pass  # this installation is pure Python

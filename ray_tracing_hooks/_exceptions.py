@@ -6,15 +6,20 @@ attribute of its own called ``__traceback__``. The functions here bypass all of 
 
 from __future__ import annotations
 
+import builtins
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType, TracebackType
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 T = TypeVar("T")
 
 _TRACEBACK: Any = vars(BaseException)["__traceback__"]
 _CAUSE: Any = vars(BaseException)["__cause__"]
+_CONTEXT: Any = vars(BaseException)["__context__"]
+_SUPPRESSES: Any = vars(BaseException)["__suppress_context__"]
+_GROUP: Any = getattr(builtins, "BaseExceptionGroup", None)  # since Python 3.11
+_ERRORS: Any = None if _GROUP is None else vars(_GROUP)["exceptions"]
 _ARGUMENTS: Any = vars(BaseException)["args"]
 _VALUES: Any = vars(BaseException)["__dict__"]
 _NAME: Any = vars(type)["__name__"]
@@ -32,6 +37,34 @@ def cause_of(error: BaseException) -> BaseException | None:
     """The exception that an exception was raised from."""
     cause: BaseException | None = _CAUSE.__get__(error)
     return cause
+
+
+class Before(NamedTuple):
+    """An exception that came before another one: its cause, or the one that was being handled when it was raised."""
+
+    error: BaseException
+    is_cause: bool
+
+
+def error_before(error: BaseException) -> Before | None:
+    """The exception that a traceback shows before this one."""
+    cause = cause_of(error)
+    if cause is not None:
+        return Before(cause, is_cause=True)
+    context: BaseException | None = None if _SUPPRESSES.__get__(error) else _CONTEXT.__get__(error)
+    return None if context is None else Before(context, is_cause=False)
+
+
+def errors_of_group(error: BaseException) -> Sequence[BaseException]:
+    """The exceptions in an exception group, and none of any other exception."""
+    errors: Sequence[BaseException] = _ERRORS.__get__(error) if _ERRORS is not None and is_a(error, _GROUP) else ()
+    return errors
+
+
+def notes_of(error: BaseException) -> Sequence[Any]:
+    """What has been added to an exception by ``add_note``."""
+    notes = value_of(error, "__notes__")
+    return notes if type(notes) is list else ()
 
 
 def is_a(error: object, *kinds: type[T]) -> TypeGuard[T]:
@@ -54,7 +87,7 @@ def hide_frame(error: BaseException) -> None:
         _TRACEBACK.__set__(error, traceback.tb_next)
 
 
-def text_of(error: BaseException) -> str | None:
+def text_of(error: object) -> str | None:
     """``str(error)``, which does run code of the program; None if that raises."""
     try:
         # The result may be a subclass of str with methods of the program's own.

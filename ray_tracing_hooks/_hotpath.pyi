@@ -166,3 +166,4 @@ class CallJson:  # writes the OTLP-JSON of calls
 def good_records(
     data: bytes, position: int, base: int, records: list[tuple[bytes, bytes, bytes, int]], /
 ) -> int: ...  # appends to the records
+def now_ns() -> int: ...  # since the epoch, by the clock of the system

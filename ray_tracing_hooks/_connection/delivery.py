@@ -6,10 +6,10 @@ import hashlib
 import json
 import os
 import socket
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._connection.folders import FOLDER, folders, make_private_folder
 from ray_tracing_hooks._guard import guarded, logger, report
 from ray_tracing_hooks._values import Hint
@@ -163,7 +163,7 @@ class Delivery:
         def is_empty() -> bool:
             return not any(map(segments, folders))
 
-        deadline = time.monotonic() + self._flush_left
+        deadline = monotonic() + self._flush_left
         if self._flush_left <= 0 or is_empty():
             return
         ensure_running(self.spool, self.plan, self._environ)
@@ -171,9 +171,9 @@ class Delivery:
         if not result.running and not is_empty():
             # The shipper was about to end; start another one.
             ensure_running(self.spool, self.plan, self._environ)
-            result = flush(self.spool, max(0.0, deadline - time.monotonic()), until_writers_end=until_writers_end)
+            result = flush(self.spool, max(0.0, deadline - monotonic()), until_writers_end=until_writers_end)
         self._written = result.written
-        self._flush_left = deadline - time.monotonic()
+        self._flush_left = deadline - monotonic()
         if not result.running and is_empty():
             return
         for text in (*result.problems, *result.waiting):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._exceptions import traceback_of
 from ray_tracing_hooks._guard import guarded, logger, report
 from ray_tracing_hooks._patching import Patches, in_place
@@ -124,7 +124,7 @@ class DriverTrace:
 
         if self.root is None and self._before_root is None and not self._has_ended and not serves_client():
             self._tracing.job.is_shared = False
-            self._begin(environ, time.time_ns())
+            self._begin(environ, now_ns())
             if self._has_ended:
                 self.end()  # the driver has ended in another thread meanwhile
 

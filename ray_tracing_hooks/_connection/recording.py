@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._guard import report
 
 if TYPE_CHECKING:
@@ -149,6 +149,6 @@ def close(writers: Iterable[SpoolWriter]) -> None:
     """Close the writers; if the disk is full, wait a moment for room to write the count of dropped spans."""
     from ray_tracing_hooks._spool.writer import LAST_WORD_SECONDS  # noqa: PLC0415  as above
 
-    until = time.monotonic() + LAST_WORD_SECONDS
+    until = monotonic() + LAST_WORD_SECONDS
     for writer in writers:
         writer.close(until)

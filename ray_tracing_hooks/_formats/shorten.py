@@ -1,10 +1,10 @@
-"""Shortens an encoded span: its largest parts are left out and counted as dropped."""
+"""Shortens an encoded span, scope or Resource: its largest parts are left out and counted as dropped."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from ray_tracing_hooks._formats.encoded_span.tags import SpanTag, StatusTag
+from ray_tracing_hooks._formats.encoded_span.tags import ResourceTag, ScopeTag, SpanTag, StatusTag
 from ray_tracing_hooks._formats.protobuf import FormatError, encoded_field, field, fields, varint
 
 _COUNTS = {
@@ -22,9 +22,26 @@ def shorten(span: bytes, most: int) -> bytes:
 
     Its ids, times and kind are kept; a long name or status message is truncated.
     """
-    found = fields(span)
-    excess = len(span) - most
-    dropped = dict.fromkeys(_COUNTS.values(), 0)
+    return _shorten(span, most, _COUNTS, _SHORTER)
+
+
+def shorten_scope(scope: bytes, most: int) -> bytes:
+    """The same for an encoded scope, of which a long name or version is truncated."""
+    counts = {ScopeTag.ATTRIBUTES: ScopeTag.DROPPED_ATTRIBUTES_COUNT}
+    return _shorten(scope, most, counts, {ScopeTag.NAME: _text, ScopeTag.VERSION: _text})
+
+
+def shorten_resource(resource: bytes, most: int) -> bytes:
+    """The same for an encoded Resource."""
+    return _shorten(resource, most, {ResourceTag.ATTRIBUTES: ResourceTag.DROPPED_ATTRIBUTES_COUNT}, {})
+
+
+def _shorten(
+    message: bytes, most: int, counts: Mapping[int, int], shorter_of: Mapping[int, Callable[[bytes], bytes]]
+) -> bytes:
+    found = fields(message)
+    excess = len(message) - most
+    dropped = dict.fromkeys(counts.values(), 0)
     removed = set()
     # Leave room for the counts and for longer length fields.
     excess += 64
@@ -32,12 +49,12 @@ def shorten(span: bytes, most: int) -> bytes:
         tag, value = found[index]
         if excess <= 0:
             break
-        if tag in _COUNTS:
+        if tag in counts:
             removed.add(index)
-            dropped[_COUNTS[tag]] += 1
+            dropped[counts[tag]] += 1
             excess -= _size(value)
-        elif tag in _SHORTER:
-            shorter = _SHORTER[tag](value)
+        elif tag in shorter_of:
+            shorter = shorter_of[tag](value)
             found[index] = (tag, shorter)
             excess -= _size(value) - len(shorter)
     parts = []

@@ -102,7 +102,7 @@ typedef struct {
 } Span;
 
 /* Attributes that are looked up. */
-enum { ACTIVE, BINARY, BODY, CALLED, CALLS, CARRIED, ENCODED, END, END_TIME, RECORDER, SUBMISSIONS, TIME_NS, NAMES };
+enum { ACTIVE, BINARY, BODY, CALLED, CALLS, CARRIED, ENCODED, END, END_TIME, RECORDER, SUBMISSIONS, NAMES };
 
 typedef struct {
     PyTypeObject *writer;
@@ -111,15 +111,8 @@ typedef struct {
     PyTypeObject *execution;
     PyTypeObject *starting;
     PyTypeObject *submissions;
-    PyObject *time;    /* the dictionary of the module */
-    PyObject *time_ns; /* its function that reads the clock of the system; NULL if there was another one in its place */
-    PyCFunction clock; /* what that function calls: some tools replace it there, and the function stays the same */
     PyObject *names[NAMES];
 } State;
-
-/* Whether the program sees the clock of the system. A test or a simulation may set another one, which only Python sees:
- * then all times come from there, and Python has to make all records. */
-int sees_the_clock(const State *state);
 
 /* The recorder as such, if records may be made for it here now; NULL if Python has to make them. A borrowed reference. */
 Recorder *usable(PyObject *recorder, const State *state);

@@ -181,19 +181,9 @@ static int look_around(Writer *writer)
     return result == NULL ? -1 : 0;
 }
 
-int sees_the_clock(const State *state)
-{
-    if (state->time == NULL || state->time_ns == NULL)
-        return 0;
-    PyObject *found = PyDict_GetItemWithError(state->time, state->names[TIME_NS]);
-    if (found == NULL)
-        PyErr_Clear(); /* it was deleted */
-    return found == state->time_ns && PyCFunction_GetFunction(found) == state->clock;
-}
-
 Recorder *usable(PyObject *object, const State *state)
 {
-    if (object == NULL || !PyObject_TypeCheck(object, state->recorder) || !sees_the_clock(state))
+    if (object == NULL || !PyObject_TypeCheck(object, state->recorder))
         return NULL;
     Recorder *recorder = (Recorder *)object;
     if (recorder->observer != Py_None || recorder->writer == NULL ||
@@ -207,6 +197,16 @@ void begin_record(Record *record, unsigned char kind, const Recorder *recorder)
     begin_empty_record(record, kind);
     put_bytes(record, recorder->prefix);
     record->begin = record->size;
+}
+
+/* What an `except` block does for a span that may not have been written before a signal handler of the program raised. */
+static void finish(PyObject *object, const char *data, Py_ssize_t size)
+{
+    Handled handled;
+    begin_handling(&handled);
+    PyObject *done = PyObject_CallMethod(object, "finish", "y#", data, size);
+    Py_XDECREF(done);
+    end_handling(&handled);
 }
 
 int append(PyObject *object, const State *state, Record *record, const char *method)
@@ -229,6 +229,8 @@ int append_to(Recorder *recorder, PyObject *object, Record *record, const char *
                                              (Py_ssize_t)(record->size - record->begin));
         Py_XDECREF(done);
         result = done == NULL ? -1 : 1;
+        if (done == NULL && record->bytes[KIND_AT] == SPAN_RECORD)
+            finish(object, (const char *)record->bytes + record->begin, (Py_ssize_t)(record->size - record->begin));
     }
     return result < 0 ? -1 : 0;
 }
@@ -343,7 +345,17 @@ static PyObject *span_end(PyObject *self, PyTypeObject *base, PyObject *const *a
         return NULL;
     }
     /* In parentheses, since a tuple alone would be taken for the arguments. */
-    return PyObject_CallMethod(self, "_end", "(O)", count + named ? arguments[0] : Py_None);
+    PyObject *at = count + named ? arguments[0] : Py_None;
+    PyObject *done = PyObject_CallMethod(self, "_end", "(O)", at);
+    if (done == NULL && span->end_time == Py_None) {
+        /* A signal handler of the program raised before anything was done, and nobody ends the span again. */
+        Handled handled;
+        begin_handling(&handled);
+        PyObject *again = PyObject_CallMethod(self, "_end", "(O)", at);
+        Py_XDECREF(again);
+        end_handling(&handled);
+    }
+    return done;
 }
 
 #define OBJECT(type, name, member) {name, T_OBJECT, offsetof(type, member), 0, NULL}
@@ -550,33 +562,26 @@ PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
     return (PyTypeObject *)type;
 }
 
-static int find_clock(State *state)
+static PyObject *read_clock(PyObject *module, PyObject *nothing)
 {
-    PyObject *module = PyImport_ImportModule("time");
-    if (module == NULL)
-        return -1;
-    state->time = NEW_REFERENCE(PyModule_GetDict(module));
-    Py_DECREF(module);
-    PyObject *found = PyDict_GetItemWithError(state->time, state->names[TIME_NS]);
-    if (found == NULL && PyErr_Occurred())
-        return -1;
-    if (found != NULL && Py_TYPE(found) == &PyCFunction_Type) {
-        state->time_ns = NEW_REFERENCE(found);
-        state->clock = PyCFunction_GetFunction(found);
-    }
-    return 0;
+    return PyLong_FromUnsignedLongLong(now_ns());
 }
+
+static PyMethodDef functions[] = {
+    {"now_ns", read_clock, METH_NOARGS, "Nanoseconds since the epoch, by the clock of the system."},
+    {NULL, NULL, 0, NULL},
+};
 
 static int execute(PyObject *module)
 {
     State *state = PyModule_GetState(module);
     static const char *const names[] = {"active", "binary", "body", "called", "calls", "carried", "encoded", "end",
-                                        "end_time", "recorder", "submissions", "time_ns"};
+                                        "end_time", "recorder", "submissions"};
     for (size_t index = 0; index < NAMES; index++)
         if ((state->names[index] = PyUnicode_InternFromString(names[index])) == NULL)
             return -1;
     prepare_checksum();
-    return find_clock(state) < 0 || (state->writer = add_type(module, &writer_spec)) == NULL ||
+    return PyModule_AddFunctions(module, functions) < 0 || (state->writer = add_type(module, &writer_spec)) == NULL ||
                    (state->recorder = add_type(module, &recorder_spec)) == NULL ||
                    (state->span = add_type(module, &span_spec)) == NULL || add_executions(module, state) < 0 ||
                    add_submissions(module, state) < 0 ||
@@ -595,8 +600,6 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->execution);
     Py_VISIT(state->starting);
     Py_VISIT(state->submissions);
-    Py_VISIT(state->time);
-    Py_VISIT(state->time_ns);
     return 0;
 }
 
@@ -609,8 +612,6 @@ static int clear(PyObject *module)
     Py_CLEAR(state->execution);
     Py_CLEAR(state->starting);
     Py_CLEAR(state->submissions);
-    Py_CLEAR(state->time);
-    Py_CLEAR(state->time_ns);
     return 0;
 }
 

@@ -85,8 +85,7 @@ static int is_open(PyObject *span, const State *state)
 static int hold(const Submissions *submissions, const Method *method, const State *state)
 {
     const Recorder *connection = (const Recorder *)submissions->connection;
-    if (connection->sampler != submissions->sampler || connection->fallback != submissions->fallback ||
-        !sees_the_clock(state))
+    if (connection->sampler != submissions->sampler || connection->fallback != submissions->fallback)
         return 0;
     PyObject *context = PyObject_CallNoArgs(method->get_current);
     if (context == NULL)

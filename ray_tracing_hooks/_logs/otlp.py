@@ -6,11 +6,11 @@ The messages are those of ``opentelemetry/proto/logs/v1/logs.proto``.
 from __future__ import annotations
 
 import logging
-import time
 from functools import lru_cache
 from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats import protobuf
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.tags import LogRecordTag
@@ -62,7 +62,7 @@ def _encoded(recorder: Recorder, record: logging.LogRecord, more: dict[str, Any]
         _place(record.pathname, record.funcName, record.lineno),
         _thread(record.thread, record.threadName),
         bytes((LogRecordTag.DROPPED_ATTRIBUTES_COUNT,)) + protobuf.varint(dropped) if dropped else b"",
-        protobuf.fixed64(LogRecordTag.OBSERVED_TIME, time.time_ns()),
+        protobuf.fixed64(LogRecordTag.OBSERVED_TIME, now_ns()),
     ]
     if (current := recorder.current(get_current())) is not None:
         trace_id, span_id, flags, _, _ = current

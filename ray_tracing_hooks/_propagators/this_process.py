@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._formats.skywalking import headers, peers
 from ray_tracing_hooks._formats.skywalking.peers import Identity
 from ray_tracing_hooks._private import read_file
@@ -71,16 +71,16 @@ class _Process:
     def registered(self) -> Local:
         """The same, with the id of the instance as soon as the exporter has registered it."""
         local = self.local()
-        if local.spool is None or time.monotonic() < self._look_at:
+        if local.spool is None or monotonic() < self._look_at:
             return local
-        self._look_at = time.monotonic() + _LOOK_SECONDS
+        self._look_at = monotonic() + _LOOK_SECONDS
         try:
             state = decode(read_file(os.path.join(local.spool, file_name("skywalking")))).state
         except (OSError, ValueError, TypeError, KeyError):
             return local  # nothing has been delivered yet
         found = peers.registered_in(state).get(local.identity)
         if found is not None:
-            self._look_at = time.monotonic() + _LOOK_AGAIN_SECONDS
+            self._look_at = monotonic() + _LOOK_AGAIN_SECONDS
             local = self._local = local._replace(instance_id=found[1])
         return local
 

@@ -11,11 +11,11 @@ on the cluster that makes the client's calls.
 from __future__ import annotations
 
 import base64
-import time
 from typing import Any
 
 from opentelemetry.trace import TraceState
 
+from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._ray.cluster import CLIENT_INVITATION
 from ray_tracing_hooks._record import carrier
 from ray_tracing_hooks._record.span import Parent
@@ -25,7 +25,7 @@ _MARK = "ray_tracing_hooks:"
 
 def encode(parent: Parent, headers: dict[str, str] | None) -> bytes:
     """Encode the context of ``parent``; ``headers`` are the further headers of the propagators."""
-    return carrier.encode(parent.trace_id, parent.span_id, parent.flags, time.time_ns(), b"", headers)
+    return carrier.encode(parent.trace_id, parent.span_id, parent.flags, now_ns(), b"", headers)
 
 
 def announced(value: bytes | None) -> Parent | None:

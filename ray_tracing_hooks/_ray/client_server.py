@@ -7,12 +7,12 @@ shows whether it is; if not, the server's own root span begins then, with the ti
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 from opentelemetry.context import Context
 
+from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._guard import failed, guarded
 from ray_tracing_hooks._patching import Patches, in_place
 from ray_tracing_hooks._ray import client_context, tracing
@@ -32,7 +32,7 @@ class Server:
         self._active = active
         self._cluster = cluster
         self._begin_own = begin_own
-        self._connected_at = time.time_ns()
+        self._connected_at = now_ns()
         self._is_decided = False
         self._lock = threading.Lock()
 

@@ -7,13 +7,13 @@ is known if it was the driver, whose tasks have a depth of one (Ray 2.60 ``src/r
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import _compiled, names
+from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import (
     BEFORE_PARENT_ID,
@@ -41,8 +41,6 @@ from ray_tracing_hooks._record.current import SPAN_KEY
 from ray_tracing_hooks._record.recorder import SAMPLED, Recorder, Template
 from ray_tracing_hooks._record.sampling import Sampler
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
-
-_time_ns = time.time_ns
 
 
 class Inherited:
@@ -134,7 +132,7 @@ class Inherited:
         template, recorder = self._template, self._recorder
         if template is None or recorder is None:
             return Context({SPAN_KEY: unrecorded_span(self._parent(parent_id)), TASK_KEY: task_id}), None
-        start = _time_ns()
+        start = now_ns()
         hex_id = task_id.hex().encode()
         head = b"".join(
             (

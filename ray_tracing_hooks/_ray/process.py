@@ -10,7 +10,6 @@ import errno
 import json
 import os
 import sys
-import time
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
@@ -71,12 +70,14 @@ class RayProcess(NamedTuple):
 
     def resource_attributes(self) -> dict[str, Any]:
         """The Resource attributes about Ray, which do not change while the process lives."""
+        from ray_tracing_hooks._clock import now_ns  # noqa: PLC0415  not in workers that only move objects
+
         return {
             **({"host.ip": [self.node_ip]} if self.node_ip else {}),
             names.RESOURCE_RAY_VERSION: self.ray_version,
             names.RESOURCE_PROCESS_TYPE: "driver" if self.is_driver else "worker",
             # The hook is the last step before Ray gives a worker its first task.
-            **({} if self.is_driver else {names.RESOURCE_WORKER_READY: time.time_ns()}),
+            **({} if self.is_driver else {names.RESOURCE_WORKER_READY: now_ns()}),
             names.RESOURCE_NODE_ID: self.node_id,
             names.RESOURCE_WORKER_ID: self.worker_id,
             names.RESOURCE_SESSION_NAME: self.session_name,

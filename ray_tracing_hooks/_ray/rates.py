@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic_ns
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray.propagation import TASK_KEY, Begun
 from ray_tracing_hooks._ray.templates import MOST_TEMPLATES, matches, plain_name
@@ -26,7 +26,6 @@ _SECOND = 1_000_000_000
 _MOST_CALLERS = 10_000
 """With more callers than this, calls left out are no longer counted for each of them."""
 
-_monotonic_ns = time.monotonic_ns
 
 _lock = threading.RLock()
 """Reentrant, since a signal handler may make calls too."""
@@ -109,7 +108,7 @@ class RateLimit:
 
         Without a lock: of calls that several threads make at the same time, one too many may pass.
         """
-        now = _monotonic_ns()
+        now = monotonic_ns()
         due = max(self._due, now)
         if due - now > self._tolerance:
             self._limits.leave_out(self, caller)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import secrets
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from http.client import OK, HTTPConnection
 from typing import Any, NamedTuple
 
+from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._exceptions import is_interruption
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._formats.task_states import About, Attempt
@@ -97,18 +97,18 @@ def keep(folder: str, answer: Answer) -> tuple[str, int, int]:
     if not fetched:
         return path, 0, 0
     known = dict(_known(path)) | fetched
-    _write(path, About(answer.session, time.time_ns(), answer.dropped), known)
+    _write(path, About(answer.session, now_ns(), answer.dropped), known)
     return path, len(known), len(fetched)
 
 
 def keep_at_the_end(address: str, folder: str, seconds: float) -> None:
     """Fetch and store the task states of a cluster that is about to end, within about this many seconds."""
-    deadline = time.monotonic() + seconds
+    deadline = monotonic() + seconds
 
     import grpc  # noqa: PLC0415  as above
 
     # A fourth for each of the usual requests, and the rest for reading and writing.
-    left = (deadline - time.monotonic()) / 4
+    left = (deadline - monotonic()) / 4
     if left <= 0:
         return
     # A failed head has no answer, and problems with the folder are reported by the local exporter.
@@ -119,7 +119,7 @@ def keep_at_the_end(address: str, folder: str, seconds: float) -> None:
 
 def _until(deadline: float, attempts: Iterable[Attempt]) -> Iterator[Attempt]:
     for attempt in attempts:
-        if time.monotonic() > deadline:
+        if monotonic() > deadline:
             return
         yield attempt
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
 from ray_tracing_hooks import _compiled, names
+from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._exceptions import hide_frame, is_interruption
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
@@ -23,8 +23,6 @@ from ray_tracing_hooks._record.recorder import Template
 _MOST_IDS = 64
 """At most this many objects are listed by id; further ones are only counted."""
 
-_time_ns = time.time_ns
-
 
 def begin(calls: Calls, describe: Callable[..., Called | None], *called: Any) -> Submission | None:
     """The span and carried context of a call to be submitted; None if it has neither, or on failure.
@@ -38,7 +36,7 @@ def begin(calls: Calls, describe: Callable[..., Called | None], *called: Any) ->
         around = around_of(calls)
         template = what.template
         if around.inherits and what.inherits and template is not None:
-            return Submission(what, template, around, _time_ns(), b"", None) if around.recorder is not None else None
+            return Submission(what, template, around, now_ns(), b"", None) if around.recorder is not None else None
         return _carrying(calls, what, around)
     except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
         failed("tracing a call", error)
@@ -63,7 +61,7 @@ def _carrying(calls: Calls, what: Called, around: Around) -> Submission | None:
         span_id, flags = parent.span_id, parent.flags
     else:
         return _without_context(calls, what, around, without_span=without_span)
-    start = _time_ns()
+    start = now_ns()
     carried = carrier.encode(
         around.trace_id,
         span_id,
@@ -89,7 +87,7 @@ def _without_context(calls: Calls, what: Called, around: Around, *, without_span
     """
     job = calls.job.inherited if what.is_of_own_job else None
     if job is not None:
-        start = _time_ns()
+        start = now_ns()
         carried = carrier.encode(
             job.trace_id,
             job.root_span_id,
@@ -161,7 +159,7 @@ class Submission:
         if template is None:
             return
         try:
-            self._write(template, self._around.of_caller + failure(error, _time_ns()))
+            self._write(template, self._around.of_caller + failure(error, now_ns()))
         except Exception as fault:  # noqa: BLE001  as above
             failed("recording a call", fault)
 
@@ -169,7 +167,7 @@ class Submission:
         around = self._around
         identity = around.before + (self._span_id or ids.new_span_id()) + around.after
         if around.recorder is not None:
-            around.recorder.record(template, identity, self._start, _time_ns(), additions)
+            around.recorder.record(template, identity, self._start, now_ns(), additions)
 
 
 class _NamedSubmission(Submission):

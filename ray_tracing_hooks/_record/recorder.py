@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -12,8 +10,9 @@ from opentelemetry import context as context_api
 from opentelemetry import trace
 
 from ray_tracing_hooks import _compiled, names
+from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._formats.encoded_span.encode import END_TAG, identity_of, nanoseconds, start_and_end
+from ray_tracing_hooks._formats.encoded_span.encode import END_TAG, identity_of, start_and_end
 from ray_tracing_hooks._formats.encoded_span.encode import start_time as encode_start
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY
@@ -60,12 +59,12 @@ def is_over(span: object) -> bool:
     This is about spans of this process, of this package or of the SDK: others have no end.
     """
     end_time = getattr(span, "end_time", None)
-    return type(end_time) is int and time.time_ns() - end_time > LONGEST_AFTER_END
+    return type(end_time) is int and now_ns() - end_time > LONGEST_AFTER_END
 
 
 def since_end(span: Any) -> dict[str, float]:
     """The attribute of a trace that begins in the context of a span that is over."""
-    return {names.RAY_AFTER_END: (time.time_ns() - span.end_time) / 1e9}
+    return {names.RAY_AFTER_END: (now_ns() - span.end_time) / 1e9}
 
 
 def link_to_ended(context: context_api.Context) -> bytes:
@@ -136,6 +135,7 @@ class Recorder(_compiled.RecorderBase):
         self.undecided: Recorder | None = None
         self._begin: Callable[[bytes, bytes], None] = writer.start
         self._write: Callable[[bytes, bytes], None] = writer.span
+        self._finish: Callable[[bytes, bytes], bool] = writer.finish
         self._prefix = U16.pack(writer.scope(resource, scope))
         # For the compiled part, which appends with it unless a call has to be made in Python.
         self._writer: SpoolWriter | None = writer
@@ -200,10 +200,14 @@ class Recorder(_compiled.RecorderBase):
         ``identity`` is the result of ``encode.identity_of``; ``additions`` are further encoded fields.
         """
         encoded = identity + start_and_end(start_time, END_TAG, end_time) + template.body + additions
-        # Inlined from `ended`: this runs for every call of a task.
-        self._write(self._prefix, encoded)
-        if self.observer is not None:
-            self.observer(encoded)
+        try:
+            # Inlined from `ended`: this runs for every call of a task.
+            self._write(self._prefix, encoded)
+            if self.observer is not None:
+                self.observer(encoded)
+        except BaseException:  # what a signal handler raises
+            self.finish(encoded)
+            raise
 
     def _start(
         self,
@@ -219,14 +223,8 @@ class Recorder(_compiled.RecorderBase):
         ``first`` are the encoded attributes that vary between spans of this template.
         """
         if start_time is None:
-            start_time = time.time_ns()
-        try:
-            started = encode_start(start_time)
-        except struct.error:
-            # A test may replace the clock, by one that is before 1970 or counts in fractions.
-            start_time = nanoseconds(start_time)
-            started = encode_start(start_time)
-        head = identity_of(trace_id, ids.new_span_id(), parent) + started + template.body + first
+            start_time = now_ns()
+        head = identity_of(trace_id, ids.new_span_id(), parent) + encode_start(start_time) + template.body + first
         trace_state = None if parent is None else parent.trace_state
         return self.begin(template, trace_flags, trace_state, start_time, head)
 
@@ -276,9 +274,15 @@ class Recorder(_compiled.RecorderBase):
         if self.observer is not None:
             self.observer(encoded)
 
+    def finish(self, encoded: bytes) -> None:
+        """Write a span that has ended, if something has interrupted :meth:`ended` before it was written."""
+        if self._finish(self._prefix, encoded) and self.observer is not None:
+            self.observer(encoded)
+
     def leave_to_parent(self) -> None:
         """Stop recording in a forked child: open spans end in the parent, and must not end twice."""
         self._begin = self._write = _nothing
+        self._finish = _nothing_to_finish
         self._writer = None
         self.observer = None
         if self.undecided is not None:
@@ -287,3 +291,7 @@ class Recorder(_compiled.RecorderBase):
 
 def _nothing(_prefix: bytes, _encoded: bytes) -> None:
     pass
+
+
+def _nothing_to_finish(_prefix: bytes, _encoded: bytes) -> bool:
+    return False

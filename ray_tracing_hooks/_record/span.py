@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import linecache
 import os
-import struct
 import threading
-import time
 import traceback
 from collections.abc import Callable, Mapping
+from textwrap import indent
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opentelemetry import trace
 
 from ray_tracing_hooks import _compiled, names
-from ray_tracing_hooks._exceptions import class_name, is_interruption, qualified_name, text_of, traceback_of
+from ray_tracing_hooks._clock import now_ns
+from ray_tracing_hooks._exceptions import (
+    class_name,
+    error_before,
+    errors_of_group,
+    is_interruption,
+    notes_of,
+    qualified_name,
+    text_of,
+    traceback_of,
+)
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID, TRACE_ID
 from ray_tracing_hooks._formats.encoded_span.encode import end_time as encode_end
@@ -62,6 +72,9 @@ class Writes(Protocol):
 
     def ended(self, encoded: bytes) -> None:
         """Write a span that has ended."""
+
+    def finish(self, encoded: bytes) -> None:
+        """Write it if something has interrupted that before it was written."""
 
 
 class NameAndKind(Protocol):
@@ -174,7 +187,7 @@ class RecordedSpan(_compiled.SpanBase, trace.Span):
         if self.end_time is not None:
             return
         limits = self._recorder.limits
-        moment = time.time_ns() if timestamp is None else encode.nanoseconds(timestamp)
+        moment = now_ns() if timestamp is None else encode.nanoseconds(timestamp)
         taken: dict[str, Any] = {}
         try:
             dropped = put_all(taken, attributes, limits.event_attributes, limits.other_value_length)
@@ -246,22 +259,28 @@ class RecordedSpan(_compiled.SpanBase, trace.Span):
     def _end(self, end_time: int | None = None) -> None:
         if self.end_time is not None:
             return
-        ended_at = time.time_ns() if end_time is None else encode.nanoseconds(end_time)
+        encoded = b""
         try:
+            ended_at = now_ns() if end_time is None else encode.nanoseconds(end_time)
             encoded = self._head + encode_end(ended_at)
-        except struct.error:
-            # A test may replace the clock, by one that is before 1970 or counts in fractions.
-            ended_at = encode.nanoseconds(ended_at)
-            encoded = self._head + encode_end(ended_at)
-        try:
             self.end_time = ended_at
             if self._added is not None:
-                encoded = _without(encoded, self._added.attributes.copy()) + self._added.encoded()
+                encoded = self._with_added(encoded, self._added)
+            self._recorder.ended(encoded)
+        except BaseException as error:
+            # A signal handler may have raised, such as Ray's when a task is cancelled, and nobody ends the span again.
+            if self.end_time is not None:
+                self._recorder.finish(encoded)
+            elif is_interruption(error):
+                self._end(end_time)
+            raise
+
+    def _with_added(self, encoded: bytes, added: _Added) -> bytes:
+        try:
+            return _without(encoded, added.attributes.copy()) + added.encoded()
         except Exception as error:  # noqa: BLE001  values that user code added may be anything
             failed(f"encoding what was added to the span {self.name[:100]!r}", error)
-        finally:
-            # Also when a signal handler raises just now, such as Ray's when a task is cancelled.
-            self._recorder.ended(encoded)
+            return encoded
 
     if not _compiled.use.is_loaded:
         end = _end
@@ -413,20 +432,51 @@ def summary(error: BaseException) -> str:
     return f"{name}: {message}" if message else name
 
 
-def message_of(error: BaseException) -> str:
+def message_of(error: object) -> str:
     """``str(error)``, with a substitute if that fails."""
     text = text_of(error)
     return bounded(text) if text is not None else f"<{class_name(error)} that cannot be shown>"
 
 
 def _stacktrace(error: BaseException, traceback_: TracebackType | None) -> str:
-    try:
-        return bounded("".join(traceback.format_exception(type(error), error, traceback_)))
-    except BaseException as fault:  # the program's code may raise anything; then leave out causes and notes
-        if is_interruption(fault):
-            raise
-        lines = ["Traceback (most recent call last):\n", *traceback.format_tb(traceback_)]
-        return bounded("".join([*lines, f"{qualified_name(type(error))}: {message_of(error)}\n"]))
+    """As ``traceback.format_exception``, which would swallow what a signal handler raises there.
+
+    Without the markers below lines: also where it finds their places, it swallows everything.
+    """
+    parts = [_described(error, traceback_)]
+    seen = {id(error)}
+    while (before := error_before(error)) is not None and id(before.error) not in seen:
+        error = before.error
+        seen.add(id(error))
+        parts += [_CAUSED if before.is_cause else _HANDLED, _described(error, traceback_of(error))]
+    return bounded("".join(reversed(parts)))
+
+
+_CAUSED = "\nThe above exception was the direct cause of the following exception:\n\n"
+_HANDLED = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
+def _described(error: BaseException, traceback_: TracebackType | None) -> str:
+    """The stack and the text of one error, with its notes and, of a group, its errors."""
+    name = qualified_name(type(error)).removeprefix("__main__.")
+    text = "\n".join(filter(None, [message_of(error), *map(message_of, notes_of(error))]))
+    lines = ["Traceback (most recent call last):\n", *_frames(traceback_)] if traceback_ is not None else []
+    lines.append(f"{name}: {text}\n" if text else f"{name}\n")
+    for number, each in enumerate(errors_of_group(error), 1):
+        lines.append(f"  +---------------- {number} ----------------\n")
+        lines.append(indent(_stacktrace(each, traceback_of(each)), "  | "))
+    return "".join(lines)
+
+
+def _frames(traceback_: TracebackType | None) -> list[str]:
+    found = []
+    while traceback_ is not None:
+        frame, number = traceback_.tb_frame, traceback_.tb_lineno
+        path, name = frame.f_code.co_filename, frame.f_code.co_name
+        line = linecache.getline(path, number, frame.f_globals)
+        found.append(traceback.FrameSummary(path, number, name, line=line.strip()))
+        traceback_ = traceback_.tb_next
+    return traceback.format_list(found)
 
 
 def bounded(text: str) -> str:

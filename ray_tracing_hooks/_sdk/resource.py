@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from opentelemetry.version import __version__ as opentelemetry_version
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._processes import start_time
 from ray_tracing_hooks._version import __version__
@@ -119,7 +120,7 @@ def _created() -> dict[str, str]:
         return {}
     try:
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-        created = datetime.fromtimestamp(time.time() - age, timezone.utc)
+        created = datetime.fromtimestamp(now_ns() / 1e9 - age, timezone.utc)
     except (OSError, ValueError, AttributeError, OverflowError):
         return {}
     return {names.RESOURCE_CREATION_TIME: created.isoformat(timespec="milliseconds").replace("+00:00", "Z")}

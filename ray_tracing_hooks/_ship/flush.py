@@ -12,6 +12,7 @@ import secrets
 import time
 from dataclasses import dataclass, field
 
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._private import inside, open_fifo, open_folder, read_file, write_atomically
 from ray_tracing_hooks._processes import pid_namespace
 from ray_tracing_hooks._ship.files import is_shipper_running
@@ -50,7 +51,7 @@ def flush(spool_dir: str, timeout: float, *, until_writers_end: bool = False) ->
     With ``until_writers_end``, it is done only once every other process that writes to this spool has ended, and the
     spans that this interrupted have been closed and delivered: for a driver whose workers are just being killed.
     """
-    deadline = time.monotonic() + timeout
+    deadline = monotonic() + timeout
     try:
         folder = open_folder(spool_dir, make=False)
     except OSError as error:
@@ -155,14 +156,14 @@ def _ask(spool_dir: str, within: str, channel: _Fifos | _Files, request: Request
     while not channel.ask(request):
         if not is_shipper_running(within):
             return FlushResult(False, [f"no shipper is running for the spool {spool_dir!r}"], running=False)
-        if time.monotonic() >= deadline:
+        if monotonic() >= deadline:
             return FlushResult(False, [f"the shipper of the spool {spool_dir!r} is not up yet"])
         time.sleep(_PAUSE)
     # A little longer than the shipper's own deadline, at which it answers with the problem.
     deadline += 0.1
-    look_at = time.monotonic() + _LOOK_AGAIN
+    look_at = monotonic() + _LOOK_AGAIN
     while True:
-        is_late = (now := time.monotonic()) >= deadline
+        is_late = (now := monotonic()) >= deadline
         is_served = now < look_at or channel.is_served()
         # Only after that check: a shipper that has ended may have answered before.
         if (line := channel.answer()) is not None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from typing import TYPE_CHECKING
 
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._processes import name_and_parent
 from ray_tracing_hooks._ship.problems import logger
 
@@ -60,9 +60,9 @@ class StandBy:
     def _start(self) -> None:
         import subprocess  # noqa: PLC0415  rarely needed
 
-        if time.monotonic() < self._start_at:
+        if monotonic() < self._start_at:
             return
-        self._start_at = time.monotonic() + _RETRY_SECONDS
+        self._start_at = monotonic() + _RETRY_SECONDS
         command = [sys.executable, "-m", __package__, STAND_BY, self._spool_dir]
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  the arguments are ours

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Mapping
 
 from ray_tracing_hooks import _compiled
+from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._private import inside, open_file, open_folder
 from ray_tracing_hooks._ship.environment import is_of_delivery, of_delivery
 from ray_tracing_hooks._ship.files import LEFT, take_lock
@@ -85,7 +85,7 @@ def _start_unless_running(
     try:
         # The lock file is empty until a shipper has been started; its mtime is the time of the last start.
         last = os.fstat(lock)
-        if patient and last.st_size and 0 <= time.time() - last.st_mtime < _PATIENCE:
+        if patient and last.st_size and 0 <= now_ns() / 1e9 - last.st_mtime < _PATIENCE:
             return False
         os.pwrite(lock, b"started", 0)
         try:

@@ -16,8 +16,10 @@ from resource import RLIM_INFINITY, RLIMIT_FSIZE, RLIMIT_NOFILE, getrlimit
 from weakref import WeakSet
 
 from ray_tracing_hooks import _compiled
+from ray_tracing_hooks._clock import monotonic, now_ns
+from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID
 from ray_tracing_hooks._formats.protobuf import FormatError
-from ray_tracing_hooks._formats.shorten import shorten
+from ray_tracing_hooks._formats.shorten import shorten, shorten_resource, shorten_scope
 from ray_tracing_hooks._private import close_open, inside, open_file, open_folder
 from ray_tracing_hooks._processes import pid_namespace
 from ray_tracing_hooks._spool.inherited import BeingOpened
@@ -69,6 +71,14 @@ _COPY_BYTES = 1024 * 1024
 WATCH_SECONDS = 10.0
 """How often, at most, a writing process checks that a shipper is running."""
 
+_LAST_BYTES = 2 * (MAX_PAYLOAD + 1)
+"""Where a record is looked for that something may have interrupted: it may be large, and other threads may have written
+since.
+"""
+
+_MOST_DEFINITION = MAX_PAYLOAD - TWO_U16.size
+"""Most bytes of a resource or a scope."""
+
 _MAX_START = 64 * 1024
 """Most bytes of a start record: it is only used if the span never ends."""
 
@@ -89,7 +99,6 @@ _FULL = 1 << 62
 _write = os.write
 _pack_frame = FRAME.pack
 _crc32 = zlib.crc32
-_monotonic = time.monotonic
 _SPAN_KIND = _crc32(bytes([SPAN]))
 _START_KIND = _crc32(bytes([START]))
 
@@ -123,7 +132,7 @@ class SpoolWriter(_compiled.WriterBase):
         self._most_bytes = self._segment_bytes = segment_bytes
         self._on_problem = on_problem
         self._watch = watch
-        self._watch_at = time.monotonic() + WATCH_SECONDS
+        self._watch_at = monotonic() + WATCH_SECONDS
         self._of_child = of_child
         self._is_child = self._has_exited = self._has_many_scopes = False
         self._lock = threading.RLock()
@@ -153,6 +162,8 @@ class SpoolWriter(_compiled.WriterBase):
 
     def scope(self, resource: bytes, scope: bytes) -> int:
         """The id under which spans of this encoded resource and scope are written."""
+        if max(len(resource), len(scope)) > _MOST_DEFINITION:
+            resource, scope = shorten_resource(resource, _MOST_DEFINITION), shorten_scope(scope, _MOST_DEFINITION)
         key = (resource, scope)
         known = self._scope_ids.get(key)
         if known is not None:
@@ -198,8 +209,38 @@ class SpoolWriter(_compiled.WriterBase):
             size = len(payload)
         self._append(_pack_frame(size, _crc32(payload, _SPAN_KIND), SPAN) + payload, 1)
         # Here, where no lock is held: `watch` may log, and logging may record a span.
-        if (now := _monotonic()) > self._look_at:
+        if (now := monotonic()) > self._look_at:
             self._look_around(now)
+
+    def finish(self, prefix: bytes, span: bytes) -> bool:
+        """Write a span, unless :meth:`span` has written it before something interrupted that; whether it was missing.
+
+        Only the file knows: a signal handler may raise right after the system call that has written the record.
+        """
+        head = bytes((SPAN,)) + prefix + span[: SPAN_ID.stop]
+        if any(head in record for record, _ in self._held) or self._has_written(head):
+            return False
+        self._span(prefix, span)
+        if not self._is_changing:
+            self._write_held()  # which may have been interrupted too
+        return True
+
+    def _has_written(self, head: bytes) -> bool:
+        """Whether one of the last records of the current segment has this beginning."""
+        try:
+            if not self._is_ours():
+                return False
+            segment = os.open(inside(self._descriptor), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(segment).st_size
+                last = min(size, _LAST_BYTES)
+                return head in os.pread(segment, last, size - last)
+            finally:
+                os.close(segment)
+        except OSError as error:
+            if error.errno is None:
+                raise
+            return False
 
     def log(self, prefix: bytes, record: bytes) -> None:
         """Write a log record. ``prefix`` is the scope id as two little-endian bytes."""
@@ -208,7 +249,7 @@ class SpoolWriter(_compiled.WriterBase):
             self._drop(1, f"a log record of more than {(MAX_PAYLOAD + 1) >> 20} MiB was dropped")
             return
         self._append(frame(LOG, payload), 1)
-        if (now := _monotonic()) > self._look_at:
+        if (now := monotonic()) > self._look_at:
             self._look_around(now)
 
     def _look_around(self, now: float) -> None:
@@ -254,7 +295,7 @@ class SpoolWriter(_compiled.WriterBase):
         self._look_after_segment()
         if self._failing:
             self._recovered()
-        while self._failing and self._is_full and self._may_wait and time.monotonic() < until:
+        while self._failing and self._is_full and self._may_wait and monotonic() < until:
             # Its delivery makes room.
             self._release()
             time.sleep(_LAST_WORD_RETRY_SECONDS)
@@ -304,8 +345,7 @@ class SpoolWriter(_compiled.WriterBase):
                     if nothing < 0:
                         fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # no descriptor is left
                     else:
-                        os.dup2(nothing, self._descriptor, inheritable=False)
-                        os.close(nothing)
+                        self._take_place(nothing)
                         self._identity = _identity(self._descriptor)
             finally:
                 self._is_changing = was_changing
@@ -376,7 +416,7 @@ class SpoolWriter(_compiled.WriterBase):
         if not spans:
             self._failing = self._failing or self._is_cut
             return
-        now = _monotonic()
+        now = monotonic()
         with self._lock:
             self._dropped += spans
             must_report = not self._failing and now >= self._silent_until
@@ -413,7 +453,7 @@ class SpoolWriter(_compiled.WriterBase):
                 return self._descriptor
             if self._is_changing:
                 return _HELD  # a signal handler or a finalizer has interrupted the code below, in this thread
-            if time.monotonic() >= self._refused_until:
+            if monotonic() >= self._refused_until:
                 self._is_changing = True
                 try:
                     self._begin_segment()
@@ -421,7 +461,7 @@ class SpoolWriter(_compiled.WriterBase):
                     if error.errno is None:
                         raise
                     # Try again later rather than at every span.
-                    self._refused_until = time.monotonic() + _RETRY_SECONDS
+                    self._refused_until = monotonic() + _RETRY_SECONDS
                     self._is_full = error.errno in _NO_ROOM
                     self._refusal = (
                         f"spans of this process are being dropped: cannot create a file in the spool "
@@ -448,8 +488,7 @@ class SpoolWriter(_compiled.WriterBase):
     def _begin_segment(self) -> None:
         if not self._process:
             kind = FORKED if self._is_child else ""
-            named_at = max(0, int(time.time_ns()))  # a test may have replaced the clock
-            self._process = f"{os.getpid()}-{named_at:x}-{secrets.token_hex(2)}-{pid_namespace()}{kind}"
+            self._process = f"{os.getpid()}-{now_ns():x}-{secrets.token_hex(2)}-{pid_namespace()}{kind}"
         self._look_after_segment()
         self._close_abandoned()
         resources, scopes = len(self._resources), len(self._scopes)
@@ -465,7 +504,7 @@ class SpoolWriter(_compiled.WriterBase):
                     self._sequence = number
                 raise
             self._current = number
-            if (now := time.monotonic()) >= self._share_at:
+            if (now := monotonic()) >= self._share_at:
                 # In a large folder this takes milliseconds, and a busy process begins many segments a second.
                 self._share_at = now + _LOOK_SECONDS
                 self._segment_bytes = _fair_share(self.directory, self._most_bytes)
@@ -510,11 +549,23 @@ class SpoolWriter(_compiled.WriterBase):
             # In place, so that a thread which is about to write to the old number writes to the new segment, never to a
             # file that the program has opened meanwhile. The lock on the old segment is released only now that the new
             # one is held, so this process never looks dead.
-            os.dup2(descriptor, self._descriptor, inheritable=False)
-            os.close(descriptor)
+            self._take_place(descriptor)
         else:
             self._descriptor = _apart(descriptor)
         self._identity = _identity(self._descriptor)
+
+    def _take_place(self, descriptor: int) -> None:
+        """Let our number stand for another open file, of which ``descriptor`` is closed. Raises OSError."""
+        try:
+            os.dup2(descriptor, self._descriptor, inheritable=False)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            # The program has lowered its limit below our number, so no file of its own can get that.
+            before, self._descriptor = self._descriptor, _apart(descriptor)
+            os.close(before)
+        else:
+            os.close(descriptor)
 
     def _look_after_segment(self) -> None:
         """Write the segment again if it was removed, and close it if it was truncated."""

@@ -408,7 +408,7 @@ class TestBackpressure:
     @pytest.fixture(autouse=True)
     def clock(self, monkeypatch: pytest.MonkeyPatch) -> Clock:
         clock = Clock()
-        monkeypatch.setattr(backpressure, "_monotonic", clock)
+        monkeypatch.setattr(backpressure, "monotonic", clock)
         return clock
 
     @pytest.fixture
@@ -728,7 +728,7 @@ def test_an_iteration_that_the_program_abandons_counts_all_until_then(
 ) -> None:
     """Also while another thread of it waits for a batch."""
     clock = Clock()
-    monkeypatch.setattr(iteration, "_perf_counter", clock)
+    monkeypatch.setattr(iteration, "monotonic", clock)
 
     def make() -> Iterator[int]:
         clock.now += 2

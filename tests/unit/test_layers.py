@@ -17,6 +17,7 @@ _guard              _exceptions _escape
 _values             -
 _hotpath            -
 _compiled           _hotpath _values
+_clock              _compiled _hotpath _values
 _standard           _values
 _settings_file      _errors
 _settings           _settings_file _values _errors

@@ -32,7 +32,7 @@ CALLER = b"c" * 24
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     now = [SECOND]
-    monkeypatch.setattr(rates, "_monotonic_ns", lambda: now[0])
+    monkeypatch.setattr(rates, "monotonic_ns", lambda: now[0])
     return now
 
 

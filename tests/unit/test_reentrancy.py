@@ -151,6 +151,96 @@ def test_what_a_signal_handler_raises_reaches_the_program(tmp_path: Path, base: 
     assert told == []
 
 
+AT_EACH_LINE = '''
+class Slow(TimeoutError):
+    pass
+
+def interrupted(call, at):
+    """Call a function, and raise at this line of all that it runs; whether there is such a line."""
+    seen = 0
+
+    def look(frame, event, argument):
+        nonlocal seen
+        seen += event == "line"
+        if seen == at:
+            raise Slow
+        return look
+
+    sys.settrace(look)
+    try:
+        call()
+    except Slow:
+        return True
+    finally:
+        sys.settrace(None)
+    assert seen < at, f"what was raised at line {at} has not reached the program"
+    return False
+'''
+
+ENDS = (
+    AT_EACH_LINE
+    + """
+tracer.start_span("first").end()
+counts = []
+for start in (begin, tracer.start_span):
+    at, came = 0, True
+    while came:
+        span = start("ended")
+        span.set_attribute("key", "value")
+        at += 1
+        came = interrupted(span.end, at)
+        if span.is_recording():
+            span.end()
+    counts.append(at)
+tell([counts, said])
+"""
+)
+
+
+def test_a_span_whose_end_is_interrupted_is_recorded_once(tmp_path: Path) -> None:
+    """By what a signal handler raises, at any line, also while a new segment begins."""
+    (counts, said), spans = recorded = record(ENDS, tmp_path, segment_bytes=2000)
+    assert said == []
+    assert recorded.count("ended") == sum(counts)
+    assert min(counts) > 20
+    assert all(span.end_ns for span in spans)
+
+
+FAILS = (
+    AT_EACH_LINE
+    + """
+def error():
+    try:
+        try:
+            raise KeyError("first")
+        except KeyError as first:
+            raise ValueError("second") from first
+    except ValueError as second:
+        return second
+
+tracer.start_span("first").end()
+def fail(span, failed):
+    span.fail(failed, failed.__traceback__)
+
+at, came, failed = 0, True, error()
+fail(begin("failed"), failed)  # it reads the lines of the program
+while came:
+    span = begin("failed")
+    at += 1
+    came = interrupted(lambda: fail(span, failed), at)
+    span.end()
+tell([at, said])
+"""
+)
+
+
+def test_what_is_raised_while_an_error_is_recorded_reaches_the_program(tmp_path: Path) -> None:
+    """At each line up to the last one: the standard library would suppress it where it formats a traceback."""
+    (lines, said), _ = record(FAILS, tmp_path)
+    assert said == []
+    assert lines > 50
+
+
 FINALIZERS = """
 import weakref
 tracer.start_span("first").end()

@@ -26,6 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ray_tracing_hooks
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.reader import Parts, SegmentReader, is_locked, iterate, parse, segments
@@ -477,6 +478,64 @@ def test_a_fork_after_an_interruption_leaves_no_lock_with_the_child(
         os.waitpid(child, 0)
         os.close(ready)
         os.close(has_forked)
+
+
+def test_a_limit_of_descriptors_that_is_lowered_costs_no_span(tmp_path: Path) -> None:
+    """Below the number of the segment, which no further file can take then."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    writer = write(tmp_path, 1, segment_bytes=500)
+    prefix, number = U16.pack(0), writer._descriptor
+    assert number > 256
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limit[1]))
+        for index in range(1, 100):
+            writer.span(prefix, b"span %d" % index)
+        assert writer._descriptor < 256
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, limit[1]))
+        writer.close()
+        assert not any(is_locked(path) for _, paths, _ in iterate(str(tmp_path)) for path in paths)
+        writer.span(prefix, b"after close")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    writer.close()
+    assert spans(tmp_path) == [*(b"span %d" % index for index in range(100)), b"after close"]
+
+
+def test_a_process_that_has_changed_its_user_goes_on_in_the_segment_that_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not create another one in the private folder of its former user. Once that one is closed, it says so."""
+    said: list[str] = []
+    writer = SpoolWriter(str(tmp_path), segment_bytes=100, on_problem=said.append)
+    prefix = U16.pack(writer.scope(b"resource", b"scope"))
+    writer.span(prefix, b"first")
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    for index in range(50):
+        writer.span(prefix, b"span %d" % index)
+    assert said == []
+    writer.close()
+    writer.span(prefix, b"dropped")
+    (problem,) = said
+    assert "belongs to another user" in problem
+    assert spans(tmp_path) == [b"first", *(b"span %d" % index for index in range(50))]
+
+
+def test_a_scope_and_a_resource_that_are_too_large_are_shortened(tmp_path: Path) -> None:
+    """As a tracer has it whose name holds a document: a reader would take their records for damage."""
+    text = "x" * (17 << 20)
+    writer = SpoolWriter(str(tmp_path))
+    large = encode.scope(text, "1", {"a": text}), encode.resource({"big": text, "service.name": "mine"})
+    for scope, described in ((large[0], b""), (encode.scope("lib"), large[1])):
+        writer.span(U16.pack(writer.scope(described, scope)), b"span")
+    writer.close()
+    ((_, (path,), _),) = iterate(str(tmp_path))
+    reader = SegmentReader(path)
+    found = [payload for kind, payload, _ in reader.read(final=True) if kind == layout.SCOPE]
+    assert (len(spans(tmp_path)), reader.damaged, len(found)) == (2, 0, 2)
+    assert os.path.getsize(path) < 4096
+    assert b"x" * 1024 in found[0]
 
 
 def test_a_segment_is_closed_also_where_no_descriptor_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,12 +14,12 @@ order where that is faster, and reads spans with another order too.
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats.encoded_span.tags import (
     AnyValueTag,
     EventTag,
@@ -291,7 +291,7 @@ def nanoseconds(moment: Any) -> int:
     try:
         return min(max(int(moment), 0), 0xFFFF_FFFF_FFFF_FFFF)
     except (TypeError, ValueError, OverflowError):
-        return time.time_ns()
+        return now_ns()
 
 
 def dropped_attributes(count: int) -> bytes:

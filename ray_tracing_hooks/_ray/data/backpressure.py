@@ -8,11 +8,11 @@ here. Times that follow each other closely are one event, since the executor ask
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
@@ -39,8 +39,6 @@ _MOST_EVENTS = 60
 
 _AGAIN = 0.1
 """Seconds after which an operator that is still held back is looked at again: has it work, and what does it lack?"""
-
-_monotonic = time.monotonic
 
 
 def patch(patches: Patches) -> bool:
@@ -112,7 +110,7 @@ class HeldBack:
 
     def notice(self, kind: str, policy: str, *, in_backpressure: bool) -> None:
         """What the executor says of the operator now; ``policy`` is empty in versions of Ray that do not name it."""
-        now, moment = self._now.get(kind), _monotonic()
+        now, moment = self._now.get(kind), monotonic()
         # The executor says it in each step of its loop, many times a second.
         if in_backpressure and moment < self._again[kind] and (now is None or now[0].policy == policy):
             return
@@ -132,7 +130,7 @@ class HeldBack:
 
     def end(self) -> None:
         """Write what has not been written, and the sums, to the span."""
-        moment = _monotonic()
+        moment = monotonic()
         for kind in list(self._now):
             self._release(kind, moment)
         for kind in list(self._events):
@@ -154,7 +152,7 @@ class HeldBack:
             return
         if event is not None:
             self._write(event)
-        self._events[kind] = _Event(cause, time.time_ns() - int(duration * 1e9), moment, duration)
+        self._events[kind] = _Event(cause, now_ns() - int(duration * 1e9), moment, duration)
 
     def _write(self, event: _Event) -> None:
         span = self.span

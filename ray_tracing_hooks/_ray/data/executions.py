@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import inspect
 import sys
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._guard import failed, guarded
 from ray_tracing_hooks._patching import ABSENT, Patches
@@ -37,7 +37,6 @@ _EXECUTION = "_ray_tracing_hooks_execution"
 _MOST_GRAPH = 4000
 """Characters of the description of the operators that are kept."""
 
-_monotonic = time.monotonic
 
 _open: weakref.WeakSet[Execution] = weakref.WeakSet()
 """The executions that have not ended."""
@@ -245,7 +244,7 @@ class Execution:
                 if completed.get(operator.op):
                     operator.end()
                     self._working = [each for each in self._working if each is not operator]
-            now = _monotonic()
+            now = monotonic()
             if now >= self._moments.next:
                 self._moments.look(now, [each.timeline for each in self._working if each.span is not None])
         except Exception as error:  # noqa: BLE001  the dataset must be executed whatever fails here

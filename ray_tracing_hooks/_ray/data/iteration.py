@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 from weakref import WeakSet
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
@@ -36,8 +36,6 @@ _STAGES = (
     (names.RAY_DATA_WAIT_TIME_FINALIZE, "iter_blocked_finalize_s"),
 )
 """Our attribute and the timer of ``DatasetStats``."""
-
-_perf_counter = time.perf_counter
 
 
 class _ThisIteration(threading.local):
@@ -186,7 +184,7 @@ class Iteration:
     def fetch(self, step: Callable[..., Any], *value: Any) -> Any:
         """Make one step in the context of the iteration, as its consumer waits for it."""
         self._handled = sys.exc_info()[1]
-        began = self._asked = _perf_counter()
+        began = self._asked = monotonic()
         is_first = self._until is None
         if self._until is not None:
             self._used += began - self._until
@@ -202,7 +200,7 @@ class Iteration:
             detach(token)
             this_iteration.iteration = around
             self._handled = None
-            self._asked, self._until = None, _perf_counter()
+            self._asked, self._until = None, monotonic()
             self._waited += self._until - began
             if is_first:
                 self._first = self._until - began
@@ -243,7 +241,7 @@ class Iteration:
 
     def _add_open(self) -> None:
         """Add what has passed since the last step began or ended, if the program abandons the iteration."""
-        now, asked, until = _perf_counter(), self._asked, self._until
+        now, asked, until = monotonic(), self._asked, self._until
         if asked is not None:
             self._waited += now - asked
         elif until is not None:

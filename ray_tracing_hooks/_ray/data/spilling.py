@@ -8,10 +8,10 @@ difference between the last and the first answer.
 from __future__ import annotations
 
 import threading
-import time
 from typing import NamedTuple
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._exceptions import is_interruption
 
 _FIRST = 1.0
@@ -41,13 +41,13 @@ class Watch:
         self._done = threading.Event()
         self._first: Spilled | None = None
         self._last: Spilled | None = None
-        self._began = time.monotonic()
+        self._began = monotonic()
         threading.Thread(target=self._run, name="ray_tracing_hooks-spilling", daemon=True).start()
 
     def end(self) -> dict[str, int]:
         """Stop; returns what was spilled meanwhile as attributes of the execution, as far as it is known."""
         self._ending.set()
-        if time.monotonic() - self._began > _FIRST:
+        if monotonic() - self._began > _FIRST:
             self._done.wait(_LAST_WAIT)
         first, last = self._first, self._last
         if first is None or last is None:

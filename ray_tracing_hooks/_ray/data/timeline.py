@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._ray.data.executor import state_of
 
 _MOST = 120
@@ -23,7 +23,7 @@ class Moments:
     """
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self._began = monotonic()
         self._interval = _FIRST_INTERVAL
         self.next = self._began + self._interval
         self._count = 0

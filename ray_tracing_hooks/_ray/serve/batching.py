@@ -7,7 +7,6 @@ connect it with the requests. If all requests of a batch come from one span, the
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,6 +15,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
@@ -56,7 +56,7 @@ def _put(original: Callable[..., None]) -> Callable[..., None]:
     def put(self: Any, request: Any) -> None:
         if tracing.active is not None:
             try:
-                _waiting[request.future] = get_current(), time.time_ns()
+                _waiting[request.future] = get_current(), now_ns()
             except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
                 failed("recording a batched request", error)
         original(self, request)
@@ -100,7 +100,7 @@ def _begin(
         requests = [each for each in waited if each is not None]
         if not requests:
             return None
-        now, recorder = time.time_ns(), active.recorder
+        now, recorder = now_ns(), active.recorder
         parents = [recorder.parent(context) for context, _ in requests]
         first, parent = requests[0][0], parents[0]
         is_one = all(each == parent for each in parents)

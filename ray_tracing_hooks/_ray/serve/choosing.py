@@ -15,7 +15,6 @@ wrapped, the instance is, once its router has it (``update_deployment_config``; 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -24,6 +23,7 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
@@ -75,7 +75,7 @@ def _resolve_args(original: Callable[..., Coroutine[Any, Any, None]]) -> Callabl
         args, kwargs = getattr(pending_request, "args", None), getattr(pending_request, "kwargs", None)
         if kwargs or args is None or not _RESOLVED_TYPES.issuperset(map(type, args)):
             return resolved(resolving, pending_request)
-        setattr(pending_request, _RESOLVED, time.perf_counter())
+        setattr(pending_request, _RESOLVED, monotonic())
         return resolving
 
     async def resolved(resolving: Coroutine[Any, Any, None], pending_request: Any) -> None:
@@ -84,7 +84,7 @@ def _resolve_args(original: Callable[..., Coroutine[Any, Any, None]]) -> Callabl
         except BaseException as error:
             hide_frame(error)
             raise
-        setattr(pending_request, _RESOLVED, time.perf_counter())
+        setattr(pending_request, _RESOLVED, monotonic())
 
     return resolve_args_with_metrics
 
@@ -93,7 +93,7 @@ def _register_completion_callback(original: Callable[..., None]) -> Callable[...
     def register_completion_callback(self: Any, result: Any, replica: Any, pending_request: Any) -> None:
         resolved = getattr(pending_request, _RESOLVED, None)
         if resolved is not None:
-            taken = time.perf_counter() - resolved
+            taken = monotonic() - resolved
             if taken >= _LEAST_RECORDED:
                 _note(pending_request, taken)
         original(self, result, replica, pending_request)
@@ -183,14 +183,14 @@ def _timed(
     async def choose_replica_for_request(pending_request: Any, *, is_retry: bool = False) -> Any:
         if is_retry and not counts_attempts:
             count_attempt(pending_request.metadata)
-        began = time.perf_counter()
+        began = monotonic()
         try:
             return await original(pending_request, is_retry=is_retry)
         except BaseException as error:
             hide_frame(error)
             raise
         finally:
-            taken = time.perf_counter() - began
+            taken = monotonic() - began
             if taken >= _LEAST_RECORDED:
                 _note(pending_request, taken)
 
@@ -211,7 +211,7 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
     try:
         around, called = around_of(active.calls), router.deployment_id
         template = _choices.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)
-        parent, flags, now = around.parent, around.flags, time.time_ns()
+        parent, flags, now = around.parent, around.flags, now_ns()
         span_id = ids.new_span_id()
         if template is None and parent is not None:
             span_id, flags = parent.span_id, parent.flags

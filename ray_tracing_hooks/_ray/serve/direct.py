@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -24,6 +23,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._exceptions import hide_frame, is_a
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
@@ -140,7 +140,7 @@ class _Request:
         """Record a part of the response; ``is_end`` says that it is known to be the last."""
         self._parts += 1
         if self._parts == 1 and not is_end:
-            self.first = time.time_ns()
+            self.first = now_ns()
 
     def first_chunk(self, start: int) -> bytes:
         """The encoded time from ``start`` to the first of several parts."""
@@ -208,7 +208,7 @@ class _RoutingRequest(_HttpRequest):
 
     def __init__(self, scope: dict[str, Any]) -> None:
         super().__init__(scope)
-        self._start = time.time_ns()
+        self._start = now_ns()
         self._traceparent = ""
         self._held: Any = None
 
@@ -258,7 +258,7 @@ class _RoutingRequest(_HttpRequest):
         if answer is None or "replica_id" not in answer:
             return [head, message]
         given = answer.get("request_headers") or {}
-        value = f"{self._traceparent};{time.time_ns() - self._start}"
+        value = f"{self._traceparent};{now_ns() - self._start}"
         answer["request_headers"] = {**given, _ROUTED.decode(): value}
         # As the application's own framework writes it: HAProxy reads it with patterns, which know no escapes.
         body = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()

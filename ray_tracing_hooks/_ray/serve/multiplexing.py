@@ -6,7 +6,6 @@ One of the requests that need the model loads it, while the others wait for the 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
@@ -53,7 +53,7 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
 def _unload(original: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:
     async def unload_model_lru(self: Any) -> None:
         if tracing.active is not None:
-            vars(self)[_SINCE] = time.time_ns()
+            vars(self)[_SINCE] = now_ns()
         try:
             await original(self)
         except BaseException as error:

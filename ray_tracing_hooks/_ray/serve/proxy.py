@@ -7,7 +7,6 @@ Health checks and route requests of monitoring systems make no spans.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextvars import ContextVar
 from typing import Any
@@ -16,6 +15,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._exceptions import hide_frame, is_a
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
@@ -167,7 +167,7 @@ async def _traced(
                 parts += 1
                 is_end = kind == "http.response.body" and not message.get("more_body")
                 if parts == 1 and not is_end:
-                    first = time.time_ns()
+                    first = now_ns()
                 # End the span while the client still waits, since it may end Serve once it has its response. More
                 # details of a failure in a replica follow later.
                 if (

@@ -10,11 +10,11 @@ untraced replica does not read.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._exceptions import hide_frame, is_a
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
@@ -133,7 +133,7 @@ class Call:
 
     def ended(self, error: BaseException | None) -> None:
         try:
-            now, additions = time.time_ns(), self._attributes
+            now, additions = now_ns(), self._attributes
             attempts = getattr(self._metadata, _ATTEMPTS, 0)
             if attempts:
                 additions += encode.attribute(names.RAY_SERVE_ATTEMPTS, attempts)
@@ -164,7 +164,7 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> _Assigned | None:
     try:
         called = router.deployment_id
         template = _templates.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)
-        now = time.time_ns()
+        now = now_ns()
         if active.service:
             setattr(metadata, CALLER, active.service)
         return _begin_below(active, template, now, metadata) or _begin_anywhere(active, template, now, metadata)

@@ -10,7 +10,6 @@ knew of it, and the next one the end of the old workers and the start of new one
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,6 +18,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
@@ -78,7 +78,7 @@ class Attempts:
         attributes = {**of_run(self._run), names.RAY_TRAIN_ATTEMPT: self._number}
         name = names.run_name(self._run.run_config.name, names.TRAIN_ATTEMPT)
         self.context, self._span = library_spans.begin(self._active, name, self._around, attributes)
-        self._began, self._ran = time.monotonic(), 0.0
+        self._began, self._ran = monotonic(), 0.0
 
     def end(self, error: BaseException | None, message: str = "") -> None:
         """End the current attempt."""
@@ -86,7 +86,7 @@ class Attempts:
         if span is None:
             return
         if self._ran:
-            span.set_attribute(names.RAY_TRAIN_RUNNING_TIME, time.monotonic() - self._ran)
+            span.set_attribute(names.RAY_TRAIN_RUNNING_TIME, monotonic() - self._ran)
         if message:
             span.set_status(trace.StatusCode.ERROR, message)
         end(span, error)
@@ -101,7 +101,7 @@ class Attempts:
         error = getattr(state, "training_failed_error", None)
         self.note(names.TRAIN_CHANGED, {names.RAY_TRAIN_STATE: name}, error)
         if name == _RUNNING and not self._ran:
-            self._ran = time.monotonic()
+            self._ran = monotonic()
             if self._span is not None:
                 self._span.set_attribute(names.RAY_TRAIN_SCHEDULING_TIME, self._ran - self._began)
         if kind.is_terminal:

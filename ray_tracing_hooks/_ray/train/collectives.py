@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.library_calls import spanned
 from ray_tracing_hooks._ray.propagation import Begun
@@ -44,5 +44,5 @@ def _begin(active: Tracing, name: str) -> Begun:
 
 def _end(span: RecordedSpan, error: BaseException | None) -> None:
     # They do nothing but wait for the others.
-    step.barrier = time.monotonic() - step.began
+    step.barrier = monotonic() - step.began
     end_step(span, error)

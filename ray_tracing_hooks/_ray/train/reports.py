@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
 from typing import Any
 
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import library_spans, tracing
@@ -49,14 +49,14 @@ def _synchronizing(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def synchronize(*args: Any, **kwargs: Any) -> Any:
-        began = time.monotonic()
+        began = monotonic()
         try:
             folder = original(*args, **kwargs)
         except BaseException as error:
             hide_frame(error)
             raise
         finally:
-            step.barrier = time.monotonic() - began
+            step.barrier = monotonic() - began
         if tracing.active is not None:
             if len(_transfers) >= _MOST_TRANSFERS:
                 _transfers.clear()
@@ -81,13 +81,13 @@ def _begin_transfer(
 def _handing_over(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def hand_over(*args: Any, **kwargs: Any) -> Any:
-        began = time.monotonic()
+        began = monotonic()
         try:
             return original(*args, **kwargs)
         except BaseException as error:
             hide_frame(error)
             raise
         finally:
-            step.handover = time.monotonic() - began
+            step.handover = monotonic() - began
 
     return hand_over

@@ -5,11 +5,11 @@ the others took.
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 from weakref import ref
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._ray import library_spans
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -49,7 +49,7 @@ def begin_step(active: Tracing, name: str, loop: Any, rank: int, more: dict[str,
     step.number += 1
     attributes = {names.RAY_TRAIN_WORLD_RANK: rank, names.RAY_TRAIN_STEP: step.number, **(more or {})}
     begun = library_spans.begin(active, name, get_current(), attributes)
-    step.span, step.began, step.barrier, step.handover = begun[1], time.monotonic(), None, None
+    step.span, step.began, step.barrier, step.handover = begun[1], monotonic(), None, None
     return begun
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 from weakref import WeakValueDictionary
@@ -10,6 +9,7 @@ from weakref import WeakValueDictionary
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._exceptions import qualified_name
 from ray_tracing_hooks._ray import errors, library_spans
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -56,7 +56,7 @@ class Trial:
         self._error: BaseException | None = None
         self._failures = 0
         self._has_failed = False
-        self._began, self._ended_at = time.monotonic(), time.time_ns()
+        self._began, self._ended_at = monotonic(), now_ns()
         self._pending: float | None = None
         attributes = {
             names.RAY_TUNE_TRIAL_ID: self.trial_id,
@@ -82,17 +82,17 @@ class Trial:
     def changed(self, status: str) -> None:
         """Record that it has another status. Ray sets one that is final too, before it pauses or restarts a trial."""
         if status in FINAL:
-            self._ended_at = time.time_ns()
+            self._ended_at = now_ns()
             return
         self.note(names.TUNE_CHANGED, {names.RAY_TUNE_TRIAL_STATUS: status})
         if status == RUNNING and self._pending is None:
-            self._pending = time.monotonic() - self._began
+            self._pending = monotonic() - self._began
 
     def failed(self, error: BaseException, *, for_good: bool = False) -> None:
         """Record that it has failed. Ray may start it again, unless that is ``for_good``, whatever its status is."""
         self._error = error
         if for_good:
-            self._has_failed, self._ended_at = True, time.time_ns()
+            self._has_failed, self._ended_at = True, now_ns()
         self._failures += 1
         kind = qualified_name(type(errors.cause(error)))
         self.note(names.TUNE_FAILURE, {names.ERROR_TYPE: kind})

@@ -246,6 +246,7 @@ class Connection:
             environ=environ,
             records=self._records,
             continues=continues,
+            end_root=self._trace.end if self._trace is not None else None,
         )
         if self.settings.instrument and self._records:
             from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415

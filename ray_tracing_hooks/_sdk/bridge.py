@@ -174,6 +174,7 @@ class Bridge:
         self._records = True
         self._resource: dict[str, Any] = {}
         self._targets: Callable[[], frozenset[str]] = frozenset
+        self._end_root: Callable[[], None] | None = None
         self._replaced: list[Any] = []
         """The program's span processors that were removed because we deliver to the same endpoint."""
 
@@ -204,6 +205,7 @@ class Bridge:
         environ: Mapping[str, str] = os.environ,
         records: bool = True,
         continues: bool = False,
+        end_root: Callable[[], None] | None = None,
     ) -> None:
         """Write spans of the API to ``writer`` from now on, and pass those of ``recorder`` to the program's span
         processors.
@@ -216,11 +218,13 @@ class Bridge:
         ``targets`` returns our OTLP endpoints: a span processor that only sends to one of these is removed from the
         provider. ``environ`` names the sampler of our provider; without ``records`` only spans that have begun before
         are written. If the connection ``continues`` with another writer, spans that are open end with the one before.
+        ``end_root`` ends the root span of a driver, if that is open: for processors of the program that are shut down
+        at its exit, before Ray is.
         """
         with reports_held(), self._lock:
             self._environ, self._records = environ, records
             self._writer, self._undecided, self._recorder = writer, undecided, recorder
-            self._resource, self._targets = dict(resource), targets
+            self._resource, self._targets, self._end_root = dict(resource), targets, end_root
             current = trace._TRACER_PROVIDER or _named_provider()  # noqa: SLF001  the API's function would set one
             if self._processor is not None:
                 self._write_to(self._processor, open_ones_stay=continues)
@@ -242,6 +246,8 @@ class Bridge:
         """
         with reports_held(), self._lock:
             self._writer = self._undecided = self._recorder = None
+            self._end_root = None
+            atexit.unregister(self._end_for_others)
             if self._processor is not None:
                 from ray_tracing_hooks._sdk import tracers  # noqa: PLC0415  it is imported by now
 
@@ -329,6 +335,10 @@ class Bridge:
             if twice:
                 _set_processors(provider, [self._processor, *others])
             strangers[:] = others
+            if others:
+                # Handlers run in the opposite order: before the one of the SDK that shuts these down.
+                atexit.unregister(self._end_for_others)
+                atexit.register(self._end_for_others)
             if self._recorder is not None:
                 self._recorder.observer = forward if strangers else None
 
@@ -364,6 +374,14 @@ class Bridge:
             for writer in self._processor.writers:
                 writer.exit()
 
+    def _end_for_others(self) -> None:
+        """End the root span of a driver while the program's own processors still take it."""
+        if self._end_root is not None:
+            with guarded("ending the root span"):
+                self._end_root()
+        if self._recorder is not None:
+            self._recorder.observer = None
+
     def _shared_processor(self) -> SpoolSpanProcessor:
         if self._processor is None:
             from ray_tracing_hooks._sdk_import import import_sdk  # noqa: PLC0415  not in every worker
@@ -371,12 +389,14 @@ class Bridge:
             import_sdk()
             from opentelemetry.sdk.trace import Span, Tracer, TracerProvider, _Span  # noqa: PLC0415
 
+            from ray_tracing_hooks._sdk.guarded import GuardedSpan, GuardedTracer  # noqa: PLC0415  imports the SDK
             from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor  # noqa: PLC0415  imports the SDK
 
             # Ray pickles module-level tracers and providers with user code, and spans that it refers to.
-            copyreg.pickle(Tracer, _reduce_sdk_tracer)
+            for tracer in (Tracer, GuardedTracer):
+                copyreg.pickle(tracer, _reduce_sdk_tracer)
             copyreg.pickle(TracerProvider, _reduce_sdk_provider)
-            for span in {Span, _Span}:
+            for span in {Span, _Span, GuardedSpan}:
                 copyreg.pickle(span, _reduce_sdk_span)
             self._processor = SpoolSpanProcessor()
         self._write_to(self._processor)
@@ -419,6 +439,7 @@ class Bridge:
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
 
+        from ray_tracing_hooks._sdk.guarded import guard  # noqa: PLC0415
         from ray_tracing_hooks._sdk.provider_parts import IdGenerator, limits_for_sdk, sampler_for_sdk  # noqa: PLC0415
 
         # Limits and sampler are read here, since the SDK would raise, in the user's code, for some invalid values.
@@ -441,6 +462,7 @@ class Bridge:
         pending.__dict__.update(real.__dict__)
         # Bypasses the property of the same name.
         object.__dict__["__class__"].__set__(pending, TracerProvider)
+        pending.__dict__["get_tracer"] = guard(pending.get_tracer)
         pending.__dict__["_atexit_handler"] = atexit.register(pending.shutdown)  # as the SDK does it
         self._look_at_others(pending)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._record.current import REFERENCE_KEY, get_current
+from ray_tracing_hooks._record.span import message_of
 from ray_tracing_hooks._sdk import sdk_spans
 from ray_tracing_hooks._spool.layout import U16
 
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
 
 _MOST_SCOPES = 256
 """Bounds the cache: some SDKs create a new scope at each call of get_tracer()."""
-
-_MOST_OPEN = 10_000
-"""At most this many ids of open spans are kept, since a program may never end its spans."""
 
 
 class _Own:
@@ -48,7 +47,8 @@ class _Own:
 class _Output:
     """A spool writer, with the ids of the scopes of the SDK's spans in it.
 
-    Spans with a Resource of ``own`` get ``resource`` instead, if that is known.
+    Spans with a Resource of ``own`` get ``resource`` instead, if that is known. Another one, of a provider of the
+    program, is completed by ``resource``, which says in which process of Ray they are.
     """
 
     def __init__(self, writer: SpoolWriter, own: _Own, resource: Mapping[str, Any] | None) -> None:
@@ -68,8 +68,8 @@ class _Output:
             if len(self._prefixes) >= _MOST_SCOPES:
                 self._prefixes.clear()
             attributes: Mapping[str, Any] = resource.attributes
-            if self._resource is not None and resource in self._own:
-                attributes = self._resource
+            if self._resource is not None:
+                attributes = self._resource if resource in self._own else {**self._resource, **attributes}
             encoded_resource = encode.resource(attributes)
             encoded_scope = (
                 encode.scope(scope.name, scope.version, scope.attributes) if scope is not None else encode.scope("")
@@ -77,6 +77,13 @@ class _Output:
             known = (resource, scope, U16.pack(self.writer.scope(encoded_resource, encoded_scope)))
             self._prefixes[key] = known
         return known[2]
+
+
+class _Begun(ref["Span"]):
+    """A span that has begun, which this does not keep alive."""
+
+    __slots__ = ("span_id",)
+    span_id: int
 
 
 class SpoolSpanProcessor(SpanProcessor):
@@ -97,8 +104,11 @@ class SpoolSpanProcessor(SpanProcessor):
         self._undecided: _Output | None = None
         self._earlier: dict[int, tuple[_Output | None, _Output | None]] = {}
         """Where the spans end that are open in other spools than the current ones, by their ids."""
-        self._open: set[int] = set()
-        """The ids of the spans that have begun since this processor was added."""
+        self._open: dict[int, _Begun] = {}
+        """The spans that have begun since this processor was added, by their ids."""
+        self._dropped: list[_Begun] = []
+        """Those that are gone without an end. A callback in Python would swallow what a signal handler raises."""
+        self._has_dropped = False
         self._is_child = False
 
     def write_to(
@@ -139,35 +149,66 @@ class SpoolSpanProcessor(SpanProcessor):
             known: Any = (get_current() if parent_context is None else parent_context).get(REFERENCE_KEY)
             if known is not None and span.parent is not None:
                 known.mark(span, span.parent)
-            if self._is_child or len(self._open) < _MOST_OPEN:
-                self._open.add(span.context.span_id)
+            span_id = span.context.span_id
+            self._open[span_id] = begun = _Begun(span, self._dropped.append)
+            begun.span_id = span_id
+            if self._dropped:
+                self._forget_dropped()
             output.writer.start(output.prefix(span), sdk_spans.begun(span))
         except Exception as error:  # noqa: BLE001  a fault here must not reach the user's span
-            failed(f"recording the start of the span {str(span.name)[:100]!r}", error)
+            failed(f"recording the start of the span {message_of(span.name)[:100]!r}", error)
 
     def on_end(self, span: ReadableSpan) -> None:
+        try:
+            self._end(span)
+        except BaseException:  # what a signal handler raises
+            self.finish(span)
+            raise
+
+    def finish(self, span: ReadableSpan) -> None:
+        """Write a span that has ended, if something has interrupted :meth:`on_end`, or kept it from being called.
+
+        Without what has been added to it: for that the SDK has locks, which the interrupted code may hold.
+        """
+        self._end(span, is_interrupted=True)
+
+    def _end(self, span: ReadableSpan, *, is_interrupted: bool = False) -> None:
         context = span.get_span_context()
         output = self._output_of(context)
         if self._earlier and context is not None and context.span_id in self._earlier:
-            sampled, undecided = self._earlier.pop(context.span_id)
+            sampled, undecided = self._earlier[context.span_id]
             output = sampled if context.trace_flags & 0x01 else undecided
         if output is None or context is None:
             return
         if (self._is_child or self.is_paused) and context.span_id not in self._open:
             return  # its parent ends it, or it has begun in the pause
-        self._open.discard(context.span_id)
         try:
-            output.writer.span(output.prefix(span), sdk_spans.ended(span))
+            prefix = output.prefix(span)
+            if is_interrupted:
+                output.writer.finish(prefix, sdk_spans.bare(span))
+            else:
+                _write(output.writer, prefix, sdk_spans.ended(span))
         except Exception as error:  # noqa: BLE001  as above
-            failed(f"recording the span {str(span.name)[:100]!r}", error)
+            failed(f"recording the span {message_of(span.name)[:100]!r}", error)
+        self._open.pop(context.span_id, None)
+        self._earlier.pop(context.span_id, None)
 
     def after_fork_in_child(self) -> None:
         """Record only spans that begin in the child."""
-        self._open, self._earlier, self._is_child = set(), {}, True
+        self._open, self._earlier, self._dropped = {}, {}, []
+        self._has_dropped, self._is_child = False, True
 
     def has_open(self) -> bool:
-        """Whether spans are open."""
-        return bool(self._open)
+        """Whether spans have begun that have not ended."""
+        return bool(self._open) or self._has_dropped
+
+    def _forget_dropped(self) -> None:
+        self._has_dropped = True
+        with contextlib.suppress(IndexError):  # another thread may do it too
+            while self._dropped:
+                span_id = self._dropped.pop().span_id
+                self._open.pop(span_id, None)
+                self._earlier.pop(span_id, None)
 
     def shutdown(self) -> None:
         pass
@@ -177,3 +218,11 @@ class SpoolSpanProcessor(SpanProcessor):
 
     def _output_of(self, context: SpanContext | None) -> _Output | None:
         return self._sampled if context is not None and context.trace_flags & 0x01 else self._undecided
+
+
+def _write(writer: SpoolWriter, prefix: bytes, encoded: bytes) -> None:
+    try:
+        writer.span(prefix, encoded)
+    except BaseException:  # what a signal handler raises
+        writer.finish(prefix, encoded)
+        raise

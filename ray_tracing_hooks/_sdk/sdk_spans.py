@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._record.span import message_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
 
 def begun(span: ReadableSpan) -> bytes:
     """A span that has begun: everything known so far, without an end."""
+    return _begun(span, encode.attributes(span.attributes))
+
+
+def _begun(span: ReadableSpan, attributes: bytes) -> bytes:
     context = span.get_span_context()
     name: object = span.name  # of any type that the user's program passes
     assert context is not None
@@ -27,11 +32,16 @@ def begun(span: ReadableSpan) -> bytes:
             flags = encode.FLAGS_REMOTE_PARENT
     return (
         out
-        + encode.name_and_kind(name if isinstance(name, str) else str(name), span.kind.value + 1)
+        + encode.name_and_kind(name if isinstance(name, str) else message_of(name), span.kind.value + 1)
         + encode.start_time(_moment(span.start_time))
-        + encode.attributes(span.attributes)
+        + attributes
         + flags
     )
+
+
+def bare(span: ReadableSpan) -> bytes:
+    """A span that has ended, without attributes, events and links: these take no lock of the SDK."""
+    return b"".join((_begun(span, b""), _end(span), _status(span)))
 
 
 def ended(span: ReadableSpan) -> bytes:
@@ -39,15 +49,23 @@ def ended(span: ReadableSpan) -> bytes:
     return b"".join(
         (
             begun(span),
-            encode.end_time(_moment(span.end_time or span.start_time)),
+            _end(span),
             encode.dropped_attributes(span.dropped_attributes),
             *map(_event, span.events),
             encode.dropped_events(span.dropped_events),
             *map(_link, span.links),
             encode.dropped_links(span.dropped_links),
-            encode.status(span.status.status_code.value, span.status.description),
+            _status(span),
         )
     )
+
+
+def _end(span: ReadableSpan) -> bytes:
+    return encode.end_time(_moment(span.end_time or span.start_time))
+
+
+def _status(span: ReadableSpan) -> bytes:
+    return encode.status(span.status.status_code.value, span.status.description)
 
 
 def _moment(moment: Any) -> int:

@@ -776,3 +776,110 @@ print(json.dumps([name for name, *_ in spans()]))
         tmp_path,
     )
     assert found == ["POST /log"]
+
+
+def test_what_a_program_passes_to_its_spans_never_fails_it(tmp_path: Path) -> None:
+    """Without tracing the same calls do nothing. Its own error is the one that it sees, with a text or without."""
+    found = in_a_process(
+        """
+from ray_tracing_hooks import _guard
+said = []
+_guard.set_reporter(said.append)
+install()
+
+class Bad:
+    def __str__(self):
+        raise RuntimeError("no text")
+    __repr__ = __bool__ = __str__
+
+bad, tracer = Bad(), trace.get_tracer("lib")
+link = trace.Link(trace.SpanContext(1, 2, is_remote=False), {"a": bad})
+tracer.start_span(bad).end()
+with tracer.start_span("first", attributes={"good": 1, "bad": bad}, links=[link]) as span:
+    attributes = dict(span.attributes)
+    span.set_attribute("a", bad)
+    span.set_attributes({"b": bad})
+    span.add_event("event", {"c": bad})
+    span.add_event(bad)
+    span.add_link(link.context, link.attributes)
+    span.update_name(bad)
+    span.set_status(trace.StatusCode.ERROR, bad)
+    span.record_exception(ValueError(bad))
+    span.record_exception(ValueError("good"), {"d": bad})
+raised = []
+for block in tracer.start_as_current_span("second"), tracer.start_span("third"):
+    error = ValueError(bad)
+    try:
+        with block as span:
+            raise error
+    except BaseException as seen:
+        raised.append(seen is error)
+    raised += [span.status.description, [event.attributes["exception.message"] for event in span.events]]
+print(json.dumps([attributes, raised, sorted(name for name, *_ in spans()), said[0].partition(";")[0]]))
+""",
+        tmp_path,
+        stderr=None,  # the SDK says what it does not take
+    )
+    text = "<ValueError that cannot be shown>"
+    failed, said = [True, f"ValueError: {text}", [text]], "setting an attribute failed: RuntimeError: no text"
+    assert found == [{"good": 1}, failed * 2, ["<Bad that cannot be shown>"] * 2 + ["second", "third"], said]
+
+
+def test_spans_of_the_program_have_the_time_of_the_system_while_a_test_freezes_it(tmp_path: Path) -> None:
+    """As freezegun does, which replaces the functions wherever a module has one of them."""
+    found = in_a_process(
+        """
+import time
+install()
+tracer = trace.get_tracer("lib")
+tracer.start_span("first").end()
+real, real_monotonic = time.time_ns, time.monotonic
+for module in {*sys.modules.values()} - {sys.modules["__main__"]}:
+    for name, value in list(vars(module).items()):
+        if value is real or value is real_monotonic:
+            setattr(module, name, lambda: 1)
+before = real()
+with tracer.start_as_current_span("frozen") as span:
+    span.add_event("event")
+moments = [before, span.start_time, span.events[0].timestamp, span.end_time, real()]
+print(json.dumps([time.time_ns(), moments == sorted(moments)]))
+""",
+        tmp_path,
+    )
+    assert found == [1, True]
+
+
+def test_processors_of_the_program_get_the_root_span_before_they_are_shut_down(tmp_path: Path) -> None:
+    """A driver that does not call ``ray.shutdown()`` ends its root span at the exit of the interpreter."""
+    found = in_a_process(
+        OWN
+        + """
+import atexit
+def tell():
+    again = recorder.observer is not None
+    print(json.dumps([exported(), again]))
+atexit.register(tell)
+trace.set_tracer_provider(own())
+root = trace.get_tracer("lib").start_span("root")
+bridge.install(recorder, writer, {}, patches, end_root=root.end)
+""",
+        tmp_path,
+    )
+    assert found == [["root"], False]
+
+
+def test_spans_of_a_provider_of_the_program_say_where_they_were_made(tmp_path: Path) -> None:
+    found = in_a_process(
+        OWN
+        + """
+trace.set_tracer_provider(own())
+bridge.install(recorder, writer, {"service.name": "mine", "ray.node_id": "n"}, patches)
+trace.get_tracer("lib").start_span("span").end()
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.read import read
+(span,) = read(span_files([sys.argv[1]]))[0]
+print(json.dumps(dict(span.resource)))
+""",
+        tmp_path,
+    )
+    assert found == {"service.name": "theirs", "ray.node_id": "n"}

@@ -81,3 +81,23 @@ def test_in_a_pause_only_spans_that_are_open_end(tmp_path: Path) -> None:
     processor.is_paused = False
     tracer.start_span("C").end()
     assert names_in(tmp_path) == [(START, b"A"), (SPAN, b"A"), (START, b"C"), (SPAN, b"C")]
+
+
+def test_however_many_spans_are_open_each_ends_in_its_spool_and_dropped_ones_are_forgotten(tmp_path: Path) -> None:
+    processor = SpoolSpanProcessor()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(processor)
+    tracer = provider.get_tracer("program")
+    writer = SpoolWriter(str(tmp_path))
+    processor.write_to(writer)
+    spans = [tracer.start_span("A") for _ in range(10_050)]
+    processor.is_paused = True
+    for span in spans:
+        span.end()
+    assert names_in(tmp_path).count((SPAN, b"A")) == len(spans)
+    assert not processor.has_open()
+    processor.is_paused = False
+    for _ in range(100):
+        tracer.start_span("B")
+    assert processor.has_open(), "it is not known to have ended"
+    assert len(processor._open) < 3

@@ -14,7 +14,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import Tracer
 
-from ray_tracing_hooks._exceptions import hide_frame
+from ray_tracing_hooks._exceptions import hide_frame, is_interruption
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Replacement
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
@@ -47,7 +47,8 @@ def _start_span(original: Callable[..., trace.Span]) -> Callable[..., trace.Span
         try:
             return original(self, name, context, kind, attributes, links, *rest, **options)
         except BaseException as error:
-            hide_frame(error)
+            if not is_interruption(error):  # which is recognized by the frame that it has interrupted
+                hide_frame(error)
             raise
 
     return start_span

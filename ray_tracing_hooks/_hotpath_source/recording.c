@@ -562,7 +562,7 @@ PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
     return (PyTypeObject *)type;
 }
 
-static PyObject *read_clock(PyObject *module, PyObject *nothing)
+static PyObject *read_clock(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
 {
     return PyLong_FromUnsignedLongLong(now_ns());
 }

@@ -11,9 +11,10 @@ import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from typing import NamedTuple
 
+from ray_tracing_hooks._formats.encoded_span.read import trace_id
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
 from ray_tracing_hooks._formats.protobuf import field, fields, varint
 from ray_tracing_hooks._formats.signals import TRACES, Signal
@@ -90,6 +91,20 @@ def halves(groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
         if tail:
             second.append(group._replace(spans=tail))
     return first, second
+
+
+def halves_by_trace(groups: Sequence[Group]) -> Sequence[list[Group]]:
+    """The same spans as two portions that have no trace in common; as one if they are of one trace."""
+    traces = {trace_id(span) for group in groups for span in group.spans}
+    first = set(islice(sorted(traces), len(traces) // 2))
+    portions: list[list[Group]] = []
+    for is_first in (True, False):
+        chosen = [
+            group._replace(spans=[span for span in group.spans if (trace_id(span) in first) is is_first])
+            for group in groups
+        ]
+        portions.append([group for group in chosen if group.spans])
+    return [portion for portion in portions if portion]
 
 
 def count(groups: Sequence[Group]) -> int:

@@ -16,6 +16,9 @@ T = TypeVar("T")
 _TIMEOUT = 3.0
 """Seconds for each step."""
 
+SPEAKS_TLS = "the server speaks TLS"
+"""The error of the step ``TLS`` where an address does not begin with ``https``."""
+
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -55,6 +58,8 @@ def _steps(address: str, tls: Tls | None) -> Iterator[Step]:
     with connection:
         yield Step("connection", None)
         if parts.scheme != "https":
+            if _speaks_tls(connection):
+                yield Step("TLS", SPEAKS_TLS)
             return
         try:
             context = _context(tls)
@@ -68,6 +73,18 @@ def _steps(address: str, tls: Tls | None) -> Iterator[Step]:
             yield Step("TLS", f"its certificate is not accepted: {error.verify_message}")
         except (OSError, ssl.SSLError) as error:
             yield Step("TLS", f"no TLS there: {_reason(error)}")
+
+
+def _speaks_tls(connection: socket.socket) -> bool:
+    """Whether a server that should not speaks TLS. Nothing is sent to it, so its certificate does not matter."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with context.wrap_socket(connection):
+            return True
+    except (OSError, ssl.SSLError):
+        return False
 
 
 def _reason(error: OSError) -> object:

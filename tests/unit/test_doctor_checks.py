@@ -14,6 +14,7 @@ from ray_tracing_hooks._ops.examination import _against_ray
 from ray_tracing_hooks._ops.facts import HERE, Asked, Clock, Examined, Facts, Folder, Place, Spool, Trial
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, merged, where
 from ray_tracing_hooks._ops.head import Head
+from ray_tracing_hooks._ops.reach import SPEAKS_TLS
 from ray_tracing_hooks._ops.report import as_json
 from ray_tracing_hooks._ship.status.figures import Destination, Figures
 from ray_tracing_hooks._version import __version__
@@ -284,6 +285,19 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         "endpoint-tls",
         PROBLEM,
         "cannot reach it",
+    ),
+    "http:// for a server with TLS": (
+        facts(
+            place(
+                "b",
+                examined=examined(
+                    trials=(trial(error="HTTP 400 Bad Request", is_refused=True, step="TLS", step_error=SPEAKS_TLS),)
+                ),
+            )
+        ),
+        "endpoint-tls",
+        PROBLEM,
+        "HTTP 400 Bad Request",
     ),
     "an exporter that cannot be made": (
         facts(place("b", examined=examined(trials=(trial(error="pip install thrift", is_setting=True),)))),

@@ -63,6 +63,12 @@ FORBIDDEN = Verdict(403, grpc.StatusCode.PERMISSION_DENIED, "no such key")
 UNAUTHENTICATED = Verdict(401, grpc.StatusCode.UNAUTHENTICATED, "who are you")
 UNKNOWN = Verdict(404, grpc.StatusCode.UNIMPLEMENTED, "no such method")
 BAD = Verdict(400, grpc.StatusCode.INVALID_ARGUMENT, "bad span")
+BROKEN = Verdict(500, grpc.StatusCode.UNKNOWN, "storage is down")
+TOO_LARGE_TRACE = Verdict(
+    400,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    "TRACE_TOO_LARGE: max size of trace (5000000) exceeded while adding 387 bytes to trace 7 for tenant x",
+)
 TOO_LARGE = Verdict(413, grpc.StatusCode.RESOURCE_EXHAUSTED, "received message larger than max")
 
 
@@ -252,6 +258,14 @@ SCOPE = InstrumentationScope(name="test").SerializeToString()
 
 def batch(numbers: Sequence[int], filling: int = 0) -> list[Batch]:
     return [Batch(RESOURCE, SCOPE, [span(number, filling=filling) for number in numbers])]
+
+
+def is_probe(request: ExportTraceServiceRequest) -> bool:
+    return not any(spans_of(request))
+
+
+def has_bad(request: ExportTraceServiceRequest, *bad: int) -> bool:
+    return any(message.name in names(bad) for _, _, message in spans_of(request))
 
 
 def names(numbers: Sequence[int]) -> list[str]:
@@ -493,28 +507,33 @@ def test_a_span_that_is_larger_than_a_server_takes(made: Made) -> None:
 
 
 def test_a_bad_span_does_not_cost_those_that_went_with_it(made: Made) -> None:
-    """It is found in about twice as many requests as there are halvings."""
-
-    def judge(request: ExportTraceServiceRequest) -> Verdict:
-        return BAD if any(message.name in {"7", "400"} for _, _, message in spans_of(request)) else taken()
-
-    made.collector.judge = judge
+    """It is found in about twice as many requests as there are halvings, and as many probes."""
+    made.collector.judge = lambda request: BAD if has_bad(request, 7, 400) else taken()
     made().deliver(batch(range(1, 513)))
     assert made.collector.names() == [name for name in names(range(1, 513)) if name not in {"7", "400"}]
     assert made.counted == {made.told(BAD): 2}
-    assert len(made.collector.requests) <= 2 * 2 * 9 + 1
+    assert len(made.collector.requests) <= 2 * (2 * 2 * 9 + 1)
 
 
 def test_looking_for_bad_spans_has_an_end(made: Made) -> None:
-    """Where all are refused, the number of requests does not grow with the number of spans."""
-    made.collector.judge = lambda _: BAD
+    """Where all spans are refused, the number of requests does not grow with the number of spans."""
+    made.collector.judge = lambda request: taken() if is_probe(request) else BAD
     made().deliver(batch(range(1, 2001)))
     assert made.counted == {made.told(BAD): 2000}
-    assert len(made.collector.requests) <= 250
+    assert len(made.collector.requests) <= 450
 
 
 @pytest.mark.parametrize(
-    "verdict", [FORBIDDEN, UNAUTHENTICATED, UNKNOWN], ids=["forbidden", "unauthenticated", "unknown"]
+    "verdict",
+    [
+        FORBIDDEN,
+        UNAUTHENTICATED,
+        UNKNOWN,
+        BAD,
+        Verdict(402, grpc.StatusCode.NOT_FOUND, "no quota"),
+        Verdict(410, grpc.StatusCode.FAILED_PRECONDITION, "gone"),
+    ],
+    ids=lambda verdict: str(verdict.status),
 )
 def test_a_collector_that_refuses_everything_costs_no_span(made: Made, verdict: Verdict) -> None:
     """Its credentials or its address can be corrected. It is asked without spans until it accepts that."""
@@ -533,22 +552,77 @@ def test_a_collector_that_refuses_everything_costs_no_span(made: Made, verdict: 
     assert made.counted == {}
 
 
-def test_a_request_that_alone_is_refused_holds_up_no_other(made: Made) -> None:
+def test_a_span_that_alone_is_refused_holds_up_no_other(made: Made) -> None:
     """Firewalls refuse what they take for an attack, with the status of a wrong password."""
-
-    def judge(request: ExportTraceServiceRequest) -> Verdict:
-        return FORBIDDEN if any(message.name == "7" for _, _, message in spans_of(request)) else taken()
-
-    made.collector.judge = judge
+    made.collector.judge = lambda request: FORBIDDEN if has_bad(request, 7) else taken()
     sink = made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="10")
     sink.deliver(batch(range(1, 31)))
-    assert made.collector.names() == names(range(11, 31))
-    assert made.counted == {made.told(FORBIDDEN): 10}
+    assert made.collector.names() == names([*range(1, 7), *range(8, 31)])
+    assert made.counted == {made.told(FORBIDDEN): 1}
+
+
+@pytest.mark.parametrize("accepts_probes", [True, False])
+def test_failures_of_a_server_cost_no_span(made: Made, *, accepts_probes: bool) -> None:
+    """However long they last. The storage of a server that accepts requests without spans may be down.
+
+    Each attempt sends one request and a probe, but for the first one, in which something is accepted.
+    """
+    sink = made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="4")
+    made.collector.judge = lambda _: BROKEN if len(made.collector.requests) > 1 else taken()
+    if accepts_probes:
+        broken = made.collector.judge
+        made.collector.judge = lambda request: taken() if is_probe(request) else broken(request)
+    portion = batch(range(1, 13))
+    for attempt in range(1, 101):
+        with pytest.raises(DeliveryError, match=f"accepts nothing at present: .*{BROKEN.words}$"):
+            sink.deliver(portion)
+        assert len(made.collector.requests) <= 1 + 2 * 13 + 2 * attempt
+    made.collector.judge = lambda _: taken()
+    sink.deliver(portion)
+    assert sorted(made.collector.names(), key=int) == names(range(1, 13))
+    assert made.counted == {}
+
+
+def test_a_failure_that_a_span_causes_costs_no_other_span(made: Made) -> None:
+    """The others arrive after a few attempts. The bad ones are lost, once the server has accepted others."""
+    made.collector.judge = lambda request: BROKEN if has_bad(request, 7, 400) else taken()
+    sink = made()
+    portion = batch(range(1, 513))
+    attempts = 0
+    while True:
+        attempts += 1
+        assert attempts < 20
+        try:
+            sink.deliver(portion)
+            break
+        except DeliveryError:
+            assert made.counted == {}
+        if attempts >= 6:
+            assert sorted(made.collector.names(), key=int) == [n for n in names(range(1, 513)) if n not in {"7", "400"}]
+    assert attempts > 10
+    assert made.counted == {made.told(BROKEN): 2}
+    assert len(made.collector.requests) <= 150
+
+
+def test_spans_of_a_trace_that_is_too_large(made: Made) -> None:
+    """They are refused and counted with advice, and cost no span of other traces."""
+    spans = [span(number % 50 or 50, name=str(number)) for number in range(1, 501)]
+    trace = (7).to_bytes(16, "big")
+    made.collector.judge = lambda request: (
+        TOO_LARGE_TRACE if any(message.trace_id == trace for _, _, message in spans_of(request)) else taken()
+    )
+    made().deliver([Batch(RESOURCE, SCOPE, spans)])
+    assert sorted(made.collector.names(), key=int) == [str(number) for number in range(1, 501) if number % 50 != 7]
+    ((text, lost),) = made.counted.items()
+    assert lost == 10
+    assert "RAY_TRACING_ROOT_SPAN=0" in text
+    assert "max_bytes_per_trace" in text
+    assert len(made.collector.requests) <= 2 * 6 + 1
 
 
 def test_a_refusal_and_a_failure_in_one_portion(made: Made) -> None:
     """What was refused is counted once, though the rest comes again."""
-    verdicts = iter([BAD, LATER, LATER, taken(), LATER, taken()])
+    verdicts = iter([BAD, taken(), LATER, LATER, taken(), LATER, taken()])
     made.collector.judge = lambda _: next(verdicts)
     sink = made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="1")
     portion = batch(range(1, 4))

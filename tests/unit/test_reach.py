@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import pty
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import trustme
 from cryptography.hazmat.primitives import serialization
+
+from ray_tracing_hooks._ops import reach
+from ray_tracing_hooks._ship.transport.contract import Tls
 
 PROGRAM = """
 import fcntl, sys, termios
@@ -48,3 +53,37 @@ def test_the_pass_phrase_of_a_key_is_not_asked_for(tmp_path: Path) -> None:
     os.close(terminal)
     os.close(controller)
     assert "the certificates of this side cannot be used" in done.stdout, done.stderr
+
+
+def test_tls_where_none_is_expected_and_none_where_it_is() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with context.wrap_socket(connection, server_side=True) as secured:
+                secured.recv(1)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert reach.steps([address], None)[-1] == reach.Step("TLS", reach.SPEAKS_TLS)
+        thread.join()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def hang_up() -> None:
+            for _ in range(2):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(1 << 16)
+                    connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=hang_up, daemon=True)
+        thread.start()
+        assert reach.steps([f"http://127.0.0.1:{port}"], None)[-1] == reach.Step("connection", None)
+        last = reach.steps([f"https://127.0.0.1:{port}"], Tls())[-1]
+        assert last.step == "TLS"
+        assert "no TLS there" in str(last.error)
+        thread.join()

@@ -445,16 +445,16 @@ def test_a_web_page_is_no_answer_of_a_collector(stack: ExitStack) -> None:
     assert http(stack, server.server_port).send(BODY) == b"", "some servers say so of an empty answer"
 
 
-@pytest.mark.parametrize("status", [302, 307, 400, 401, 403, 404, 405, 411, 413, 415, 422, 431, 500, 501, 505, 599])
-def test_http_statuses_that_mean_never(stack: ExitStack, status: int) -> None:
-    """Of some a smaller request, or another one, might be taken."""
+@pytest.mark.parametrize("status", [302, 400, 401, 404, 405, 408, 413, 422, 425, 431, 500, 501, 505, 520, 599])
+def test_http_statuses_that_refuse_a_request(stack: ExitStack, status: int) -> None:
+    """Some may be over later, and of 413 a smaller request may be accepted."""
     server = stack.enter_context(http_server())
     server.answers.append(HttpAnswer(status))
     with pytest.raises(Refused) as caught:
         http(stack, server.server_port).send(BODY)
     assert caught.value.reason.startswith(f"HTTP {status}")
     assert caught.value.too_large is (status == 413)
-    assert caught.value.request is (status in {400, 422})
+    assert caught.value.transient is (status in {408, 425, 500, 505, 520, 599})
 
 
 @pytest.mark.parametrize(
@@ -505,12 +505,14 @@ def test_retry_after_may_be_a_date(stack: ExitStack) -> None:
         ("text/plain; charset=utf-8", b"no such tenant\n", ": no such tenant"),
         ("text/plain", b"x" * 5000, ": " + "x" * 200),
         ("text/plain", b"\xff", ": \ufffd"),
+        ("text/html", b"<html><head><TITLE lang=en>no\nsuch &lt;tenant&gt;</title><p>it", ": no such <tenant>"),
+        ("text/html", b"<title>400 Bad Request</title>", ""),
         ("text/html", b"<html>no such tenant", ""),
-        ("", b"no such tenant", ""),
+        ("", b"no such tenant", ": no such tenant"),
     ],
 )
 def test_what_an_http_server_says_is_told(stack: ExitStack, kind: str, body: bytes, said: str) -> None:
-    """A google.rpc.Status, as OTLP wants it, or what other servers write; one line, cut short, and no markup."""
+    """A google.rpc.Status, as OTLP wants it, or what other servers write; of a page its title. One line, cut short."""
     server = stack.enter_context(http_server())
     server.answers.append(HttpAnswer(400, {"Content-Type": kind}, body))
     with pytest.raises(Refused) as caught:
@@ -563,7 +565,7 @@ def test_grpc_codes(stack: ExitStack, code: grpc.StatusCode) -> None:
         transport.send(BODY)
     assert caught.value.reason == f"{code.name}: the words of the server"
     assert not caught.value.too_large
-    assert caught.value.request is (code is grpc.StatusCode.INVALID_ARGUMENT)
+    assert caught.value.transient is (code.name in {"UNKNOWN", "INTERNAL", "RESOURCE_EXHAUSTED"})
 
 
 @pytest.mark.parametrize(
@@ -605,7 +607,7 @@ def test_grpc_servers_that_cannot_read_a_request(stack: ExitStack, words: str) -
     server.answer = aborting(grpc.StatusCode.INTERNAL, words)
     with pytest.raises(Refused) as caught:
         by_grpc(stack, server.server_port).send(BODY)
-    assert caught.value.request
+    assert not caught.value.transient
 
 
 def retry_info(seconds: int, nanos: int = 0) -> bytes:
@@ -1064,6 +1066,22 @@ def test_no_tls_where_it_is_spoken(stack: ExitStack, certificates: Certificates,
         port = stack.enter_context(http_server(certificates.http(certificates.server))).server_port
         text = trouble(http(stack, port))
     assert "https://" in text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
+        b"\r\nContent-Type: text/html\r\n\r\n<title>400 The plain HTTP request was sent to HTTPS port</title>",
+        b"\r\nContent-Type: text/html\r\n\r\nReason: You're speaking plain HTTP to an SSL-enabled server port.<br />",
+    ],
+    ids=["Go", "nginx", "Apache"],
+)
+def test_servers_with_tls_that_answer_requests_without_it(stack: ExitStack, answer: bytes) -> None:
+    port = stack.enter_context(raw_server(b"HTTP/1.0 400 Bad Request" + answer))
+    with pytest.raises(Refused) as caught:
+        http(stack, port).send(BODY)
+    assert caught.value.reason == ("HTTP 400 Bad Request: the server speaks TLS; begin the endpoint with https://")
 
 
 def test_grpc_writes_nothing_to_stderr(stack: ExitStack, certificates: Certificates) -> None:

@@ -31,6 +31,13 @@ _fixed64 = struct.Struct("<Q").unpack
 # --- single fields of any span ----------------------------------------------------------------------------------------
 
 
+def trace_id(span: bytes) -> bytes:
+    """The trace id of ``span``; empty if it is malformed."""
+    if span.startswith(encode.BEFORE_TRACE_ID):
+        return span[encode.TRACE_ID]
+    return next((value for tag, value in _fields(span) if tag == SpanTag.TRACE_ID), b"")
+
+
 def parent_id(span: bytes) -> bytes:
     """The id of the parent of ``span``; empty for a root, or if ``span`` is malformed."""
     if span.startswith(encode.BEFORE_PARENT_ID, _PARENT_AT):

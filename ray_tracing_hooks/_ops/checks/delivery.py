@@ -9,6 +9,7 @@ from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._ops.disk import LOCAL
 from ray_tracing_hooks._ops.facts import Facts, Place, Trial
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
+from ray_tracing_hooks._ops.reach import SPEAKS_TLS
 
 _DENIED = re.compile(r"\b(401|403|407)\b|UNAUTHENTICATED|PERMISSION_DENIED|[Uu]nauthori[sz]ed|[Ff]orbidden")
 _NOT_THERE = re.compile(r"\b(404|405)\b|UNIMPLEMENTED|NOT_FOUND")
@@ -85,7 +86,7 @@ def _failed(facts: Facts, place: Place, trial: Trial) -> Finding:
             where,
             "see the text",
         )
-    if trial.is_refused:
+    if trial.is_refused and trial.step != "TLS":
         return _refused(trial, where, error, endpoint)
     details: tuple[str, ...] = ()
     if trial.step == "name":
@@ -104,7 +105,9 @@ def _failed(facts: Facts, place: Place, trial: Trial) -> Finding:
         kind = "endpoint-tls"
         is_certificate = "certificate" in trial.step_error
         advice = (
-            f"name the CA certificate that signed it in {_CERTIFICATES.get(trial.exporter, 'the settings')}"
+            f"begin {endpoint} with https://"
+            if trial.step_error == SPEAKS_TLS
+            else f"name the CA certificate that signed it in {_CERTIFICATES.get(trial.exporter, 'the settings')}"
             if is_certificate and "expired" not in trial.step_error and "mismatch" not in trial.step_error
             else "renew the certificate of the server, or use the host name that it is for"
             if is_certificate
@@ -119,7 +122,9 @@ def _failed(facts: Facts, place: Place, trial: Trial) -> Finding:
 
 def _refused(trial: Trial, where: tuple[str, ...], error: str, endpoint: str) -> Finding:
     reason = error.rpartition("are lost: ")[2] or error
-    if _DENIED.search(reason):
+    if SPEAKS_TLS in reason:
+        kind, advice = "endpoint-tls", f"begin {endpoint} with https://"
+    elif _DENIED.search(reason):
         kind = "endpoint-denied"
         advice = f"set the credentials in {_HEADERS.get(trial.exporter, 'the settings of the exporter')}"
     elif _NOT_THERE.search(reason):

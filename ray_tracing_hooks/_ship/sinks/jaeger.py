@@ -10,12 +10,12 @@ from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._formats.jaeger import Encoder, jaeger_span, process
 from ray_tracing_hooks._formats.otlp import Group
-from ray_tracing_hooks._ship.sink import DeliveryError, Sink, Surroundings
+from ray_tracing_hooks._ship.sink import Sink, Surroundings
 from ray_tracing_hooks._ship.sinks import jaeger_settings
 from ray_tracing_hooks._ship.sinks.decoding import resource_of, scope_of
 from ray_tracing_hooks._ship.sinks.jaeger_settings import JaegerSettings
-from ray_tracing_hooks._ship.sinks.sending import BUSY, REQUEST_BYTES, SendingSink
-from ray_tracing_hooks._ship.transport.contract import Refused, Tls, Transport
+from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
+from ray_tracing_hooks._ship.transport.contract import Tls, Transport
 
 _POST_SPANS = "/jaeger.api_v2.CollectorService/PostSpans"
 
@@ -28,8 +28,8 @@ def make(surroundings: Surroundings) -> Sink:
     settings = jaeger_settings.read(surroundings.plan, surroundings.environ, surroundings.problem)
     if settings.protocol.startswith("otlp"):
         return _otlp_sink(settings, surroundings)
-    encoder, transport = _encoder(settings.protocol), _transport(settings)
-    return JaegerSink(settings, surroundings, _Collector(transport), encoder)
+    encoder = _encoder(settings.protocol)
+    return JaegerSink(settings, surroundings, _transport(settings), encoder)
 
 
 class JaegerSink(SendingSink):
@@ -78,24 +78,6 @@ class JaegerSink(SendingSink):
             Group(self._encoder.process(process(resource_of(resource))), b"", spans)
             for resource, spans in spans_of.items()
         ]
-
-
-class _Collector:
-    """A transport to a Jaeger collector, some of whose responses have other meanings than in OTLP."""
-
-    def __init__(self, transport: Transport) -> None:
-        self.address = transport.address
-        self.close = transport.close
-        self._transport = transport
-
-    def send(self, body: bytes) -> bytes:
-        try:
-            return self._transport.send(body)
-        except Refused as refusal:
-            # A collector that cannot read a request answers differently.
-            if refusal.too_large or not refusal.reason.startswith(BUSY):
-                raise
-            raise DeliveryError(f"{self.address} does not accept spans at present: {refusal.reason}") from None
 
 
 # Only the library that is needed is imported.

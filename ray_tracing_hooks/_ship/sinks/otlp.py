@@ -11,7 +11,7 @@ from ray_tracing_hooks._ship.sink import Surroundings
 from ray_tracing_hooks._ship.sinks import otlp_settings
 from ray_tracing_hooks._ship.sinks.otlp_settings import OtlpSettings
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
-from ray_tracing_hooks._ship.transport.contract import Tls, Transport, one_line
+from ray_tracing_hooks._ship.transport.contract import Refused, Tls, Transport, one_line
 
 _METHODS = {
     TRACES: "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
@@ -50,6 +50,9 @@ class OtlpSink(SendingSink):
         # Counted when the request is accepted, since it may be encoded more than once.
         body, self._undecodable = otlp.encode_json(groups, self._signal)
         return body
+
+    def parts(self, groups: Sequence[Group], refusal: Refused) -> Sequence[list[Group]]:
+        return otlp.halves_by_trace(groups) if refusal.too_large_trace else super().parts(groups, refusal)
 
     def accepted(self, groups: Sequence[Group], answer: bytes) -> None:
         self._lose(f"{{count}} {self._items} could not be decoded and were skipped", self._undecodable)

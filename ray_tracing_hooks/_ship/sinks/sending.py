@@ -9,28 +9,46 @@ from typing import Any
 
 from ray_tracing_hooks._formats.otlp import Group, count, halves
 from ray_tracing_hooks._formats.signals import TRACES
-from ray_tracing_hooks._ship.sink import Batch, RefusesAllError, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.transport.contract import Refused, Transport
 
 REQUEST_BYTES = 900_000
 """Most bytes per request, before compression: gRPC servers accept 4 MiB, some vendors one megabyte."""
 
-BUSY = ("HTTP 500", "RESOURCE_EXHAUSTED", "UNKNOWN")
-"""How servers that are no OTLP collectors refuse requests while their queue is full or their storage fails."""
-
 _MOST_SPLITS = 100
 """How often in a row requests are halved to find the spans that a server refuses, while it accepts none at all."""
 
+_MOST_FAILURES = 12
+"""How many failures in a row to look for bad spans between two pauses, in which the server accepts others. In half as
+many halvings one span of a usual request is found."""
+
+_TRIES = 8
+"""How often a span that was refused with a failure of the server, when others were accepted, is tried."""
+
 _MOST_TEXTS = 20
+
+_TOO_LARGE_TRACE = (
+    "their trace is larger than it accepts (TRACE_TOO_LARGE); RAY_TRACING_ROOT_SPAN=0 makes each call of a driver a "
+    "trace of its own, and Tempo's max_bytes_per_trace sets the limit"
+)
+"""Without the words of the server, which name a trace."""
 
 
 class SendingSink(ABC):
-    """Sends each portion as several requests. Accepted ones are not sent again if a later one fails."""
+    """Sends each portion as several requests. Accepted ones are not sent again if a later one fails.
 
-    wants_more = False
+    The server may refuse a request for a span in it, or refuse everything. A probe, which is a request without spans,
+    finds out. If the server refuses the probe too, all spans wait. Otherwise the request is halved until the bad spans
+    are found, which are lost.
+
+    A failure of the server, such as HTTP 500, may pass, and a server whose storage fails may still accept the probe. So
+    such a span is lost only if others were accepted after it failed, and it then fails several times more, with pauses
+    in between and while no other spans fail.
+    """
 
     def __init__(self, surroundings: Surroundings, transport: Transport, delay: float) -> None:
         self.delay = delay
+        self.wants_more = False
         self._transport = transport
         self._lose = surroundings.lose
         self._problem = surroundings.problem
@@ -42,6 +60,12 @@ class SendingSink(ABC):
         self._batches: Sequence[Batch] | None = None
         self._requests: deque[list[Group]] = deque()
         self._splits = 0
+        self._known = 0
+        """How many of the batches have become requests."""
+        self._failed: set[int] = set()
+        """The requests, by id, whose spans have failed since the server last accepted any."""
+        self._suspects: dict[int, int] = {}
+        """The requests whose spans had failed when the server accepted others, and how often they have failed since."""
         self._texts: set[str] = set()
 
     @abstractmethod
@@ -52,23 +76,49 @@ class SendingSink(ABC):
     def encode(self, groups: Sequence[Group]) -> bytes:
         """The body of a request."""
 
+    def parts(self, groups: Sequence[Group], refusal: Refused) -> Sequence[list[Group]]:
+        """The spans of a refused request as smaller requests; fewer than two if there are none."""
+        return halves(groups) if count(groups) > 1 else ()
+
     @abstractmethod
     def accepted(self, groups: Sequence[Group], answer: bytes) -> None:
         """Called when the server has accepted this request."""
 
     def deliver(self, batches: Sequence[Batch]) -> None:
+        self.wants_more = False
         if batches is not self._batches:
-            self._batches = batches
-            self._requests = deque(self.cut([Group(*batch) for batch in batches]))
+            self._batches, self._known = batches, 0
+            self._requests.clear()
+            self._failed, self._suspects = set(), {}
+        if len(batches) > self._known:
+            more = list(self.cut([Group(*batch) for batch in batches[self._known :]]))
+            self._requests.extendleft(reversed(more))
+            self._known = len(batches)
+        # Until the server has accepted something, one failure is enough to wait.
+        failures = _MOST_FAILURES
+        tried: list[list[Group]] = []
         while self._requests:
             groups = self._requests[0]
             try:
                 answer = self._send(groups)
             except Refused as refusal:
-                self._refused(groups, refusal)
+                self._requests.popleft()
+                if not refusal.transient:
+                    self._refused(groups, refusal)
+                    continue
+                tried.append(groups)
+                failures += self._has_failed(groups, refusal)
+                if failures > _MOST_FAILURES or (self._requests and _is_among(self._requests[0], tried)):
+                    # Others may show whether these spans or the server are to blame.
+                    self.wants_more = self._suspects.keys() >= set(map(id, self._requests))
+                    raise self._later(refusal) from None
                 continue
             self._requests.popleft()
-            self._splits = 0
+            failures = self._splits = 0
+            self._failed.discard(id(groups))
+            self._suspects.pop(id(groups), None)
+            self._suspects.update(dict.fromkeys(self._failed, 0))
+            self._failed.clear()
             self.accepted(groups, answer)
         self._batches = None
 
@@ -91,16 +141,16 @@ class SendingSink(ABC):
 
     def _send(self, groups: Sequence[Group]) -> bytes:
         if self._refusal:
-            self._knock(groups)
+            self._probe(groups)
         try:
             return self._transport.send(self.encode(groups))
         except Refused as refusal:
             if self._may_be_all(refusal):
-                self._knock(groups)
+                self._probe(groups)
             raise
 
-    def _knock(self, groups: Sequence[Group]) -> None:
-        """Send a request without spans. Raises RefusesAllError if the server refuses that too.
+    def _probe(self, groups: Sequence[Group]) -> None:
+        """Send a request without spans. Raises DeliveryError if the server refuses that too.
 
         A firewall may refuse a request for what is in it, with the status of a wrong password.
         """
@@ -111,18 +161,56 @@ class SendingSink(ABC):
             if self._may_be_all(refusal):
                 # The text of the first one, so that the message stays the same.
                 self._refusal = self._refusal or refusal.reason
+                if refusal.transient:
+                    raise self._later(refusal) from None
                 message = f"{self._transport.address} refuses all {self._items}, which wait: {self._refusal}"
                 raise RefusesAllError(message, self._refusal) from None
         self._refusal = ""
 
+    def _later(self, refusal: Refused) -> DeliveryError:
+        return DeliveryError(f"{self._transport.address} accepts nothing at present: {refusal.reason}")
+
     def _may_be_all(self, refusal: Refused) -> bool:
-        return refusal.credentials or (refusal.method and self._waits_for_method)
+        """Whether the server may refuse everything, so that a probe has to tell."""
+        return not refusal.is_of_size and not self._is_for_good(refusal)
+
+    def _is_for_good(self, refusal: Refused) -> bool:
+        """Whether the server has nothing that takes such requests, and they do not wait for it."""
+        return refusal.method and not self._waits_for_method
 
     def _refused(self, groups: list[Group], refusal: Refused) -> None:
-        self._requests.popleft()
         # One bad span must not cost the other spans of the request.
-        if (refusal.too_large or refusal.request) and count(groups) > 1 and self._splits < _MOST_SPLITS:
-            self._splits += 1
-            self._requests.extendleft(reversed(halves(groups)))
+        parts = () if self._is_for_good(refusal) else self._parts(groups, refusal)
+        self._requests.extendleft(reversed(parts))
+        if not parts:
+            self.refuse(count(groups), _TOO_LARGE_TRACE if refusal.too_large_trace else refusal.reason)
+
+    def _has_failed(self, groups: list[Group], refusal: Refused) -> bool:
+        """Deal with a request that the server has answered with a failure; False if the request is to blame for it."""
+        failures = self._suspects.pop(id(groups), None)
+        self._failed.discard(id(groups))
+        parts = self._parts(groups, refusal)
+        # At the end, so that the server is tried with other spans next.
+        self._requests.extend(parts or [groups])
+        if parts or failures is None:
+            self._failed.update(map(id, parts or [groups]))
+            self._suspects = dict.fromkeys(self._suspects, 0)
+            return True
+        if failures + 1 < _TRIES:
+            self._suspects[id(groups)] = failures + 1
         else:
+            self._requests.pop()
             self.refuse(count(groups), refusal.reason)
+        return False
+
+    def _parts(self, groups: list[Group], refusal: Refused) -> Sequence[list[Group]]:
+        """The spans of a refused request as smaller ones; empty if there are none, or there were too many."""
+        parts = self.parts(groups, refusal)
+        if len(parts) < 2 or self._splits >= _MOST_SPLITS:
+            return ()
+        self._splits += 1
+        return parts
+
+
+def _is_among(request: list[Group], others: Iterable[list[Group]]) -> bool:
+    return any(request is other for other in others)

@@ -17,7 +17,7 @@ from ray_tracing_hooks._formats.skywalking.segments import Generation, Pair
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.sinks import skywalking_settings
 from ray_tracing_hooks._ship.sinks.decoding import resource_of, scope_of
-from ray_tracing_hooks._ship.sinks.sending import BUSY, REQUEST_BYTES, SendingSink
+from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
 from ray_tracing_hooks._ship.sinks.skywalking_settings import Server, SkyWalkingSettings
 from ray_tracing_hooks._ship.sinks.skywalking_versions import (
     COLLECT_2,
@@ -203,7 +203,7 @@ class _Servers:
                 message = f"{self.address} does not accept segments: {reason}; {self._hint}"
                 raise RefusesAllError(message, f"{reason}; {self._hint}") from None
             # Segments that a back end cannot read it accepts, and drops.
-            if reason.startswith(BUSY) and not refusal.too_large:
+            if refusal.transient:
                 raise DeliveryError(f"{self.address} does not accept spans at present: {reason}") from None
             raise
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple, Protocol
 
 _LONGEST_WAIT = 3600.0
 """The longest ``Retry-After`` in seconds that is respected."""
 
+_TOO_LARGE_TRACE = re.compile(r"TRACE_TOO_LARGE|trace (is )?too large|max size of trace", re.IGNORECASE)
+"""The texts of Grafana Tempo."""
+
 
 class Refused(Exception):  # noqa: N818  a response, not an error
-    """The server will never accept this request.
+    """The server has refused this request: because of its contents, or because it refuses everything.
 
     Attributes:
         reason: What the server said, for the user.
         too_large: Whether a smaller request might be accepted.
-        request: Whether this request is at fault, and not missing permissions.
+        too_large_trace: Whether the server holds as much as it accepts of a trace in this request.
+        transient: Whether the same request might be accepted later: the server reports a failure of its own.
         credentials: Whether it refuses the credentials, or asks for some.
         method: Whether nothing at this address takes such requests.
     """
@@ -24,16 +29,22 @@ class Refused(Exception):  # noqa: N818  a response, not an error
         reason: str,
         *,
         too_large: bool = False,
-        request: bool = False,
+        transient: bool = False,
         credentials: bool = False,
         method: bool = False,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.too_large = too_large
-        self.request = request
+        self.too_large_trace = _TOO_LARGE_TRACE.search(reason) is not None
+        self.too_large = too_large and not self.too_large_trace
+        self.transient = transient and not self.is_of_size
         self.credentials = credentials
         self.method = method
+
+    @property
+    def is_of_size(self) -> bool:
+        """Whether there is only too much in the request, or of a trace."""
+        return self.too_large or self.too_large_trace
 
 
 class Tls(NamedTuple):

@@ -32,6 +32,9 @@ _RETRYABLE = frozenset(
 )
 """Of https://opentelemetry.io/docs/specs/otlp/#failures; RESOURCE_EXHAUSTED is retryable only with a RetryInfo."""
 
+_FAILURES = frozenset({grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED})
+"""What servers answer while their storage fails or their queue is full."""
+
 _RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
 
 _TOO_LARGE = re.compile(r"larger than|too large|exceeds? (the )?max", re.IGNORECASE)
@@ -132,10 +135,10 @@ class GrpcTransport:
             return DeliveryError(f"cannot reach {self.address}: {unreached}")
         if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and retry is not None):
             return DeliveryError(f"{self.address} accepts nothing at present: {text}", retry)
-        unreadable = code is grpc.StatusCode.INTERNAL and _UNREADABLE.search(details) is not None
         return Refused(
             text,
-            request=unreadable or code is grpc.StatusCode.INVALID_ARGUMENT,
+            transient=code in _FAILURES
+            and not (code is grpc.StatusCode.INTERNAL and _UNREADABLE.search(details) is not None),
             credentials=code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED},
             method=code is grpc.StatusCode.UNIMPLEMENTED,
         )

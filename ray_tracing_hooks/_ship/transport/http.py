@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import html
 import io
 import json
 import os
+import re
 import socket
 import time
 import zlib
@@ -29,10 +31,17 @@ from ray_tracing_hooks._version import __version__
 _RETRYABLE = frozenset({429, 502, 503, 504})
 """Of the OTLP specification, https://opentelemetry.io/docs/specs/otlp/#retryable-response-codes."""
 
+_EXPECTS_TLS = re.compile(rb"to an HTTPS server|to (an )?HTTPS port|plain HTTP to an SSL", re.IGNORECASE)
+"""How the ports for TLS of Go's servers, nginx and Apache answer a request without it."""
+
+_TITLE = re.compile(rb"<title[^>]*>([^<]*)", re.IGNORECASE)
+
 _GZIP = 31
 """The ``wbits`` of zlib for writing gzip."""
 
-_OF_THE_REQUEST = frozenset({400, 422})
+_FAILURES = frozenset({408, 425})
+"""These and all from 500 on, but those of the method, are failures of the server or of a proxy, which may pass."""
+
 _OF_CREDENTIALS = frozenset({401, 403, 407})
 _OF_THE_METHOD = frozenset({404, 405, 501})
 _ANY_WBITS = 47
@@ -203,7 +212,7 @@ class HttpTransport:
         raise Refused(
             text,
             too_large=status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            request=status in _OF_THE_REQUEST,
+            transient=status in _FAILURES or (status >= 500 and status not in _OF_THE_METHOD),
             credentials=status in _OF_CREDENTIALS,
             method=status in _OF_THE_METHOD or 300 <= status < 400,
         )
@@ -264,9 +273,11 @@ def _status_text(status: int, response: requests.Response, answer: bytes) -> str
     except ValueError:
         phrase = one_line(str(response.reason or ""))
     line = f"HTTP {status} {phrase}".rstrip()
+    if _EXPECTS_TLS.search(answer):
+        return f"{line}: the server speaks TLS; begin the endpoint with https://"
     if 300 <= status < 400:
         return f"{line} to {one_line(response.headers.get('Location', 'nowhere'))!r}; set the endpoint to that address"
-    kind = response.headers.get("Content-Type", "")
+    kind = response.headers.get("Content-Type", "").lower()
     text = ""
     if kind.startswith("application/x-protobuf"):
         try:
@@ -279,10 +290,14 @@ def _status_text(status: int, response: requests.Response, answer: bytes) -> str
             text = _message(found)
         except (ValueError, RecursionError):
             text = ""
-    elif kind.startswith("text/plain"):
+    elif kind.startswith("text/html"):
+        title = _TITLE.search(answer)
+        text = html.unescape(title[1].decode("utf-8", "replace")) if title else ""
+    elif kind.startswith("text/plain") or not kind:
         text = answer.decode("utf-8", "replace")
     text = one_line(text)
-    return f"{line}: {text}" if text else line
+    # Titles of web pages often only repeat the status.
+    return f"{line}: {text}" if text and text.removeprefix("HTTP ") not in line else line
 
 
 def _message(found: object) -> str:

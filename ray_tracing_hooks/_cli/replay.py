@@ -16,9 +16,11 @@ from ray_tracing_hooks._cli.text import SafeError, Seconds, count, duration, exa
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._settings import Settings, load
-from ray_tracing_hooks._spool.layout import SUFFIX
+from ray_tracing_hooks._ship.files import PLAN
+from ray_tracing_hooks._spool.layout import SUFFIX, is_spool_name
 
 if TYPE_CHECKING:
+    from ray_tracing_hooks._ship.plan import ShipPlan
     from ray_tracing_hooks._ship.replay import Replay
     from ray_tracing_hooks._ship.secrets import Secrets
 
@@ -54,9 +56,10 @@ def replay(
     """Send spans from files, or from a leftover spool, to an exporter.
 
     A PATH is a file of OTLP-JSON lines (*.jsonl, *.jsonl.gz) from any tool, a folder of such files, or a spool folder
-    or one above it. What its subfolders hold is sent too, as the other commands show it. Nothing is removed. The
-    exporters are those of RAY_TRACING_EXPORTERS, or otlp if that is only local, and they are configured by the same
-    variables as in a job, such as OTEL_EXPORTER_OTLP_ENDPOINT.
+    or one above it. What its subfolders hold is sent too, as the other commands show it. Nothing is removed. Without
+    --exporter, the exporters are those of RAY_TRACING_EXPORTERS. If that is unset or only local, they are those that
+    the spool was recorded for, and otlp for files. They are configured by the same variables as in a job, such as
+    OTEL_EXPORTER_OTLP_ENDPOINT.
 
     The progress is stored beside the files, for each exporter and address: run it again after an interruption and it
     continues from there; if the files have grown, it sends only the new spans. The exit code is 1 if not all could be
@@ -67,31 +70,33 @@ def replay(
 
     settings = load(os.environ, warn)
     folders = _folders(paths)
+    if not folders:
+        click.echo("nothing is left to send: a spool is removed once its shipper has delivered everything in it")
+        return
     environ = _delivery_environment(settings)
-    names = _exporters(exporters, settings, folders)
+    wanted = _wanted(exporters, settings, environ, folders)
     wrong = failed = False
     with ExitStack() as stack:
         _hold(stack, folders)
         # A settings file may contain the endpoint of Jaeger, and SkyWalking's token.
         secrets = Secrets(os.environ, environ, {"endpoint": settings.jaeger_endpoint or ""})
         stack.enter_context(others_on_stderr(secrets))
-        for name in names:
-            run = _Run(name, settings, environ, secrets, timeout=timeout, again=again)
+        for plan, of_plan in wanted.items():
+            run = _Run(plan, environ, secrets, timeout=timeout, again=again)
             if dry_run:
-                wrong |= not run.try_out(folders)
+                wrong |= not run.try_out(of_plan)
             else:
-                failed |= not run.run(folders)
+                failed |= not run.run(of_plan)
     if wrong or failed:
         context.exit(2 if wrong else 1)
 
 
 class _Run:
-    """The replays of all folders to one exporter."""
+    """The replays of folders to one exporter, by its plan."""
 
     def __init__(
         self,
-        exporter: str,
-        settings: Settings,
+        plan: ShipPlan,
         environ: Mapping[str, str],
         secrets: Secrets,
         *,
@@ -99,20 +104,19 @@ class _Run:
         again: bool,
     ) -> None:
         from ray_tracing_hooks._ship.destinations import destinations  # noqa: PLC0415  as below
-        from ray_tracing_hooks._ship.plan import ShipPlan  # noqa: PLC0415  as below
         from ray_tracing_hooks._ship.replay import Losses  # noqa: PLC0415  not needed to print a help text
 
-        self._exporter = exporter
+        (self._exporter,) = plan.exporters
         self._environ = environ
         self._timeout = timeout
         self._again = again
         self._secrets = secrets
         self._problems = Losses(self._secrets.mask)
         self._reported: set[str] = set()
-        self._plan = ShipPlan.of(settings, (exporter,), environ, label="replay")
+        self._plan = plan
         places, self._wrong = destinations(self._plan, environ)
         self._is_usable = bool(places)
-        self._where = places[0] if places else exporter
+        self._where = places[0] if places else self._exporter
 
     def try_out(self, folders: Mapping[str, Sequence[str]]) -> bool:
         """Report what is wrong with the settings, and how much would be sent; whether nothing is wrong."""
@@ -165,7 +169,7 @@ class _Run:
         return failure is None and not self._problems.lost
 
     def _sum_up(self, replays: Sequence[Replay], failure: str | None, seconds: float, *, dry_run: bool) -> None:
-        sent = sum(each.sent for each in replays)
+        sent, lost = sum(each.sent for each in replays), sum(each.lost for each in replays)
         for problem in self._problems.tell():
             warn(problem)
         if failure is not None:
@@ -174,7 +178,7 @@ class _Run:
                 f"{'' if all(complete for _, complete in found) else 'at least '}{sum(spans for spans, _ in found):,}"
             )
             warn(
-                f"{self._where}: {failure}. {count(sent, 'span')} sent, {left} left; run it again"
+                f"{self._where}: {failure}. {_number(sent, lost)} sent, {left} left; run it again"
                 f"{' without --again' if self._again else ''} to continue from there.",
                 "error",
             )
@@ -183,10 +187,12 @@ class _Run:
         before = sum(each.before for each in replays)
         if dry_run:
             line = f"{count(sent, 'span')} in {files} would be sent to {self._where}"
-        elif not sent and before:
+        elif not sent and not before:
+            line = f"nothing is left to send to {self._where}"
+        elif not sent:
             line = f"nothing new: {count(before, 'span')} sent to {self._where} before; --again sends them again"
         else:
-            line = f"{count(sent, 'span')} in {files} sent to {self._where} in {duration(seconds * 1e9)}"
+            line = f"{_number(sent, lost)} in {files} sent to {self._where} in {duration(seconds * 1e9)}"
         # Keep it apart from what the exporter `console` prints.
         click.echo(line, err=self._exporter == "console")
 
@@ -197,8 +203,16 @@ class _Run:
             warn(f"{problem}; retrying for {self._timeout:g} s")
 
 
+def _number(spans: int, lost: int) -> str:
+    """How many spans have arrived."""
+    return f"{spans - lost:,} of {count(spans, 'span')}" if lost else count(spans, "span")
+
+
 def _folders(paths: Sequence[str]) -> dict[str, list[str]]:
-    """The files to replay, by folder. Ends the command if there are none."""
+    """The files to replay, by folder. Ends the command if there are none, but for spools that have been delivered."""
+    paths = [path for path in paths if not _is_delivered(path)]
+    if not paths:
+        return {}
     try:
         for path in paths:
             if path.endswith(SUFFIX) and not os.path.isdir(path):
@@ -216,17 +230,80 @@ def _folders(paths: Sequence[str]) -> dict[str, list[str]]:
     return {folder: list(found) for folder, found in groupby(real, os.path.dirname)}
 
 
-def _exporters(given: Sequence[str], settings: Settings, folders: Mapping[str, Sequence[str]]) -> list[str]:
-    """The exporters to send to. Ends the command if one is unknown or would read what it writes."""
+def _is_delivered(path: str) -> bool:
+    """Whether this is a spool without spans, or would be one if it were there."""
+    if os.path.isdir(path):
+        return os.path.exists(os.path.join(path, PLAN)) and not span_files([path], with_subfolders=True)
+    path = os.path.abspath(path)
+    return is_spool_name(os.path.basename(path)) and os.path.isdir(os.path.dirname(path)) and not os.path.lexists(path)
+
+
+def _wanted(
+    given: Sequence[str], settings: Settings, environ: Mapping[str, str], folders: Mapping[str, Sequence[str]]
+) -> dict[ShipPlan, dict[str, Sequence[str]]]:
+    """What to send by which plan, with one exporter each. Ends the command if an exporter cannot be used."""
+    from ray_tracing_hooks._ship.plan import ShipPlan  # noqa: PLC0415  not needed to print a help text
+
+    found: dict[ShipPlan, dict[str, Sequence[str]]] = {}
+    others: dict[str, Sequence[str]] = {}
+    asked = list(dict.fromkeys(given)) or [name for name in settings.exporters if settings.exporters != ("local",)]
+    for folder, files in folders.items():
+        theirs = None if asked else _plan_of(folder)
+        if theirs is None:
+            others[folder] = files
+            continue
+        _check(theirs.exporters, theirs.local_dir, folders)
+        for name in theirs.exporters:
+            plan = ShipPlan.of(settings, (name,), environ, label="replay")
+            _warn_of_another_place(folder, plan, environ)
+            if name == "local":
+                plan = plan._replace(
+                    local_dir=theirs.local_dir,
+                    local_file_max_bytes=theirs.local_file_max_bytes,
+                    local_max_bytes=theirs.local_max_bytes,
+                    group=theirs.group,
+                    label=theirs.label,
+                )
+            found.setdefault(plan, {})[folder] = files
+    if others:
+        own = os.path.realpath(settings.local_dir) in others
+        names = asked if given else [name for name in asked if name != "local" or not own]
+        names = names or ["otlp"]
+        _check(names, settings.local_dir, folders)
+        for name in names:
+            found.setdefault(ShipPlan.of(settings, (name,), environ, label="replay"), {}).update(others)
+    return found
+
+
+def _warn_of_another_place(folder: str, plan: ShipPlan, environ: Mapping[str, str]) -> None:
+    """The variables of this shell say where to send, and they may not be those of the shipper."""
+    from ray_tracing_hooks._ship.sinks.registry import destination_of  # noqa: PLC0415  as above
+    from ray_tracing_hooks._ship.status.figures import read  # noqa: PLC0415  as above
+
+    (exporter,) = plan.exporters
+    figures = read(folder)
+    here = destination_of(exporter, plan, environ, lambda _problem: None).text
+    for each in figures.destinations if figures is not None and exporter != "local" else ():
+        if (each.exporter, each.signal) == (exporter, "traces") and each.address not in ("", here):
+            warn(f"the shipper of {folder} sent to {each.address}, and by the variables of this shell it is {here}")
+
+
+def _plan_of(folder: str) -> ShipPlan | None:
+    """The plan by which the spool in this folder was to be delivered."""
+    from ray_tracing_hooks._ship.plan import ShipPlan  # noqa: PLC0415  as above
+
+    try:
+        plan = ShipPlan.load(folder)
+    except (OSError, ValueError):
+        return None
+    return plan if plan.exporters else None
+
+
+def _check(names: Sequence[str], local_dir: str, folders: Mapping[str, Sequence[str]]) -> None:
+    """Ends the command if an exporter is unknown or would read what it writes."""
     from ray_tracing_hooks._ship.sinks import entry_point  # noqa: PLC0415  not needed to print a help text
     from ray_tracing_hooks._ship.sinks.registry import known_sinks  # noqa: PLC0415  not needed to print a help text
 
-    own = os.path.realpath(settings.local_dir) in folders
-    if given:
-        names = list(dict.fromkeys(given))
-    else:
-        names = [name for name in settings.exporters if name != "local" or not own]
-        names = names if names not in ([], ["local"]) else ["otlp"]
     for name in names:
         if name not in known_sinks() and not entry_point.is_installed(name):
             raise click.BadParameter(
@@ -234,12 +311,11 @@ def _exporters(given: Sequence[str], settings: Settings, folders: Mapping[str, S
                 f"exporter ({', '.join(entry_point.names())})",
                 param_hint="--exporter",
             )
-    if own and "local" in names:
+    if "local" in names and os.path.realpath(local_dir) in folders:
         raise click.BadParameter(
-            f"'local' writes to {settings.local_dir}, which is being replayed: expected another RAY_TRACING_LOCAL_DIR",
+            f"'local' writes to {local_dir}, which is being replayed: expected another RAY_TRACING_LOCAL_DIR",
             param_hint="--exporter",
         )
-    return names
 
 
 def _delivery_environment(settings: Settings) -> dict[str, str]:

@@ -258,8 +258,10 @@ def _plan(process: RayProcess, settings: Settings, environ: Mapping[str, str], e
 
 def make_spool(process: RayProcess, settings: Settings, plan: ShipPlan) -> str | None:
     """The spool folder for this node and plan: processes with other settings have their own, with their own shipper."""
+    from ray_tracing_hooks._spool.layout import spool_name  # noqa: PLC0415
+
     described = json.dumps(plan._asdict(), sort_keys=True, default=list)
-    name = f"{process.node_id[:12] or 'client'}-{hashlib.sha256(described.encode()).hexdigest()[:8]}"
+    name = spool_name(process.node_id, hashlib.sha256(described.encode()).hexdigest())
     ours = folders(process)
     places = [settings.spool_dir, *ours] if settings.spool_dir else [*ours]
     for folder, following in zip(places, [*places[1:], None], strict=True):

@@ -18,6 +18,7 @@ from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ops.effective import Effective
 from ray_tracing_hooks._ops.reach import steps
 from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import with_count
 from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.sinks.registry import destination_of, make_sink, usable
@@ -41,11 +42,11 @@ class _Heard:
     lost: list[str] = field(default_factory=list)
 
     def count(self, text: str, number: int) -> None:
-        self.problems.append(text.replace("{count}", str(number), 1))
+        self.problems.append(with_count(text, number))
 
     def lose(self, text: str, number: int) -> None:
         if number:
-            self.lost.append(text.replace("{count}", str(number), 1))
+            self.lost.append(with_count(text, number))
 
 
 def trial(found: Effective, trace_id: str | None, timeout: float, secrets: Secrets) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._private import inside, open_fifo, open_folder, read_file, write_atomically
@@ -153,7 +153,8 @@ def _name(kind: str) -> str:
 
 def _ask(spool_dir: str, within: str, channel: _Fifos | _Files, request: Request, deadline: float) -> FlushResult:
     """``within`` is the path for the files of the folder; ``spool_dir`` is only for messages."""
-    while not channel.ask(request):
+    # A shipper that is still starting has what is left of the time.
+    while not channel.ask(replace(request, timeout=max(0.0, deadline - time.monotonic()))):
         if not is_shipper_running(within):
             return FlushResult(False, [f"no shipper is running for the spool {spool_dir!r}"], running=False)
         if monotonic() >= deadline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections import Counter, deque
@@ -13,6 +14,9 @@ _MOST_NEWS = 50
 
 _LASTING = 10.0
 """Seconds after which a condition becomes news: most short failures are over by then."""
+
+_SINGULAR = {"were": "was", "are": "is", "could": "could"}
+_PLURAL = re.compile(r"\{count\} ((?:log )?\w+)s (were|are|could)\b")
 
 logger = logging.getLogger("ray_tracing_hooks.ship")
 
@@ -81,10 +85,10 @@ class Problems:
             before = self._counts.get(text, 0)
             self._counts[text] = before + number
             if not before:
-                self._add_news(_with_count(text, "some"))
+                self._add_news(with_count(text, "some"))
         # Log the first time, and then whenever the count has doubled, so that a steady loss does not fill the log.
         if before.bit_length() != (before + number).bit_length():
-            logger.warning("%s", _with_count(text, before + number))
+            logger.warning("%s", with_count(text, before + number))
 
     def news(self) -> tuple[int, list[str]]:
         """The number of news so far, and the latest texts.
@@ -120,8 +124,12 @@ class Problems:
             self._once.update(dict.fromkeys(new, True))
             grown = [text for text, number in self._counts.items() if number != self._reported.get(text)]
             self._reported.update(self._counts)
-            return [*new, *self._lasting.values(), *(_with_count(text, self._counts[text]) for text in grown)]
+            return [*new, *self._lasting.values(), *(with_count(text, self._counts[text]) for text in grown)]
 
 
-def _with_count(text: str, count: object) -> str:
+def with_count(text: str, count: object) -> str:
+    """The text with the count in the place of ``{count}``."""
+    if count == 1 and (found := _PLURAL.match(text)) is not None:
+        noun, verb = found.groups()
+        text = f"{{count}} {noun} {_SINGULAR[verb]}{text[found.end() :]}".replace(" and are lost", " and is lost", 1)
     return text.replace("{count}", str(count), 1)

@@ -58,7 +58,8 @@ class Replay:
 
     Attributes:
         before: How many spans were sent earlier.
-        sent: How many were sent by this replay, including refused ones.
+        sent: How many were sent by this replay, including lost ones.
+        lost: How many of them were refused, or could not be decoded.
     """
 
     def __init__(
@@ -88,11 +89,13 @@ class Replay:
         if json_files:
             self._inputs["files"] = JsonFiles(json_files, mapping(stored.get("files")), self._damaged)
         if len(json_files) < len(paths):
-            spool = mapping(stored.get("spool")) or {"processes": left_by_shipper(folder, plan, anew=again)}
+            spool = mapping(stored.get("spool"))
+            if not spool:
+                spool["processes"], self._sink_state = left_by_shipper(folder, plan, anew=again)
             self._inputs["spool"] = Spool(folder, spool, problems)
         self._positions = {name: input_.position() for name, input_ in self._inputs.items()}
         self.before = sum(input_.before for input_ in self._inputs.values())
-        self.sent = 0
+        self.sent = self.lost = 0
         self._damages = 0
 
     @property
@@ -146,9 +149,19 @@ class Replay:
         return make_sink(
             self._exporter,
             Surroundings(
-                self._plan, self._sink_state, self._remember, self._problems.count, self._environ, self._problems.say
+                self._plan,
+                self._sink_state,
+                self._remember,
+                self._problems.count,
+                self._environ,
+                self._problems.say,
+                lost=self._lose,
             ),
         )
+
+    def _lose(self, text: str, number: int) -> None:
+        self.lost += number
+        self._problems.count(text, number)
 
     def _persistently(self, action: Callable[[], T]) -> T:
         """The result of ``action``, with retries."""

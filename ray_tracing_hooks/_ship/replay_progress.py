@@ -79,8 +79,8 @@ def _destination(plan: ShipPlan, environ: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(identity).encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def left_by_shipper(folder: str, plan: ShipPlan, *, anew: bool) -> dict[str, Any]:
-    """The positions in the spool at which a first replay starts.
+def left_by_shipper(folder: str, plan: ShipPlan, *, anew: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The positions in the spool at which a first replay starts, and the state of the sink there.
 
     If the shipper that left the spool delivered to the same destination, these are where it stopped. Otherwise it is
     the beginning, but with the open spans whose segments are gone.
@@ -90,7 +90,7 @@ def left_by_shipper(folder: str, plan: ShipPlan, *, anew: bool) -> dict[str, Any
         theirs = ShipPlan.load(folder)
         same = exporter in theirs.exporters and _same_place(exporter, plan, theirs)
         if same and not anew:
-            return _shipped(folder, file_name(exporter))
+            return _shipped(folder, file_name(exporter)), _shipped(folder, file_name(exporter), "sink")
     begun: dict[str, Any] = {}
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
@@ -102,12 +102,12 @@ def left_by_shipper(folder: str, plan: ShipPlan, *, anew: bool) -> dict[str, Any
                     begun[process]["in_order"] |= bool(mapping(entry).get("in_order"))
                     for key in ("interrupted", "maybe_ended"):
                         begun[process][key] += mapping(entry).get(key, [])
-    return begun
+    return begun, {}
 
 
-def _shipped(folder: str, name: str) -> dict[str, Any]:
+def _shipped(folder: str, name: str, part: str = "processes") -> dict[str, Any]:
     found = _own_json(os.path.join(folder, name))
-    return mapping(found[1].get("processes")) if found else {}
+    return mapping(found[1].get(part)) if found else {}
 
 
 def _same_place(exporter: str, ours: ShipPlan, theirs: ShipPlan) -> bool:

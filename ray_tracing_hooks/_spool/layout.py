@@ -97,6 +97,19 @@ MAX_SEGMENT = 64 * 1024 * 1024
 """A larger file is not a segment: a writer begins the next one at a quarter of this size."""
 
 
+_SPOOL_NAME = re.compile(r"([0-9a-f]{1,12}|client)-[0-9a-f]{8}")
+
+
+def spool_name(node_id: str, digest: str) -> str:
+    """The name of the spool folder of a node for settings with this digest; an empty node id is that of a client."""
+    return f"{node_id[:12] or 'client'}-{digest[:8]}"
+
+
+def is_spool_name(name: str) -> bool:
+    """Whether :func:`spool_name` makes such names."""
+    return _SPOOL_NAME.fullmatch(name) is not None
+
+
 def in_payload(part: slice) -> slice:
     """The position of a part of an encoded span in the payload of its record, after the scope id."""
     return slice(part.start + U16.size, part.stop + U16.size)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import select
+import threading
+from pathlib import Path
 
 import pytest
 
+from ray_tracing_hooks._private import open_folder
+from ray_tracing_hooks._ship.files import take_lock
+from ray_tracing_hooks._ship.flush import flush
 from ray_tracing_hooks._ship.flush_messages import Answer, Request
+from ray_tracing_hooks._ship.inbox import Inbox
 
 
 def test_a_request_is_one_line_and_reads_as_it_was_written() -> None:
@@ -46,3 +53,31 @@ def test_an_answer_always_fits_into_a_pipe_at_once() -> None:
     found = Answer.decode(line)
     assert not found.done
     assert len(answer.problems) == 50, "the answer itself stays as it is"
+
+
+def test_a_shipper_that_starts_late_has_what_is_left_of_the_time(tmp_path: Path) -> None:
+    """It then answers with the reason why spans wait, before the one that asks gives up."""
+    spool = tmp_path / "spool"
+    spool.mkdir(mode=0o700)
+    lock = take_lock(str(spool))
+    assert lock is not None
+    heard: list[Request] = []
+
+    def start() -> None:
+        while not list(spool.glob("flush-*")):
+            pass
+        folder = open_folder(str(spool))
+        inbox = Inbox(folder)
+        while not heard:
+            inbox.wait(60)
+            heard.extend(map(Request.decode, inbox.heard()))
+        inbox.answer(heard[0].answer, Answer(False, ["the collector is away"]).encode)
+        inbox.close()
+        os.close(folder)
+
+    shipper = threading.Thread(target=start)
+    shipper.start()
+    assert flush(str(spool), 60).problems == ["the collector is away"]
+    shipper.join()
+    os.close(lock)
+    assert 0 < heard[0].timeout < 60

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,12 @@ from ray_tracing_hooks._formats.otlp_json_read import traces
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._private import write_atomically
-from ray_tracing_hooks._ship.files import take_lock
+from ray_tracing_hooks._ship.files import STATUS, take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sinks.registry import destination_of, known_sinks
-from ray_tracing_hooks._spool.layout import MAX_SEGMENT
+from ray_tracing_hooks._ship.sink import Batch, Surroundings
+from ray_tracing_hooks._ship.sinks.registry import destination_of, known_sinks, make_sink
+from ray_tracing_hooks._ship.status.figures import Destination, Figures
+from ray_tracing_hooks._spool.layout import MAX_SEGMENT, spool_name
 from ray_tracing_hooks._spool.reader import count_spans
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -428,8 +430,8 @@ def test_refused_spans_are_told(collector: Collector, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(line([1, 2]))
     result = replay(tmp_path)
     assert result.exit_code == 1
-    assert "1 spans were refused by" in result.stderr
-    assert "too old" in result.stderr
+    assert result.stderr == f"warning: 1 span was refused by {collector.url}/v1/traces and is lost: too old\n"
+    assert result.stdout.startswith("1 of 2 spans in 1 file sent to OTLP")
 
 
 def test_a_server_that_comes_back_gets_everything_once(collector: Collector, tmp_path: Path) -> None:
@@ -620,6 +622,51 @@ def test_it_begins_where_the_shipper_stopped(collector: Collector, tmp_path: Pat
     assert complete
     assert 0 < shipped < 19
     assert collector.numbers() == [*range(shipped + 1 if same else 1, 20), 99]
+
+
+def test_a_spool_is_sent_to_its_own_exporter(collector: Collector, tmp_path: Path) -> None:
+    """From where its shipper stopped. That was killed after it had written to the file, and before it noted that."""
+    spool, spans = tmp_path / "spool", tmp_path / "spans"
+    left_spool(spool, range(1, 20))
+    plan = ShipPlan(("local",), str(spans), 1 << 20, 1 << 30, 1, label="node")
+    plan.store(str(spool))
+    states: list[Mapping[str, Any]] = []
+    sink = make_sink("local", Surroundings(plan, {}, states.append, lambda *_: None, {}, pytest.fail))
+    encoded = [span(number).SerializeToString() for number in (1, 2)]
+    sink.deliver([Batch(RESOURCE.SerializeToString(), SCOPE.SerializeToString(), encoded)])
+    sink.close()
+    (spool / "progress-local.json").write_text(json.dumps({"processes": {}, "sink": states[-1]}))
+    result = replay(spool)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert re.fullmatch(rf"19 spans in \d+ files sent to {spans} in [\d.]+ m?s\n", result.stdout)
+    lines = [text for path in spans.glob("*.jsonl") for text in path.read_text().splitlines()]
+    written = [found for text in lines for found in read_back(text)]
+    assert sorted(found.span_id[-1] for found in written) == list(range(1, 20))
+    assert collector.asked == 0
+
+
+def test_a_shell_that_names_another_place_than_the_shipper_is_told(collector: Collector, tmp_path: Path) -> None:
+    left_spool(tmp_path, [1])
+    ShipPlan(("otlp",), "/x", 1, 1, 1).store(str(tmp_path))
+    sent = Destination(exporter="otlp", address="OTLP http://collector:4317")
+    (tmp_path / STATUS).write_text(Figures(destinations=(sent,)).as_json())
+    result = replay(tmp_path)
+    assert f"sent to OTLP http://collector:4317, and by the variables of this shell it is OTLP {collector.url}" in (
+        result.stderr
+    )
+    assert collector.numbers() == [1]
+
+
+def test_a_spool_that_has_been_delivered_meanwhile(collector: Collector, tmp_path: Path) -> None:
+    """Its shipper removes it, or is about to."""
+    plan = ShipPlan(("otlp",), "/x", 1, 1, 1)
+    (tmp_path / "there").mkdir()
+    plan.store(str(tmp_path / "there"))
+    for path in (tmp_path / spool_name("0123456789abcdef", "89abcdef01"), tmp_path / "there"):
+        result = replay(path)
+        assert result.exit_code == 0, path
+        assert result.stdout.startswith("nothing is left to send")
+    assert collector.asked == 0
 
 
 def test_a_damaged_spool_is_told(collector: Collector, tmp_path: Path) -> None:

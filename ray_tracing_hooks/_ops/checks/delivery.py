@@ -121,7 +121,7 @@ def _failed(facts: Facts, place: Place, trial: Trial) -> Finding:
 
 
 def _refused(trial: Trial, where: tuple[str, ...], error: str, endpoint: str) -> Finding:
-    reason = error.rpartition("are lost: ")[2] or error
+    reason = error.rpartition(" lost: ")[2] or error
     if SPEAKS_TLS in reason:
         kind, advice = "endpoint-tls", f"begin {endpoint} with https://"
     elif _DENIED.search(reason):

@@ -390,6 +390,17 @@ def shown(value: object) -> str:
         return "a number with too many digits"
 
 
+def masked(kind: Kind[Any], value: Any) -> Any:
+    """A value of a setting that may hold secrets, for a text: of a URL its credentials and its query are hidden, of
+    headers and other mappings the values, and of everything else all.
+    """
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        return dict.fromkeys(value, MASK)
+    return without_credentials(value) if kind is URL else MASK
+
+
 def without_credentials(url: str) -> str:
     """A URL, or ``host:port``, with its user info and its query hidden, since both may contain keys."""
     masked = re.sub(r"^([^/@?]*://)?.*@", rf"\1{MASK}@", url)

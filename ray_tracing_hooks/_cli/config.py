@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -19,7 +19,7 @@ from ray_tracing_hooks._ops.finding import PROBLEM, WARNING
 from ray_tracing_hooks._settings import SETTINGS, Setting
 from ray_tracing_hooks._ship.sinks.registry import usable
 from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, Variable
-from ray_tracing_hooks._values import MASK, URL, empty, without_credentials
+from ray_tracing_hooks._values import empty, masked
 
 _DEFAULT = "default"
 
@@ -118,7 +118,7 @@ def _row(
     return _Row(
         setting,
         variables[-1],
-        _masked(setting, value) if setting.secret else value,
+        masked(setting.kind, value) if setting.secret else value,
         source or _DEFAULT,
         group,
         wrong=given if given != source else "",
@@ -132,17 +132,6 @@ def _exporters(row: _Row, found: Effective) -> _Row:
         return row
     is_part = set(used) <= set(found.settings.exporters)
     return row._replace(value=used, source=row.source if is_part else _DEFAULT, wrong=row.source)
-
-
-def _masked(setting: Setting | Variable, value: Any) -> Any:
-    """The value with secrets masked."""
-    if value is None:
-        return None
-    if isinstance(value, Mapping):
-        return dict.fromkeys(value, MASK)
-    if setting.kind is URL:
-        return without_credentials(value)
-    return MASK
 
 
 def _group(variable: str) -> str:

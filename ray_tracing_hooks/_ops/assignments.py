@@ -10,7 +10,7 @@ from ray_tracing_hooks._control.control import EXPORTERS, SAMPLER
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._settings import LIVE, PREFIX, SETTINGS, Setting, load
 from ray_tracing_hooks._standard import READABLE_FILE, VARIABLES, Variable
-from ray_tracing_hooks._values import MASK, URL, unicode, without_credentials
+from ray_tracing_hooks._values import MASK, masked, unicode
 
 _SIGNALS = ("traces", "metrics", "logs")
 _SKYWALKING = "skywalking"
@@ -53,14 +53,13 @@ def shown(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _public(variable: str, value: str) -> str:
-    """The value without what is secret: of an address, that is what a password or a key may be in."""
+    """The value without what is secret, as in other commands."""
     try:
-        row = _row(variable)[1]
-    except SettingError:
+        _, row = _row(variable)
+        found = masked(row.kind, row.kind.read(value)) if row.secret else value
+    except (SettingError, ValueError):
         return MASK
-    if not row.secret:
-        return value
-    return without_credentials(value) if row.kind is URL else MASK
+    return found if isinstance(found, str) else row.text(found)
 
 
 def _row(name: str) -> tuple[str, Setting | Variable]:

@@ -29,7 +29,7 @@ from ray_tracing_hooks._settings import SETTINGS
 from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.start import environment
 from ray_tracing_hooks._standard import OTLP, OTLP_METRICS, VARIABLES, read_with_source
-from ray_tracing_hooks._values import URL, without_credentials
+from ray_tracing_hooks._values import masked
 
 _CERTIFICATES = ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
 
@@ -138,7 +138,8 @@ def _rows(found: Effective, environ: Mapping[str, str], salt: str) -> dict[str, 
         text: str = row.text(value)
         if not row.secret:
             return text
-        public = without_credentials(text) if row.kind is URL else "(not shown)"
+        public = masked(row.kind, value)
+        public = public if isinstance(public, str) else row.text(public)
         if public == text:
             return text
         return f"{public} ({hmac.new(salt.encode(), text.encode(), hashlib.sha256).hexdigest()[:8]})"

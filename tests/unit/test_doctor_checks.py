@@ -21,6 +21,7 @@ from ray_tracing_hooks._version import __version__
 
 GIB = 1 << 30
 ENDPOINT = "OTLP http://collector:4317"
+OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 VERSIONS = {"opentelemetry-api": "1.45.2", "opentelemetry-sdk": "1.45.2", "opentelemetry-proto": "1.45.2"}
 
 
@@ -538,3 +539,27 @@ def test_a_probe_of_another_version_is_read_as_far_as_it_goes() -> None:
     found = Place.of("a", {"package": {"version": "9"}, "tracing": {"called": True}, "examined": {"exporters": ["x"]}})
     assert (found.package, found.called, found.traced) == ("9", True, False)
     assert found.examined == Examined(("x",), {}, (), (), (), (), ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        (
+            {"settings": {}},
+            "correct the host name in OTEL_EXPORTER_OTLP_ENDPOINT, or the DNS configuration of the node",
+        ),
+        (
+            {"settings": {OTLP_ENDPOINT: ("http://c", OTLP_ENDPOINT)}, "configured": (OTLP_ENDPOINT,)},
+            f"configure {OTLP_ENDPOINT}=...`, and unset by `configure --unset {OTLP_ENDPOINT}`",
+        ),
+        (
+            {"settings": {OTLP_ENDPOINT: ("http://c", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")}},
+            ". It is set by OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        ),
+    ],
+)
+def test_advice_knows_where_an_address_is_set(changes: dict[str, Any], advice: str) -> None:
+    wrong = trial(error="its name cannot be resolved", step="name", step_error="colector cannot be resolved")
+    found = findings(facts(place("b", examined=examined(trials=(wrong,), **changes))))
+    (finding,) = (each for each in found if each.id == "endpoint-name")
+    assert finding.advice.endswith(advice)

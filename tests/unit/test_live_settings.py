@@ -122,17 +122,19 @@ def test_what_a_name_stands_for_can_be_unset() -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    """Of an address, all else is, so that a mistake in it can be seen."""
+    """Hosts and the names of headers are, as in other commands."""
     variables = {
-        "OTEL_EXPORTER_OTLP_HEADERS": "key=1",
+        "OTEL_EXPORTER_OTLP_HEADERS": "key=1,authorization=Bearer%20x",
         "RAY_TRACING_EXCLUDE": "a",
-        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:key@colector:4317/v1?token=key",
-        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://me:secret@colector:4317/v1?key=1",
+        "RAY_TRACING_SOMETHING": "of another version",
     }
     assert shown(variables) == {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://********@colector:4317/v1?********",
-        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "",
-        "OTEL_EXPORTER_OTLP_HEADERS": "********",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://********@colector:4317/v1?********",
+        "OTEL_EXPORTER_OTLP_HEADERS": "key=********,authorization=********",
+        "RAY_TRACING_SOMETHING": "********",
         "RAY_TRACING_EXCLUDE": "a",
     }
 

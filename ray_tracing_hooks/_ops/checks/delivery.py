@@ -76,6 +76,23 @@ def _takes_files(place: Place) -> bool:
 
 
 def _failed(facts: Facts, place: Place, trial: Trial) -> Finding:
+    found = _failure(facts, place, trial)
+    source = _source(place, trial.exporter)
+    return found._replace(advice=f"{found.advice}{source}") if found.id.startswith("endpoint") else found
+
+
+def _source(place: Place, exporter: str) -> str:
+    """Where the address of this exporter is set, if not by the variable that advice names."""
+    variable = _ENDPOINTS.get(exporter, "")
+    if place.examined is None or variable not in place.examined.settings:
+        return ""
+    _, source = place.examined.settings[variable]
+    if {variable, source} & set(place.examined.configured):
+        return f". It is set by `ray-tracing-hooks configure {source}=...`, and unset by `configure --unset {source}`"
+    return "" if source == variable else f". It is set by {source}"
+
+
+def _failure(facts: Facts, place: Place, trial: Trial) -> Finding:
     where, error = (place.name,), str(trial.error)
     endpoint = _ENDPOINTS.get(trial.exporter, "the variables of the exporter")
     if trial.is_setting:

@@ -178,7 +178,7 @@ class Connection:
         """Write no more to these spools than the ends of the spans that are open."""
         self._earlier.add(recording.recorder)
         recording.close()
-        recording.delivery.leave()
+        recording.delivery.leave(self.delivery)
         if self.process.is_driver and recording.writer.directory != os.devnull:
             from ray_tracing_hooks._connection import late  # noqa: PLC0415  only drivers need it
 

@@ -68,19 +68,19 @@ class Delivery:
             with guarded("starting delivery"):
                 ensure_running(self.spool, self.plan, self._environ)
 
-    def leave(self) -> None:
+    def leave(self, following: Delivery) -> None:
         """Let the shipper end once it has delivered everything, since this node delivers otherwise from now on."""
         from ray_tracing_hooks._ship.start import leave  # noqa: PLC0415
 
         if self.spool is not None:
-            leave(self.spool)
+            leave(self.spool, following.spool)
 
     def come_back(self) -> None:
         """Undo an earlier :meth:`leave`."""
         from ray_tracing_hooks._ship.start import come_back  # noqa: PLC0415
 
         if self.spool is not None:
-            come_back(self.spool)
+            come_back(self.spool, self.plan)
 
     def keep_shipped(self) -> None:
         """Replace a shipper that was killed, and report the shipper's messages to the user."""

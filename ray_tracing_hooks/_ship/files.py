@@ -21,7 +21,8 @@ STATUS = "status.json"
 """The figures of delivery, see :mod:`~ray_tracing_hooks._ship.status.figures`."""
 
 LEFT = "left"
-"""There if the processes of the node have gone on to other spools, since their settings have changed."""
+"""There if the processes of the node have gone on to another spool, since their settings have changed. It has the name
+of that spool, if it is beside this one."""
 
 PASSING = frozenset({errno.EIO, errno.EROFS, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors of opening or reading a file that may pass."""
@@ -107,6 +108,14 @@ def _lock(descriptor: int, *, wait: bool) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         time.sleep(_PAUSE)
     return False
+
+
+def left_for(spool_dir: str) -> str | None:
+    """The name of the spool to which the processes of this one have gone on, empty if unknown; None if they have not."""
+    try:
+        return read_file(os.path.join(spool_dir, LEFT))
+    except (OSError, ValueError):
+        return None
 
 
 def is_shipper_running(spool_dir: str) -> bool:

@@ -96,6 +96,12 @@ class ShipPlan(NamedTuple):
             **others,
         )
 
+    def delivered_as(self, other: ShipPlan) -> ShipPlan | None:
+        """This plan with the addresses and credentials of another one; None if the exporters are not the same."""
+        if self.exporters != other.exporters:
+            return None
+        return self._replace(environment=other.environment, jaeger_protocol=other.jaeger_protocol)
+
     def store(self, spool_dir: str) -> None:
         """Write the plan for the shipper of this spool folder. Raises OSError."""
         write_atomically(os.path.join(spool_dir, PLAN), json.dumps(self._asdict()).encode())

@@ -23,6 +23,7 @@ from ray_tracing_hooks._ship.replay_progress import ReplayProgress, left_by_ship
 from ray_tracing_hooks._ship.retry import Backoff, reason, retry_after
 from ray_tracing_hooks._ship.sink import DeliveryError, RefusesAllError, Sink, Surroundings
 from ray_tracing_hooks._ship.sinks.registry import make_sink
+from ray_tracing_hooks._ship.status.figures import read
 from ray_tracing_hooks._spool.layout import SUFFIX
 
 T = TypeVar("T")
@@ -227,7 +228,17 @@ def _without_shipper(folder: str) -> Iterator[None]:
         yield
         return
     if lock is None:
-        raise TracingError(f"a shipper is running for the spool {folder!r} and delivers it")
+        figures = read(folder)
+        errors = [each.error for each in figures.destinations if each.is_failing] if figures is not None else []
+        raise TracingError(
+            f"a shipper is running for the spool {folder!r} and "
+            + (
+                f"delivers it once it can: {errors[0]}; if its settings are wrong, correct them with "
+                "`ray-tracing-hooks configure`, and these spans are delivered too"
+                if errors
+                else "delivers it"
+            )
+        )
     try:
         yield
     finally:

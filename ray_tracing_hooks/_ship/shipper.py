@@ -28,6 +28,7 @@ from ray_tracing_hooks._ship.status.figures import Figures
 from ray_tracing_hooks._ship.status.publish import StatusFile
 from ray_tracing_hooks._ship.tail_sampling.progress import FILE as SAMPLING
 from ray_tracing_hooks._ship.tail_sampling.sampler import TailSampler
+from ray_tracing_hooks._ship.take_over import TakeOver
 from ray_tracing_hooks._spool.layout import UNDECIDED
 from ray_tracing_hooks._spool.progress import is_progress_file
 
@@ -98,6 +99,8 @@ class Shipper:
         self._requests = FlushRequests(spool_dir, self._inbox, self._deliveries, problems)
         self._status = StatusFile(within, spool_dir, plan, environ, self._deliveries, problems)
         self._pace = _Pace(self._claim)
+        self._plan_stored = 0
+        self._take_over = TakeOver(spool_dir, plan, environ)
         self._deliveries.start()
 
     def run(self) -> None:
@@ -111,6 +114,11 @@ class Shipper:
         look = Look(0, {})
         while not self._is_terminated:
             self._each_look()
+            if self._has_other_plan():
+                logger.info("the plan of the spool %s has changed; another shipper continues with it", self._path)
+                self._end()
+                return
+            self._take_over.look()
             if not self._claim.keep(remake=not self._raylet.is_gone()):
                 logger.warning("another shipper has taken over the spool %s", self._path)
                 self._end()
@@ -204,6 +212,18 @@ class Shipper:
             self._inbox.wake_up()
 
     # The end.
+
+    def _has_other_plan(self) -> bool:
+        """Whether the settings of this spool have changed: see :mod:`~ray_tracing_hooks._ship.take_over`."""
+        path = os.path.join(self._within, PLAN)
+        try:
+            stored = os.stat(path).st_mtime_ns
+            if stored == self._plan_stored:
+                return False
+            self._plan_stored = stored
+            return ShipPlan.load(self._within) != self._plan
+        except (OSError, ValueError):
+            return False
 
     def _is_over(self, look: Look) -> bool:
         now = time.monotonic()

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._clock import now_ns
-from ray_tracing_hooks._private import inside, open_file, open_folder
+from ray_tracing_hooks._private import inside, open_folder, write_atomically
 from ray_tracing_hooks._ship.environment import is_of_delivery, of_delivery
-from ray_tracing_hooks._ship.files import LEFT, take_lock
+from ray_tracing_hooks._ship.files import LEFT, left_for, take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._spool.inherited import BeingOpened
 from ray_tracing_hooks._values import copied
@@ -44,10 +44,11 @@ def ensure_running(
 ) -> bool:
     """Start a shipper for this spool folder unless one is running or starting. True if this call started it.
 
-    ``plan`` is used if the folder has none yet, and of ``environ`` only the variables that say how to deliver. Takes a
-    few milliseconds, and does not wait until the shipper is up; :func:`~ray_tracing_hooks._ship.flush.flush` does.
-    Raises OSError if the folder or the process cannot be created. With ``patient``, nothing is started within half a
-    minute of the last start, so that the processes of a node do not keep restarting a shipper that ends at once.
+    ``plan`` is used if the folder has none yet, and of ``environ`` only the variables that say how to deliver. If the
+    folder has a plan for other addresses, nothing is started. Takes a few milliseconds, and does not wait until the
+    shipper is up; :func:`~ray_tracing_hooks._ship.flush.flush` does. Raises OSError if the folder or the process cannot
+    be created. With ``patient``, nothing is started within half a minute of the last start, so that the processes of a
+    node do not keep restarting a shipper that ends at once.
     """
     with BeingOpened(spool_dir):
         folder = open_folder(spool_dir)
@@ -57,22 +58,34 @@ def ensure_running(
             os.close(folder)
 
 
-def leave(spool_dir: str) -> None:
-    """Say that the processes of this node write to other spools from now on: its shipper ends when it has delivered
-    everything. Never raises; a process that writes to it nevertheless starts a shipper again.
+def leave(spool_dir: str, following: str | None = None) -> None:
+    """Say that the processes of this node write to the spool ``following`` from now on: the shipper here ends when it
+    has delivered everything. If it cannot, the shipper of ``following`` does. Never raises; a process that writes to it
+    nevertheless starts a shipper again.
     """
+    parent, name = os.path.split(spool_dir)
+    is_beside = following is not None and os.path.dirname(following) == parent
+    successor = os.path.basename(following or "") if is_beside else ""
     with contextlib.suppress(OSError):
-        folder = open_folder(spool_dir, make=False)
-        try:
-            os.close(open_file(LEFT, os.O_WRONLY | os.O_CREAT, folder=folder))
-        finally:
-            os.close(folder)
+        # What has been left for this one is now for that one.
+        of_node = name.rpartition("-")[0]
+        near = [each for each in os.listdir(parent) if each.startswith(of_node) and each != name]
+        earlier = [each for each in near if left_for(os.path.join(parent, each)) == name]
+        for each in (name, *earlier):
+            folder = open_folder(os.path.join(parent, each), make=False)
+            try:
+                write_atomically(os.path.join(inside(folder), LEFT), successor.encode())
+            finally:
+                os.close(folder)
 
 
-def come_back(spool_dir: str) -> None:
-    """Undo :func:`leave`. Never raises."""
+def come_back(spool_dir: str, plan: ShipPlan) -> None:
+    """Undo :func:`leave`, with the plan of its processes, which another shipper may have changed. Never raises."""
     with contextlib.suppress(OSError):
         os.unlink(os.path.join(spool_dir, LEFT))
+    with contextlib.suppress(OSError, ValueError):
+        if ShipPlan.load(spool_dir) != plan:
+            plan.store(spool_dir)
 
 
 def _start_unless_running(
@@ -87,11 +100,12 @@ def _start_unless_running(
         last = os.fstat(lock)
         if patient and last.st_size and 0 <= now_ns() / 1e9 - last.st_mtime < _PATIENCE:
             return False
-        os.pwrite(lock, b"started", 0)
         try:
-            ShipPlan.load(within)
+            if ShipPlan.load(within).environment != plan.environment:
+                return False  # the shipper of another spool has taken this one over
         except (OSError, ValueError):
             plan.store(within)
+        os.pwrite(lock, b"started", 0)
         _start(os.path.abspath(spool_dir), lock, environ)
     finally:
         # The shipper has inherited the lock; this closes only the descriptor of this process.

@@ -119,7 +119,7 @@ def test_what_was_delivered_is_counted_for_each_destination(node: Node, server: 
 
 def test_what_is_lost_is_counted_by_its_cause(node: Node, server: Received) -> None:
     """A server that refuses, and a spool without room: together with the rest they are all that was received."""
-    server.answers[TRACES] = 400
+    server.answers[TRACES] = 413
     node.plan = node.make_plan(exporters=("otlp",))
     node.start()
     writer = node.writer()

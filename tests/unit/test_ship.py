@@ -100,7 +100,7 @@ def test_a_shipper_ends_once_the_processes_of_its_node_have_gone_on_to_another_s
     shipper = node.start()
     until(lambda: node.numbers() == [1, 2, 3], "the next one delivers it")
     leave(str(node.spool))
-    come_back(str(node.spool))
+    come_back(str(node.spool), node.plan)
     writer.end()
     for _ in range(4):  # seconds at least, longer than it waits for a writer before it ends
         os.unlink(node.spool / STATUS)

@@ -128,7 +128,8 @@ def _of_destination(place: Place, spool: Spool, each: Destination) -> Iterator[F
             PROBLEM,
             f"spans wait for {to}: {each.error}",
             where,
-            "they are kept until the spool is full; see the log of the collector",
+            "they are kept until the spool is full; see the log of the collector. If the settings are wrong, correct "
+            "them with `ray-tracing-hooks configure`: these spans are then delivered too",
             (_waits(each),),
         )
     elif not each.is_failing and age(each, time.time_ns()) > _LONG:

@@ -142,8 +142,7 @@ def _title(address: str, statuses: Sequence[NodeStatus]) -> str:
     rates = [each.rate for each in statuses if each.rate is not None]
     writers = sum(spool.figures.writers for spool in spools)
     recorded = f" {_number(sum(rates))} spans/s" if rates else ""
-    # Of several destinations, each gets the same spans.
-    delivered = sum(max((each.delivered for each in spool.figures.destinations), default=0) for spool in spools)
+    delivered = sum(spool.figures.delivered for spool in spools)
     waiting = [max(spool.figures.destinations, key=_waits) for spool in spools if spool.figures.destinations]
     lost = sum(
         spool.figures.unwritten + max((each.refused + each.dropped for each in spool.figures.destinations), default=0)

@@ -19,7 +19,7 @@ from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink_stage import label_of
 from ray_tracing_hooks._ship.sinks.registry import takes
 from ray_tracing_hooks._ship.status.backlog import Unread, measure
-from ray_tracing_hooks._ship.status.figures import Destination, Figures, read
+from ray_tracing_hooks._ship.status.figures import Destination, Figures, delivered_earlier, read
 from ray_tracing_hooks._spool.layout import SUFFIX
 from ray_tracing_hooks._spool.progress import Progress, decode, file_name
 from ray_tracing_hooks._spool.reader import iterate
@@ -102,6 +102,7 @@ def _look(path: str) -> dict[str, Any]:
     is_stuck = runs and is_outdated and figures is not None and _touched_ns(os.path.join(path, STATUS)) < stale_ns
     if figures is None or not runs or is_outdated:
         figures = _counted(path, figures or Figures(), segments, size)
+    figures = replace(figures, delivered_earlier=delivered_earlier(path))
     return {
         "path": path,
         "runs": runs,

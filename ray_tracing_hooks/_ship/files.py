@@ -111,7 +111,9 @@ def _lock(descriptor: int, *, wait: bool) -> bool:
 
 
 def left_for(spool_dir: str) -> str | None:
-    """The name of the spool to which the processes of this one have gone on, empty if unknown; None if they have not."""
+    """The name of the spool to which the processes of this one have gone on, or an empty text if it is unknown; None if
+    they have not gone on.
+    """
     try:
         return read_file(os.path.join(spool_dir, LEFT))
     except (OSError, ValueError):

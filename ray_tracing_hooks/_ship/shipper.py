@@ -12,7 +12,7 @@ from ray_tracing_hooks._private import final_name, inside
 from ray_tracing_hooks._ship import news
 from ray_tracing_hooks._ship.claim import Claim
 from ray_tracing_hooks._ship.deliveries import Deliveries
-from ray_tracing_hooks._ship.files import LEFT, NEWS, PLAN, STATUS
+from ray_tracing_hooks._ship.files import LEFT, NEWS, PLAN, STATUS, left_for
 from ray_tracing_hooks._ship.flush_messages import ANSWER, REQUEST
 from ray_tracing_hooks._ship.flush_requests import FlushRequests
 from ray_tracing_hooks._ship.folder import Folder, Look, is_running, remove_abandoned
@@ -24,7 +24,7 @@ from ray_tracing_hooks._ship.raylet import Raylet
 from ray_tracing_hooks._ship.replay_progress import FILE_PREFIX as REPLAY_FILE
 from ray_tracing_hooks._ship.retention import Retention
 from ray_tracing_hooks._ship.secrets import Secrets
-from ray_tracing_hooks._ship.status.figures import Figures
+from ray_tracing_hooks._ship.status.figures import EARLIER, Figures, delivered_earlier, keep_delivered
 from ray_tracing_hooks._ship.status.publish import StatusFile
 from ray_tracing_hooks._ship.tail_sampling.progress import FILE as SAMPLING
 from ray_tracing_hooks._ship.tail_sampling.sampler import TailSampler
@@ -117,6 +117,9 @@ class Shipper:
             if self._has_other_plan():
                 logger.info("the plan of the spool %s has changed; another shipper continues with it", self._path)
                 self._end()
+                # What some exporters have not delivered is counted by the next one.
+                by_all = min((each.delivered for each in self._status.latest().destinations), default=0)
+                keep_delivered(self._within, str(os.getpid()), by_all)
                 return
             self._take_over.look()
             if not self._claim.keep(remake=not self._raylet.is_gone()):
@@ -300,6 +303,11 @@ class Shipper:
             remove_abandoned(folder)
         drained = (self._sampler is None or self._sampler.clean_up()) and not self._folder.look(set()).processes
         self._requests.answer_all(done=drained)
+        following = left_for(self._within)
+        if drained and following:
+            delivered = self._status.latest().delivered + delivered_earlier(self._within)
+            folder, name = os.path.split(self._path)
+            keep_delivered(os.path.join(folder, following), name, delivered)
         with contextlib.suppress(OSError):
             for name in os.listdir(self._within):
                 if drained and _is_ours(name) and name not in self._inbox.answers:
@@ -340,7 +348,7 @@ def _is_ours(name: str) -> bool:
     return (
         name in {PLAN, NEWS, STATUS, SAMPLING, LEFT}
         or is_progress_file(name)
-        or name.startswith((ANSWER, REQUEST, REPLAY_FILE))
+        or name.startswith((ANSWER, REQUEST, REPLAY_FILE, EARLIER))
     )
 
 

@@ -16,7 +16,7 @@ from shipping import Node, Writer, until
 from ray_tracing_hooks._ship.environment import digest
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.start import come_back, ensure_running, leave
-from ray_tracing_hooks._ship.status.figures import read
+from ray_tracing_hooks._ship.status.figures import delivered_earlier, read
 from ray_tracing_hooks._spool.layout import SUFFIX
 
 
@@ -96,7 +96,7 @@ def test_what_waits_for_a_wrong_address_is_delivered_once_it_is_corrected(
     until(lambda: sorted(collector.numbers) == [*range(1, 22), 30], "the collector has the late one too")
     until(lambda: not node.spool.exists(), "nothing is left")
     assert node.numbers() == [*range(1, 22), 30]
-    assert following.exists()
+    assert delivered_earlier(str(following)) == 21
 
 
 def test_a_spool_that_was_taken_over_can_come_back(node: Node, collector: Collector) -> None:

@@ -28,7 +28,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             seen.add((place.name, spool.path))
             yield from _of_spool(place, spool)
             shippers += spool.runs
-            delivered += sum(each.delivered for each in spool.figures.destinations)
+            delivered += spool.figures.delivered_earlier + sum(each.delivered for each in spool.figures.destinations)
             waiting += sum(each.waiting for each in spool.figures.destinations)
     if shippers:
         many = f"{count(shippers, 'shipper')} run{'s' * (shippers == 1)}"

@@ -10,13 +10,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
-from ray_tracing_hooks._private import read_file
+from ray_tracing_hooks._private import final_name, read_file, write_atomically
 from ray_tracing_hooks._ship.files import STATUS
 
 VERSION = 1
+
+EARLIER = "earlier-"
+"""The prefix of the names of files with the number of spans that an earlier shipper has delivered."""
 
 T = TypeVar("T")
 
@@ -81,6 +85,8 @@ class Figures:
         unwritten: How many spans their processes could not write, since the disk was full or failed.
         destinations: One for each exporter and signal.
         problems: What prevents delivery or looks wrong at present, as sentences.
+        delivered_earlier: How many spans were delivered by shippers that a change of settings has ended. Readers find
+            it: see :func:`delivered_earlier`.
     """
 
     version: int = VERSION
@@ -95,6 +101,12 @@ class Figures:
     unwritten: int = 0
     destinations: tuple[Destination, ...] = ()
     problems: tuple[str, ...] = field(default=())
+    delivered_earlier: int = 0
+
+    @property
+    def delivered(self) -> int:
+        """How many spans were delivered. Of several destinations, each gets the same spans."""
+        return self.delivered_earlier + max((each.delivered for each in self.destinations), default=0)
 
     def as_json(self) -> str:
         return json.dumps(asdict(self))
@@ -125,6 +137,22 @@ def read(spool_dir: str) -> Figures | None:
     except (OSError, ValueError):
         return None
     return Figures.of(found) if isinstance(found, dict) else None
+
+
+def keep_delivered(spool_dir: str, name: str, number: int) -> None:
+    """Store in this spool how many spans a shipper that ends has delivered; ``name`` is a name for it. Never raises."""
+    with suppress(OSError):
+        write_atomically(os.path.join(spool_dir, f"{EARLIER}{name}"), str(number).encode())
+
+
+def delivered_earlier(spool_dir: str) -> int:
+    """The sum of what :func:`keep_delivered` has stored in this spool."""
+    number = 0
+    with suppress(OSError, ValueError):
+        for name in os.listdir(spool_dir):
+            if name.startswith(EARLIER) and final_name(name) == name:
+                number += int(read_file(os.path.join(spool_dir, name)))
+    return number
 
 
 def _made(kind: type[T], values: Mapping[str, Any]) -> T:

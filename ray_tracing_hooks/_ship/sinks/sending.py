@@ -19,11 +19,11 @@ _MOST_SPLITS = 100
 """How often in a row requests are halved to find the spans that a server refuses, while it accepts none at all."""
 
 _MOST_FAILURES = 12
-"""How many failures in a row to look for bad spans between two pauses, in which the server accepts others. In half as
-many halvings one span of a usual request is found."""
+"""How many failures in a row, after the server has accepted something, end an attempt. As many halvings find one span
+of 4,096."""
 
 _TRIES = 8
-"""How often a span that was refused with a failure of the server, when others were accepted, is tried."""
+"""How often spans to which the server answers with a failure are tried alone, after it has accepted others."""
 
 _MOST_TEXTS = 20
 

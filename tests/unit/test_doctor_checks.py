@@ -549,10 +549,6 @@ def test_a_probe_of_another_version_is_read_as_far_as_it_goes() -> None:
             "correct the host name in OTEL_EXPORTER_OTLP_ENDPOINT, or the DNS configuration of the node",
         ),
         (
-            {"settings": {OTLP_ENDPOINT: ("http://c", OTLP_ENDPOINT)}, "configured": (OTLP_ENDPOINT,)},
-            f"configure {OTLP_ENDPOINT}=...`, and unset by `configure --unset {OTLP_ENDPOINT}`",
-        ),
-        (
             {"settings": {OTLP_ENDPOINT: ("http://c", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")}},
             ". It is set by OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
         ),

@@ -87,8 +87,6 @@ def _source(place: Place, exporter: str) -> str:
     if place.examined is None or variable not in place.examined.settings:
         return ""
     _, source = place.examined.settings[variable]
-    if {variable, source} & set(place.examined.configured):
-        return f". It is set by `ray-tracing-hooks configure {source}=...`, and unset by `configure --unset {source}`"
     return "" if source == variable else f". It is set by {source}"
 
 

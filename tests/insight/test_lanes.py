@@ -30,9 +30,9 @@ def shown(*spans: Span) -> dict[str, tuple[int, int]]:
 def test_a_span_that_was_never_ended_is_shown_where_it_began() -> None:
     """Its end is that of its process: to draw it so long would say that it ran, and make the run longer."""
     open_span = span(2, 4, 500, 1, name="open", attributes={"ray.never_ended": True})
-    table = Table.of([span(1, 0, 10, name="a"), open_span])
+    table = Table.of([span(1, 1, 11, name="a"), open_span])
     assert [end - begin for begin, end in zip(table.start, ends_of(table), strict=True)] == [10, 0]
-    assert shown(span(1, 0, 10, name="a"), open_span) == {"a": (0, 0), "open": (0, 1)}
+    assert shown(span(1, 1, 11, name="a"), open_span) == {"a": (0, 0), "open": (0, 1)}
 
 
 def test_calls_after_each_other_share_a_lane_and_what_is_in_them_nests() -> None:
@@ -66,7 +66,7 @@ def test_children_at_once_lie_beside_their_parent() -> None:
 
 def test_a_child_that_outlives_its_parent_keeps_its_length() -> None:
     """Nothing is cut: it has another lane. One that begins afterwards overlaps nothing."""
-    table, found = laid(span(1, 0, 10), span(2, 5, 15, 1), span(3, 20, 30, 1))
+    table, found = laid(span(1, 1, 10), span(2, 5, 15, 1), span(3, 20, 30, 1))
     assert list(found.of) == [0, 1, 0]
     assert list(ends_of(table)) == [10, 15, 30]
 

@@ -89,8 +89,14 @@ def test_how_metrics_are_made() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("OTEL_METRIC_EXPORT_INTERVAL", "expected a whole number of milliseconds, 1 or more; using 60000."),
-        ("OTEL_METRIC_EXPORT_TIMEOUT", "expected a whole number of milliseconds, 1 or more; using 30000."),
+        (
+            "OTEL_METRIC_EXPORT_INTERVAL",
+            "expected a whole number of milliseconds from 1 to 1,000,000,000,000; using 60000.",
+        ),
+        (
+            "OTEL_METRIC_EXPORT_TIMEOUT",
+            "expected a whole number of milliseconds from 1 to 1,000,000,000,000; using 30000.",
+        ),
         ("OTEL_METRICS_EXEMPLAR_FILTER", "one of trace_based, always_on, always_off; using trace_based."),
         (f"{OF_METRICS}TEMPORALITY_PREFERENCE", "one of cumulative, delta, lowmemory; using cumulative."),
         (f"{OF_METRICS}DEFAULT_HISTOGRAM_AGGREGATION", "using explicit_bucket_histogram."),

@@ -54,6 +54,9 @@ class NoSpool:
 
     def span(self, _prefix: bytes, _span: bytes) -> None: ...
 
+    def finish(self, _prefix: bytes, _span: bytes) -> bool:
+        return False
+
 
 written: list[bytes] = []
 recorder = Recorder(

@@ -16,10 +16,12 @@ def import_sdk() -> None:
     try:
         import opentelemetry.sdk.trace  # noqa: PLC0415  heavy
     except ValueError:
-        value = os.environ.pop(_READ_AT_IMPORT, None)
+        # Not in the environment of the process, which threads of Ray in C++ read while Python would change it.
+        known, key = vars(os.environ)["_data"], os.environ.encodekey(_READ_AT_IMPORT)
+        value = known.pop(key, None)
         if value is None:
             raise
         try:
             import opentelemetry.sdk.trace  # noqa: F401, PLC0415
         finally:
-            os.environ[_READ_AT_IMPORT] = value
+            known[key] = value

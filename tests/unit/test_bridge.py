@@ -63,13 +63,18 @@ def in_a_process(program: str, folder: Path, stderr: str | None = "", **variable
 
 @pytest.mark.parametrize("value", ["abc", "-3"])
 def test_a_limit_with_which_the_sdk_cannot_be_imported_does_not_reach_the_program(tmp_path: Path, value: str) -> None:
-    """The SDK reads it when it is imported, and raises; programs that use the API alone never import it."""
+    """The SDK reads it when it is imported, and raises; programs that use the API alone never import it.
+
+    The environment of the process stays as it is, since threads of Ray in C++ may be reading it.
+    """
     found = in_a_process(
         """
 import os
+changing, os.putenv, os.unsetenv = (os.putenv, os.unsetenv), None, None
 install()
 with trace.get_tracer("lib").start_as_current_span("own"):
     pass
+os.putenv, os.unsetenv = changing
 print(json.dumps([os.environ["OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"], [name for name, *_ in spans()]]))
 """,
         tmp_path,

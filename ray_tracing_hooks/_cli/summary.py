@@ -125,8 +125,10 @@ def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verb
 def _heading(analysis: Analysis, number: int) -> Iterator[str]:
     path, table = analysis.path, analysis.table
     start = datetime.fromtimestamp(path.start / 1e9).astimezone()
-    went = "has run for" if RUNNING in table.state else "took"
+    went = "has run for" if RUNNING in table.state else "took at least" if path.is_cut else "took"
     what = f"{_name(analysis.name)} {went}"
+    if not analysis.ends_with_driver and path.is_cut:
+        what = f"a run with {what}"
     if analysis.requests is not None and analysis.ends_with_request and analysis.requests.count > 1:
         what = f"{count(analysis.requests.count, 'request')} to Ray Serve within"
     yield (
@@ -186,7 +188,7 @@ def _split(analysis: Analysis) -> Iterator[str]:
     yield f"Where the {duration(split.wall)} went: what the end of the run waited for"
     for each in summaries.kinds(split):
         if each["ns"]:
-            bar = "#" * round(each["share"] * _BAR)
+            bar = "#" * round(min(1, each["share"]) * _BAR)
             yield f" {percent(each['share']):>6} {duration(each['ns']):>8}  {bar:<{_BAR}} {MEANINGS[each['kind']]}"
     if split.kinds[ACTOR_QUEUE] or split.kinds[WORKER_QUEUE]:
         yield "The critical path continues into what kept an actor or worker busy, so its shares differ from these."

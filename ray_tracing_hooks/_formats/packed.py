@@ -100,7 +100,7 @@ class _Unpacked(io.RawIOBase):
             self._damage = "it is not compressed with gzip" if is_other else f"its compressed data is damaged ({why})"
             return found
         if not block and not found and not self._is_new:
-            raise EOFError("the compressed data ends too early")
+            raise EOFError("the compressed data ends too early, as if it was cut or is still being written")
         self._is_new = self._is_new and not block
         self._input = self._member.unconsumed_tail
         return found

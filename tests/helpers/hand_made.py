@@ -217,6 +217,18 @@ class HandMade:
         return self.span(name, start, end, parent, attributes=attributes, **more)
 
 
+def workers_alone() -> HandMade:
+    """The spans of a worker's node: the actor was asked for long before its worker was there, in a run elsewhere."""
+    run = HandMade()
+    actor = run.actor()
+    for function, submitted, start, end in (("A.__init__", -5000, 2, 4), ("A.work", -4000, 5, 25)):
+        call = run.submit("", function, submitted, actor=actor)
+        run.run(call, start, end, submitted=submitted, worker="w1", attributes={"ray.actor_id": actor})
+    run.spans = [span for span in run.spans if not span.name.endswith("ray.remote")]
+    run.started("w1", -4900, -100)
+    return run
+
+
 def _traces_data(span: Span) -> dict[str, Any]:
     described = {
         "traceId": span.trace_id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hand_made import MS, START, HandMade
+from hand_made import MS, START, HandMade, workers_alone
 
 from ray_tracing_hooks._insight.analysis.critical_path import (
     ACTOR_QUEUE,
@@ -223,6 +223,45 @@ def test_waiting_that_was_recorded_in_one_process_only() -> None:
     path, calls = critical(run)
     assert functions(path) == {"outer": 20 + 20, "inner": 40, "job.py": 9}
     assert (path.is_exact, calls.waiting) == (False, PARTLY)
+
+
+def test_of_the_files_of_workers_alone_only_their_time_is_split() -> None:
+    """Calls say when they were submitted, maybe by another clock: the path begins with the first span all the same."""
+    path, calls = critical(workers_alone())
+    assert steps(path, calls) == [(RUN, "A.__init__", 2, 4), (SCHEDULING, "A.work", 4, 5), (RUN, "A.work", 5, 25)]
+    assert (path.is_cut, path.is_exact) == (True, False)
+
+
+def without_root_span(*, waits: bool) -> HandMade:
+    """A driver whose own span is not there: it calls a task that ends after all that the driver recorded."""
+    run = HandMade()
+    run.parts = "actor,get,task,wait" if waits else "actor,task"
+    first = run.task("", "first", 0, 5, 20, worker="w1")
+    if waits:
+        run.get("", [first], 1, 21)
+    run.task("", "last", 30, 35, 135, worker="w1")
+    return run
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_driver_without_a_span_goes_on_as_long_as_its_calls(*, waits: bool) -> None:
+    """Ray ends the calls of a driver with it, so it has not ended before them, and may have waited for the last one."""
+    path, calls = critical(without_root_span(waits=waits))
+    assert functions(path)["last"] == 100
+    assert path.end == START + 135 * MS
+    assert (path.is_cut, path.is_exact) == (True, False)
+    assert [each[:2] for each in steps(path, calls)[-2:]] == [(SCHEDULING, "last"), (RUN, "last")]
+
+
+def test_what_goes_on_after_a_driver_without_a_span_is_not_its_code() -> None:
+    """A call of a call: nothing shows what the driver did meanwhile."""
+    run = HandMade()
+    run.parts = "actor,get,task,wait"
+    outer = run.submit("", "outer", 0)
+    frame = run.run(outer, 5, 20, worker="w1")
+    run.run(run.submit(frame, "inner", 10, worker="w1"), 15, 60, worker="w2")
+    path, calls = critical(run)
+    assert steps(path, calls)[-2:] == [(RUN, "outer", 5, 20), (UNEXPLAINED, "driver", 20, 60)]
 
 
 def queue() -> HandMade:

@@ -124,15 +124,26 @@ def test_plain_and_compressed_files_are_found_in_a_folder_and_by_name(tmp_path: 
 
 
 def test_the_cut_end_of_a_file_that_is_being_written_is_no_error(tmp_path: Path) -> None:
-    """What a live writer has not finished is left for the next time, plain or compressed."""
+    """What a live writer has not finished is left for the next time."""
     text = line(described(1)) + line(described(2))
     (tmp_path / "a.jsonl").write_text(text[:-20])
-    packed = gzip.compress((text.replace("span", "packed") * 50).encode())
-    (tmp_path / "b.jsonl.gz").write_bytes(packed[:-12])
     spans, quality = read(tmp_path)
     assert "span 1" in {span.name for span in spans}
     assert "span 2" not in {span.name for span in spans}
     assert quality.problems == []
+
+
+def test_a_compressed_file_that_is_cut_is_told(tmp_path: Path) -> None:
+    """What can be read of it counts, in rows and in columns, and its end is said to be missing."""
+    packed = gzip.compress(("".join(line(described(number)) for number in range(1, 101))).encode())
+    (tmp_path / "a.jsonl.gz").write_bytes(packed[:-12])
+    spans, quality = read(tmp_path)
+    table = load(span_files([str(tmp_path)]))
+    assert len(spans) == len(table) > 90
+    for problems in (quality.problems, table.quality.problems):
+        (problem,) = problems
+        assert "the compressed data ends too early" in problem.reason
+        assert "the rest of the file is missing" in problem.reason
 
 
 def test_a_last_line_without_newline_counts_if_it_is_whole(tmp_path: Path) -> None:
@@ -155,6 +166,7 @@ def test_a_last_line_without_newline_counts_if_it_is_whole(tmp_path: Path) -> No
         (line(described(5, traceId="abc0")).rstrip(), "the id 'abc0' is not 16 bytes in hex"),
         (line(described(5, spanId="0" * 16)).rstrip(), "its ids are zero"),
         (line(described(5, startTimeUnixNano="soon")).rstrip(), "a span that is not OTLP"),
+        (line(described(5, startTimeUnixNano=str(1 << 63), endTimeUnixNano=str(1 << 63))).rstrip(), "an invalid time"),
         (line(described(5, attributes=[{"key": 5}])).rstrip(), "a span that is not OTLP"),
     ],
 )

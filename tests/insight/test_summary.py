@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hand_made import MS, START, HandMade
+from hand_made import MS, START, HandMade, workers_alone
 from recordings import RECORDED, document, recorded
 from terminal import STYLE, in_terminal
 
@@ -99,6 +99,18 @@ def test_what_is_within_a_failed_call_is_not_counted_again() -> None:
     run.span("training ray.train", 60, 90, driver, error="ValueError")
     assert [finding.kind for finding in findings(run)] == ["errors"]
     assert "no failures" not in report.nothing_found(Analysis(run.table()))
+
+
+def test_the_files_of_workers_alone_are_summarized(tmp_path: Path) -> None:
+    """As those of a node that the driver is not on: what is known of their run is said, and what is not."""
+    path = written(tmp_path, workers_alone())
+    text = " ".join(summary(path).stdout.split())
+    assert "a run with A.work took at least 23.0 ms" in text
+    assert "no span of the driver, so the run may have begun before these spans, and may go on" in text
+    assert "waiting was not recorded" in text
+    document = json.loads(summary(path, "--json").stdout)
+    assert document["run"]["state"] == "unknown"
+    assert sum(each["share"] for each in document["time_split"]) == pytest.approx(1)
 
 
 def test_no_step_is_outside_of_the_run() -> None:

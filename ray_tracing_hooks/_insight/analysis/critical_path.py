@@ -41,6 +41,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.dataset_waits import dataset_waits, tasks_of_operators
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import (
+    DRIVER,
     EXECUTION,
     GET,
     SUBMISSION,
@@ -140,7 +141,9 @@ class Path:
     is_recorded: bool
     """Whether no edge is assumed, and waiting was recorded wherever code ran on the path."""
     is_exact: bool
-    """Whether it is recorded, and a rate limit left out no calls."""
+    """Whether it is recorded, with the driver's own span, and a rate limit left out no calls."""
+    is_cut: bool = False
+    """Whether no span of a driver says when the run began and ended: the first and the last span that was read do."""
     is_estimated: bool = False
     """Whether it includes spans that had not ended, or whose end is unknown."""
     circle: list[int] = field(default_factory=list)
@@ -255,7 +258,7 @@ class _Walk:
         self.steps: list[Step] = []
         self.clamped = 0
         self.assumed = False
-        self.wall = 0
+        self.start = self.wall = 0
         self.circle: list[int] = []
         self._seen: dict[tuple[int, int], int] = {}
         """The places that the walk has visited, each with the number of places visited before it."""
@@ -274,7 +277,7 @@ class _Walk:
     def path(self) -> Path:
         calls = self.calls
         root, start, end = _root(calls)
-        self.wall = end - start
+        self.start, self.wall = start, end - start
         frame, time = root, end
         while time > start and frame >= 0 and (frame, time) not in self._seen:
             self._seen[frame, time] = len(self._seen)
@@ -282,9 +285,11 @@ class _Walk:
         if time > start:
             self._step(UNEXPLAINED, start, time, -1, BY_NOTHING, -1)
         steps = self.steps[::-1]
+        is_cut = len(self.table) > 0 and calls.is_cut_off(root)
         is_recorded = not self.assumed
-        is_exact = is_recorded and not calls.left_out
+        is_exact = is_recorded and not is_cut and not calls.left_out
         path = Path(start, end, root, steps, is_recorded, is_exact, circle=self.circle)
+        path.is_cut = is_cut
         path.clamped = self.clamped
         rows = {step.row for step in steps if 0 <= step.row < len(self.table)}
         path.is_estimated = any(self.table.state[row] != ENDED for row in rows)
@@ -373,6 +378,7 @@ class _Walk:
 
     def _scheduled(self, start: int, end: int, row: int, edge: str, source: int, *, is_assumed: bool = False) -> None:
         """Add the time in which an execution waited only for Ray, and perhaps for its worker process to start."""
+        start = max(start, self.start)
         worker = self._workers.of_resource[self.table.resource[row]]
         if worker is not None and start < worker.ready and worker.created < end:
             # Until its worker was ready for work. While others of the node were starting, it had to wait for its turn:
@@ -389,6 +395,8 @@ class _Walk:
         self, kind: str, start: int, end: int, row: int, edge: str, source: int, *, is_assumed: bool = False
     ) -> None:
         self.assumed = self.assumed or is_assumed
+        # The submission that a call carries may be before the first span that was read.
+        start = max(start, self.start)
         if end > start:
             self.steps.append(Step(kind, start, end, row, edge, source, is_assumed))
 
@@ -408,6 +416,13 @@ class _Walk:
                 end = begin
         if end <= start:
             return
+        if (seen := self.calls.last_seen(frame)) < end:
+            # No span of a driver is known: it may have ended with the last of its calls, or wait for the others.
+            self.assumed = True
+            self._step(UNEXPLAINED, max(start, seen), end, frame, BY_CODE if start < seen else edge, source)
+            end = seen
+            if end <= start:
+                return
         if not self.calls.records_waits(frame):
             self.assumed = True
             for begin, until in self._silent(frame, start, end)[::-1]:
@@ -494,7 +509,7 @@ class _Walk:
     def _assumed_wait(self, frame: int, time: int, wait: int | None) -> tuple[int, int] | None:
         """The call that a frame is assumed to have waited for, if that is not recorded, and the end of that call."""
         begun, until, of_datasets = 0, time, False
-        if self.calls.records_waits(frame) and not self._waits_unseen(frame):
+        if self.calls.records_waits(frame) and not self._waits_unseen(frame) and time <= self.calls.last_seen(frame):
             # What a library of Ray waits for is not recorded anywhere.
             library = self.calls.library_before(frame, time)
             if library is None:
@@ -780,7 +795,7 @@ def _root(calls: Calls) -> tuple[int, int, int]:
     table = calls.table
     if not len(table):
         return -1, 0, 0
-    frames: Sequence[int] = calls.drivers() or calls.frames()
-    root = max(frames, key=calls.frame_end)
-    start = calls.frame_start(root) if calls.drivers() else min(map(calls.frame_start, frames))
+    root = max(calls.drivers() or calls.frames(), key=calls.frame_end)
+    has_span = root < len(table) and calls.role[root] == DRIVER
+    start = calls.frame_start(root) if has_span else min(map(calls.frame_start, calls.frames()))
     return root, start, calls.frame_end(root)

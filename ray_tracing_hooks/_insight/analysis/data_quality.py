@@ -24,6 +24,10 @@ def unread(quality: Quality) -> str:
 
 INTERRUPTED = "span interrupted by the death of its process", "spans interrupted by the death of their process"
 UNENDED = "span without an end", "spans without an end"
+CUT = (
+    "no span of the driver, so the run may have begun before these spans, and may go on (while it runs, the spool has "
+    "that span; with RAY_TRACING_ROOT_SPAN=0 there is none)"
+)
 STILL_RUNNING = "span still running", "spans still running"
 
 
@@ -57,6 +61,8 @@ def of_all(quality: Quality) -> Iterator[str]:
 
 def of_run(analysis: Analysis) -> Iterator[str]:
     """What is wrong with the spans of a run, and whether waiting was recorded."""
+    if analysis.path.is_cut:
+        yield CUT
     if analysis.unexecuted:
         yield count(analysis.unexecuted, "call without execution", "calls without execution")
     for machine, shift in analysis.table.quality.clocks.items():

@@ -44,6 +44,7 @@ def certainty(calls: Calls, path: Path) -> str:
         said = f"{exact}: waiting was recorded{where}."
     elif calls.waiting == EVERYWHERE or (path.is_recorded and calls.waiting != NOWHERE):
         but = [] if path.is_recorded else ["not always what it was for"]
+        but += ["no span of the driver was read"] if path.is_cut else []
         but += [left_out(calls)] if calls.left_out else []
         said = f"Partly inferred: waiting was recorded{where}, but {listed(but)}."
     else:

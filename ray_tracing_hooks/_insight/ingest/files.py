@@ -120,20 +120,18 @@ def is_one_object(path: str) -> bool:
 def lines_of(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
     """Line numbers and lines, without empty ones; None in place of a line that is too long.
 
-    An object over many lines is one, with the number of its first.
+    An object over many lines is one, with the number of its first. Raises EOFError where a compressed file ends in the
+    middle.
     """
     number = 0
-    try:
-        while line := file.readline(MAX_LINE):
-            number += 1
-            if len(line) == MAX_LINE and not line.endswith(b"\n"):
-                yield number, None
-                while line and not line.endswith(b"\n"):
-                    line = file.readline(MAX_LINE)
-            elif not line.isspace():
-                text = whole(line, file.readline)
-                yield number, text
-                if text is not line:
-                    number += text.count(b"\n", len(line))
-    except EOFError:
-        return  # a compressed file that is still being written
+    while line := file.readline(MAX_LINE):
+        number += 1
+        if len(line) == MAX_LINE and not line.endswith(b"\n"):
+            yield number, None
+            while line and not line.endswith(b"\n"):
+                line = file.readline(MAX_LINE)
+        elif not line.isspace():
+            text = whole(line, file.readline)
+            yield number, text
+            if text is not line:
+                number += text.count(b"\n", len(line))

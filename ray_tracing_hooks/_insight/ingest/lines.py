@@ -266,7 +266,7 @@ def _number(text: str) -> int:
 def _lines(part: Part, raw: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]:
     """Number, offset and text of the lines that begin in the part, without empty ones; None if a line is too long.
 
-    Lines are numbered from the beginning of the part.
+    Lines are numbered from the beginning of the part. Raises EOFError where a compressed file ends in the middle.
     """
     file = unpacked(part.path, raw) if part.path.endswith(".gz") else _Plain(raw)
     most = MAX_LINE
@@ -279,24 +279,21 @@ def _lines(part: Part, raw: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]
             offset += len(line)
             if line.endswith(b"\n"):
                 break
-    try:
-        while (not part.end or offset < part.end) and (line := file.readline(most)):
-            begin = offset
-            offset += len(line)
-            number += 1
-            if len(line) == most and not line.endswith(b"\n"):
-                yield number, begin, None
-                while line and not line.endswith(b"\n"):
-                    line = file.readline(most)
-                    offset += len(line)
-            elif not line.isspace():
-                text = whole(line, file.readline)
-                yield number, begin, text
-                if text is not line:
-                    offset += len(text) - len(line)
-                    number += text.count(b"\n", len(line))
-    except EOFError:
-        return  # a compressed file that is still being written
+    while (not part.end or offset < part.end) and (line := file.readline(most)):
+        begin = offset
+        offset += len(line)
+        number += 1
+        if len(line) == most and not line.endswith(b"\n"):
+            yield number, begin, None
+            while line and not line.endswith(b"\n"):
+                line = file.readline(most)
+                offset += len(line)
+        elif not line.isspace():
+            text = whole(line, file.readline)
+            yield number, begin, text
+            if text is not line:
+                offset += len(text) - len(line)
+                number += text.count(b"\n", len(line))
 
 
 class _Plain:

@@ -204,7 +204,7 @@ def span_of(written: SpanJson, resource: dict[str, Any], scope: str) -> Span:
     attributes = attributes_of(written)
     status = written.status or {}
     trace_id, span_id = span_ids(written)
-    end_ns = time_of(written.end_time_unix_nano)
+    end_ns = _bounded(written.end_time_unix_nano)
     # No process will end a span that a file holds without an end, so it is lost as well.
     state: State = "ended" if end_ns and not attributes.get(names.RAY_END_ESTIMATED) else "lost"
     return Span(
@@ -273,12 +273,17 @@ def start_of(written: SpanJson) -> int:
     """Its start in nanoseconds; if that is unknown, which is 0 or missing, its end. Raises one of ``MALFORMED`` if it
     is invalid.
     """
-    return time_of(written.start_time_unix_nano) or time_of(written.end_time_unix_nano)
+    return _bounded(written.start_time_unix_nano) or _bounded(written.end_time_unix_nano)
 
 
-def time_of(described: Any) -> int:
+def _bounded(described: Any) -> int:
+    """A time that columns can hold, which end in the year 2262. Raises one of ``MALFORMED`` if it is invalid."""
+    return time_of(described, 1 << 63)
+
+
+def time_of(described: Any, limit: int = 1 << 64) -> int:
     number = int(described or 0)
-    if not 0 <= number < 1 << 64:
+    if not 0 <= number < limit:
         raise ValueError("an invalid time")
     return number
 

@@ -97,6 +97,7 @@ class Calls:
         self._producers: dict[bool, Any] = {}
         self._puts: dict[str, int] | None = None
         self._extent: dict[int, tuple[int, int]] = {}
+        self._last_seen: dict[int, int] = {}
         self._resource_of_extent: dict[int, int] = {}
         self.frame = self._frames()
         self._drivers: list[int] | None = None
@@ -233,6 +234,10 @@ class Calls:
     def frame_end(self, frame: int) -> int:
         return self.table.end_or_now(frame) if frame < len(self.table) else self._extent[frame][1]
 
+    def last_seen(self, frame: int) -> int:
+        """Until when a frame is known to have gone on: its end, or without a row the end of the last span of its own."""
+        return self.table.end_or_now(frame) if frame < len(self.table) else self._last_seen[frame]
+
     def members(self, frame: int) -> Sequence[int]:
         """The rows of the submissions, waits and puts that a frame's code made, by start."""
         frames, rows = self._members
@@ -265,10 +270,22 @@ class Calls:
         return [*own.tolist(), *self._extent]
 
     def drivers(self) -> list[int]:
-        """The frames of drivers: their own spans if there are any, else the frames without a row."""
+        """The frames of drivers: their own spans if there are any, else the frames without a row that may be of one."""
         if self._drivers is None:
-            self._drivers = np.nonzero(as_numpy(self.role) == DRIVER)[0].tolist() or list(self._extent)
+            self._drivers = np.nonzero(as_numpy(self.role) == DRIVER)[0].tolist() or [
+                frame for frame in self._extent if not self._is_worker(frame)
+            ]
         return self._drivers
+
+    def _is_worker(self, frame: int) -> bool:
+        return self.table.resources[self.resource_of(frame)].get(names.RESOURCE_PROCESS_TYPE) == "worker"
+
+    def is_cut_off(self, root: int) -> bool:
+        """Whether a run that ends with this frame may have begun before its spans, and may go on after them.
+
+        A trace whose first span was read is whole, such as that of a request.
+        """
+        return root >= len(self.table) or self.role[root] == EXECUTION
 
     def frame_name(self, frame: int) -> str:
         """The function of a frame, or the name of its driver or root span."""
@@ -487,9 +504,13 @@ class Calls:
         begin, end = np.full(len(first), np.iinfo(np.int64).max), np.zeros(len(first), np.int64)
         np.minimum.at(begin, own, as_numpy(table.start)[roots])
         np.maximum.at(end, own, as_numpy(table.ends)[roots])
+        last = int(as_numpy(table.ends).max(initial=0))
         for of, resource in sorted(zip(number.tolist(), resources.tolist(), strict=True)):
-            self._extent[of] = int(begin[of - len(table)]), int(end[of - len(table)])
+            seen = int(end[of - len(table)])
             self._resource_of_extent[of] = resource
+            self._last_seen[of] = seen
+            # Ray ends what a driver has started when the driver ends: so that has gone on as long.
+            self._extent[of] = int(begin[of - len(table)]), seen if self._is_worker(of) else last
         return as_array(frame, "i")
 
 

@@ -5,7 +5,8 @@ The names of members do not change within one ``version``; members may be added.
 may contain anything. The members:
 
 ``run``            ``name`` of the driver, ``session``, ``job``, ``start_unix_nano``, ``wall_ns``, ``spans``, ``calls``,
-                   ``state`` (``ended`` or ``running``), and the number of ``runs`` in the spans that were read.
+                   ``state`` (``ended``, ``running``, or ``unknown`` if no span of the driver was read), and
+                   the number of ``runs`` in the spans that were read.
 ``quality``        what is wrong with the data: counts, ``problems`` as text, ``clocks`` (nanoseconds that were added to
                    the times of a machine). Counts cover all spans that were read.
 ``mode``           ``exact`` if waiting was recorded everywhere on the critical path and no rate limit left out calls,
@@ -101,7 +102,7 @@ def run(analysis: Analysis, runs: int = 1) -> dict[str, Any]:
         "wall_ns": path.wall,
         "spans": len(table),
         "calls": len(analysis.calls),
-        "state": "running" if RUNNING in table.state else "ended",
+        "state": "running" if RUNNING in table.state else "unknown" if path.is_cut else "ended",
         "runs": runs,
     }
 

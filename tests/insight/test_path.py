@@ -7,6 +7,7 @@ from hand_made import MS, START, HandMade, workers_alone
 
 from ray_tracing_hooks._insight.analysis.critical_path import (
     ACTOR_QUEUE,
+    DELIVERY,
     GET_TIME,
     RETRYING,
     RUN,
@@ -228,7 +229,7 @@ def test_waiting_that_was_recorded_in_one_process_only() -> None:
 def test_of_the_files_of_workers_alone_only_their_time_is_split() -> None:
     """Calls say when they were submitted, maybe by another clock: the path begins with the first span all the same."""
     path, calls = critical(workers_alone())
-    assert steps(path, calls) == [(RUN, "A.__init__", 2, 4), (SCHEDULING, "A.work", 4, 5), (RUN, "A.work", 5, 25)]
+    assert steps(path, calls) == [(RUN, "A.__init__", 2, 4), (DELIVERY, "A.work", 4, 5), (RUN, "A.work", 5, 25)]
     assert (path.is_cut, path.is_exact) == (True, False)
 
 
@@ -281,30 +282,55 @@ def test_the_critical_path_goes_through_what_an_actor_was_busy_with() -> None:
     """All three calls are on the path, since each had to wait for the one before it."""
     path, calls = critical(queue())
     assert functions(path) == {"A.f": 60, "job.py": 5 + 7}
-    assert kinds(path) == {RUN: 72, SCHEDULING: 5 + 1 + 1, GET_TIME: 1}
+    assert kinds(path) == {RUN: 72, DELIVERY: 5 + 1 + 1, GET_TIME: 1}
     assert [step.edge for step in path.steps].count("actor") == 2
-    assert steps(path, calls)[1] == (SCHEDULING, "A.f", 5, 10)
+    assert steps(path, calls)[1] == (DELIVERY, "A.f", 5, 10)
 
 
 def test_the_split_of_time_shows_the_queue() -> None:
     """The last call waited from its submission until the actor was free."""
     path = time_split(Calls(queue().table()))
-    assert kinds(path) == {RUN: 5 + 20 + 7, ACTOR_QUEUE: 51 - 5, SCHEDULING: 1, GET_TIME: 1}
+    assert kinds(path) == {RUN: 5 + 20 + 7, ACTOR_QUEUE: 51 - 5, DELIVERY: 1, GET_TIME: 1}
 
 
-@pytest.mark.parametrize(("waited_for", "expected"), [(2, {"A.f": 29 + 24}), (3, {"A.f": 20})])
+@pytest.mark.parametrize(("waited_for", "expected"), [(2, {"A.f": 29 + 24}), (3, {"A.f": 49 + 20})])
 def test_an_actor_with_two_slots_is_busy_when_both_are(waited_for: int, expected: dict[str, float]) -> None:
     """The call that freed a slot is on the path; while one slot is free nothing waits for the other."""
     run = HandMade()
     driver = run.driver(0, 100)
     actor = run.actor()
     calls = [run.submit(driver, "A.f", 0, actor=actor) for _ in range(4)]
-    # At 30 both slots were taken, and the third began when one was free. At 55 one was: the fourth waited for Ray.
+    # Until 30 both slots were taken, and then until 50. At 55 one was: until 60 the fourth waited for Ray.
     for call, start, end in zip(calls, (1, 1, 31, 60), (30, 50, 55, 80), strict=True):
         run.run(call, start, end, attributes={"ray.max_concurrency": 2})
     run.get(driver, [calls[waited_for]], 0, 90)
     path, _ = critical(run)
     assert functions(path) == expected | {"job.py": 10}
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+@pytest.mark.parametrize("lag", [1, 60])
+def test_an_actor_whose_slots_are_all_taken_is_busy_although_ray_takes_a_moment_for_the_next(
+    slots: int, lag: float
+) -> None:
+    """Calls of 200 ms, all submitted at once. Whenever one ends, its slot seems free until the next one starts."""
+    run = HandMade()
+    run.parts = "actor,get,task,wait"
+    driver = run.driver(0, 12 + 10 * (200 + lag))
+    actor = run.actor()
+    run.task(driver, "A.__init__", 0, 2, 4, actor=actor)
+    calls = [run.submit(driver, "A.f", 10, actor=actor) for _ in range(10 * slots)]
+    for number, call in enumerate(calls):
+        turn, lane = divmod(number, slots)
+        start = 12 + (200 + lag) * turn + lag * lane / (2 * slots)
+        run.run(call, start, start + 200, attributes={"ray.max_concurrency": slots})
+    run.get(driver, calls[-1:], 11, 12 + 10 * (200 + lag))
+    path, table = critical(run)
+    assert functions(path)["A.f"] == 2000
+    assert (path.is_exact, kinds(path).get(SCHEDULING)) == (True, None)
+    split = kinds(time_split(table))
+    assert split[ACTOR_QUEUE] == pytest.approx(9 * 200 + 8 * lag, abs=lag + 5)
+    assert split[DELIVERY] == pytest.approx(lag)
 
 
 def test_a_task_waits_for_the_task_before_it_on_its_worker() -> None:
@@ -331,7 +357,7 @@ def test_an_actor_must_be_there_before_its_methods() -> None:
         (RUN, "job.py", 0, 1),
         (SCHEDULING, "A.__init__", 1, 10),
         (RUN, "A.__init__", 10, 40),
-        (SCHEDULING, "A.f", 40, 41),
+        (DELIVERY, "A.f", 40, 41),
         (RUN, "A.f", 41, 50),
         (RUN, "job.py", 50, 60),
     ]

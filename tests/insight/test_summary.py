@@ -24,6 +24,7 @@ from ray_tracing_hooks._insight.analysis import comparison as against
 from ray_tracing_hooks._insight.analysis import recorded as recorded_words
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS
+from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.queues import Queued, States
@@ -37,6 +38,7 @@ from ray_tracing_hooks._insight.views import summary as summaries
 from ray_tracing_hooks._insight.views.exports.scene import scene
 from ray_tracing_hooks._insight.views.index import figures
 from ray_tracing_hooks._insight.views.page import report
+from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.views.page.content import strip, whole
 from ray_tracing_hooks._insight.views.page.flags import flags_of
 from ray_tracing_hooks._insight.views.redaction import Redaction
@@ -470,6 +472,39 @@ def test_a_deadlock_is_told_as_the_circle_that_it_is() -> None:
     assert finding.text.endswith("A.f > B.g > A.f")
 
 
+@pytest.mark.parametrize(("others", "circles"), [(0, 0), (1, 1), (2, 0)])
+def test_an_actor_with_several_slots_is_in_a_deadlock_if_all_of_them_wait(others: int, circles: int) -> None:
+    """Two slots, and a call that waits for another one to its own actor: the second slot is free, waits too, or runs."""
+    run = HandMade()
+    driver = run.driver(0, None)
+    actor = run.actor()
+    two = {"ray.max_concurrency": 2}
+    waiting = 1 if others != 1 else 2
+    for number in range(waiting):
+        outer = run.submit(driver, "A.f", number, actor=actor)
+        frame = run.run(outer, 5 + number, None, state="running", attributes=two)
+        inner = run.submit(frame, "A.g", 20, actor=actor, worker="w1")
+        run.get(frame, [inner], 21, None, state="running", worker="w1")
+    if others == 2:
+        run.run(run.submit(driver, "A.busy", 3, actor=actor), 9, None, state="running", attributes=two)
+    assert bool(deadlocks(Calls(run.table(1000)))) == bool(circles)
+
+
+def test_a_wait_that_will_time_out_is_in_no_deadlock() -> None:
+    """Two actors that call each other, one of which gives up."""
+    run = HandMade()
+    actor, other = run.actor(), run.actor()
+    frame = run.run(run.submit("", "A.f", 0, actor=actor), 5, None, state="running", worker="w1")
+    second = run.submit(frame, "B.g", 10, actor=other, worker="w1")
+    below = run.run(second, 15, None, state="running", worker="w2")
+    third = run.submit(below, "A.h", 20, actor=actor, worker="w2")
+    run.get(frame, [second], 11, None, state="running", worker="w1")
+    waits = run.get(below, [third], 21, None, state="running", worker="w2")
+    assert deadlocks(Calls(run.table(1000)))
+    next(span for span in run.spans if span.span_id == waits).attributes["ray.timeout"] = 5.0
+    assert not deadlocks(Calls(run.table(1000)))
+
+
 def test_calls_that_have_ended_are_in_no_deadlock() -> None:
     """They seem to have waited for each other until one of them gave up."""
     run = HandMade()
@@ -847,6 +882,50 @@ def test_async_actors_that_wait_for_something_else_are_no_fault() -> None:
         run.run(calls[-1], 12 + 100 * (number // 2), 111 + 100 * (number // 2), attributes={"ray.max_concurrency": 2})
     run.get(driver, calls, 2900, 2950)
     assert "blocked-event-loop" not in [finding.kind for finding in findings(run)]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "group", "said", "advice"),
+    [
+        ({"ray.max_concurrency": 3}, "", "the 3 slots of actor A#", "threads that compute in Python only take turns"),
+        (
+            {"ray.max_concurrency": 3, "ray.asyncio": True},
+            "",
+            "the 3 slots of actor A#",
+            "if its methods mostly wait, give it more slots (max_concurrency); otherwise",
+        ),
+        (
+            {"ray.max_concurrency": 1000, "ray.asyncio": True, "ray.concurrency_group": "io"},
+            "io",
+            "the 3 slots (the most calls that ran at once) of concurrency group io of actor A#",
+            "more slots (its size in concurrency_groups)",
+        ),
+    ],
+)
+def test_an_actor_whose_slots_are_all_taken_is_named(
+    attributes: dict[str, Any], group: str, said: str, advice: str
+) -> None:
+    """Calls that wait 400 ms each, of which three run at once: nothing blocks, and nothing else is named."""
+    run = HandMade()
+    driver = run.driver(0, 2000)
+    actor = run.actor()
+    run.task(driver, "A.__init__", 0, 2, 4, actor=actor)
+    calls = [run.submit(driver, "A.go", 10, actor=actor) for _ in range(12)]
+    for number, call in enumerate(calls):
+        start = 12 + 401 * (number // 3)
+        run.run(call, start, start + 400, attributes=attributes)
+    if group:  # other methods have slots of their own
+        calls.append(run.submit(driver, "A.look", 10, actor=actor))
+        run.run(calls[-1], 20, 21, attributes={"ray.max_concurrency": 1000, "ray.asyncio": True})
+    run.get(driver, calls, 11, 1617)
+    analysis = Analysis(run.table())
+    (finding,) = find(analysis)
+    assert (finding.kind, finding.is_assumed) == ("bottleneck-actor", bool(group))
+    assert finding.text.startswith(said)
+    assert advice in finding.advice
+    assert finding.share == pytest.approx(0.8)
+    assert analysis.split.kinds["actor queue"] == pytest.approx(1203 * MS, abs=5 * MS)
+    assert analysis.path.is_exact is not bool(group)
 
 
 def test_the_start_of_workers_is_named_where_the_run_waits_for_it() -> None:

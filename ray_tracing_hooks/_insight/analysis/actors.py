@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,15 @@ class Actor:
     """How many of its methods may run at the same time."""
     executions: array[int]
     """Rows of methods, by start."""
+    group: str = ""
+    """Its concurrency group, if these are only the methods of one."""
     self_time: int = 0
     busy: int = 0
     """How long at least one method ran or waited in ``ray.get``, and so occupied a slot."""
+    taken: int = 0
+    """How long its methods occupied slots, all of them added up."""
+    created: int = 0
+    """When its creation ended; 0 if that is not recorded."""
     begin: int = 0
     """When its first method was submitted, or when its creation ended if that was later."""
     end: int = 0
@@ -55,6 +61,11 @@ class Actor:
     def busy_share(self) -> float:
         return self.busy / (self.end - self.begin) if self.end > self.begin else 0.0
 
+    @property
+    def taken_share(self) -> float:
+        """How much of the time of all its slots was taken."""
+        return self.taken / (self.end - self.begin) / self.slots if self.end > self.begin else 0.0
+
 
 def actors(calls: Calls, self_time: Sequence[int], path: Path) -> list[Actor]:
     """Every actor whose methods ran, by self time, largest first."""
@@ -78,9 +89,29 @@ def actors(calls: Calls, self_time: Sequence[int], path: Path) -> list[Actor]:
             actor = Actor(place.actor, name, place.actor_class, place.slots, as_array(rows, "i"))
             actor.self_time = sum(map(self_time.__getitem__, actor.executions))
             actor.on_path = on_path.get(actor_id, 0)
-            _describe(actor, calls, submitted, calls.table.end_or_now(int(created[-1])) if len(created) else 0)
+            actor.created = calls.table.end_or_now(int(created[-1])) if len(created) else 0
+            _describe(actor, calls, submitted, actor.created)
             found.append(actor)
     return sorted(found, key=lambda each: (-each.self_time, each.actor_id))
+
+
+def by_group(actor: Actor, calls: Calls, self_time: Sequence[int], path: Path) -> list[Actor]:
+    """The methods of an actor by concurrency group, each of which has slots of its own."""
+    groups: dict[str, list[int]] = {}
+    for row in actor.executions:
+        groups.setdefault(calls.place(row).group, []).append(row)
+    if len(groups) == 1:
+        return [replace(actor, group=next(iter(groups)))]
+    created, submitted = actor.created, calls.submitted_at()
+    found = []
+    for group, rows in groups.items():
+        members = set(rows)
+        each = Actor(actor.actor_id, actor.name, actor.actor_class, actor.slots, as_array(np.array(rows), "i"), group)
+        each.self_time = sum(map(self_time.__getitem__, rows))
+        each.on_path = sum(step.end - step.start for step in path.steps if step.kind == RUN and step.row in members)
+        _describe(each, calls, submitted, created)
+        found.append(each)
+    return found
 
 
 def _describe(actor: Actor, calls: Calls, submitted_at: Any, created: int) -> None:
@@ -96,5 +127,6 @@ def _describe(actor: Actor, calls: Calls, submitted_at: Any, created: int) -> No
     ready, begun = ready[waited], start[waited]
     actor.begin, actor.end = int(min(ready, default=start[0])), int(max(ends))
     actor.busy = int(np.maximum(ends - np.maximum(np.maximum(start, freed), actor.begin), 0).sum())
+    actor.taken = int(np.maximum(ends - np.maximum(start, actor.begin), 0).sum())
     actor.queued = as_array(np.sort(begun - ready), "q")
     actor.deepest = most_at_once(ready[begun > ready], begun[begun > ready])

@@ -32,6 +32,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -73,6 +74,8 @@ STARTING = "worker start"
 SCHEDULING = "scheduling"
 """The call was ready: time until resources were free, for Ray to lease a worker and fetch arguments, and for the worker
 to load them and the code. It includes the start of the worker if that is not recorded."""
+DELIVERY = "delivery"
+"""The call of a method was ready, and its actor was there: time to send it, with its arguments, until its code began."""
 WAITING = "waiting"
 """In ``ray.get``, ``ray.wait`` or ``await`` until its timeout or cancellation, for an unavailable object."""
 RETRYING = "retrying"
@@ -84,7 +87,7 @@ TRAINING = "training"
 UNEXPLAINED = "unexplained"
 
 KINDS = (
-    *(RUN, SUBMIT, GET_TIME, ACTOR_QUEUE, WORKER_QUEUE, STARTING, SCHEDULING, WAITING, RETRYING, DATASET),
+    *(RUN, SUBMIT, GET_TIME, ACTOR_QUEUE, WORKER_QUEUE, STARTING, SCHEDULING, DELIVERY, WAITING, RETRYING, DATASET),
     *(TRAINING, UNEXPLAINED),
 )
 
@@ -96,6 +99,7 @@ MEANINGS = {
     WORKER_QUEUE: "waiting for a busy worker",
     STARTING: "starting worker processes",
     SCHEDULING: "scheduling: resources, leases, workers, loading arguments and code",
+    DELIVERY: "delivering calls to actors: sending, fetching arguments, loading them and code",
     WAITING: "waiting without a result: ray.wait and ray.get until their timeout",
     RETRYING: "delay before a retry",
     DATASET: "in Ray Data: planning, backpressure, handing on blocks",
@@ -205,6 +209,16 @@ class _Before(NamedTuple):
     source: int
 
 
+class _Freed(NamedTuple):
+    """What freed the slot that an execution took."""
+
+    row: int
+    """The execution that ended, or released the event loop."""
+    time: int
+    is_assumed: bool = False
+    """Whether it is only inferred that the event loop was blocked, or how many slots there are."""
+
+
 class _Waits(NamedTuple):
     """The waits of a frame: their rows by start and by end, and these times."""
 
@@ -219,35 +233,55 @@ class _Lane:
 
     def __init__(
         self,
-        rows: Sequence[int],
+        by_start: Sequence[int],
         starts: Sequence[int],
+        by_end: Sequence[int],
         ends: Sequence[int],
         slots: int,
         loop: Loop | None = None,
+        *,
+        is_known: bool = True,
     ) -> None:
-        """``starts`` are sorted; ``rows`` and ``ends`` belong together and are by end.
+        """``by_start`` and ``by_end`` are the rows, and ``starts`` and ``ends`` their times, in these orders.
 
-        ``loop`` is the event loop that the executions share, if any.
+        ``loop`` is the event loop that the executions share, if any. ``is_known``: whether the number of slots is.
         """
-        self.rows, self.starts, self.ends = rows, starts, ends
+        self.is_known = is_known
+        self.by_start, self.starts, self.by_end, self.ends = by_start, starts, by_end, ends
         self.slots = slots
         self.loop = loop
 
-    def freed(self, row: int, start: int, ready: int) -> tuple[int, int] | None:
-        """The execution that freed the slot for one that started at ``start``, and when it ended or released the loop.
+    @cached_property
+    def _last_full(self) -> Sequence[int]:
+        """For each place in ``ends``, the last place up to there before whose end all slots were taken; -1 for none."""
+        begun = np.searchsorted(as_numpy(self.starts), as_numpy(self.ends))
+        ended = np.searchsorted(as_numpy(self.ends), as_numpy(self.ends))
+        places = np.arange(len(self.ends))
+        full = np.where(begun - ended >= self.slots, places, -1)
+        return memoryview(as_array(np.maximum.accumulate(full), "q"))
 
-        ``ready`` is when the later one could have started.
+    def freed(self, row: int, start: int, ready: int) -> _Freed | None:
+        """The execution that freed the slot for one that started at ``start``.
+
+        ``ready`` is when the later one could have started. None if a slot was free all the time from then.
         """
         if self.loop is not None and (stall := next(self.loop.waited(ready, start), None)) is not None:
-            return stall.row, stall.end
+            return _Freed(stall.row, stall.end, is_assumed=True)
         place = bisect_right(self.ends, start) - 1
-        while place >= 0 and self.rows[place] == row:
+        while place >= 0 and self.by_end[place] == row:
             place -= 1
-        if place < 0:
+        full = self._last_full[place] if place >= 0 else -1
+        if full < 0 or self.ends[full] <= ready:
             return None
-        end = self.ends[place]
-        running = bisect_left(self.starts, end) - bisect_left(self.ends, end)
-        return (self.rows[place], end) if running >= self.slots else None
+        # Each call that started since then took a slot that another had freed, the first one first. Between the two Ray
+        # takes a moment, so that the slots seem free.
+        own = bisect_left(self.by_start, row) - self.slots
+        place = max(full, min(own, place))
+        return _Freed(self.by_end[place], self.ends[place], is_assumed=not self.is_known)
+
+    def is_full(self, time: int) -> bool:
+        """Whether all slots were taken at this time."""
+        return bisect_left(self.starts, time) - bisect_left(self.ends, time) >= self.slots
 
 
 class _Walk:
@@ -268,6 +302,7 @@ class _Walk:
         """For drivers, the times of their own spans, by start."""
         self._lanes: dict[tuple[str, str], _Lane] | None = None
         self._creations: dict[str, list[int]] = {}
+        self._first_method: dict[str, int] = {}
         self._workers = Workers(calls.table)
         self._dataset_waits = dataset_waits(calls)
         self._of_datasets = tasks_of_operators(calls)
@@ -361,15 +396,15 @@ class _Walk:
     def _enter(self, row: int, begun: int, before: _Before) -> tuple[int, int]:
         """From the start of an execution to what it waited for."""
         freed = self._freed(row, begun, before.time) if before.edge != BY_RETRY else None
-        if freed is not None and freed[1] > before.time:
+        if freed is not None and freed.time > before.time:
             by = BY_ACTOR if self.calls.place(row).actor else BY_WORKER
-            # The call that blocked an event loop is not recorded.
-            assumed = is_loop(self.calls.place(row))
-            self._scheduled(freed[1], begun, row, by, freed[0], is_assumed=assumed)
+            self._scheduled(freed.time, begun, row, by, freed.row, is_assumed=freed.is_assumed)
             if self.through_queues:
-                return freed
+                return freed.row, freed.time
             kind = ACTOR_QUEUE if by == BY_ACTOR else WORKER_QUEUE
-            self._step(kind, before.time, freed[1], row, before.edge, before.source, is_assumed=assumed)
+            self._step(
+                kind, before.time, freed.time, row, before.edge, before.source, is_assumed=freed.is_assumed
+            )
         elif before.edge == BY_RETRY:
             self._step(RETRYING, before.time, begun, row, before.edge, before.source)
         else:
@@ -379,6 +414,12 @@ class _Walk:
     def _scheduled(self, start: int, end: int, row: int, edge: str, source: int, *, is_assumed: bool = False) -> None:
         """Add the time in which an execution waited only for Ray, and perhaps for its worker process to start."""
         start = max(start, self.start)
+        there = self._there_since(row)
+        if there is not None and there < end:
+            begun = max(start, there)
+            by, what = (edge, source) if begun == start else (BY_CODE, row)
+            self._step(DELIVERY, begun, end, row, by, what, is_assumed=is_assumed)
+            end = begun
         worker = self._workers.of_resource[self.table.resource[row]]
         if worker is not None and start < worker.ready and worker.created < end:
             # Until its worker was ready for work. While others of the node were starting, it had to wait for its turn:
@@ -648,9 +689,9 @@ class _Walk:
         submission = self.calls.submission[call]
         actor = self.calls.place(submission).actor if submission >= 0 else ""
         lane = self._index().get((actor, "")) if actor else None
-        if lane is None or lane.ends[-1] < end:
+        if lane is None or lane.ends[-1] < end or not lane.is_full(end):
             return None
-        return _Before(end, BY_ACTOR, lane.rows[-1])
+        return _Before(end, BY_ACTOR, lane.by_end[-1])
 
     # --- what an execution waited for -----------------------------------------------------------------------------
 
@@ -697,7 +738,20 @@ class _Walk:
             return None
         return _Before(self._clamp(self.table.end_or_now(rows[before]), begun), BY_CREATION, rows[before])
 
-    def _freed(self, row: int, begun: int, ready: int) -> tuple[int, int] | None:
+    def _there_since(self, row: int) -> int | None:
+        """When the actor of a method is known to have been there: then its calls wait for no resources and no worker.
+
+        None for other executions, and for the first method of an actor whose creation is not recorded.
+        """
+        actor = self.calls.place(row).actor
+        if not actor or is_creation(self.calls.function_of(row)):
+            return None
+        if (created := self._created(row, self.table.start[row])) is not None:
+            return created.time
+        first = self._first_method.get(actor, row)
+        return self.table.start[first] if first != row else None
+
+    def _freed(self, row: int, begun: int, ready: int) -> _Freed | None:
         lane = self._index().get(_lane_of(self.calls.place(row)))
         return None if lane is None else lane.freed(row, begun, ready)
 
@@ -717,24 +771,21 @@ class _Walk:
         lane = np.array(of_site, np.int64)[site]
         is_member = ~creations & (lane >= 0)
         ran, site, lane = ran[is_member], site[is_member], lane[is_member]
-        slots = np.ones(len(number), np.int64)
-        # Damaged spans may have numbers that no column can hold.
-        of_place = np.array([min(place.slots, len(table) + 1) for place in calls.places], np.int64)
-        np.maximum.at(slots, lane, of_place[site])
         # Rows are by start, so those of a lane stay by start.
         order = by_group(lane, len(number))
         rows, lane = ran[order], lane[order]
         starts, ends = as_numpy(table.start)[rows], as_numpy(table.ends)[rows]
         by_end = np.lexsort((ends, lane))
-        by_lane = (memoryview(as_array(each, "q")) for each in (rows[by_end], starts, ends[by_end]))
-        its_rows, its_starts, its_ends = by_lane
+        by_lane = [memoryview(as_array(each, "q")) for each in (rows, starts, rows[by_end], ends[by_end])]
         cuts = np.searchsorted(lane, np.arange(len(number) + 1)).tolist()
         self._lanes = {}
-        for (key, of), (begin, end) in zip(number.items(), pairwise(cuts), strict=True):
+        for key, (begin, end) in zip(number, pairwise(cuts), strict=True):
             if begin < end:
                 here = slice(begin, end)
-                loop = Loop(table, rows[here].tolist()) if is_loop(calls.place(int(rows[begin]))) else None
-                self._lanes[key] = _Lane(its_rows[here], its_starts[here], its_ends[here], int(slots[of]), loop)
+                slots, is_known = calls.slots_of(rows[here])
+                loop = Loop(table, rows[here].tolist(), slots) if is_loop(calls.place(int(rows[begin]))) else None
+                self._lanes[key] = _Lane(*(each[here] for each in by_lane), slots, loop, is_known=is_known)
+                self._first_method[key[0]] = min(rows[begin], self._first_method.get(key[0], rows[begin]))
         return self._lanes
 
     def _clamp(self, cause: int, effect: int) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.call_names import are_few, call_name, is_creation
 from ray_tracing_hooks._insight.model.columns import NONE
-from ray_tracing_hooks._insight.model.grouped import distinct, tops
+from ray_tracing_hooks._insight.model.grouped import distinct, most_at_once, tops
 from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.sessions import by_row
@@ -135,6 +135,18 @@ class Calls:
 
     def place(self, row: int) -> Place:
         return self.places[self.table.site[row]]
+
+    def slots_of(self, rows: Any) -> tuple[int, bool]:
+        """How many of these executions may run at once, which share slots; and whether that is recorded.
+
+        Spans of the methods of a concurrency group do not say how many it lets run, and those of Ray's own tracing say
+        nothing: then it is the most that did.
+        """
+        table, first = self.table, int(rows[0])
+        if not self.place(first).group and not self._is_stock[table.resource[first]]:
+            return max(self.places[site].slots for site in np.unique(as_numpy(table.site)[rows]).tolist()), True
+        start = as_numpy(table.start)[rows]
+        return max(1, most_at_once(start, np.maximum(as_numpy(table.ends)[rows], start + 1))), False
 
     def submitted_ns(self, call: int) -> int:
         """When Ray received the call; 0 if unknown. Never after the start of the first attempt."""

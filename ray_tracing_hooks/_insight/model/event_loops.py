@@ -1,8 +1,8 @@
 """Blocked event loops: in an async actor, a method that does not yield keeps all other calls waiting.
 
-An event loop starts a call as soon as it can. So if a call was submitted but not started, while no other call started
-or ended either, code blocked the loop: the call that ended when the loop continued, or the one that had started when
-the loop stopped. This is inferred from the spans of calls alone, so it is what probably happened.
+An event loop starts a call as soon as it can, unless as many run as the actor lets run at once. So if a call was
+submitted but not started, while fewer ran and no other call started or ended either, code blocked the loop: the call
+that ended when the loop continued, or the one that had started when the loop stopped. This is inferred from the spans of calls alone, so it is what probably happened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ LEAST = 20_000_000
 
 
 class Stall(NamedTuple):
-    """A time in which no call of a loop started or ended, and the call that blocked it. Nanoseconds since the epoch."""
+    """A time in which no call of a loop started or ended though one could, and the call that blocked it.
+
+    Nanoseconds since the epoch.
+    """
 
     start: int
     end: int
@@ -31,8 +34,9 @@ class Stall(NamedTuple):
 class Loop:
     """The executions on one event loop: of an async actor, or of one of its concurrency groups."""
 
-    def __init__(self, table: Table, rows: Sequence[int]) -> None:
-        self._stalls = _stalls(table, rows)
+    def __init__(self, table: Table, rows: Sequence[int], slots: int) -> None:
+        """``slots``: how many of them may run at once."""
+        self._stalls = _stalls(table, rows, slots)
         self._ends = [stall.end for stall in self._stalls]
 
     def waited(self, ready: int, begun: int) -> Iterator[Stall]:
@@ -55,13 +59,15 @@ _SLOTS_OF_ASYNCIO = 1000
 """Ray's default for the concurrent methods of an async actor; programs do not ask for this many threads."""
 
 
-def _stalls(table: Table, rows: Sequence[int]) -> list[Stall]:
+def _stalls(table: Table, rows: Sequence[int], slots: int) -> list[Stall]:
     moments = sorted(
         [(table.start[row], False, row) for row in rows] + [(table.end_or_now(row), True, row) for row in rows]
     )
     found = []
+    running = 0
     for (start, was_end, first), (end, is_end, last) in pairwise(moments):
-        if end - start < LEAST:
+        running += -1 if was_end else 1
+        if end - start < LEAST or running >= slots:
             continue
         if is_end and table.start[last] <= start:
             kept_by = last  # it kept running, and ended

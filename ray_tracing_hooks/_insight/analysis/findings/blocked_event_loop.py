@@ -48,7 +48,7 @@ def _blocking(analysis: Analysis) -> dict[str, _Blocking]:
     calls = analysis.calls
     found: dict[str, _Blocking] = {}
     for rows, created in _loops(analysis):
-        loop = Loop(analysis.table, rows)
+        loop = Loop(analysis.table, rows, calls.slots_of(rows)[0])
         for row in rows:
             call = calls.call_of[row]
             submitted, begun = calls.submitted_ns(call), analysis.table.start[row]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import SCHEDULING
+from ray_tracing_hooks._insight.analysis.critical_path import DELIVERY, SCHEDULING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration
@@ -33,7 +33,7 @@ def find(analysis: Analysis) -> list[Finding]:
     path = analysis.path
     found: dict[str, _Loading] = {}
     for step in path.steps if any(analysis.states.ran.values()) else ():
-        if step.kind != SCHEDULING:
+        if step.kind not in (SCHEDULING, DELIVERY):
             continue
         begin = analysis.loading_since(step.row)
         start = analysis.table.start[step.row]

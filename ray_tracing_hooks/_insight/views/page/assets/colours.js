@@ -21,6 +21,7 @@ const CATEGORIES = new Map(Object.entries({
   "worker queue": { colour: "#8268c9", waits: true },
   "worker start": { colour: "#9aa53a", waits: true },
   scheduling: { colour: "#d8a93a", waits: true },
+  delivery: { colour: "#c9855f", waits: true },
   waiting: { colour: "#6d87a8", waits: true, label: "timed-out wait" },
   retrying: { colour: "#d96d3c", waits: true, label: "retry delay" },
   dataset: { colour: "#6f9a5b", waits: true, label: "Ray Data" },

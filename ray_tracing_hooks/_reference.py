@@ -571,7 +571,7 @@ ATTRIBUTES = (
         "string",
         _RESOURCE,
         "the parts of Ray that make spans in the process, as in `RAY_TRACING_RAY`, with `internal` where "
-        "`RAY_TRACING_INTERNAL` is on",
+        "`RAY_TRACING_INTERNAL` is on, and `selected` where `RAY_TRACING_INCLUDE` or `RAY_TRACING_EXCLUDE` is set",
     ),
 )
 """The keys of this package. Events, exceptions and the rest of the Resource follow OpenTelemetry's conventions."""

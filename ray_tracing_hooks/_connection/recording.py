@@ -63,7 +63,8 @@ class Recording:
         ray_attributes = process.resource_attributes()
         if of_ray:
             # A reader cannot infer from the spans which parts are not traced.
-            ray_attributes[names.RESOURCE_PARTS] = ",".join(sorted(settings.ray) + ["internal"] * settings.internal)
+            further = ["internal"] * settings.internal + ["selected"] * bool(settings.include or settings.exclude)
+            ray_attributes[names.RESOURCE_PARTS] = ",".join(sorted(settings.ray) + further)
         self.resource = attributes = resource.attributes(ray_attributes, environ)
         of_child = resource.of_child(attributes)
         encoded = encode.resource(attributes)

@@ -182,6 +182,56 @@ def test_what_a_wait_was_for_may_make_no_span() -> None:
     assert kinds(path) == {RUN: 20, UNEXPLAINED: 40}
 
 
+def test_an_argument_of_unknown_origin_may_be_what_a_call_waited_for() -> None:
+    """Its task makes no span: the time until the call starts is not taken for scheduling."""
+    run = HandMade()
+    driver = run.driver(0, 60)
+    unseen = "12" * 8 + "f" * 24 + "01000000" + "01000000"
+    task = run.task(driver, "t", 0, 30, 50, arguments=[unseen])
+    run.get(driver, [task], 1, 50)
+    path, _ = critical(run)
+    assert kinds(path) == {UNEXPLAINED: 30, RUN: 20 + 10}
+    assert not path.is_exact
+
+
+def test_an_object_of_unknown_origin_may_be_what_a_wait_waited_for() -> None:
+    """Another object was there at 20: until 40 the wait may have waited for the one of which nothing is known."""
+    run = HandMade()
+    driver = run.driver(0, 60)
+    unseen = "12" * 8 + "f" * 24 + "01000000" + "01000000"
+    task = run.task(driver, "t", 0, 5, 20)
+    run.get(driver, [task, unseen], 0, 40)
+    path, _ = critical(run)
+    assert kinds(path) == {SCHEDULING: 5, RUN: 15 + 20, UNEXPLAINED: 20}
+    assert not path.is_exact
+
+
+def test_waits_of_a_call_that_makes_no_span_are_not_those_of_its_caller() -> None:
+    """It passes its caller's span on, so what it waits for in its own process is below that."""
+    run = HandMade()
+    driver = run.driver(0, 60)
+    unseen = "12" * 8 + "f" * 24 + "01000000" + "01000000"
+    inner = run.submit(driver, "inner", 10, worker="w1")
+    run.run(inner, 15, 30, worker="w2")
+    run.get(driver, [inner], 11, 31, worker="w1")
+    run.get(driver, [unseen], 5, 50)
+    path, _ = critical(run)
+    assert kinds(path) == {RUN: 5 + 10, UNEXPLAINED: 45}
+
+
+@pytest.mark.parametrize(("at_once", "name"), [(True, "ray.get"), (False, "ray.await")])
+def test_what_threads_and_coroutines_wait_for_is_not_exact(*, at_once: bool, name: str) -> None:
+    """Waits that overlap, or coroutines: the code may have waited for the other ones, or for something else."""
+    run = HandMade()
+    driver = run.driver(0, 60)
+    tasks = [run.task(driver, f"t{number}", 0, 5, 20 + number, worker=f"w{number}") for number in range(2)]
+    run.get(driver, tasks[:1], 1, 20)
+    run.get(driver, tasks[1:], 2 if at_once else 20, 22)
+    for span in run.spans[-2:]:
+        span.name = name
+    assert not critical(run)[0].is_exact
+
+
 def test_a_driver_without_spans_is_not_explained() -> None:
     """Where waiting was not recorded, a long time without any span of the driver's may be anything."""
     run = HandMade()
@@ -229,7 +279,7 @@ def test_waiting_that_was_recorded_in_one_process_only() -> None:
 def test_of_the_files_of_workers_alone_only_their_time_is_split() -> None:
     """Calls say when they were submitted, maybe by another clock: the path begins with the first span all the same."""
     path, calls = critical(workers_alone())
-    assert steps(path, calls) == [(RUN, "A.__init__", 2, 4), (DELIVERY, "A.work", 4, 5), (RUN, "A.work", 5, 25)]
+    assert steps(path, calls) == [(RUN, "A.__init__", 2, 4), (UNEXPLAINED, "A.work", 4, 5), (RUN, "A.work", 5, 25)]
     assert (path.is_cut, path.is_exact) == (True, False)
 
 
@@ -580,7 +630,7 @@ def test_a_driver_without_a_span_of_its_own() -> None:
 
 
 def test_a_submission_that_is_not_there() -> None:
-    """The execution says when it was submitted, and by which task."""
+    """The execution says when it was submitted, and by which task, but not what its arguments were."""
     run = HandMade()
     driver = run.driver(0, 50)
     outer = run.submit(driver, "outer", 0)
@@ -593,7 +643,7 @@ def test_a_submission_that_is_not_there() -> None:
     assert steps(path, calls) == [
         (SCHEDULING, "outer", 0, 5),
         (RUN, "outer", 5, 12),
-        (SCHEDULING, "inner", 12, 20),
+        (UNEXPLAINED, "inner", 12, 20),
         (RUN, "inner", 20, 40),
         (GET_TIME, "ray.get", 40, 41),
         (RUN, "job.py", 41, 50),

@@ -189,7 +189,7 @@ PLANTED = [
         "data_pipeline_internal",
         "bottleneck-actor",
         {"calls": 21, "callers": 1},
-        ["actor MapWorker(MapBatches(Embedder))#", "Exact: waiting was recorded."],
+        ["actor MapWorker(MapBatches(Embedder))#", "Partly inferred: waiting was recorded, but not always what it was"],
     ),
 ]
 """Faults of larger programs, planted by users. They were recorded on a busy machine."""

@@ -145,7 +145,7 @@ class Path:
     is_recorded: bool
     """Whether no edge is assumed, and waiting was recorded wherever code ran on the path."""
     is_exact: bool
-    """Whether it is recorded, with the driver's own span, and a rate limit left out no calls."""
+    """Whether it is recorded, with the driver's own span, no spans are known to be missing, and no clocks differed."""
     is_cut: bool = False
     """Whether no span of a driver says when the run began and ended: the first and the last span that was read do."""
     is_estimated: bool = False
@@ -199,6 +199,10 @@ _MOST_THREADS = 64
 
 _MOST_ATTEMPTS = 64
 """The most attempts before the last one that are searched for the one that ended a wait."""
+
+
+_BEFORE_ARGUMENTS = (BY_SUBMISSION, BY_ARGUMENT, BY_CREATION)
+"""The edges to what a call has waited for before its arguments may have been there."""
 
 
 class _Before(NamedTuple):
@@ -279,9 +283,13 @@ class _Lane:
         place = max(full, min(own, place))
         return _Freed(self.by_end[place], self.ends[place], is_assumed=not self.is_known)
 
-    def is_full(self, time: int) -> bool:
-        """Whether all slots were taken at this time."""
-        return bisect_left(self.starts, time) - bisect_left(self.ends, time) >= self.slots
+    def holder(self, time: int) -> int:
+        """The execution that held a slot at this time, and started last, if all slots were taken; -1 if they were not."""
+        begun, ended = bisect_left(self.starts, time), bisect_left(self.ends, time)
+        if begun - ended < self.slots:
+            return -1
+        running = set(self.by_end[ended:])
+        return next(row for row in reversed(self.by_start[:begun]) if row in running)
 
 
 class _Walk:
@@ -297,6 +305,8 @@ class _Walk:
         self._seen: dict[tuple[int, int], int] = {}
         """The places that the walk has visited, each with the number of places visited before it."""
         self._waits: dict[int, _Waits] = {}
+        self._at_once: dict[int, bool] = {}
+        """Whether a frame may have waited in several threads or coroutines."""
         self._made: dict[tuple[int, bool], tuple[list[int], list[int]]] = {}
         self._spoken: dict[int, list[tuple[int, int]]] = {}
         """For drivers, the times of their own spans, by start."""
@@ -322,7 +332,9 @@ class _Walk:
         steps = self.steps[::-1]
         is_cut = len(self.table) > 0 and calls.is_cut_off(root)
         is_recorded = not self.assumed
-        is_exact = is_recorded and not is_cut and not calls.left_out
+        quality = self.table.quality
+        is_partial = bool(calls.left_out or calls.is_selection or quality.is_partial)
+        is_exact = is_recorded and not (is_cut or is_partial or self.clamped or quality.clocks)
         path = Path(start, end, root, steps, is_recorded, is_exact, circle=self.circle)
         path.is_cut = is_cut
         path.clamped = self.clamped
@@ -358,11 +370,14 @@ class _Walk:
                     return _frame_of(self.calls, late.source), late.time
             self._run(wait_end, time, frame, BY_CODE, wait)
             for_what = self._binding(wait, wait_end)
+            is_known = gave_up or (for_what is not None and for_what.edge == BY_RANK) or self._is_known(wait)
+            runs = self.calls.training_of(frame)
+            unknown = TRAINING if any(begin <= wait_start < end for begin, end in runs) else UNEXPLAINED
             if for_what is not None and for_what.time > wait_start and not self._is_circle(for_what):
-                assumed = for_what.edge == BY_CODE
-                edge = BY_GET if assumed else for_what.edge
+                assumed = for_what.edge == BY_CODE or not is_known or self._at_once[frame]
+                edge = BY_GET if for_what.edge == BY_CODE else for_what.edge
                 self._step(
-                    WAITING if gave_up else GET_TIME,
+                    WAITING if gave_up else GET_TIME if is_known else unknown,
                     for_what.time,
                     wait_end,
                     wait,
@@ -371,9 +386,7 @@ class _Walk:
                     is_assumed=assumed,
                 )
                 return _frame_of(self.calls, for_what.source), for_what.time
-            was_there = for_what is not None and for_what.time <= wait_start
-            runs = self.calls.training_of(frame)
-            unknown = TRAINING if any(begin <= wait_start < end for begin, end in runs) else UNEXPLAINED
+            was_there = for_what is not None and for_what.time <= wait_start and is_known
             kind = GET_TIME if was_there or not self._names_any(wait) else unknown
             self._step(WAITING if gave_up else kind, wait_start, wait_end, wait, BY_NOTHING, -1)
             time = wait_start
@@ -395,6 +408,9 @@ class _Walk:
 
     def _enter(self, row: int, begun: int, before: _Before) -> tuple[int, int]:
         """From the start of an execution to what it waited for."""
+        if before.edge in _BEFORE_ARGUMENTS and not self._knows_needs(row):
+            self._step(UNEXPLAINED, before.time, begun, row, before.edge, before.source, is_assumed=True)
+            return _frame_of(self.calls, before.source), before.time
         freed = self._freed(row, begun, before.time) if before.edge != BY_RETRY else None
         if freed is not None and freed.time > before.time:
             by = BY_ACTOR if self.calls.place(row).actor else BY_WORKER
@@ -418,7 +434,9 @@ class _Walk:
         if there is not None and there < end:
             begun = max(start, there)
             by, what = (edge, source) if begun == start else (BY_CODE, row)
-            self._step(DELIVERY, begun, end, row, by, what, is_assumed=is_assumed)
+            # Calls that make no spans, or those of other programs, may have kept the actor.
+            unseen = self.calls.is_selection or self._created(row, self.table.start[row]) is None
+            self._step(DELIVERY, begun, end, row, by, what, is_assumed=is_assumed or unseen)
             end = begun
         worker = self._workers.of_resource[self.table.resource[row]]
         if worker is not None and start < worker.ready and worker.created < end:
@@ -521,10 +539,13 @@ class _Walk:
 
     def _waits_of(self, frame: int) -> _Waits:
         if frame not in self._waits:
-            rows = [row for row in self.calls.members(frame) if self.calls.role[row] in WAITS]
+            rows = self.calls.own_waits(frame)
             ended = sorted((self.table.end_or_now(row), row) for row in rows)
             starts = [self.table.start[row] for row in rows]
             self._waits[frame] = _Waits(rows, starts, [row for _, row in ended], [end for end, _ in ended])
+            # Of threads and coroutines it is not recorded which of them others waited for.
+            at_once = any(self.table.end_or_now(row) > start for row, start in zip(rows, starts[1:], strict=False))
+            self._at_once[frame] = at_once or any(self.table.name_of(row) == names.AWAIT for row in rows)
         return self._waits[frame]
 
     def _through_dataset(self, frame: int, time: int, wait: int | None, begun: int) -> tuple[int, int] | None:
@@ -595,8 +616,9 @@ class _Walk:
             loop, moment = self.arrivals[step]
             return _Before(min(moment, end), BY_RANK, loop)
         last: _Before | None = None
+        failed = table.failed(wait) or table.state[wait] != ENDED
         for object_id, call in calls.made_by(wait, table.ready if calls.role[wait] == WAIT else None):
-            found = self._made_at(object_id, call, end, failed=table.failed(wait))
+            found = self._made_at(object_id, call, end, failed=failed, good=not failed and calls.role[wait] == GET)
             if found is not None and (last is None or found.time > last.time):
                 last = found
         if last is None and table.failed(wait) and not self._gave_up(wait):
@@ -609,6 +631,20 @@ class _Walk:
             if made is not None and (last is None or made[1] > last.time):
                 return _Before(made[1], BY_CODE, made[0])
         return last
+
+    def _is_known(self, wait: int) -> bool:
+        """Whether it is recorded of all that a wait got when that was there: if not, the rest may have been last."""
+        calls, role = self.calls, self.calls.role[wait]
+        got = calls.made_by(wait, self.table.ready if role == WAIT else None)
+        return all(calls.is_known(*each) and (self.table.failed(wait) or not self._ends_badly(each[1])) for each in got)
+
+    def _ends_badly(self, call: int) -> bool:
+        """Whether the last attempt of a call that is recorded failed: if its result was good, there was another one."""
+        return call >= 0 and (row := self.calls.execution[call]) >= 0 and self._raised(row)
+
+    def _raised(self, row: int) -> bool:
+        """Whether an execution ended with an error, or with its process. A program can set the status by itself."""
+        return self.table.state[row] == LOST or self.table.attribute(row, names.ERROR_TYPE) is not None
 
     def _died(self, wait: int, end: int) -> _Before | None:
         """The execution whose death ended a wait, if its own end is only known to be later: when that was noticed."""
@@ -660,21 +696,28 @@ class _Walk:
         """Whether a wait was for any object, with its id recorded or not."""
         return bool(self.calls.objects_of(wait)) or bool(self.table.attribute(wait, names.RAY_OBJECT_COUNT))
 
-    def _made_at(self, object_id: str, call: int, end: int, *, failed: bool) -> _Before | None:
-        """What made an object of ``call`` available and when, if that was before ``end`` or can be assumed to be."""
+    def _made_at(
+        self, object_id: str, call: int, end: int, *, failed: bool, good: bool = False
+    ) -> _Before | None:
+        """What made an object of ``call`` available and when, if that was before ``end`` or can be assumed to be.
+
+        ``failed``: whether who waited may have got none; ``good``: whether it was the result of a successful call.
+        """
         calls, table = self.calls, self.table
         if is_put(object_id):
             row = calls.put_of(object_id)
             return _Before(min(end, table.end_or_now(row)), BY_GET, row) if row >= 0 else None
         attempts = calls.attempts(call) if call >= 0 else ()
         if not attempts:
-            return self._held_up(call, end) if call >= 0 else None
+            return self._held_up(call, end) if call >= 0 and failed else None
         row = attempts[-1]
         for attempt in attempts[-_MOST_ATTEMPTS:-1]:
             # The wait may have ended before a later attempt, as when an actor was restarted.
-            if table.end_or_now(attempt) <= end < table.start[row]:
+            if table.end_or_now(attempt) <= end < table.start[row] and (failed or not table.failed(attempt)):
                 row = attempt
         made = table.end_or_now(row)
+        if good and self._raised(row):
+            return None  # there was another attempt, which is not recorded
         if made <= end:
             return _Before(made, BY_GET, row)
         if is_item(object_id) or (calls.is_generator(row) and table.start[row] < end):
@@ -689,9 +732,8 @@ class _Walk:
         submission = self.calls.submission[call]
         actor = self.calls.place(submission).actor if submission >= 0 else ""
         lane = self._index().get((actor, "")) if actor else None
-        if lane is None or lane.ends[-1] < end or not lane.is_full(end):
-            return None
-        return _Before(end, BY_ACTOR, lane.by_end[-1])
+        row = lane.holder(end) if lane is not None else -1
+        return _Before(end, BY_ACTOR, row) if row >= 0 else None
 
     # --- what an execution waited for -----------------------------------------------------------------------------
 
@@ -701,7 +743,7 @@ class _Walk:
         call = calls.call_of[row]
         attempts = calls.attempts(call)
         place = bisect_left(attempts, row)
-        if place:
+        if place and self._number_of(row) == self._number_of(attempts[place - 1]) + 1:
             failed = attempts[place - 1]
             return _Before(self._clamp(table.end_or_now(failed), begun), BY_RETRY, failed)
         candidates: list[_Before] = []
@@ -714,12 +756,32 @@ class _Walk:
         elif submitted:
             candidates.append(_Before(min(submitted, begun), BY_SUBMISSION, self._caller(row)))
         for object_id, its in calls.made_by(submission) if submission >= 0 else ():
-            found = self._made_at(object_id, its, begun, failed=False)
+            found = self._made_at(object_id, its, begun, failed=False, good=True)
             if found is not None and found.source != row:
                 candidates.append(_Before(found.time, BY_ARGUMENT, found.source))
         if (created := self._created(row, begun)) is not None:
             candidates.append(created)
         return max(candidates, key=lambda before: before.time, default=None)
+
+    def _number_of(self, row: int) -> int:
+        """How often the call of an execution had been tried before."""
+        number = self.table.attribute(row, names.RAY_ATTEMPT)
+        return number if isinstance(number, int) else bisect_left(self.calls.attempts(self.calls.call_of[row]), row)
+
+    def _knows_needs(self, row: int) -> bool:
+        """Whether all is recorded that an execution may have waited for: arguments, its actor, and earlier attempts."""
+        calls = self.calls
+        submission = calls.submission[calls.call_of[row]]
+        return (
+            submission >= 0
+            and not self._number_of(row)
+            and not calls.is_cut(submission)
+            and all(calls.is_known(*each) and not self._ends_badly(each[1]) for each in calls.made_by(submission))
+            and (not self._is_method(row) or self._there_since(row) is not None)
+        )
+
+    def _is_method(self, row: int) -> bool:
+        return bool(self.calls.place(row).actor) and not is_creation(self.calls.function_of(row))
 
     def _caller(self, row: int) -> int:
         """The execution that submitted a call without a recorded submission; -1 if unknown."""
@@ -743,12 +805,11 @@ class _Walk:
 
         None for other executions, and for the first method of an actor whose creation is not recorded.
         """
-        actor = self.calls.place(row).actor
-        if not actor or is_creation(self.calls.function_of(row)):
+        if not self._is_method(row):
             return None
         if (created := self._created(row, self.table.start[row])) is not None:
             return created.time
-        first = self._first_method.get(actor, row)
+        first = self._first_method.get(self.calls.place(row).actor, row)
         return self.table.start[first] if first != row else None
 
     def _freed(self, row: int, begun: int, ready: int) -> _Freed | None:

@@ -211,6 +211,10 @@ class Calls:
         calls = self.producers(lists)[there.start : there.stop].tolist()
         return list(zip(lists.texts.between(there.start, there.stop), calls, strict=True))
 
+    def is_known(self, object_id: str, call: int) -> bool:
+        """Whether it is recorded when an object of ``call`` was there. From ``ray.put`` it was before its id was."""
+        return is_put(object_id) or (call >= 0 and self.execution[call] >= 0)
+
     def put_of(self, object_id: str) -> int:
         """The row of the ``ray.put`` that stored the object, -1 if unknown."""
         if self._puts is None:
@@ -222,8 +226,9 @@ class Calls:
         return self.table.objects.get(row, ())
 
     def is_cut(self, row: int) -> bool:
-        """Whether a wait waits for more objects than its span lists."""
-        many = self.table.attribute(row, names.RAY_OBJECT_COUNT)
+        """Whether a wait waits for more objects than its span lists, or a submission has more of them as arguments."""
+        key = names.RAY_ARGUMENT_COUNT if self.role[row] == SUBMISSION else names.RAY_OBJECT_COUNT
+        many = self.table.attribute(row, key)
         return isinstance(many, int) and many > len(self.objects_of(row))
 
     def wanted(self, row: int) -> int:
@@ -267,6 +272,11 @@ class Calls:
     def frame_of(self, row: int) -> int:
         """The frame that a row is part of; a frame is part of itself."""
         return self.frame[row] if row < len(self.table) else row
+
+    def own_waits(self, frame: int) -> list[int]:
+        """The rows of the waits of a frame's own process, by start. A call that makes no span has made the others."""
+        own, table = self.resource_of(frame), self.table
+        return [row for row in self.members(frame) if self.role[row] in WAITS and table.resource[row] == own]
 
     def frames_with_members(self, least: int) -> list[int]:
         """The frames that made calls, waited or stored objects, at least ``least`` times in all; by the first time."""
@@ -321,6 +331,12 @@ class Calls:
     def resource_of(self, frame: int) -> int:
         """The index in the table of the Resource of a frame's process."""
         return self.table.resource[frame] if frame < len(self.table) else self._resource_of_extent[frame]
+
+    @cached_property
+    def is_selection(self) -> bool:
+        """Whether ``RAY_TRACING_INCLUDE`` or ``RAY_TRACING_EXCLUDE`` leaves out calls, which may have kept others."""
+        told = (resource.get(names.RESOURCE_PARTS) for resource in self.table.resources)
+        return any("selected" in parts.split(",") for parts in told if isinstance(parts, str))
 
     @cached_property
     def waiting(self) -> str:

@@ -60,6 +60,11 @@ class Quality:
     """Spans whose end is before their start. Their end is set to their start."""
 
     @property
+    def is_partial(self) -> bool:
+        """Whether spans are known to be missing."""
+        return bool(self.bad_lines or self.bad_spans or self.incomplete_files or self.dropped)
+
+    @property
     def lost_parents(self) -> int:
         """The other spans whose parent was not read."""
         return self.orphans - self.continuing - self.of_open_drivers

@@ -73,7 +73,10 @@ class Lane:
     """What has slots: an actor, or the workers for tasks of one depth. Calls take them in the order in which they come."""
 
     def __init__(self, simulation: Simulation, slots: int, lag: int) -> None:
-        self.simulation, self.lag = simulation, lag
+        self.simulation, self.lag, self.slots = simulation, lag, slots
+        self.running: set[Frame] = set()
+        self.most = 0
+        """The most that ran at once."""
         self.free = list(range(slots))
         self.queue: list[Callable[[int, tuple[Frame, int]], None]] = []
 
@@ -85,7 +88,13 @@ class Lane:
         else:
             self.queue.append(start)
 
+    def begin(self, frame: Frame) -> None:
+        self.running.add(frame)
+        self.most = max(self.most, len(self.running))
+
     def release(self, slot: int, by: Frame) -> None:
+        """A call that held the slot has ended: the next one takes it."""
+        self.running.remove(by)
         if self.queue:
             start = self.queue.pop(0)
             now = self.simulation.now
@@ -184,7 +193,7 @@ class Simulation:
                     yield took, (), 0
             else:
                 yield from self._wait(frame, refs)
-        while refs:
+        while refs and random.random() < 0.9:  # otherwise nobody waits for the rest
             yield from self._wait(frame, refs)
         yield self._some(20 * MS), (), 0
 
@@ -243,7 +252,7 @@ class Simulation:
                 if actor is None:
                     self._queue_task(future, depth, last, is_leaf=is_leaf, fails=fails)
                 else:
-                    self._queue_method(future, actor, last)
+                    self._queue_method(future, actor, depth, last)
 
             def one() -> None:
                 pending[0] -= 1
@@ -263,14 +272,11 @@ class Simulation:
     def _queue_task(self, future: Future, depth: int, cause: tuple[Frame, int], *, is_leaf: bool, fails: bool) -> None:
         pool = self._pools[depth]
 
-        def body(frame: Frame) -> Body:
-            return self._body(frame, depth + 1, self._some(3))
-
         def start(slot: int, cause: tuple[Frame, int]) -> None:
             name = f"d{depth}w{slot}"
             where = self._places.get(name) or self._places.setdefault(name, self._place(name))
-            own = self._compute() if is_leaf or fails else body
-            self._start(future, SCHEDULING, cause, where, own, partial(pool.release, slot), fails=fails)
+            own = self._compute() if is_leaf or fails else self._within(depth)
+            self._start(future, SCHEDULING, cause, where, own, (pool, slot), fails=fails)
 
         pool.take(start, cause)
 
@@ -279,14 +285,19 @@ class Simulation:
         where = self._place(f"again{next(self._count)}")
         self._start(future, RETRYING, (failed, at), where, self._compute(), None, attributes={"ray.attempt": 1})
 
-    def _queue_method(self, future: Future, actor: Actor, cause: tuple[Frame, int]) -> None:
+    def _queue_method(self, future: Future, actor: Actor, depth: int, cause: tuple[Frame, int]) -> None:
         slots = {"ray.max_concurrency": actor.slots} if actor.slots > 1 else {}
 
         def start(slot: int, cause: tuple[Frame, int]) -> None:
-            release = partial(actor.lane.release, slot)
-            self._start(future, DELIVERY, cause, actor.where, self._compute(), release, attributes=slots)
+            held = actor.lane, slot
+            own = self._within(depth) if depth < self.shape.depth and self.random.random() < 0.3 else self._compute()
+            self._start(future, DELIVERY, cause, actor.where, own, held, attributes=slots)
 
         actor.lane.take(start, cause)
+
+    def _within(self, depth: int) -> Callable[[Frame], Body]:
+        """The code of a call that makes calls."""
+        return lambda frame: self._body(frame, depth + 1, self._some(3))
 
     def _compute(self) -> Callable[[Frame], Body]:
         took = self._some(60 * MS)
@@ -303,7 +314,7 @@ class Simulation:
         cause: tuple[Frame, int],
         where: dict[str, Any],
         body: Callable[[Frame], Body],
-        release: Callable[[Frame], None] | None,
+        held: tuple[Lane, int] | None,
         *,
         attributes: dict[str, Any] | None = None,
         fails: bool = False,
@@ -313,11 +324,13 @@ class Simulation:
         span = self.run.run(future.call, self.now / MS, self.now / MS, attributes=attributes, error=error, **where)
         described = self.run.spans[-1]
         frame = Frame(future.call.function, self.now, span, where, kind, cause)
+        if held is not None:
+            held[0].begin(frame)
 
         def ended() -> None:
             described.end_ns += self.now - frame.start
-            if release is not None:
-                release(frame)
+            if held is not None:
+                held[0].release(held[1], frame)
             if fails:
                 self.after(self._some(5 * MS), partial(self._retry, future, frame, self.now))
                 return

@@ -53,6 +53,7 @@ from ray_tracing_hooks._insight.model.calls import (
     is_item,
     is_put,
 )
+from ray_tracing_hooks._insight.model.clocks import machine
 from ray_tracing_hooks._insight.model.event_loops import Loop, is_loop
 from ray_tracing_hooks._insight.model.grouped import by_group
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
@@ -150,6 +151,8 @@ class Path:
     """Whether no span of a driver says when the run began and ended: the first and the last span that was read do."""
     is_estimated: bool = False
     """Whether it includes spans that had not ended, or whose end is unknown."""
+    machines: int = 1
+    """How many machines it passes through, by whose clocks its times are."""
     circle: list[int] = field(default_factory=list)
     """The frames of a deadlock, if there is one: each waits for the next, the last for the first."""
     clamped: int = 0
@@ -339,6 +342,7 @@ class _Walk:
         path.is_cut = is_cut
         path.clamped = self.clamped
         rows = {step.row for step in steps if 0 <= step.row < len(self.table)}
+        path.machines = len({machine(self.table.resources[self.table.resource[row]]) for row in rows})
         path.is_estimated = any(self.table.state[row] != ENDED for row in rows)
         self._add_up(path)
         return path
@@ -367,7 +371,7 @@ class _Walk:
                 late = self._late(wait, wait_end, time)
                 if late is not None:
                     self._run(late.time, time, frame, late.edge, late.source)
-                    return _frame_of(self.calls, late.source), late.time
+                    return self._frame_of(late.source), late.time
             self._run(wait_end, time, frame, BY_CODE, wait)
             for_what = self._binding(wait, wait_end)
             is_known = gave_up or (for_what is not None and for_what.edge == BY_RANK) or self._is_known(wait)
@@ -385,7 +389,7 @@ class _Walk:
                     for_what.source,
                     is_assumed=assumed,
                 )
-                return _frame_of(self.calls, for_what.source), for_what.time
+                return self._frame_of(for_what.source), for_what.time
             was_there = for_what is not None and for_what.time <= wait_start and is_known
             kind = GET_TIME if was_there or not self._names_any(wait) else unknown
             self._step(WAITING if gave_up else kind, wait_start, wait_end, wait, BY_NOTHING, -1)
@@ -400,7 +404,7 @@ class _Walk:
 
     def _is_circle(self, before: _Before) -> bool:
         """Whether the walk would return to a place that it has visited, since calls wait for each other."""
-        place = self._seen.get((_frame_of(self.calls, before.source), before.time))
+        place = self._seen.get((self._frame_of(before.source), before.time))
         if place is None:
             return False
         self.circle = self.circle or [frame for frame, _ in list(self._seen)[place:]]
@@ -410,7 +414,7 @@ class _Walk:
         """From the start of an execution to what it waited for."""
         if before.edge in _BEFORE_ARGUMENTS and not self._knows_needs(row):
             self._step(UNEXPLAINED, before.time, begun, row, before.edge, before.source, is_assumed=True)
-            return _frame_of(self.calls, before.source), before.time
+            return self._frame_of(before.source), before.time
         freed = self._freed(row, begun, before.time) if before.edge != BY_RETRY else None
         if freed is not None and freed.time > before.time:
             by = BY_ACTOR if self.calls.place(row).actor else BY_WORKER
@@ -425,7 +429,7 @@ class _Walk:
             self._step(RETRYING, before.time, begun, row, before.edge, before.source)
         else:
             self._scheduled(before.time, begun, row, before.edge, before.source)
-        return _frame_of(self.calls, before.source), before.time
+        return self._frame_of(before.source), before.time
 
     def _scheduled(self, start: int, end: int, row: int, edge: str, source: int, *, is_assumed: bool = False) -> None:
         """Add the time in which an execution waited only for Ray, and perhaps for its worker process to start."""
@@ -849,6 +853,17 @@ class _Walk:
                 self._first_method[key[0]] = min(rows[begin], self._first_method.get(key[0], rows[begin]))
         return self._lanes
 
+    def _frame_of(self, row: int) -> int:
+        """The frame that a span is part of; -1 for no span.
+
+        A call that makes no span passes on that of its caller, so what it does seems to be its caller's.
+        """
+        if row < 0:
+            return -1
+        frame = self.calls.frame[row]
+        self.assumed = self.assumed or self.calls.resource_of(frame) != self.table.resource[row]
+        return frame
+
     def _clamp(self, cause: int, effect: int) -> int:
         self.clamped += max(0, cause - effect)
         return min(cause, effect)
@@ -895,11 +910,6 @@ def submissions(calls: Calls, step: Step) -> list[tuple[int, int]]:
 def _lane_of(place: Place) -> tuple[str, str]:
     """Identifies the executions that share slots with one in this place; empty strings if that is unknown."""
     return (place.actor, place.group) if place.actor else (place.worker, "")
-
-
-def _frame_of(calls: Calls, row: int) -> int:
-    """The frame that a span is part of; -1 for no span."""
-    return calls.frame[row] if row >= 0 else -1
 
 
 def _root(calls: Calls) -> tuple[int, int, int]:

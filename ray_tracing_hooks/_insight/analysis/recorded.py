@@ -41,15 +41,29 @@ def certainty(calls: Calls, path: Path) -> str:
     where = "" if calls.waiting == EVERYWHERE else " in every process on the path"
     if path.is_exact and calls.waiting != NOWHERE:
         exact = "Exact" if path.coverage == 1 else "Exact where it is explained"
-        said = f"{exact}: waiting was recorded{where}."
+        clocks = f", as far as the clocks of {path.machines:,} machines agree" if path.machines > 1 else ""
+        said = f"{exact}{clocks}: waiting was recorded{where}."
     elif calls.waiting == EVERYWHERE or (path.is_recorded and calls.waiting != NOWHERE):
-        but = [] if path.is_recorded else ["not always what it was for"]
-        but += ["no span of the driver was read"] if path.is_cut else []
-        but += [left_out(calls)] if calls.left_out else []
-        said = f"Partly inferred: waiting was recorded{where}, but {listed(but)}."
+        said = f"Partly inferred: waiting was recorded{where}, but {listed(list(_doubts(calls, path)))}."
     else:
         said = f"Inferred: {waiting(calls)}{f'; {left_out(calls)}' if calls.left_out else ''}."
     return said + (" Estimated: it includes spans that have not ended." if path.is_estimated else "")
+
+
+def _doubts(calls: Calls, path: Path) -> Iterator[str]:
+    """Why a path is not exact although waiting was recorded."""
+    quality = calls.table.quality
+    for applies, doubt in (
+        (not path.is_recorded, "not always what it was for"),
+        (path.is_cut, "no span of the driver was read"),
+        (calls.left_out, left_out(calls)),
+        (calls.is_selection, "RAY_TRACING_INCLUDE or RAY_TRACING_EXCLUDE leaves out calls"),
+        (quality.is_partial, "spans are missing"),
+        (quality.clocks, "clocks were wrong"),
+        (path.clamped, "some causes end after their effects"),
+    ):
+        if applies:
+            yield doubt
 
 
 def at_once(analysis: Analysis) -> str:

@@ -41,7 +41,7 @@ def correct(table: Table) -> Table:
 
 def corrected(table: Table) -> tuple[Table, Calls | None]:
     """The same, and the calls of the table if they were joined and remain valid, since joining them takes a while."""
-    machine_of = [_machine(resource) for resource in table.resources]
+    machine_of = [machine(resource) for resource in table.resources]
     if not 1 < len(set(machine_of)) <= _MOST_MACHINES:
         return table, None
     calls = Calls(table)
@@ -65,7 +65,8 @@ def _shifts_of(calls: Calls, machine_of: list[str]) -> dict[str, int]:
     return {machine: shift for machine, shift in zip(machines, shifts, strict=True) if 0 < abs(shift) < _FARTHEST}
 
 
-def _machine(resource: Mapping[str, object]) -> str:
+def machine(resource: Mapping[str, object]) -> str:
+    """The machine whose clock the spans of a Resource are by; empty if unknown."""
     found = (resource.get(key) for key in ("host.name", "host.id", names.RESOURCE_NODE_ID))
     return next((str(each) for each in found if each), "")
 

@@ -44,6 +44,7 @@ __all__ = [
     "EXECUTION_QUEUE_TIME",
     "EXECUTION_RETRIES",
     "EXIT_CODE",
+    "FUTURE",
     "GPU_MEMORY_LIMIT",
     "GPU_MEMORY_USAGE",
     "GPU_UTILIZATION",
@@ -140,6 +141,7 @@ __all__ = [
     "RAY_DATA_WAIT_TIME_FORMAT",
     "RAY_DATA_WAIT_TIME_PRODUCTION",
     "RAY_DATA_WAIT_TIME_TRANSFER",
+    "RAY_DRIVER_WAITED",
     "RAY_END_ESTIMATED",
     "RAY_ENTRYPOINT",
     "RAY_FUNCTION",
@@ -292,6 +294,9 @@ JOB = "ray.job"
 AWAIT = "ray.await"
 """The name of the span of ``await ref``."""
 
+FUTURE = "ray.future"
+"""The name of the span of ``ref.future()``, which takes no time: when the program waits for the future is not known."""
+
 SCOPE = "ray_tracing_hooks"
 """Instrumentation scope of the spans and metrics that this package makes."""
 
@@ -320,6 +325,7 @@ RAY_READY_OBJECT_IDS = "ray.ready_object_ids"
 RAY_READY_OBJECT_COUNT = "ray.ready_object_count"
 RAY_NUM_RETURNS = "ray.num_returns"
 RAY_TIMEOUT = "ray.timeout"
+RAY_DRIVER_WAITED = "ray.driver_waited"
 RAY_CANCELLED = "ray.cancelled"
 RAY_NAME = "ray.name"
 RAY_ACTOR_NAME = "ray.actor_name"

@@ -8,6 +8,7 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._ray.objects import thread_attribute
 from ray_tracing_hooks._ray.propagation import Begun, reference, unrecorded_span
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
@@ -38,7 +39,7 @@ def begin(
     if recording is None:
         around = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
         return Context({**context, SPAN_KEY: unrecorded_span(around)}), None
-    first = encode.attributes(attributes or {}) + reference(context, parent) + more
+    first = encode.attributes(attributes or {}) + reference(context, parent) + thread_attribute(active) + more
     template = active.templates.of_waiting(name)
     span = recording.start(template, trace_id, flags, parent, first, start_time)
     return Context({**context, SPAN_KEY: span}), span

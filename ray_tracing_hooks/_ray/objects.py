@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -34,6 +35,9 @@ _LIBRARIES = ("ray.data.",)
 
 _BETWEEN = (f"{__name__.partition('.')[0]}.", "ray._private.")
 """The modules of the frames between our code and the one that waits."""
+
+_WAITING = frozenset({"threading", "queue", "concurrent", "selectors", "asyncio", "multiprocessing"})
+"""The modules whose functions wait for threads and event loops."""
 
 _GENERATORS = frozenset({"ObjectRefGenerator", "DynamicObjectRefGenerator", "StreamingObjectRefGenerator"})
 """Ray's generator classes, by name, since they differ between versions."""
@@ -73,16 +77,16 @@ def _traced(
                 result = original(*args, **kwargs)
             except BaseException as error:
                 hide_frame(error)
-                if span is not None:
+                if span is not None and active is not None:
                     span.fail(cause(error), traceback_of(error))
-                    span.end()
+                    end(active, span)
                 raise
-            if span is not None:
+            if span is not None and active is not None:
                 try:
                     finish(span, result)
                 except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
                     failed(f"tracing {name}", error)
-                span.end()
+                end(active, span)
             return result
 
         return call
@@ -105,7 +109,7 @@ def _begin(
         recording = recorder.of(flags)
         if recording is None:
             return None
-        first = caller_attribute(active.calls.caller(context)) + describe(*args, **kwargs)
+        first = caller_attribute(active.calls.caller(context)) + describe(*args, **kwargs) + thread_attribute(active)
         return recording.start(active.templates.of_waiting(name), trace_id, flags, parent, first)
     except Exception as error:  # noqa: BLE001  as above
         failed(f"tracing {name}", error)
@@ -122,6 +126,33 @@ def _is_internal(frame: FrameType | None) -> bool:
             return module.startswith(_LIBRARIES)
         frame = frame.f_back
     return False
+
+
+def end(active: Tracing, span: RecordedSpan) -> None:
+    """End the span of a wait. In another thread of a driver, it also says whether the driver's own code waited then."""
+    try:
+        if is_in_other_thread(active) and _waits_for_threads(active.thread):
+            span.set_attribute(names.RAY_DRIVER_WAITED, True)
+    except Exception as error:  # noqa: BLE001  as above
+        failed("tracing a wait", error)
+    span.end()
+
+
+def is_in_other_thread(active: Tracing) -> bool:
+    """Whether this runs in a thread of a driver that is not the one of its own code."""
+    return get_ident() != active.thread and active.process.is_driver
+
+
+def thread_attribute(active: Tracing) -> bytes:
+    """The encoded ``thread.id`` in such a thread; empty in others."""
+    return encode.attribute(names.THREAD_ID, get_ident()) if is_in_other_thread(active) else b""
+
+
+def _waits_for_threads(thread: int) -> bool:
+    """Whether code of Python's own that waits for threads, coroutines or sockets is the innermost of a thread."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001  documented
+    module = str(frame.f_globals.get("__name__")) if frame is not None else ""
+    return module.partition(".")[0] in _WAITING
 
 
 def begin_get(active: Tracing, name: str, ref: Any) -> RecordedSpan | None:

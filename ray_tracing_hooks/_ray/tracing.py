@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._ray.calls import Calls
@@ -50,6 +51,7 @@ class Tracing:
         service: The service as which SkyWalking knows this process, if it knows deployments of Ray Serve as services of
             their own; else empty.
         on_replica: Called in a replica that starts, with its deployment and application, or None.
+        thread: The thread in which this process connected to Ray: that of a driver's own code.
         waits: Whether waiting for objects and storing them makes spans here. For a traced client, the
             client waits and not its server.
     """
@@ -95,6 +97,7 @@ class Tracing:
         self.held = HeldResources()
         self.service = ""
         self.on_replica: Callable[[str, str], None] | None = None
+        self.thread = get_ident()
         self.waits = True
 
     def changed(

@@ -209,7 +209,9 @@ class Simulation:
         frame.waits.append((begun, self.now, *(ready[-1].made or ())))
         times = begun / MS, self.now / MS
         if is_some:
-            self.run.wait(frame.span, [each.call for each in chosen], *times, ready=[each.call for each in ready], **frame.where)
+            self.run.wait(
+                frame.span, [each.call for each in chosen], *times, ready=[each.call for each in ready], **frame.where
+            )
         else:
             self.run.get(frame.span, [each.call for each in chosen], *times, **frame.where)
         for each in ready:
@@ -233,8 +235,13 @@ class Simulation:
         function = f"A{actor.number}.f" if actor else f"{'leaf' if is_leaf else 'task'}{depth}"
         arguments = random.sample(refs, min(len(refs), random.choice((0, 0, 0, 1, 2))))
         call = self.run.submit(
-            frame.span, function, self.now / MS, took / MS, actor=actor.actor_id if actor else "",
-            arguments=[each.call.object() for each in arguments], **frame.where,
+            frame.span,
+            function,
+            self.now / MS,
+            took / MS,
+            actor=actor.actor_id if actor else "",
+            arguments=[each.call.object() for each in arguments],
+            **frame.where,
         )
         future = Future(call)
         refs.append(future)
@@ -375,7 +382,13 @@ class Simulation:
     @property
     def functions(self) -> list[str]:
         """The names of all functions that were called."""
-        return sorted({str(span.attributes[names.RAY_FUNCTION]) for span in self.run.spans if names.RAY_FUNCTION in span.attributes})
+        return sorted(
+            {
+                str(span.attributes[names.RAY_FUNCTION])
+                for span in self.run.spans
+                if names.RAY_FUNCTION in span.attributes
+            }
+        )
 
     @property
     def workers(self) -> list[str]:

@@ -232,6 +232,59 @@ def test_what_threads_and_coroutines_wait_for_is_not_exact(*, at_once: bool, nam
     assert not critical(run)[0].is_exact
 
 
+def in_a_thread(span: str, run: HandMade, *, waited: bool = False) -> None:
+    (found,) = (each for each in run.spans if each.span_id == span)
+    found.attributes |= {"thread.id": 7} | ({"ray.driver_waited": True} if waited else {})
+
+
+@pytest.mark.parametrize("waited", [False, True])
+def test_a_wait_of_a_thread_counts_while_the_driver_waits_for_a_thread(*, waited: bool) -> None:
+    """Its own code ran, or waited until the thread had its object; either way the rest is not recorded."""
+    run = HandMade()
+    run.parts = "actor,get,task,wait"
+    driver = run.driver(0, 100)
+    task = run.task(driver, "t", 1, 5, 60)
+    in_a_thread(run.get(driver, [task], 2, 61), run, waited=waited)
+    path, _ = critical(run)
+    assert functions(path) == ({"t": 55, "job.py": 1 + 39} if waited else {"job.py": 100})
+    assert not path.is_exact
+
+
+def test_a_dataset_in_a_thread_is_not_what_the_driver_waits_for() -> None:
+    """Nothing says that the driver waited for the thread."""
+    run = HandMade()
+    run.parts = "actor,data,get,task,wait"
+    driver = run.driver(0, 100)
+    in_a_thread(run.span("dataset ray.data", 5, 95, driver), run)
+    path, _ = critical(run)
+    assert kinds(path) == {RUN: 100}
+
+
+def test_a_driver_that_makes_futures_may_have_waited_for_its_calls() -> None:
+    """`ref.future().result()` makes no span that says how long it waited."""
+    run = HandMade()
+    run.parts = "actor,get,task,wait"
+    driver = run.driver(0, 100)
+    run.task(driver, "t", 0, 5, 40)
+    run.span("ray.future", 1, 1, driver)
+    run.task(driver, "t", 42, 45, 90)
+    path, _ = critical(run)
+    assert functions(path) == {"t": 35 + 45, "job.py": 2 + 10}
+    assert not path.is_exact
+
+
+def test_a_frame_that_begins_after_what_it_caused_is_not_entered() -> None:
+    """One of the times is wrong: the path ends there, and does not go forward."""
+    run = HandMade()
+    driver = run.driver(0, 100)
+    outer = run.run(run.submit(driver, "outer", 0), 60, 95, worker="w1")
+    inner = run.task(outer, "inner", 10, 15, 50, worker="w2")
+    run.get(driver, [inner], 5, 51)
+    path, calls = critical(run)
+    assert steps(path, calls)[0] == (UNEXPLAINED, "", 0, 10)
+    assert not path.is_exact
+
+
 def test_a_driver_without_spans_is_not_explained() -> None:
     """Where waiting was not recorded, a long time without any span of the driver's may be anything."""
     run = HandMade()

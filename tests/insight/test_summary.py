@@ -31,6 +31,7 @@ from ray_tracing_hooks._insight.analysis.queues import Queued, States
 from ray_tracing_hooks._insight.analysis.wording import percent
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.attribute_values import nanoseconds
+from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.model.runs import part_of, runs
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER, State
 from ray_tracing_hooks._insight.model.table import Table
@@ -38,7 +39,6 @@ from ray_tracing_hooks._insight.views import summary as summaries
 from ray_tracing_hooks._insight.views.exports.scene import scene
 from ray_tracing_hooks._insight.views.index import figures
 from ray_tracing_hooks._insight.views.page import report
-from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.views.page.content import strip, whole
 from ray_tracing_hooks._insight.views.page.flags import flags_of
 from ray_tracing_hooks._insight.views.redaction import Redaction

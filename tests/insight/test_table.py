@@ -19,6 +19,7 @@ from ray_tracing_hooks._insight.ingest import parallel as parts
 from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.model.span import PRODUCER
 from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -250,6 +251,11 @@ def test_attributes_outlive_their_file(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(line(described(9, ray__node_id="m")))
     assert found.span(0).attributes == {"ray.node_id": "n", "ray.task_id": "t"}
     assert found.span(0).name == "span 1"
+    submitted = described(2, ray__node_id="n", ray__submit_time_unix_nano=5) | {"kind": PRODUCER}
+    (tmp_path / "a.jsonl").write_text(line(submitted))
+    found = table(tmp_path)
+    (tmp_path / "a.jsonl").unlink()
+    assert found.span(0).attributes == {"ray.node_id": "n"}
 
 
 def test_a_table_of_spans_has_them(tmp_path: Path) -> None:

@@ -47,7 +47,6 @@ from ray_tracing_hooks._insight.model.calls import (
     GET,
     SUBMISSION,
     WAIT,
-    WAITS,
     Calls,
     Place,
     is_item,
@@ -350,6 +349,10 @@ class _Walk:
     def _back(self, frame: int, time: int, start: int) -> tuple[int, int]:
         """Go back in a frame from ``time`` to where the path leaves it. Returns where the path continues."""
         begun = max(self.calls.frame_start(frame), start)
+        if time < begun:
+            # What the path comes from was before this frame, so one of their times is wrong.
+            self.clamped += begun - time
+            return -1, time
         while time > begun:
             wait = self._wait_before(frame, time)
             before = self._through_dataset(frame, time, wait, begun)
@@ -422,9 +425,7 @@ class _Walk:
             if self.through_queues:
                 return freed.row, freed.time
             kind = ACTOR_QUEUE if by == BY_ACTOR else WORKER_QUEUE
-            self._step(
-                kind, before.time, freed.time, row, before.edge, before.source, is_assumed=freed.is_assumed
-            )
+            self._step(kind, before.time, freed.time, row, before.edge, before.source, is_assumed=freed.is_assumed)
         elif before.edge == BY_RETRY:
             self._step(RETRYING, before.time, begun, row, before.edge, before.source)
         else:
@@ -486,6 +487,7 @@ class _Walk:
             end = seen
             if end <= start:
                 return
+        self.assumed = self.assumed or frame in self.calls.with_futures or frame in self.calls.with_threads
         if not self.calls.records_waits(frame):
             self.assumed = True
             for begin, until in self._silent(frame, start, end)[::-1]:
@@ -588,8 +590,8 @@ class _Walk:
         return found if found[1] < time or self.calls.frame_end(frame) == time else None
 
     def _waits_unseen(self, frame: int) -> bool:
-        """Whether the frame may wait without a span, as coroutines do with ``await``."""
-        return frame < len(self.table) and self.calls.place(frame).slots > 1
+        """Whether the frame may wait without a span, as coroutines do with ``await``, and for futures."""
+        return frame in self.calls.with_futures or (frame < len(self.table) and self.calls.place(frame).slots > 1)
 
     def _last_made(self, frame: int, time: int, *, of_datasets: bool = True) -> tuple[int, int] | None:
         """The last of a frame's calls to end by ``time``, with its end; with or without those of datasets."""
@@ -700,9 +702,7 @@ class _Walk:
         """Whether a wait was for any object, with its id recorded or not."""
         return bool(self.calls.objects_of(wait)) or bool(self.table.attribute(wait, names.RAY_OBJECT_COUNT))
 
-    def _made_at(
-        self, object_id: str, call: int, end: int, *, failed: bool, good: bool = False
-    ) -> _Before | None:
+    def _made_at(self, object_id: str, call: int, end: int, *, failed: bool, good: bool = False) -> _Before | None:
         """What made an object of ``call`` available and when, if that was before ``end`` or can be assumed to be.
 
         ``failed``: whether who waited may have got none; ``good``: whether it was the result of a successful call.

@@ -34,6 +34,8 @@ def dataset_waits(calls: Calls) -> dict[int, list[tuple[int, int]]]:
     iterations = [row for row in rows_named(table, names.DATA_ITERATION) if _mostly_waits(calls, row)]
     found: dict[int, list[tuple[int, int]]] = {}
     for row in sorted([*iterations, *executions_waited_for(calls).tolist()]):
+        if calls.is_aside(row):
+            continue
         begin, end = table.start[row], table.end_or_now(row)
         own = found.setdefault(calls.frame[row], [])
         if own and begin <= own[-1][1]:

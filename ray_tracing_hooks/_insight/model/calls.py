@@ -26,7 +26,7 @@ from ray_tracing_hooks._insight.model.sessions import by_row
 from ray_tracing_hooks._insight.model.span import SERVER
 from ray_tracing_hooks._insight.model.table import Table
 
-OTHER, SUBMISSION, EXECUTION, GET, WAIT, PUT, DRIVER = range(7)
+OTHER, SUBMISSION, EXECUTION, GET, WAIT, PUT, DRIVER, FUTURE = range(8)
 """A span's role in Ray."""
 
 WAITS = (GET, WAIT)
@@ -58,7 +58,8 @@ class Place(NamedTuple):
 class Calls:
     """The calls in a table, numbered from 0 in the order of their submissions, then of executions without one.
 
-    ``role``        for each row: ``SUBMISSION``, ``EXECUTION``, ``GET``, ``WAIT``, ``PUT``, ``DRIVER`` or ``OTHER``.
+    ``role``        for each row: ``SUBMISSION``, ``EXECUTION``, ``GET``, ``WAIT``, ``PUT``, ``DRIVER``, ``FUTURE`` or
+                    ``OTHER``.
     ``call_of``     for each row: its call; -1 if it is neither a submission nor an execution.
     ``submission``  for each call: the row of its submission, -1 if unknown.
     ``execution``   for each call: the row of its last attempt, -1 if none is known.
@@ -274,9 +275,36 @@ class Calls:
         return self.frame[row] if row < len(self.table) else row
 
     def own_waits(self, frame: int) -> list[int]:
-        """The rows of the waits of a frame's own process, by start. A call that makes no span has made the others."""
-        own, table = self.resource_of(frame), self.table
-        return [row for row in self.members(frame) if self.role[row] in WAITS and table.resource[row] == own]
+        """The rows of the waits of a frame's own code, by start.
+
+        Others are in another process, in which a call that makes no span has made them, or in threads of a driver whose
+        own code did not wait then.
+        """
+        own, resource = self.resource_of(frame), self.table.resource
+        return [
+            row
+            for row in self.members(frame)
+            if self.role[row] in WAITS and resource[row] == own and not self.is_aside(row)
+        ]
+
+    def is_aside(self, row: int) -> bool:
+        """Whether a span is in a thread of a driver whose own code is not known to have waited for any thread then."""
+        site = self.table.sites[self.table.site[row]]
+        return site.get(names.THREAD_ID) is not None and site.get(names.RAY_DRIVER_WAITED) is not True
+
+    @cached_property
+    def with_futures(self) -> frozenset[int]:
+        """The frames that made futures of objects: when they waited for these is not recorded."""
+        return self._frames_of(as_numpy(self.role) == FUTURE)
+
+    @cached_property
+    def with_threads(self) -> frozenset[int]:
+        """The drivers that waited in several threads: when these waited for each other is not recorded."""
+        has_thread = np.array([names.THREAD_ID in site for site in self.table.sites], bool)
+        return self._frames_of(np.isin(as_numpy(self.role), WAITS) & has_thread[as_numpy(self.table.site)])
+
+    def _frames_of(self, rows: Any) -> frozenset[int]:
+        return frozenset(distinct(as_numpy(self.frame)[rows]).tolist())
 
     def frames_with_members(self, least: int) -> list[int]:
         """The frames that made calls, waited or stored objects, at least ``least`` times in all; by the first time."""
@@ -384,7 +412,8 @@ class Calls:
         table, found = self.table, dict[int, list[tuple[int, int]]]()
         is_library = [name.endswith(suffixes) for name in table.names]
         for row in np.nonzero(np.array(is_library, bool)[as_numpy(table.name)])[0].tolist() if any(is_library) else ():
-            found.setdefault(self.frame[row], []).append((table.start[row], table.end_or_now(row)))
+            if not self.is_aside(row):
+                found.setdefault(self.frame[row], []).append((table.start[row], table.end_or_now(row)))
         return found
 
     def loops_of(self, frame: int) -> Sequence[int]:
@@ -587,7 +616,7 @@ class _Tasks:
         return np.where(self._keys[found] == keys, found, -1)
 
 
-_MADE = (SUBMISSION, GET, WAIT, PUT)
+_MADE = (SUBMISSION, GET, WAIT, PUT, FUTURE)
 _FRAMES = (EXECUTION, DRIVER)
 
 
@@ -639,7 +668,7 @@ _LIBRARY_SUFFIXES = (_TRAIN_SUFFIX, names.run_name("", names.TUNE_EXPERIMENT))
 """Those of what runs in the process that asked for it, and waits for internal calls of a library."""
 _ROUTE = f" {names.SERVE_ROUTE}"
 _DRIVER_SUFFIX = names.driver_name("")
-_WAITING = {"ray.get": GET, names.AWAIT: GET, "ray.wait": WAIT, "ray.put": PUT}
+_WAITING = {"ray.get": GET, names.AWAIT: GET, "ray.wait": WAIT, "ray.put": PUT, names.FUTURE: FUTURE}
 
 
 def _place(site: dict[str, Any]) -> Place:

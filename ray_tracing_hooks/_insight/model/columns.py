@@ -40,6 +40,7 @@ SITE_KEYS = frozenset(
         names.RAY_READY_OBJECT_COUNT,
         names.RAY_TIMEOUT,
         names.RAY_CANCELLED,
+        names.RAY_DRIVER_WAITED,
         names.RAY_LIBRARIES,
         names.RAY_ACTOR_NAME,
         names.RAY_ASYNCIO,

@@ -402,6 +402,8 @@ class Table:
     def _from_columns(self, row: int) -> Span:
         attributes = dict(self.sites[self.site[row]])
         for key in (names.RAY_TASK_ID, names.RAY_PARENT_TASK_ID, names.RAY_SUBMIT_TIME, names.RAY_NAME, *OBJECT_KEYS):
+            if key == names.RAY_SUBMIT_TIME and self.kind[row] == PRODUCER:
+                continue  # no column has it
             if (found := self.attribute(row, key)) is not None:
                 attributes[key] = found
         parent = self.parent[row]

@@ -24,6 +24,8 @@ def find(analysis: Analysis) -> list[Finding]:
     found = []
     by_name = {function.name: function for function in analysis.functions}
     for driver in analysis.calls.drivers():
+        if driver in analysis.calls.with_futures:
+            continue  # what seems to be its code may be a wait
         for name, (between, rows) in _between(analysis.calls, driver).items():
             if len(between) < _CALLS or not analysis.path.wall or name in analysis.pipelines.operator_names:
                 continue  # Ray Data decides when to submit the tasks of operators, as Ray Tune does for its trials

@@ -108,16 +108,11 @@ ATTRIBUTES = (
         "true: the wait was abandoned, because of an asyncio time-out, a cancelled task, or the end of the program",
     ),
     Attribute(
-        names.THREAD_ID,
-        "int",
-        "waits, and spans of libraries",
-        "the thread, in a driver, if it is not the one that connected to Ray",
-    ),
-    Attribute(
         names.RAY_DRIVER_WAITED,
         "boolean",
         "waits",
-        "true: in another thread of a driver, while the one that connected to Ray waited for a thread or an event loop",
+        "true: in another thread of a driver (`thread.id`), while the one that connected to Ray waited for a thread or an "
+        "event loop",
     ),
     Attribute(names.RAY_NUM_RETURNS, "int", "`ray.wait`", "how many objects had to be ready"),
     Attribute(names.RAY_READY_OBJECT_IDS, "string[]", "`ray.wait`", "the first 64 objects that were ready"),

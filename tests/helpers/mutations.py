@@ -27,6 +27,7 @@ VALUES = (
     *(None, [], {}, "", "x", -1, 0, 1.5, True, 2**63, -(2**63), 2**64, 10**30, "NaN", "\ud800", "\x1b[31m", [None]),
     *({"stringValue": None}, {"intValue": "x"}, {"doubleValue": "Infinity"}, "f" * 32, "f" * 16, str(2**64 - 1)),
 )
+_ALL = 1 + 1e-9
 COMMANDS = (("summary", "--json"), ("summary", "-v"), ("tree",), ("view",))
 
 
@@ -115,9 +116,8 @@ def problems(lines: str, folder: Path) -> Iterator[str]:
     path = folder / "spans.jsonl"
     path.write_text(lines)
     for command, *options in COMMANDS:
-        if command == "view":
-            options = ["--output", str(folder / "report.html"), "--force"]
-        result = CliRunner().invoke(main, [command, str(path), *options])
+        output = ["--output", str(folder / "report.html"), "--force"] if command == "view" else []
+        result = CliRunner().invoke(main, [command, str(path), *options, *output])
         error = result.exception
         if error is not None and not isinstance(error, SystemExit):
             yield f"{command}: " + "".join(traceback.format_exception(error)[-4:])
@@ -129,7 +129,7 @@ def problems(lines: str, folder: Path) -> Iterator[str]:
                 f"{command}: {place} is {share}" for place, share in _shares(document) if not 0 <= share <= 1 + 1e-9
             )
             total = sum(each["share"] for each in document["time_split"])
-            if total > 1 + 1e-9:
+            if total > _ALL:
                 yield f"{command}: the split adds up to {total}"
         else:
             yield from (f"{command}: {each} %" for each in re.findall(r"(\d+) %", result.stdout) if int(each) > 100)

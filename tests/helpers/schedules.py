@@ -70,7 +70,7 @@ class Future:
 
 
 class Lane:
-    """What has slots: an actor, or the workers for tasks of one depth. Calls take them in the order in which they come."""
+    """What has slots: an actor, or the workers for tasks of one depth. Calls take them in the order they come in."""
 
     def __init__(self, simulation: Simulation, slots: int, lag: int) -> None:
         self.simulation, self.lag, self.slots = simulation, lag, slots

@@ -474,7 +474,7 @@ def test_a_deadlock_is_told_as_the_circle_that_it_is() -> None:
 
 @pytest.mark.parametrize(("others", "circles"), [(0, 0), (1, 1), (2, 0)])
 def test_an_actor_with_several_slots_is_in_a_deadlock_if_all_of_them_wait(others: int, circles: int) -> None:
-    """Two slots, and a call that waits for another one to its own actor: the second slot is free, waits too, or runs."""
+    """Two slots, and a call that waits for another one to its own actor: the other slot is free, waits too, or runs."""
     run = HandMade()
     driver = run.driver(0, None)
     actor = run.actor()

@@ -64,7 +64,8 @@ class Actor:
     @property
     def taken_share(self) -> float:
         """How much of the time of all its slots was taken."""
-        return self.taken / (self.end - self.begin) / self.slots if self.end > self.begin else 0.0
+        share = self.taken / (self.end - self.begin) / self.slots if self.end > self.begin else 0.0
+        return min(1.0, share)  # where ends are estimated, more may seem to have run at once
 
 
 def actors(calls: Calls, self_time: Sequence[int], path: Path) -> list[Actor]:

@@ -75,7 +75,7 @@ SCHEDULING = "scheduling"
 """The call was ready: time until resources were free, for Ray to lease a worker and fetch arguments, and for the worker
 to load them and the code. It includes the start of the worker if that is not recorded."""
 DELIVERY = "delivery"
-"""The call of a method was ready, and its actor was there: time to send it, with its arguments, until its code began."""
+"""The call of a method was ready, and its actor was there: time to send it, with its arguments, until it began."""
 WAITING = "waiting"
 """In ``ray.get``, ``ray.wait`` or ``await`` until its timeout or cancellation, for an unavailable object."""
 RETRYING = "retrying"
@@ -99,7 +99,7 @@ MEANINGS = {
     WORKER_QUEUE: "waiting for a busy worker",
     STARTING: "starting worker processes",
     SCHEDULING: "scheduling: resources, leases, workers, loading arguments and code",
-    DELIVERY: "delivering calls to actors: sending, fetching arguments, loading them and code",
+    DELIVERY: "delivering calls to actors, with their arguments",
     WAITING: "waiting without a result: ray.wait and ray.get until their timeout",
     RETRYING: "delay before a retry",
     DATASET: "in Ray Data: planning, backpressure, handing on blocks",
@@ -286,7 +286,7 @@ class _Lane:
         return _Freed(self.by_end[place], self.ends[place], is_assumed=not self.is_known)
 
     def holder(self, time: int) -> int:
-        """The execution that held a slot at this time, and started last, if all slots were taken; -1 if they were not."""
+        """The last to start of the executions that held the slots at this time, if all were taken; else -1."""
         begun, ended = bisect_left(self.starts, time), bisect_left(self.ends, time)
         if begun - ended < self.slots:
             return -1

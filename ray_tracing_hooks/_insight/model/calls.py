@@ -253,7 +253,7 @@ class Calls:
         return self.table.end_or_now(frame) if frame < len(self.table) else self._extent[frame][1]
 
     def last_seen(self, frame: int) -> int:
-        """Until when a frame is known to have gone on: its end, or without a row the end of the last span of its own."""
+        """Until when a frame is known to have gone on: its end, or without a row the end of its last own span."""
         return self.table.end_or_now(frame) if frame < len(self.table) else self._last_seen[frame]
 
     def members(self, frame: int) -> Sequence[int]:

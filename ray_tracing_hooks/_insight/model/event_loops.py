@@ -2,7 +2,8 @@
 
 An event loop starts a call as soon as it can, unless as many run as the actor lets run at once. So if a call was
 submitted but not started, while fewer ran and no other call started or ended either, code blocked the loop: the call
-that ended when the loop continued, or the one that had started when the loop stopped. This is inferred from the spans of calls alone, so it is what probably happened.
+that ended when the loop continued, or the one that had started when the loop stopped. This is inferred from the spans
+of calls alone, so it is what probably happened.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ may contain anything. The members:
                    the number of ``runs`` in the spans that were read.
 ``quality``        what is wrong with the data: counts, ``problems`` as text, ``clocks`` (nanoseconds that were added to
                    the times of a machine). Counts cover all spans that were read.
-``mode``           ``exact`` if all that the critical path may have waited for was recorded, ``inferred`` if that is partly
-                   assumed. ``coverage`` says how much is explained.
+``mode``           ``exact`` if all that the critical path may have waited for was recorded, ``inferred`` if that is
+                   partly assumed. ``coverage`` says how much is explained.
 ``time_split``     the wall time by what it was spent on: ``kind``, ``ns``, ``share``. Adds up to ``wall_ns``.
 ``critical_path``  ``functions`` with the time that their code ran on it, the most that the run could save;
                    ``kinds`` as in ``time_split``; ``coverage``; ``is_exact``, ``is_estimated``, ``circle``;

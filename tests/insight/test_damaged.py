@@ -1,0 +1,21 @@
+"""Recorded runs that are cut and damaged: the commands show what is left of them, and no share of more than all.
+
+``tests/fuzz/damaged_recordings.py`` tries thousands of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from mutations import mutated, problems
+
+SMALL = tuple(f"{name}.jsonl.gz" for name in ("bottleneck", "held_resources", "killed", "trials_fail", "worker_tree"))
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_whatever_is_left_of_a_recording_is_shown(first: int, tmp_path: Path) -> None:
+    """These seeds do not change, so neither do the recordings."""
+    for seed in range(first, first + 10):
+        assert list(problems(mutated(Random(seed), SMALL), tmp_path)) == [], seed

@@ -111,8 +111,8 @@ ATTRIBUTES = (
         names.RAY_DRIVER_WAITED,
         "boolean",
         "waits",
-        "true: in another thread of a driver (`thread.id`), while the one that connected to Ray waited for a thread or an "
-        "event loop",
+        "true: in another thread of a driver (`thread.id`), while the one that connected to Ray waited for a thread or "
+        "an event loop",
     ),
     Attribute(names.RAY_NUM_RETURNS, "int", "`ray.wait`", "how many objects had to be ready"),
     Attribute(names.RAY_READY_OBJECT_IDS, "string[]", "`ray.wait`", "the first 64 objects that were ready"),

@@ -23,7 +23,7 @@ Part = tuple[Any, Any, Any]
 
 SECOND = 1_000_000_000
 SHIFTS = (0, 0, 10**6, -SECOND, 5 * SECOND, 3600 * SECOND, -3600 * SECOND, 10**18, -(10**18))
-VALUES = (
+VALUES: tuple[Any, ...] = (
     *(None, [], {}, "", "x", -1, 0, 1.5, True, 2**63, -(2**63), 2**64, 10**30, "NaN", "\ud800", "\x1b[31m", [None]),
     *({"stringValue": None}, {"intValue": "x"}, {"doubleValue": "Infinity"}, "f" * 32, "f" * 16, str(2**64 - 1)),
 )

@@ -841,7 +841,7 @@ class _Walk:
         rows, lane = ran[order], lane[order]
         starts, ends = as_numpy(table.start)[rows], as_numpy(table.ends)[rows]
         by_end = np.lexsort((ends, lane))
-        by_lane = [memoryview(as_array(each, "q")) for each in (rows, starts, rows[by_end], ends[by_end])]
+        own = [memoryview(as_array(each, "q")) for each in (rows, starts, rows[by_end], ends[by_end])]
         cuts = np.searchsorted(lane, np.arange(len(number) + 1)).tolist()
         self._lanes = {}
         for key, (begin, end) in zip(number, pairwise(cuts), strict=True):
@@ -849,7 +849,8 @@ class _Walk:
                 here = slice(begin, end)
                 slots, is_known = calls.slots_of(rows[here])
                 loop = Loop(table, rows[here].tolist(), slots) if is_loop(calls.place(int(rows[begin]))) else None
-                self._lanes[key] = _Lane(*(each[here] for each in by_lane), slots, loop, is_known=is_known)
+                by_start, started, ended, ends_here = (each[here] for each in own)
+                self._lanes[key] = _Lane(by_start, started, ended, ends_here, slots, loop, is_known=is_known)
                 self._first_method[key[0]] = min(rows[begin], self._first_method.get(key[0], rows[begin]))
         return self._lanes
 

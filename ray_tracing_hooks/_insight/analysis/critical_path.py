@@ -415,17 +415,23 @@ class _Walk:
 
     def _enter(self, row: int, begun: int, before: _Before) -> tuple[int, int]:
         """From the start of an execution to what it waited for."""
-        if before.edge in _BEFORE_ARGUMENTS and not self._knows_needs(row):
-            self._step(UNEXPLAINED, before.time, begun, row, before.edge, before.source, is_assumed=True)
-            return self._frame_of(before.source), before.time
-        freed = self._freed(row, begun, before.time) if before.edge != BY_RETRY else None
+        by = BY_ACTOR if self.calls.place(row).actor else BY_WORKER
+        is_known = before.edge not in _BEFORE_ARGUMENTS or self._knows_needs(row)
+        # Whatever else it needed, it had to wait for a slot of its actor. It could have had another worker.
+        has_slots = before.edge != BY_RETRY and (is_known or by == BY_ACTOR)
+        freed = self._freed(row, begun, before.time) if has_slots else None
         if freed is not None and freed.time > before.time:
-            by = BY_ACTOR if self.calls.place(row).actor else BY_WORKER
-            self._scheduled(freed.time, begun, row, by, freed.row, is_assumed=freed.is_assumed)
+            assumed = freed.is_assumed or not is_known
+            if is_known:
+                self._scheduled(freed.time, begun, row, by, freed.row, is_assumed=assumed)
+            else:
+                self._step(UNEXPLAINED, freed.time, begun, row, by, freed.row, is_assumed=True)
             if self.through_queues:
                 return freed.row, freed.time
             kind = ACTOR_QUEUE if by == BY_ACTOR else WORKER_QUEUE
-            self._step(kind, before.time, freed.time, row, before.edge, before.source, is_assumed=freed.is_assumed)
+            self._step(kind, before.time, freed.time, row, before.edge, before.source, is_assumed=assumed)
+        elif not is_known:
+            self._step(UNEXPLAINED, before.time, begun, row, before.edge, before.source, is_assumed=True)
         elif before.edge == BY_RETRY:
             self._step(RETRYING, before.time, begun, row, before.edge, before.source)
         else:
@@ -851,7 +857,8 @@ class _Walk:
                 loop = Loop(table, rows[here].tolist(), slots) if is_loop(calls.place(int(rows[begin]))) else None
                 by_start, started, ended, ends_here = (each[here] for each in own)
                 self._lanes[key] = _Lane(by_start, started, ended, ends_here, slots, loop, is_known=is_known)
-                self._first_method[key[0]] = min(rows[begin], self._first_method.get(key[0], rows[begin]))
+                first = int(rows[begin])
+                self._first_method[key[0]] = min(first, self._first_method.get(key[0], first))
         return self._lanes
 
     def _frame_of(self, row: int) -> int:

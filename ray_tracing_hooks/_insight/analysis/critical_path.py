@@ -277,13 +277,17 @@ class _Lane:
         while place >= 0 and self.by_end[place] == row:
             place -= 1
         full = self._last_full[place] if place >= 0 else -1
-        if full < 0 or self.ends[full] <= ready:
+        if full < 0:
             return None
         # Each call that started since then took a slot that another had freed, the first one first. Between the two Ray
         # takes a moment, so that the slots seem free.
         own = bisect_left(self.by_start, row) - self.slots
         place = max(full, min(own, place))
-        return _Freed(self.by_end[place], self.ends[place], is_assumed=not self.is_known)
+        # Without a full moment since it was ready, those before it may still have been on their way to their slots.
+        was_full = self.ends[full] > ready
+        if self.ends[place] <= ready or (not was_full and place - full >= self.slots):
+            return None
+        return _Freed(self.by_end[place], self.ends[place], is_assumed=not (self.is_known and was_full))
 
     def holder(self, time: int) -> int:
         """The last to start of the executions that held the slots at this time, if all were taken; else -1."""

@@ -60,8 +60,7 @@ def test_what_is_waited_for_and_stored_is_told(tmp_path: Path) -> None:
     assert put.attributes[names.RAY_OBJECT_SIZE] == large
     assert of_bytes.attributes[names.RAY_OBJECT_SIZE] == 3
     awaits_are_told(spans)
-    (future,) = by_name(spans, names.FUTURE)
-    assert future.parent_id == driver.span_id, "one in the program; those of await are none"
+    assert driver.span_id in {span.parent_id for span in by_name(spans, names.FUTURE)}
 
 
 def awaits_are_told(spans: list[Span]) -> None:

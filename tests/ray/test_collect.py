@@ -372,11 +372,14 @@ def shippers(folder: Path) -> None:
 
 
 def test_wrong_use_is_said(tmp_path: Path) -> None:
+    session = tmp_path / "session_1"
+    session.mkdir()
     for arguments, expected in (
         ((), "no cluster that `ray start` has started runs here"),
         ((str(tmp_path), "--address", "127.0.0.1:1"), "give either session folders or --address"),
         ((str(tmp_path / "nowhere"),), "does not exist"),
-        ((str(tmp_path), "--output", "nothing://x"), "cannot write to nothing://x: it needs pyarrow, or fsspec"),
+        ((str(tmp_path),), "is no session folder of Ray"),
+        ((str(session), "--output", "nothing://x"), "cannot write to nothing://x: it needs pyarrow, or fsspec"),
     ):
         done = command("collect", *arguments, RAY_TMPDIR=str(tmp_path))
         assert done.returncode == 2, done.stdout

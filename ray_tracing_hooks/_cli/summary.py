@@ -9,12 +9,12 @@ from datetime import datetime
 
 import click
 
-from ray_tracing_hooks._cli import datasets, inputs, requests
+from ray_tracing_hooks._cli import comparison, datasets, inputs, requests
 from ray_tracing_hooks._cli.screen import Row, aligned, print_lines
 from ray_tracing_hooks._cli.text import examples
 from ray_tracing_hooks._insight.analysis import data_quality, recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.comparison import LITTLE, SURE, Change, changes
+from ray_tracing_hooks._insight.analysis.comparison import compare
 from ray_tracing_hooks._insight.analysis.critical_path import (
     ACTOR_QUEUE,
     BY_WORKER,
@@ -47,7 +47,7 @@ from ray_tracing_hooks._insight.views import summary as summaries
 @click.option(
     "--check",
     is_flag=True,
-    help="Exit with code 1 if there are findings, or if a function became significantly slower.",
+    help="Exit with code 1 if there are findings, or if with --against the self time of a function became longer.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Also show evidence: span ids and the steps of the critical path.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with more details.")
@@ -68,17 +68,17 @@ def summary(
         inputs.chosen(inputs.table([against], hint="--against"), None, [against])[0] if against is not None else None
     )
     findings = find(analysis)
-    changed = changes(analysis, before) if before is not None else []
+    compared = compare(analysis, before, findings) if before is not None else None
     if as_json:
         document = summaries.document(analysis, findings, runs=number, steps=verbose)
-        if before is not None:
-            document["against"] = summaries.changes(changed, before)
+        if compared is not None:
+            document["against"] = summaries.against(compared)
         click.echo(json.dumps(document))
     else:
         print_lines(_lines(analysis, findings, number, verbose=verbose))
-        if before is not None:
-            print_lines(_against(analysis, before, changed))
-    if check and (findings or any(change.is_slower for change in changed)):
+        if compared is not None:
+            print_lines(comparison.sections(compared))
+    if check and (findings or (compared is not None and any(each.is_slower for each in compared.functions))):
         raise click.exceptions.Exit(1)
 
 
@@ -331,62 +331,6 @@ def _parallelism(analysis: Analysis) -> Iterator[str]:
 
 
 _HEIGHTS = " .:-=+*#"
-
-
-def _against(analysis: Analysis, before: Analysis, found: Sequence[Change]) -> Iterator[str | Row]:
-    wall, old = analysis.path.wall, before.path.wall
-    start = datetime.fromtimestamp(before.path.start / 1e9).astimezone()
-    slower, faster = sum(change.is_slower for change in found), sum(change.is_faster for change in found)
-    yield ""
-    yield (
-        f"Against {_name(before.name)} of {start:%Y-%m-%d %H:%M:%S}: the run took {duration(wall)}, before "
-        f"{duration(old)} ({_ratio(wall, old)}). One run each does not account for random variation."
-    )
-    yield (
-        f" Of {count(len(found), 'function')}, {slower:,} became significantly slower and {faster:,} faster "
-        f"(p < {SURE:g} by the Mann-Whitney test of self times with Holm's correction, and more than "
-        f"{percent(LITTLE)})"
-    )
-    if apart := sum(not change.is_comparable for change in found):
-        yield f" {count(apart, 'function')} cannot be compared: their waits were not recorded in both runs alike."
-    shown = sorted(found, key=lambda change: (not change.is_slower, not change.is_faster))
-    rows = [
-        (
-            _name(change.function),
-            _verdict(change),
-            duration(change.median_before) if change.calls_before else "",
-            duration(change.median) if change.calls else "",
-            _ratio(change.median, change.median_before) if change.calls and change.calls_before else "",
-            f"{change.calls_before:,} / {change.calls:,}",
-            _certainty(change),
-        )
-        for change in shown[:_SHOWN_FUNCTIONS]
-    ]
-    yield from aligned(("FUNCTION", "CHANGE", "BEFORE", "NOW", "RATIO", "CALLS", "CERTAINTY"), rows)
-
-
-def _verdict(change: Change) -> str:
-    if not change.calls_before:
-        return "new"
-    if not change.calls:
-        return "gone"
-    if change.probability is None:
-        return "unknown"
-    return "slower" if change.is_slower else "faster" if change.is_faster else "no significant change"
-
-
-def _certainty(change: Change) -> str:
-    if not change.is_comparable:
-        return "waits not alike"
-    return "too few calls" if change.probability is None else f"p {_probability(change.probability)}"
-
-
-def _probability(probability: float) -> str:
-    return "< 0.001" if probability < 0.001 else f"= {probability:.3f}"
-
-
-def _ratio(now: int, before: int) -> str:
-    return f"x{now / before:.2f}" if before else ""
 
 
 def _name(name: str) -> str:

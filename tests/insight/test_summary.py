@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 from array import array
 from collections.abc import Collection
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +23,13 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._cli.screen import aligned
 from ray_tracing_hooks._cli.summary import print_summary
-from ray_tracing_hooks._insight.analysis import comparison as against
 from ray_tracing_hooks._insight.analysis import recorded as recorded_words
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.comparison import Comparison, compare
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
+from ray_tracing_hooks._insight.analysis.findings.slow_places import mann_whitney
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.queues import Queued, States
 from ray_tracing_hooks._insight.analysis.wording import percent
@@ -364,76 +368,259 @@ def test_the_driver_of_a_package_has_its_name(tmp_path: Path) -> None:
 # --- against another run ------------------------------------------------------------------------------------------
 
 
-def run_of(times: list[float], function: str = "f") -> HandMade:
+def run_of(times: list[float], wall: float = 50) -> HandMade:
+    """Calls of ``f`` at the same time."""
     run = HandMade()
-    driver = run.driver(0, 10_000)
-    for number, time in enumerate(times):
-        start = 10 + 50 * number
-        run.get(driver, [run.task(driver, function, start, start + 1, start + 1 + time)], start, start + 2 + time)
+    driver = run.driver(0, wall)
+    calls = [run.submit(driver, "f", 1 + 0.01 * number) for number in range(len(times))]
+    for number, (call, time) in enumerate(zip(calls, times, strict=True)):
+        run.run(call, 2 + 0.01 * number, 2 + 0.01 * number + time, worker=f"w{number}")
+    run.get(driver, calls, 2, wall - 1)
+    return run
+
+
+def compared(now: HandMade, before: HandMade) -> Comparison:
+    return compare(Analysis(now.table()), Analysis(before.table()))
+
+
+def changed(found: Comparison) -> dict[str, str]:
+    """The times that count as changed, by function and kind."""
+    return {
+        f"{function.function} {kind}": "longer" if change.is_longer else "shorter"
+        for function in found.functions
+        for kind in ("own", "queued", "submitting")
+        if (change := getattr(function, kind)) is not None and (change.is_longer or change.is_shorter)
+    }
+
+
+SHORT, LONG = [10.0, 11, 12, 13, 14, 15, 16], [30.0, 31, 32, 33, 34, 35, 36]
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "expected"),
+    [
+        (LONG, SHORT, {"f own": "longer"}),
+        (SHORT, LONG, {"f own": "shorter"}),
+        # Half of its calls took long, by chance.
+        ([10.0, 40, 40, 10, 10, 40, 40, 40, 10, 40, 10, 10], [10.0, 11, 12] * 4, {}),
+        (SHORT, [10.5, 11.5, 12.5, 13.5, 14.5, 9.5, 8.5], {}),
+        ([20.0] * 16, [19.0] * 16, {}),
+        ([20.0] * 7, [20.0] * 7, {}),
+        ([30.0, 31, 32, 33], [10.0, 11, 12, 13], {}),
+    ],
+    ids=["longer", "shorter", "varies", "overlaps", "little", "equal", "few"],
+)
+def test_a_change_is_told_from_what_varies(now: list[float], before: list[float], expected: dict[str, str]) -> None:
+    found = compared(run_of(now), run_of(before))
+    assert changed(found) == expected
+    (function,) = found.functions
+    assert (function.calls, function.calls_before) == (len(now), len(before))
+    assert function.own is not None
+    assert (function.own.low is None) == (len(now) < 5)
+    assert function.is_slower == (expected == {"f own": "longer"})
+
+
+def test_a_change_that_costs_next_to_nothing_is_none() -> None:
+    """The same ratio of times, in a run that takes far longer."""
+    assert changed(compared(run_of(LONG, 60_000), run_of(SHORT, 60_000))) == {}
+
+
+def test_workers_that_differ_hide_a_change_of_one_of_them() -> None:
+    """One worker was slower all the time, as on a machine with other work: no part of the run by itself tells that."""
+    runs = []
+    for slow in (1.0, 2.0):
+        run = HandMade()
+        driver = run.driver(0, 1000)
+        for number in range(32):
+            worker, took = number % 3, 20 * (slow if number % 3 == 0 else 1.5 if number % 3 == 1 else 1)
+            run.task(driver, "f", 1 + 30 * number, 1 + 30 * number, 1 + 30 * number + took, worker=f"w{worker}")
+        runs.append(run)
+    found = compared(runs[1], runs[0])
+    assert found.functions[0].own is not None
+    assert found.functions[0].own.ratio > 1.1
+    assert changed(found) == {}
+
+
+def program(seed: int, *, stores: int = 1, passes: float = 10.0) -> HandMade:
+    """A program whose times vary: 48 calls that wait for an actor, or for several, and 24 calls that take ``passes``
+    milliseconds each to submit.
+    """
+    chance, run = random.Random(seed), HandMade()
+    at = seed * 3_600_000.0
+    run.parts = RECORDS_WAITS
+    actors = [run.actor() for _ in range(stores)]
+    busy_until, driver = [at + 20.0] * stores, run.driver(at, at + 3000)
+    updates = [
+        run.submit(driver, "Store.update", at + 10 + 0.1 * each, actor=actors[each % stores]) for each in range(48)
+    ]
+    for number, call in enumerate(updates):
+        store = number % stores
+        begin, busy_until[store] = busy_until[store], busy_until[store] + 20 * chance.lognormvariate(0, 0.2) + 0.1
+        run.run(call, begin, busy_until[store] - 0.1, worker=f"store{store}")
+    begun = max(busy_until)
+    run.get(driver, updates, at + 20, begun)
+    free, measured = [begun] * 4, []
+    for number in range(24):
+        took = passes * chance.lognormvariate(0, 0.2)
+        measured.append(run.submit(driver, "measure", begun, took))
+        begun += took
+        start = max(begun, free[number % 4]) + chance.uniform(0.4, 0.8)
+        free[number % 4] = start + 15 * chance.lognormvariate(0, 0.2)
+        run.run(measured[-1], start, free[number % 4], worker=f"w{number % 4}")
+    run.get(driver, measured, begun, max(free))
+    run.spans[0] = replace(run.spans[0], end_ns=START + round((max(free) + 5) * MS))
+    return run
+
+
+def test_equal_programs_whose_times_vary_did_not_change() -> None:
+    """In twenty pairs at other times: neither times nor findings."""
+    analyses = [Analysis(program(seed).table()) for seed in range(21)]
+    for before, now in pairwise(analyses):
+        found = compare(now, before)
+        assert changed(found) == {}
+        assert [each.kind for each in found.findings if not (each.now and each.before)] == []
+        assert found.differences == []
+
+
+def test_a_mended_queue_and_mended_arguments_are_named(tmp_path: Path) -> None:
+    before, queue, both = program(1), program(2, stores=4), program(3, stores=4, passes=0.1)
+    found = compared(queue, before)
+    assert changed(found) == {"Store.update queued": "shorter"}
+    assert [(each.kind, each.subject) for each in found.findings if not each.now] == [("bottleneck-actor", "Store")]
+    assert found.split[0] == max(found.split, key=lambda each: max(each.now, each.before))
+    # Calls that are submitted faster than they run are queued.
+    measure = {"measure submitting": "shorter", "measure queued": "longer"}
+    assert changed(compared(both, queue)) == measure
+    assert changed(compared(both, before)) == {"Store.update queued": "shorter", **measure}
+
+    for name, run in (("before", before), ("now", both)):
+        (tmp_path / name).mkdir()
+        written(tmp_path / name, run)
+    paths = [str(tmp_path / "now"), "--against", str(tmp_path / "before")]
+    lines = summary(*paths, "--check").stdout.splitlines()
+    text = lines[next(number for number, line in enumerate(lines) if line.startswith("Against ")) :]
+    assert len(text) <= 15
+    for said in (
+        r" bottleneck-actor Store +9\d\d ms +none +gone",
+        r" large-arguments measure +2\d\d ms +none +gone",
+        r" waiting for a busy actor +\d+ ms +\d+ ms +-\d+ ms",
+        r" Store.update +queued +\d+ ms +\d+ ms +x0\.2\d +x0\.\d\d to x0\.\d\d +48 / 48",
+        r" measure +\.remote\(\) +\S+ ms +\d+ us +x0\.01 .* 24 / 24",
+    ):
+        assert re.search(f"^{said}$", "\n".join(text), re.MULTILINE), said
+    assert "does not tell a change of the program from one of the machine" in " ".join(" ".join(text).split())
+    assert "significant" not in " ".join(text)
+
+    against = json.loads(summary(*paths, "--json").stdout)["against"]
+    assert {(each["kind"], each["subject"], each["change"]) for each in against["findings"]} == {
+        ("bottleneck-actor", "Store", "went"),
+        ("large-arguments", "measure", "went"),
+    }
+    (update,) = [each for each in against["functions"] if each["function"] == "Store.update"]
+    assert update["queued"]["is_shorter"]
+    assert update["queued"]["ratio_low"] < update["queued"]["ratio"] < update["queued"]["ratio_high"] < 1
+    assert not update["self"]["is_shorter"]
+    assert sum(each["ns"] - each["before_ns"] for each in against["time_split"]) < 0
+    # The other way round, the findings are why --check fails.
+    assert "came" in summary(str(tmp_path / "before"), "--against", str(tmp_path / "now"), "--check", code=1).stdout
+
+
+def test_check_fails_for_a_function_that_became_slower(tmp_path: Path) -> None:
+    for name, run in (("short", run_of(SHORT)), ("long", run_of(LONG))):
+        (tmp_path / name).mkdir()
+        written(tmp_path / name, run)
+    short, long = str(tmp_path / "short"), str(tmp_path / "long")
+    assert "Findings: none" in summary(long, "--against", short, "--check", code=1).stdout
+    summary(short, "--against", long, "--check")
+
+
+def other(**resource: object) -> HandMade:
+    """A run in processes with these attributes."""
+    run = run_of(SHORT)
+    run.spans = [replace(span, resource=span.resource | resource) for span in run.spans]
     return run
 
 
 @pytest.mark.parametrize(
-    ("now", "before", "is_sure"),
+    ("now", "before", "said"),
     [
-        ([20, 21, 22, 23, 24, 25, 26], [10, 11, 12, 13, 14, 15, 16], True),
-        ([10, 11, 12, 13, 14, 15, 16], [20, 21, 22, 23, 24, 25, 26], True),
-        ([10, 11, 12, 13, 14, 15, 16], [10.5, 11.5, 12.5, 13.5, 14.5, 9.5, 8.5], False),
-        ([20] * 7, [20] * 7, False),
-        ([20, 21, 22, 23], [10, 11, 12, 13], False),
+        (
+            other(**{names.RESOURCE_RAY_VERSION: "2.60.0"}),
+            other(**{names.RESOURCE_RAY_VERSION: "2.59.1"}),
+            "Ray 2.59.1 before and Ray 2.60.0 now",
+        ),
+        (
+            other(**{names.RESOURCE_PROCESSORS: 8}),
+            other(**{names.RESOURCE_PROCESSORS: 1}),
+            "nodes with 1 processor before and nodes with 8 processors now",
+        ),
+        (other(**{"host.name": "a"}), other(**{"host.name": "b"}), "other machines (1 before and 1 now)"),
+        (
+            other(**{names.RESOURCE_PARTS: "task,actor,get,wait"}),
+            other(**{names.RESOURCE_PARTS: "task,actor"}),
+            "waits were not recorded before and are recorded now",
+        ),
     ],
+    ids=["Ray", "processors", "machines", "waits"],
 )
-def test_a_change_is_told_from_chance(now: list[float], before: list[float], is_sure: bool) -> None:
-    """Seven calls that all take longer, or shorter, are a change; overlapping ones are not, and four say nothing."""
-    (change,) = against.changes(Analysis(run_of(now).table()), Analysis(run_of(before).table()))
-    assert change.is_sure == is_sure
-    assert (change.is_slower, change.is_faster) == (is_sure and now > before, is_sure and now < before)
-    assert (change.calls, change.calls_before) == (len(now), len(before))
-    assert (change.probability is None) == (len(now) < 5)
+def test_what_else_differs_is_said_first(now: HandMade, before: HandMade, said: str, tmp_path: Path) -> None:
+    assert compared(now, before).differences == [said]
+    assert compared(now, now).differences == compared(now, run_of(SHORT)).differences[1:] == []
+    for name, run in (("now", now), ("before", before)):
+        (tmp_path / name).mkdir()
+        written(tmp_path / name, run)
+    lines = summary(str(tmp_path / "now"), "--against", str(tmp_path / "before")).stdout.splitlines()
+    heading = next(number for number, line in enumerate(lines) if line.startswith("Against "))
+    assert lines[heading + 1] == f" These runs cannot be compared in full: {said}."
+
+
+def test_a_run_that_has_not_ended_is_said_to_be_compared_too_early() -> None:
+    run = HandMade()
+    run.driver(0, None)
+    running = Analysis(run.table(now=100))
+    assert compare(running, running).differences == ["the run has not ended", "the run before has not ended"]
+
+
+def test_failures_are_told_apart_by_what_failed() -> None:
+    runs = []
+    for function in ("load", "store"):
+        run = HandMade()
+        run.run(run.submit(run.driver(0, 100), function, 1), 2, 50, error="ValueError")
+        runs.append(run)
+    found = [
+        (each.subject, bool(each.now), bool(each.before)) for each in compared(*runs).findings if each.kind == "errors"
+    ]
+    assert found == [("load", True, False), ("store", False, True)]
 
 
 def test_the_test_is_that_of_mann_and_whitney() -> None:
     """Probabilities as published for these samples: by the normal approximation, corrected for ties and continuity."""
     # U = 2 of 7 x 6: the mean is 21, the standard deviation sqrt(49), so z = (19 - 0.5) / 7 = 2.642857.
     one, other = [1, 2, 3, 4, 5, 6, 9], [7, 8, 10, 11, 12, 13]
-    assert against.mann_whitney(one, other) == pytest.approx(0.008221, abs=1e-6)
-    assert against.mann_whitney(one, other) == against.mann_whitney(other, one)
-    assert against.mann_whitney([], other) == against.mann_whitney([1, 1], [1, 1, 1]) == 1.0
+    assert mann_whitney(one, other) == pytest.approx(0.008221, abs=1e-6)
+    assert mann_whitney(one, other) == mann_whitney(other, one)
+    assert mann_whitney([], other) == mann_whitney([1, 1], [1, 1, 1]) == 1.0
 
 
-def test_of_many_functions_one_differs_by_chance_and_is_not_named() -> None:
-    """Probabilities are corrected for the number of functions, by Holm's method."""
-    runs = []
-    for shift in (0.0, 1.0):
-        run = HandMade()
-        driver = run.driver(0, 10_000)
-        for function in range(50):
-            for number in range(8):
-                late = 4.1 * shift if function == 7 else 0
-                start = 10.0 + 20 * number
-                run.task(driver, f"f{function}", start, start, start + number + 1 + late, worker=f"w{function}")
-        runs.append(Analysis(run.table()))
-    changed = {change.function: change for change in against.changes(runs[1], runs[0])}
-    alone = against.mann_whitney([5, 6, 7, 8, 9, 10, 11, 12], [1, 2, 3, 4, 5, 6, 7, 8])
-    assert alone < 0.02
-    assert not changed["f7"].is_sure
-
-
-def test_two_runs_compared_on_the_screen() -> None:
-    """What got slower, by how much, how sure that is and by which test; also for programs."""
-    result = summary(recorded("bottleneck"), "--against", recorded("bottleneck_inferred"))
-    assert "by the Mann-Whitney test" in result.stdout
-    assert re.search(r"^ Store\.update +\S.* +20\.\d ms +20\.\d ms +x1\.\d\d +65 / 65 +p ", result.stdout, re.MULTILINE)
+def test_recorded_runs_of_one_program_compared() -> None:
+    """Waits were recorded in one of them only, which is said; what the actor does takes as long."""
+    text = " ".join(summary(recorded("bottleneck"), "--against", recorded("bottleneck_inferred")).stdout.split())
+    assert "cannot be compared in full: waits were not recorded before and are recorded now." in text
+    assert "Findings: 1 in both runs. too few calls to tell: 2 functions; no clear change: 1 function;" in text
     found = document("bottleneck", "--against", recorded("bottleneck_inferred"))["against"]
-    assert "Mann-Whitney" in found["method"]
-    assert {change["function"] for change in found["changes"]} >= {"Store.update", "__main__.client"}
+    (update,) = [each for each in found["functions"] if each["function"] == "Store.update"]
+    assert update["self"]["ratio_low"] < 1 < update["self"]["ratio_high"]
+    assert {(each["kind"], each["subject"], each["change"]) for each in found["findings"]} == {
+        ("bottleneck-actor", "Store", "stayed")
+    }
 
 
 def test_against_itself_nothing_changed() -> None:
-    """The same spans twice: every probability is 1, and --check is content."""
     found = document("healthy", "--against", recorded("healthy"), "--check")["against"]
-    assert [change["is_sure"] for change in found["changes"]] == [False] * len(found["changes"])
-    assert all(change["probability"] in (1.0, None) for change in found["changes"])
+    times = [each[kind] for each in found["functions"] for kind in ("self", "queued", "submitting") if each[kind]]
+    assert times
+    assert not any(each["is_longer"] or each["is_shorter"] for each in times)
+    assert {each["ratio"] for each in times} == {1.0}
 
 
 # --- runs made by hand --------------------------------------------------------------------------------------------
@@ -1405,16 +1592,15 @@ def test_functions_that_wait_are_not_compared_if_waits_were_recorded_in_one_run_
     with_waits, without = map(str, folders)
     for now, before in ((with_waits, without), (without, with_waits)):
         document = json.loads(summary(now, "--against", before, "--json").stdout)
-        changes = {each["function"]: each for each in document["against"]["changes"]}
+        changes = {each["function"]: each for each in document["against"]["functions"]}
         assert {name: each["is_comparable"] for name, each in changes.items()} == {
             "outer": False,
             "inner": True,
             "reader": False,
         }
-        assert not any(each["is_slower"] or each["is_faster"] for each in changes.values())
+        assert not any(each["self"]["is_longer"] or each["self"]["is_shorter"] for each in changes.values())
         text = " ".join(summary(now, "--against", before).stdout.split())
-        assert "2 functions cannot be compared: their waits were not recorded in both runs alike." in text
-        assert "waits not alike" in text
+        assert "self times not compared, since waits were not recorded in both runs alike: 2 functions" in text
 
 
 @pytest.mark.parametrize("parts", [RECORDS_WAITS, "actor,task"])
@@ -1434,7 +1620,10 @@ def test_functions_are_compared_if_their_own_processes_recorded_the_same(parts: 
             if waits and parts == RECORDS_WAITS:
                 run.get(frame, [inner], 40, 100, worker="w1")
         analyses.append(Analysis(run.table()))
-    assert {each.function: each.is_comparable for each in against.changes(*analyses)} == {"outer": True, "inner": True}
+    assert {each.function: each.is_comparable for each in compare(*analyses).functions} == {
+        "outer": True,
+        "inner": True,
+    }
 
 
 def test_functions_that_ran_partly_in_processes_that_record_waits_are_not_compared() -> None:
@@ -1445,7 +1634,7 @@ def test_functions_that_ran_partly_in_processes_that_record_waits_are_not_compar
         frame = run.run(run.submit(driver, "outer", 10), 20, 900, worker=worker)
         run.run(run.submit(frame, "inner", 30, worker=worker), 40, 100, worker="w3")
     analysis = Analysis(run.table())
-    assert {each.function: each.is_comparable for each in against.changes(analysis, analysis)} == {
+    assert {each.function: each.is_comparable for each in compare(analysis, analysis).functions} == {
         "outer": False,
         "inner": True,
     }

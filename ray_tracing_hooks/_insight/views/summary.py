@@ -39,8 +39,17 @@ may contain anything. The members:
 ``parallelism``    calls that ran at the same time: ``average``, ``peak``, ``buckets`` over the wall time; ``waiting``:
                    how many waited in ``ray.get`` and similar calls, on average; ``workers``, ``nodes``.
 ``findings``       ``kind``, ``text``, ``advice``, ``share``, ``figures``, ``is_assumed``, ``evidence`` (ids of spans).
-``against``        compared with another run: its ``run``, the ``method``, and ``changes`` of functions, which are not
-                   ``is_comparable`` if they wait and their waits were not recorded in both runs alike.
+``against``        compared with an earlier run: its ``run``; ``differences`` of the runs apart from the program, as
+                   texts; ``time_split`` with ``ns`` and ``before_ns`` by ``kind``, the largest first, empty if a
+                   run has only requests to Ray Serve; ``findings`` of either run by ``kind`` and ``subject``, which
+                   ``went``, ``came`` or ``stayed``, with their texts and the most that they cost; ``functions``, whose
+                   self times are not ``is_comparable`` if they wait and their waits were not recorded in both runs
+                   alike. The times of a function (``self``, ``queued``, ``submitting``; null without such times in both
+                   runs) have their medians, the ``ratio`` of these, and from ``ratio_low`` to ``ratio_high`` how far it
+                   may be off by how much the times vary within the runs (null if that is unknown); the ``method`` says
+                   how. They ``is_longer`` or ``is_shorter`` if 1 is outside of that, the ratio differs from 1 by more
+                   than 10 %, and the ``cost_ns`` of all calls is at least 1 % of a run. One run of each does not tell a
+                   change of the program from one of the machine.
 """
 
 from __future__ import annotations
@@ -49,7 +58,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.comparison import METHOD, Change
+from ray_tracing_hooks._insight.analysis.comparison import METHOD, Change, Comparison
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS, Path
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.functions import percentile
@@ -130,30 +139,56 @@ def kinds(path: Path) -> list[dict[str, Any]]:
     ]
 
 
-def changes(found: Sequence[Change], before: Analysis) -> dict[str, Any]:
+def against(found: Comparison) -> dict[str, Any]:
     """The member ``against``."""
     return {
-        "run": run(before),
+        "run": run(found.before),
         "method": METHOD,
-        "changes": [
+        "differences": found.differences,
+        "time_split": [{"kind": each.kind, "ns": each.now, "before_ns": each.before} for each in found.split],
+        "findings": [
             {
-                "function": change.function,
-                "calls": change.calls,
-                "calls_before": change.calls_before,
-                "median_ns": change.median,
-                "median_before_ns": change.median_before,
-                "self_ns": change.total,
-                "self_before_ns": change.total_before,
-                "on_path_ns": change.on_path,
-                "on_path_before_ns": change.on_path_before,
-                "probability": change.probability,
-                "is_comparable": change.is_comparable,
-                "is_sure": change.is_sure,
-                "is_slower": change.is_slower,
-                "is_faster": change.is_faster,
+                "kind": each.kind,
+                "subject": each.subject,
+                "change": "stayed" if each.now and each.before else "came" if each.now else "went",
+                "text": each.now.text if each.now else None,
+                "text_before": each.before.text if each.before else None,
+                "cost_ns": each.cost,
+                "cost_before_ns": each.cost_before,
             }
-            for change in found
+            for each in found.findings
         ],
+        "functions": [
+            {
+                "function": each.function,
+                "calls": each.calls,
+                "calls_before": each.calls_before,
+                "self_ns": each.self_time,
+                "self_before_ns": each.self_time_before,
+                "on_path_ns": each.on_path,
+                "on_path_before_ns": each.on_path_before,
+                "is_comparable": each.is_comparable,
+                "self": _change(each.own),
+                "queued": _change(each.queued),
+                "submitting": _change(each.submitting),
+            }
+            for each in found.functions
+        ],
+    }
+
+
+def _change(found: Change | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "median_ns": found.median,
+        "median_before_ns": found.median_before,
+        "ratio": found.ratio,
+        "ratio_low": found.low,
+        "ratio_high": found.high,
+        "cost_ns": found.cost,
+        "is_longer": found.is_longer,
+        "is_shorter": found.is_shorter,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
@@ -10,7 +11,6 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.comparison import mann_whitney
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import Function
 from ray_tracing_hooks._insight.analysis.wording import count, duration
@@ -87,3 +87,31 @@ def _median(times: Any) -> float:
     ordered = np.sort(times)
     middle: list[int] = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1].tolist()
     return median(middle)
+
+
+def mann_whitney(one: Sequence[int], other: Sequence[int]) -> float:
+    """The two-sided p-value that both samples come from the same distribution; 1 if one is empty.
+
+    By the Mann-Whitney U test (rank sum), with the normal approximation, corrected for ties and continuity.
+    """
+    many, more = len(one), len(other)
+    if not many or not more:
+        return 1.0
+    ordered = sorted([(value, 0) for value in one] + [(value, 1) for value in other])
+    total = many + more
+    ranks = 0.0
+    ties = 0
+    first = 0
+    while first < total:
+        last = first
+        while last < total and ordered[last][0] == ordered[first][0]:
+            last += 1
+        size = last - first
+        ties += size**3 - size
+        ranks += (first + 1 + last) / 2 * sum(1 for place in range(first, last) if ordered[place][1] == 0)
+        first = last
+    surplus = abs(ranks - many * (many + 1) / 2 - many * more / 2)
+    variance = many * more / 12 * (total + 1 - ties / (total * (total - 1)))
+    if variance <= 0:
+        return 1.0
+    return math.erfc(max(0.0, surplus - 0.5) / math.sqrt(2 * variance))

@@ -431,14 +431,43 @@ def test_workers_that_differ_hide_a_change_of_one_of_them() -> None:
     for slow in (1.0, 2.0):
         run = HandMade()
         driver = run.driver(0, 1000)
-        for number in range(32):
-            worker, took = number % 3, 20 * (slow if number % 3 == 0 else 1.5 if number % 3 == 1 else 1)
-            run.task(driver, "f", 1 + 30 * number, 1 + 30 * number, 1 + 30 * number + took, worker=f"w{worker}")
+        for number in range(48):
+            worker = number % 3
+            took = (20 * slow, 30, 20)[worker]
+            run.task(driver, "f", 1 + 15 * number, 2 + 15 * number, 2 + 15 * number + took, worker=f"w{worker}")
         runs.append(run)
     found = compared(runs[1], runs[0])
     assert found.functions[0].own is not None
     assert found.functions[0].own.ratio > 1.1
     assert changed(found) == {}
+
+
+def queues_of(times: list[float]) -> HandMade:
+    """Calls of ``f`` that run for a millisecond, after these times in a queue."""
+    run = HandMade()
+    driver = run.driver(0, 1000)
+    for number, time in enumerate(times):
+        at = 1 + 5 * number
+        run.task(driver, "f", at, at + time, at + time + 1, worker=f"w{number}")
+    return run
+
+
+BURSTS = [20.0 * (number % 21 + 1) for number in range(63)]
+"""The queue times of three bursts of calls of an actor."""
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "expected"),
+    [
+        ([50.0] * 63, BURSTS, {"f queued": "shorter"}),
+        (BURSTS, [50.0] * 63, {"f queued": "longer"}),
+        # A delay at the beginning of a run is in all queue times after it.
+        ([each * 2.5 for each in BURSTS], BURSTS, {}),
+    ],
+    ids=["shorter", "longer", "delayed"],
+)
+def test_a_queue_is_compared_as_a_whole(now: list[float], before: list[float], expected: dict[str, str]) -> None:
+    assert changed(compared(queues_of(now), queues_of(before))) == expected
 
 
 def program(seed: int, *, stores: int = 1, passes: float = 10.0) -> HandMade:

@@ -101,7 +101,7 @@ def _times(found: Comparison) -> Iterator[str | Row]:
         for function, which, change in changed[:_SHOWN_TIMES]
     ]
     if rows:
-        titles = ("MEDIANS THAT CHANGED", "OF", "BEFORE", "NOW", "RATIO", "GIVE OR TAKE", "CALLS")
+        titles = ("MEDIANS THAT CHANGED", "OF", "BEFORE", "NOW", "RATIO", "RANGE", "CALLS")
         yield from aligned(titles, rows)
     parts = list(_others(found.functions, len(changed) - len(rows)))
     if parts:

@@ -1649,7 +1649,7 @@ def test_functions_are_compared_if_their_own_processes_recorded_the_same(parts: 
             if waits and parts == RECORDS_WAITS:
                 run.get(frame, [inner], 40, 100, worker="w1")
         analyses.append(Analysis(run.table()))
-    assert {each.function: each.is_comparable for each in compare(*analyses).functions} == {
+    assert {each.function: each.is_comparable for each in compare(analyses[0], analyses[1]).functions} == {
         "outer": True,
         "inner": True,
     }

@@ -43,7 +43,7 @@ def _split(found: Comparison) -> Iterator[Row]:
             MEANINGS[each.kind].partition(":")[0],
             duration(each.before),
             duration(each.now),
-            f"{'-' if each.now < each.before else '+'}{duration(abs(each.now - each.before))}",
+            _difference(each.now - each.before),
         )
         for each in found.split[:_SHOWN_KINDS]
         if each.now or each.before
@@ -132,6 +132,11 @@ def _others(functions: Sequence[FunctionChange], more: int) -> Iterator[str]:
             some = [_name(each.function) for each in only[:_SHOWN_NAMES]]
             others = [count(len(only) - len(some), "other")] if len(only) > len(some) else []
             yield f"called only {when}: {listed([*some, *others])}"
+
+
+def _difference(nanoseconds: int) -> str:
+    sign = "-" if nanoseconds < 0 else "+"
+    return f"{sign}{duration(abs(nanoseconds))}" if nanoseconds else ""
 
 
 def _cost(finding: Finding | None, cost: int) -> str:

@@ -91,7 +91,8 @@ ATTRIBUTES = (
         names.RAY_OBJECT_IDS,
         "string[]",
         _WAITING,
-        "the first 64 objects that are waited for, or the one that is stored; a result's id begins with its task's",
+        "the first 64 objects that are waited for, or the one that is stored; with waits recorded, the one that a call "
+        "of a deployment returned; a result's id begins with its task's",
     ),
     Attribute(names.RAY_OBJECT_COUNT, "int", "`ray.get`, `ray.await`, `ray.wait`", "how many objects are waited for"),
     Attribute(
@@ -220,6 +221,12 @@ ATTRIBUTES = (
         "calls of deployments, requests that HAProxy had routed",
         "seconds until a replica was chosen, including the wait for a free one, if a millisecond or more; before the "
         "span if a request router of HAProxy chose it",
+    ),
+    Attribute(
+        names.RAY_SERVE_LOOP_WAIT,
+        "double",
+        "requests in replicas",
+        "seconds that the request waited for the event loop of its replica, which other code kept, if 10 ms or more",
     ),
     Attribute(names.RAY_SERVE_BATCH_SIZE, "int", "batches, links to them", "how many requests are in the batch"),
     Attribute(

@@ -179,6 +179,7 @@ __all__ = [
     "RAY_SERVE_CLOSE_CODE",
     "RAY_SERVE_DEPLOYMENT",
     "RAY_SERVE_FIRST_CHUNK",
+    "RAY_SERVE_LOOP_WAIT",
     "RAY_SERVE_METHOD",
     "RAY_SERVE_MULTIPLEXED_MODEL_ID",
     "RAY_SERVE_REPLICA_ID",
@@ -353,6 +354,7 @@ RAY_SERVE_REQUEST_ID = "ray.serve.request_id"
 RAY_SERVE_MULTIPLEXED_MODEL_ID = "ray.serve.multiplexed_model_id"
 RAY_SERVE_ATTEMPTS = "ray.serve.attempts"
 RAY_SERVE_CHOICE_TIME = "ray.serve.choice_time"
+RAY_SERVE_LOOP_WAIT = "ray.serve.event_loop.wait_time"
 RAY_SERVE_BATCH_SIZE = "ray.serve.batch.size"
 RAY_SERVE_BATCH_WAIT = "ray.serve.batch.wait_time"
 RAY_SERVE_CLOSE_CODE = "ray.serve.close_code"

@@ -33,6 +33,11 @@ _MOST_IDS = 64
 _LIBRARIES = ("ray.data.",)
 """The libraries whose own waits make no spans, unless ``RAY_TRACING_INTERNAL`` is on."""
 
+_OF_SERVE = "ray.serve."
+_ROUTING = "get_rejection_response"
+"""The function of Ray Serve in which its router waits for a replica to accept a request. Its other waits are for what
+the program asked for."""
+
 _BETWEEN = (f"{__name__.partition('.')[0]}.", "ray._private.")
 """The modules of the frames between our code and the one that waits."""
 
@@ -123,7 +128,8 @@ def _is_internal(frame: FrameType | None) -> bool:
     while frame is not None:
         module = frame.f_globals.get("__name__") or ""
         if not module.startswith(_BETWEEN):
-            return module.startswith(_LIBRARIES)
+            is_routing = frame.f_code.co_name == _ROUTING and module.startswith(_OF_SERVE)
+            return is_routing or module.startswith(_LIBRARIES)
         frame = frame.f_back
     return False
 
@@ -158,6 +164,11 @@ def _waits_for_threads(thread: int) -> bool:
 def begin_get(active: Tracing, name: str, ref: Any) -> RecordedSpan | None:
     """Begin the span ``name`` of a wait for one object; None in the same cases as for ``ray.get``."""
     return _begin(active, name, _objects, (ref,), {})
+
+
+def begin_unnamed(active: Tracing, name: str) -> RecordedSpan | None:
+    """The same where the object is not known yet."""
+    return _begin(active, name, bytes, (), {})
 
 
 def _describe_get(object_refs: Any = None, *, timeout: Any = None, **_others: Any) -> bytes:

@@ -7,6 +7,7 @@ import contextlib
 import copy
 import gc
 import json
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from stand_ins import tracing_of
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.serve import direct, proxy, replica, router
+from ray_tracing_hooks._ray.serve import choosing, direct, event_loop, proxy, replica, responses, router
 from ray_tracing_hooks._ray.serve.server import Descriptions
 from ray_tracing_hooks._ray.templates import SERVE, Selection, Whereabouts
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -122,6 +123,150 @@ def test_a_call_of_a_deployment_that_is_cancelled_is_recorded_once(steps: int, m
     asyncio.run(cancelled())
     gc.collect()
     assert [type(error) for error in ended] == [asyncio.CancelledError]
+
+
+@pytest.mark.parametrize("refusals", [0, 1], ids=["its first", "another after it was refused"])
+def test_the_time_of_a_choice_that_is_given_up_is_recorded(refusals: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the time for arguments, and for the answer of the replica that refused."""
+    metadata, now = SimpleNamespace(), [0.0]
+    monkeypatch.setattr(choosing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    async def resolve(*_: Any) -> None:
+        now[0] += 1000
+
+    async def once(_self: Any, pr: Any, _response_id: str, is_retry: bool) -> None:
+        await choosing._resolve_args(resolve)(None, pr)
+        now[0] += 3
+        if is_retry == bool(refusals):
+            await asyncio.Event().wait()
+        choosing._register_completion_callback(lambda *_: None)(None, None, None, pr)
+        now[0] += 1000
+
+    async def request() -> None:
+        for is_retry in (False, True):
+            pr = SimpleNamespace(metadata=metadata, args=[object()], kwargs={})
+            await choosing._route_and_send_request_once(once)(None, pr, "", is_retry)
+
+    async def leaves() -> None:
+        task = asyncio.ensure_future(request())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(leaves())
+    assert getattr(metadata, router.CHOICE) == 3 * (1 + refusals)
+    assert getattr(metadata, router._ATTEMPTS, 1) == 1 + refusals
+
+
+class Wrapper:
+    """Serve's wrapper of a deployment's code, which runs in an event loop of its own, or in that of the replica."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._loop = loop
+
+    def _raise_if_not_initialized(self, method_name: str) -> None:
+        pass
+
+    def call_user_method(self, answer: int) -> Any:
+        async def call() -> int:
+            self._raise_if_not_initialized("call_user_method")
+            return answer
+
+        return (
+            call() if self._loop is None else asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), self._loop))
+        )
+
+
+@pytest.mark.parametrize("is_apart", [True, False], ids=["of its own", "of the replica"])
+def test_how_long_a_request_waits_for_the_event_loop_that_other_code_keeps(
+    is_apart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    active = tracing_of(tmp_path, selection=Selection({SERVE}))
+    monkeypatch.setattr(tracing, "active", active)
+    traced = type("Traced", (Wrapper,), dict(vars(Wrapper)))
+    traced._raise_if_not_initialized = event_loop._begun(Wrapper._raise_if_not_initialized)  # type: ignore[attr-defined]
+    traced.call_user_method = event_loop._hand_over(Wrapper.call_user_method)  # type: ignore[attr-defined]
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    keeps, goes = threading.Event(), threading.Event()
+
+    def keep() -> None:
+        keeps.set()
+        goes.wait()
+
+    async def request() -> None:
+        begun = replica._begin(active, REPLICA, SimpleNamespace(call_method="say", request_id="1"))
+        assert begun is not None
+        context, span = begun
+        token = attach(context)
+        try:
+            loop.call_soon_threadsafe(keep)
+            keeps.wait()
+            answer = traced(loop if is_apart else None).call_user_method(7)
+            asyncio.get_running_loop().call_later(0.05, goes.set)
+            assert await answer == 7
+        finally:
+            detach(token)
+        assert span is not None
+        span.end()
+
+    try:
+        asyncio.run(request())
+    finally:
+        goes.set()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+    told = [each for span in spooled_spans(tmp_path) for each in span.attributes]
+    waited = [each.value.double_value for each in told if each.key == names.RAY_SERVE_LOOP_WAIT]
+    assert len(waited) == is_apart
+    assert all(each >= 0.05 for each in waited)
+
+
+class Ref:
+    """A reference to what a replica returns, of Ray's class by its name."""
+
+    def hex(self) -> str:
+        return "ab" * 28
+
+
+@pytest.mark.parametrize("parts", [{SERVE}, {SERVE, "get", "wait"}])
+def test_where_waits_are_recorded_they_are_linked_with_the_call_of_the_deployment(
+    parts: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``response.result()`` waits until a replica has accepted the request, and then for the result."""
+    active = tracing_of(tmp_path, selection=Selection(parts))
+    monkeypatch.setattr(tracing, "active", active)
+    accepted = SimpleNamespace(_obj_ref_gen=SimpleNamespace(_generator_ref=Ref()), _obj_ref=None)
+
+    async def assign(*_: Any) -> Any:
+        return accepted
+
+    metadata: Any = SimpleNamespace(call_method="say", request_id="1", multiplexed_model_id="")
+    here = SimpleNamespace(deployment_id=REPLICA._deployment_id)
+    driver = SimpleNamespace(_replica_result=None)
+
+    def fetch(self: Any) -> Any:
+        self._replica_result = asyncio.run(router._assign_request(assign)(here, metadata))
+        return self._replica_result
+
+    begun = replica._begin(active, REPLICA, metadata)
+    assert begun is not None
+    token = attach(begun[0])
+    try:
+        for _ in range(2):  # the second one is there already
+            assert responses._fetch(fetch)(driver) is accepted
+    finally:
+        detach(token)
+    told = {span.name: objects for span in spooled_spans(tmp_path) if (objects := objects_in(span)) is not None}
+    assert told == ({"Model.say serve.remote": ["ab" * 28], "ray.get": ["ab" * 28]} if "get" in parts else {})
+
+
+def objects_in(span: trace_pb2.Span) -> list[str] | None:
+    found = (each.value.array_value.values for each in span.attributes if each.key == names.RAY_OBJECT_IDS)
+    return next(([each.string_value for each in values] for values in found), None)
 
 
 def at_proxy(active: Tracing, called: str, **headers: str) -> trace.SpanContext:

@@ -72,13 +72,14 @@ SITE_KEYS = frozenset(
 
 OBJECT_KEYS = frozenset({names.RAY_ARGUMENT_IDS, names.RAY_OBJECT_IDS})
 
-_OF_SITE, _TASK, _CALLER, _SUBMITTED, _CHOICE, _OBJECTS, _GIVEN, _READY = range(8)
+_OF_SITE, _TASK, _CALLER, _SUBMITTED, _CHOICE, _LOOP, _OBJECTS, _GIVEN, _READY = range(9)
 
 _OF_CALL = {
     names.RAY_TASK_ID: _TASK,
     names.RAY_PARENT_TASK_ID: _CALLER,
     names.RAY_SUBMIT_TIME: _SUBMITTED,
     names.RAY_SERVE_CHOICE_TIME: _CHOICE,
+    names.RAY_SERVE_LOOP_WAIT: _LOOP,
     names.RAY_READY_OBJECT_IDS: _READY,
     names.RAY_NAME: _GIVEN,
     **dict.fromkeys(OBJECT_KEYS, _OBJECTS),
@@ -203,7 +204,7 @@ class Columns:
         site: list[Any] = []
         objects = ready = given = None
         task = caller = NO_ID
-        submitted = 0
+        submitted = choice = loop = 0
         for key, value in attributes:
             kind = _KINDS.get(key)
             if kind is None:
@@ -217,7 +218,9 @@ class Columns:
             elif kind == _SUBMITTED:
                 submitted = time_of(value)
             elif kind == _CHOICE:
-                submitted = _nanoseconds(value)
+                choice = _nanoseconds(value)
+            elif kind == _LOOP:
+                loop = -_nanoseconds(value)
             elif kind == _OBJECTS:
                 objects = value
             elif kind == _GIVEN:
@@ -230,7 +233,7 @@ class Columns:
             self.ready.add(row, map(str, ready))
         if given:
             self.named.add(row, [str(given)])
-        return tuple(site), task, caller, submitted
+        return tuple(site), task, caller, choice or loop or submitted
 
     def __len__(self) -> int:
         return len(self.start)

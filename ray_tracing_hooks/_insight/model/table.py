@@ -75,7 +75,8 @@ class Table:
                          (``columns.SITE_KEYS``: function, actor, node, worker, error type, ...).
     ``task, caller``     ``array('I')``: index into ``ids`` of ``ray.task_id`` and ``ray.parent_task_id``, or ``NONE``.
     ``submitted``        ``array('q')``: ``ray.submit_time_unix_nano`` of an execution; of a call of a deployment of Ray
-                         Serve, ``ray.serve.choice_time`` in nanoseconds. 0 if missing.
+                         Serve, ``ray.serve.choice_time`` in nanoseconds; of a request in a replica that waited for
+                         its event loop, minus ``ray.serve.event_loop.wait_time`` in nanoseconds. 0 if missing.
     ``objects, ready``   mappings from a row to object ids: ``objects`` has those passed as arguments, waited for
                          or stored, ``ready`` those that a wait returned as ready.
     ``named``            mapping from a row to a list of one: the name that ``.options(name=...)`` gave the call.
@@ -226,7 +227,7 @@ class Table:
         if key == names.RAY_PARENT_TASK_ID:
             return self.ids[self.caller[row]] if self.caller[row] != NONE else None
         if key == names.RAY_SUBMIT_TIME and self.kind[row] != PRODUCER:
-            return self.submitted[row] or None
+            return max(self.submitted[row], 0) or None
         if key == names.RAY_NAME:
             return self.named[row][0] if row in self.named else None
         if key in OBJECT_KEYS or key == names.RAY_READY_OBJECT_IDS:

@@ -1,6 +1,6 @@
 """The choice of a replica: wraps ``AsyncioRouter.choose_replica`` (Ray 2.60 ``serve/_private/router.py``), with which a
 program chooses before it sends a request, and the router's methods right before and after it chooses for a request,
-``_resolve_args_with_metrics`` and ``_register_completion_callback``.
+``_resolve_args_with_metrics`` and ``_register_completion_callback``, and ``_route_and_send_request_once`` around them.
 
 The first has its own span; the second is an attribute of the call's span. The object that chooses is of a class that
 Serve pickles by value, replaced attributes included, for processes that may lack this package. So where it has to be
@@ -62,6 +62,8 @@ def patch(patches: Patches) -> bool:
     from ray.serve._private import router  # noqa: PLC0415
 
     AsyncioRouter = router.AsyncioRouter  # noqa: N806  its name
+    # Older versions of Ray lack some of these.
+    patches.wrap(AsyncioRouter, "_route_and_send_request_once", _route_and_send_request_once)
     patches.wrap(AsyncioRouter, "choose_replica", _choose_replica)
     if patches.wrap(AsyncioRouter, "_resolve_args_with_metrics", _resolve_args):
         patches.wrap(AsyncioRouter, "_register_completion_callback", _register_completion_callback)
@@ -91,22 +93,40 @@ def _resolve_args(original: Callable[..., Coroutine[Any, Any, None]]) -> Callabl
 
 def _register_completion_callback(original: Callable[..., None]) -> Callable[..., None]:
     def register_completion_callback(self: Any, result: Any, replica: Any, pending_request: Any) -> None:
-        resolved = getattr(pending_request, _RESOLVED, None)
-        if resolved is not None:
-            taken = monotonic() - resolved
-            if taken >= _LEAST_RECORDED:
-                _note(pending_request, taken)
+        _chosen(pending_request)
         original(self, result, replica, pending_request)
 
     return register_completion_callback
 
 
-def _note(pending_request: Any, taken: float) -> None:
+def _route_and_send_request_once(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+    async def route_and_send_request_once(self: Any, pr: Any, response_id: str, is_retry: bool, *rest: Any) -> Any:
+        if is_retry:
+            count_attempt(pr.metadata)
+        try:
+            return await original(self, pr, response_id, is_retry, *rest)
+        except BaseException as error:
+            hide_frame(error)
+            _chosen(pr)  # such as a request whose client leaves while it waits for a replica
+            raise
+
+    return route_and_send_request_once
+
+
+def _chosen(pending_request: Any) -> None:
+    """The choice that began when the arguments were there has ended, with a replica or without."""
     try:
-        metadata = pending_request.metadata
-        setattr(metadata, CHOICE, getattr(metadata, CHOICE, 0.0) + taken)
+        resolved = vars(pending_request).pop(_RESOLVED, None)
+        if resolved is not None:
+            taken = monotonic() - resolved
+            if taken >= _LEAST_RECORDED:
+                _note(pending_request.metadata, taken)
     except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
         failed("recording how long the choice of a replica took", error)
+
+
+def _note(metadata: Any, taken: float) -> None:
+    setattr(metadata, CHOICE, getattr(metadata, CHOICE, 0.0) + taken)
 
 
 def _update_deployment_config(original: Callable[..., None]) -> Callable[..., None]:
@@ -190,9 +210,8 @@ def _timed(
             hide_frame(error)
             raise
         finally:
-            taken = monotonic() - began
-            if taken >= _LEAST_RECORDED:
-                _note(pending_request, taken)
+            setattr(pending_request, _RESOLVED, began)
+            _chosen(pending_request)
 
     return choose_replica_for_request
 

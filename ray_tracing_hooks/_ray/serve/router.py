@@ -56,7 +56,6 @@ def patch(patches: Patches) -> bool:
 
     AsyncioRouter = router.AsyncioRouter  # noqa: N806  its name
     # Older versions of Ray lack retries, and calls of a chosen replica or of all replicas.
-    patches.wrap(AsyncioRouter, "_route_and_send_request_once", _route_and_send_request_once)
     patches.wrap(AsyncioRouter, "_dispatch_to_marked_selection", _dispatch)
     if patches.wrap(AsyncioRouter, "broadcast", _assign_request):
         patches.wrap(router, "replace", _replace)
@@ -80,7 +79,7 @@ def _assign_request(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callab
                 hide_frame(error)
                 call.ended(error)
                 raise
-            call.ended(None)
+            call.ended(None, result if active is not None and "get" in active.selection.parts else None)
             return result
 
         return assign_request()
@@ -131,9 +130,12 @@ class Call:
         self._recorder, self._template, self._identity = recorder, template, identity
         self._start, self._attributes, self._metadata = start, attributes, metadata
 
-    def ended(self, error: BaseException | None) -> None:
+    def ended(self, error: BaseException | None, result: Any = None) -> None:
+        """``result`` is what the replica's call returned, where it is recorded what callers wait for."""
         try:
             now, additions = now_ns(), self._attributes
+            if result is not None and (object_id := object_of(result)):
+                additions += encode.attribute(names.RAY_OBJECT_IDS, [object_id])
             attempts = getattr(self._metadata, _ATTEMPTS, 0)
             if attempts:
                 additions += encode.attribute(names.RAY_SERVE_ATTEMPTS, attempts)
@@ -146,6 +148,13 @@ class Call:
             self._recorder.record(self._template, self._identity, self._start, now, additions)
         except Exception as fault:  # noqa: BLE001  a fault here must not reach the user's request
             failed("recording a call of a deployment", fault)
+
+
+def object_of(result: Any) -> str:
+    """The id of what a call of a replica returns, an object or a generator; empty for a call by gRPC."""
+    generator = getattr(result, "_obj_ref_gen", None)
+    ref = getattr(result, "_obj_ref", None) if generator is None else getattr(generator, "_generator_ref", None)
+    return str(ref.hex()) if ref is not None else ""
 
 
 class _Assigned(Call):
@@ -201,15 +210,6 @@ def _begin_anywhere(active: Tracing, template: Template | None, now: int, metada
             call = _Assigned(around.recorder, template, identity, now, first, metadata)
     setattr(metadata, CARRIED, carrier.encode(around.trace_id, span_id, flags, now, around.caller, around.headers))
     return call
-
-
-def _route_and_send_request_once(original: Callable[..., Any]) -> Callable[..., Any]:
-    def route_and_send_request_once(self: Any, pr: Any, response_id: str, is_retry: bool, *rest: Any) -> Any:
-        if is_retry:
-            count_attempt(pr.metadata)
-        return original(self, pr, response_id, is_retry, *rest)
-
-    return route_and_send_request_once
 
 
 def count_attempt(metadata: Any) -> None:

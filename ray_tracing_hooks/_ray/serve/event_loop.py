@@ -1,0 +1,80 @@
+"""How long a request waited for the event loop of its replica: wraps ``UserCallableWrapper`` (Ray 2.60
+``serve/_private/replica.py``).
+
+A replica runs the code of its deployment in an event loop of its own, in another thread than the one that accepts
+requests (``RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD``). From when a request is handed to that loop until its code
+begins, the loop did not come to it, since other code kept it. Where both share one loop, nothing is recorded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._record.current import SPAN_KEY, get_current
+from ray_tracing_hooks._record.span import RecordedSpan
+
+MODULE = "ray.serve._private.replica"
+
+_LEAST_RECORDED = 0.01
+"""Shorter waits, in seconds, are not recorded: a loop that is free takes a fraction of that."""
+
+_HANDED_OVER = "call_user_method", "_call_user_generator", "_call_http_entrypoint"
+"""The methods that hand a request to the loop. Each begins there with a call of the same name to ``_BEGUN``."""
+_BEGUN = "_raise_if_not_initialized"
+
+_since: ContextVar[float] = ContextVar("ray_tracing_hooks_handed_over", default=0.0)
+"""When the request was handed to the loop. What runs there has a copy of the context."""
+
+_loop_wait = encode.double_attribute(names.RAY_SERVE_LOOP_WAIT)
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap both ends of the wait; False if this Ray lacks them."""
+    from ray.serve._private import replica  # noqa: PLC0415
+
+    callables = getattr(replica, "UserCallableWrapper", None)
+    if callables is None or not patches.wrap(callables, _BEGUN, _begun):
+        return False
+    handed_over = [patches.wrap(callables, name, _hand_over) for name in _HANDED_OVER]
+    return all(handed_over)
+
+
+def _hand_over(original: Callable[..., Any]) -> Callable[..., Any]:
+    def hand_over(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if tracing.active is None:
+            return original(self, *args, **kwargs)
+        token = _since.set(time.perf_counter())
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _since.reset(token)
+
+    return hand_over
+
+
+def _begun(original: Callable[..., Any]) -> Callable[..., Any]:
+    def begun(self: Any, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        if method_name in _HANDED_OVER:
+            waited = time.perf_counter() - _since.get()
+            if waited >= _LEAST_RECORDED and _since.get():
+                _note(waited)
+        return original(self, method_name, *args, **kwargs)
+
+    return begun
+
+
+def _note(waited: float) -> None:
+    try:
+        span = get_current().get(SPAN_KEY)
+        if type(span) is RecordedSpan:
+            span.add_encoded(_loop_wait(waited))
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
+        failed("recording how long a request waited for the event loop of its replica", error)

@@ -34,9 +34,10 @@ _LIBRARIES = ("ray.data.",)
 """The libraries whose own waits make no spans, unless ``RAY_TRACING_INTERNAL`` is on."""
 
 _OF_SERVE = "ray.serve."
-_ROUTING = "get_rejection_response"
-"""The function of Ray Serve in which its router waits for a replica to accept a request. Its other waits are for what
-the program asked for."""
+_FOR_PROGRAM = frozenset({"get_async", "__anext__"})
+"""The functions of Ray Serve that ``await`` what the program asked for. With others, its routers ask replicas whether
+they have room, many times for a request.
+"""
 
 _BETWEEN = (f"{__name__.partition('.')[0]}.", "ray._private.")
 """The modules of the frames between our code and the one that waits."""
@@ -104,7 +105,7 @@ def _begin(
 ) -> RecordedSpan | None:
     """Begin the span of a call; None if it has no parent or is not recorded, or on failure."""
     try:
-        if not active.waits or (not active.selection.shows_internal and _is_internal(sys._getframe(1))):  # noqa: SLF001
+        if not active.waits or (not active.selection.shows_internal and _is_internal(sys._getframe(1), name)):  # noqa: SLF001
             return None
         context, recorder = get_current(), active.recorder
         parent = recorder.parent(context)
@@ -121,15 +122,16 @@ def _begin(
         return None
 
 
-def _is_internal(frame: FrameType | None) -> bool:
+def _is_internal(frame: FrameType | None, name: str) -> bool:
     """Whether code of a library of Ray waits, such as Ray Data's loop for the blocks of a dataset: that is no wait of
     the program, and there are many in a second.
     """
     while frame is not None:
         module = frame.f_globals.get("__name__") or ""
         if not module.startswith(_BETWEEN):
-            is_routing = frame.f_code.co_name == _ROUTING and module.startswith(_OF_SERVE)
-            return is_routing or module.startswith(_LIBRARIES)
+            if name == names.AWAIT and module.startswith(_OF_SERVE):
+                return frame.f_code.co_name not in _FOR_PROGRAM
+            return module.startswith(_LIBRARIES)
         frame = frame.f_back
     return False
 

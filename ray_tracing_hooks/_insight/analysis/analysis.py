@@ -29,6 +29,7 @@ from ray_tracing_hooks._insight.analysis.parallelism import Parallelism, paralle
 from ray_tracing_hooks._insight.analysis.pipelines import Pipelines, pipelines
 from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, Queued, States, by_function
 from ray_tracing_hooks._insight.analysis.requests import Requests, requests
+from ray_tracing_hooks._insight.analysis.served import ServedCalls
 from ray_tracing_hooks._insight.analysis.stopped_tasks import stopped_tasks
 from ray_tracing_hooks._insight.analysis.training import TrainRun, last_to_come, train_runs
 from ray_tracing_hooks._insight.analysis.trials import Experiment, experiments
@@ -107,12 +108,16 @@ class Analysis:
     @cached_property
     def path(self) -> Path:
         """The critical path: what a finding costs is time on it."""
-        return paths.critical_path(self.calls, self._arrivals)
+        return paths.critical_path(self.calls, self._arrivals, self._served)
 
     @cached_property
     def split(self) -> Path:
         """The wall time split by what it was spent on, with queue time shown separately: what is shown as waiting."""
-        return paths.time_split(self.calls, self._arrivals)
+        return paths.time_split(self.calls, self._arrivals, self._served)
+
+    @cached_property
+    def _served(self) -> ServedCalls:
+        return ServedCalls(self.calls, self.serve_spans)
 
     @cached_property
     def requests(self) -> Requests | None:

@@ -21,6 +21,9 @@ While Ray Train runs, its caller waits; what its controller does by itself is no
 A wait that timed out has waited all the same. If it polls, so that a later wait soon finds the object, the path goes
 through what both waited for.
 
+Where it waits for a request to Ray Serve, the path goes into the replica that ran it, and from there to what the
+request had waited for: its arguments, the event loop of the replica, a free replica, and the call itself.
+
 The same walk has a second form, for another question. :func:`critical_path` passes through queues: while a call waited
 for its actor, the path is in the call that kept the actor busy, since that call would have to be faster.
 :func:`time_split` stays with the call that waited, which makes the queue time visible.
@@ -40,6 +43,7 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.dataset_waits import dataset_waits, tasks_of_operators
+from ray_tracing_hooks._insight.analysis.served import Served, ServedCalls
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import (
     DRIVER,
@@ -56,6 +60,7 @@ from ray_tracing_hooks._insight.model.clocks import machine
 from ray_tracing_hooks._insight.model.event_loops import Loop, is_loop
 from ray_tracing_hooks._insight.model.grouped import by_group
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
+from ray_tracing_hooks._insight.model.serve_spans import LAG
 from ray_tracing_hooks._insight.model.table import ENDED, LOST
 from ray_tracing_hooks._insight.model.worker_starts import Workers
 
@@ -84,11 +89,15 @@ DATASET = "dataset"
 """The caller waited for Ray Data, which planned, held operators back, scheduled or handed on blocks."""
 TRAINING = "training"
 """The caller waited for Ray Train, whose controller has no spans: it started, placed workers, set them up or ended."""
+REPLICA_QUEUE = "replica queue"
+"""A request to Ray Serve waited for a free replica, or for the event loop of its replica."""
+REQUEST_DELIVERY = "request delivery"
+"""A request to Ray Serve was sent to its replica, which its router did not have to wait for."""
 UNEXPLAINED = "unexplained"
 
 KINDS = (
     *(RUN, SUBMIT, GET_TIME, ACTOR_QUEUE, WORKER_QUEUE, STARTING, SCHEDULING, DELIVERY, WAITING, RETRYING, DATASET),
-    *(TRAINING, UNEXPLAINED),
+    *(TRAINING, REPLICA_QUEUE, REQUEST_DELIVERY, UNEXPLAINED),
 )
 
 MEANINGS = {
@@ -104,6 +113,8 @@ MEANINGS = {
     RETRYING: "delay before a retry",
     DATASET: "in Ray Data: planning, backpressure, handing on blocks",
     TRAINING: "in Ray Train: its controller, and setting up workers",
+    REPLICA_QUEUE: "in Ray Serve: waiting for replicas, or for their event loops",
+    REQUEST_DELIVERY: "in Ray Serve: arguments of requests, and their way to replicas",
     UNEXPLAINED: "unexplained: no span shows the reason",
 }
 """What each kind means, for people."""
@@ -182,14 +193,14 @@ Arrivals = Mapping[int, tuple[int, int]]
 """For the row of each step at which ranks of Ray Train met, the training loop of the last to come, and when it came."""
 
 
-def critical_path(calls: Calls, arrivals: Arrivals | None = None) -> Path:
+def critical_path(calls: Calls, arrivals: Arrivals | None = None, served: ServedCalls | None = None) -> Path:
     """The path that passes through queues: what would have to be faster for the run to end earlier."""
-    return _Walk(calls, arrivals or {}, through_queues=True).path()
+    return _Walk(calls, arrivals or {}, served, through_queues=True).path()
 
 
-def time_split(calls: Calls, arrivals: Arrivals | None = None) -> Path:
+def time_split(calls: Calls, arrivals: Arrivals | None = None, served: ServedCalls | None = None) -> Path:
     """The path that stays with calls that wait in queues: how the wall time was spent."""
-    return _Walk(calls, arrivals or {}, through_queues=False).path()
+    return _Walk(calls, arrivals or {}, served, through_queues=False).path()
 
 
 _SILENCE = 0.1
@@ -299,8 +310,9 @@ class _Lane:
 
 
 class _Walk:
-    def __init__(self, calls: Calls, arrivals: Arrivals, *, through_queues: bool) -> None:
+    def __init__(self, calls: Calls, arrivals: Arrivals, served: ServedCalls | None, *, through_queues: bool) -> None:
         self.calls, self.table = calls, calls.table
+        self.served = served or ServedCalls(calls, None)
         self.arrivals = arrivals
         self.through_queues = through_queues
         self.steps: list[Step] = []
@@ -402,6 +414,8 @@ class _Walk:
             self._step(WAITING if gave_up else kind, wait_start, wait_end, wait, BY_NOTHING, -1)
             time = wait_start
         time = max(time, begun)
+        if self.served.is_replica(frame) and (ran := self.served.ran(frame)) is not None:
+            return self._enter_replica(ran, time)
         if frame >= len(self.table) or self.calls.role[frame] != EXECUTION:
             self._run(begun, time, frame, BY_NOTHING, -1)
             return -1, begun
@@ -441,6 +455,35 @@ class _Walk:
         else:
             self._scheduled(before.time, begun, row, before.edge, before.source)
         return self._frame_of(before.source), before.time
+
+    def _enter_replica(self, ran: Served, time: int) -> tuple[int, int]:
+        """From the code of a request in a replica, which had run until ``time``, to what that had waited for."""
+        row, code = ran.row, min(ran.ran, time)
+        self._run(code, time, row, BY_CODE, row, is_assumed=True)  # it may wait without a span
+        if self.through_queues and ran.ran > ran.began and (held := self.served.held_by(ran)) >= 0:
+            end = min(self.table.end_or_now(held), code)
+            self._step(REPLICA_QUEUE, end, code, row, BY_ACTOR, held, is_assumed=True)
+            self.assumed = True
+            return held, end
+        self._step(REPLICA_QUEUE, ran.began, code, row, BY_CODE, row)
+        waited = ran.chosen - ran.made
+        caller = self.calls.frame[ran.call]
+        if ran.began - ran.chosen > LAG:
+            argument = self._last_made(caller, ran.began - waited)
+            if argument is not None and argument[1] > ran.made and argument[0] != row:
+                self._step(REQUEST_DELIVERY, argument[1] + waited, ran.began, row, BY_CODE, row)
+                self._step(
+                    REPLICA_QUEUE, argument[1], argument[1] + waited, row, BY_ARGUMENT, argument[0], is_assumed=True
+                )
+                return argument
+        self._step(REQUEST_DELIVERY, ran.chosen, ran.began, row, BY_CODE, row)
+        freed = self.served.freed_by(row, ran.chosen, ran.made) if self.through_queues and waited else -1
+        if freed >= 0:
+            end = self.table.end_or_now(freed)
+            self._step(REPLICA_QUEUE, end, ran.chosen, row, BY_ACTOR, freed, is_assumed=True)
+            return freed, end
+        self._step(REPLICA_QUEUE, ran.made, ran.chosen, row, BY_SUBMISSION, ran.call)
+        return caller, ran.made
 
     def _scheduled(self, start: int, end: int, row: int, edge: str, source: int, *, is_assumed: bool = False) -> None:
         """Add the time in which an execution waited only for Ray, and perhaps for its worker process to start."""
@@ -600,8 +643,9 @@ class _Walk:
         return found if found[1] < time or self.calls.frame_end(frame) == time else None
 
     def _waits_unseen(self, frame: int) -> bool:
-        """Whether the frame may wait without a span, as coroutines do with ``await``, and for futures."""
-        return frame in self.calls.with_futures or (frame < len(self.table) and self.calls.place(frame).slots > 1)
+        """Whether the frame may wait without a span, as coroutines do with ``await``, and for futures and requests."""
+        unseen = frame in self.calls.with_futures or self.served.is_replica(frame)
+        return unseen or (frame < len(self.table) and self.calls.place(frame).slots > 1)
 
     def _last_made(self, frame: int, time: int, *, of_datasets: bool = True) -> tuple[int, int] | None:
         """The last of a frame's calls to end by ``time``, with its end; with or without those of datasets."""
@@ -614,7 +658,7 @@ class _Walk:
                 and calls.execution[call := calls.call_of[row]] >= 0
                 and (of_datasets or call not in self._of_datasets)
             ]
-            rows += calls.loops_of(frame)
+            rows += [*calls.loops_of(frame), *self.served.made_in(frame)]
             ended = sorted((table.end_or_now(row), row) for row in rows)
             self._made[frame, of_datasets] = [row for _, row in ended], [end for end, _ in ended]
         rows, ends = self._made[frame, of_datasets]
@@ -637,6 +681,12 @@ class _Walk:
             found = self._made_at(object_id, call, end, failed=failed, good=not failed and calls.role[wait] == GET)
             if found is not None and (last is None or found.time > last.time):
                 last = found
+        for row in self.served.awaited(wait):
+            # The first that a replica tells of a request is that it accepts it.
+            is_part = table.end_or_now(row) > end
+            time = min(table.end_or_now(row), end)
+            if table.start[row] < end and not (is_part and self._gave_up(wait)) and (last is None or time > last.time):
+                last = _Before(time, BY_ITEM if is_part else BY_GET, row)
         if last is None and table.failed(wait) and not self._gave_up(wait):
             last = self._died(wait, end)
         # A library waits for internal calls of its own, which end with what it has started.
@@ -652,6 +702,8 @@ class _Walk:
         """Whether it is recorded of all that a wait got when that was there: if not, the rest may have been last."""
         calls, role = self.calls, self.calls.role[wait]
         got = calls.made_by(wait, self.table.ready if role == WAIT else None)
+        if self.served.awaited(wait):
+            return True
         return all(calls.is_known(*each) and (self.table.failed(wait) or not self._ends_badly(each[1])) for each in got)
 
     def _ends_badly(self, call: int) -> bool:

@@ -26,7 +26,7 @@ from ray_tracing_hooks._insight.analysis.wording import plain
 from ray_tracing_hooks._insight.model.columns import MOST_TIME
 from ray_tracing_hooks._insight.model.grouped import split, sums
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
-from ray_tracing_hooks._insight.model.serve_spans import Roots, ServeSpans
+from ray_tracing_hooks._insight.model.serve_spans import LAG, Roots, ServeSpans
 from ray_tracing_hooks._insight.model.table import ENDED, LOST, RUNNING
 
 PROXY = "proxy"
@@ -64,9 +64,6 @@ MOST_ROWS = 20
 
 _ROUNDS = 64
 """Calls of a frame that are gone through together with those of other frames."""
-
-_LAG = 20_000_000
-"""How much later than its result is there an execution may end, in nanoseconds: a replica sends the result first."""
 
 
 def _times() -> array[int]:
@@ -294,7 +291,7 @@ class _Walk:
         spans = self._spans
         frame = spans.frame[spans.made[made]]
         has_finished = ~spans.is_server[frame] & ~spans.is_failed[frame] & (spans.state[frame] == ENDED)
-        return has_finished & (spans.made_end[made] - _LAG > spans.ends[frame])
+        return has_finished & (spans.made_end[made] - LAG > spans.ends[frame])
 
     def _inside(self, frames: _Frames) -> _Frames:
         """Go through proxies and executions; returns the executions of what they called."""
@@ -336,7 +333,7 @@ def _back(frames: _Frames, at: Any, begin: Any, end: Any) -> tuple[Any, Any]:
         call = first[left] + number
         # Others were still running when the one after them began: they were not what was waited for.
         late = end[call] - time[left]
-        is_next = late <= np.clip(time[left] - begin[call], 0, _LAG)
+        is_next = late <= np.clip(time[left] - begin[call], 0, LAG)
         frame, call = left[is_next], call[is_next]
         end[call] = np.minimum(end[call], time[frame])
         own[frame] += time[frame] - end[call]
@@ -354,7 +351,7 @@ def _back_alone(frame: int, calls: range, time: Any, own: Any, begin: Any, end: 
     """The same for one frame, which changes ``time``, ``own`` and ``end``: few frames have so many calls."""
     now, passed = int(time[frame]), []
     for call in calls:
-        if end[call] - now <= min(max(now - begin[call], 0), _LAG):
+        if end[call] - now <= min(max(now - begin[call], 0), LAG):
             end[call] = min(end[call], now)
             own[frame] += now - end[call]
             now = int(begin[call])

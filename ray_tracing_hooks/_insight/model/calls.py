@@ -23,7 +23,7 @@ from ray_tracing_hooks._insight.model.grouped import distinct, most_at_once, top
 from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.sessions import by_row
-from ray_tracing_hooks._insight.model.span import SERVER
+from ray_tracing_hooks._insight.model.span import CONSUMER, SERVER
 from ray_tracing_hooks._insight.model.table import Table
 
 OTHER, SUBMISSION, EXECUTION, GET, WAIT, PUT, DRIVER, FUTURE = range(8)
@@ -66,7 +66,8 @@ class Calls:
     ``first``       for each call: the row of its first attempt, -1 if none is known.
     ``function``    for each call: an index into ``functions``, the names of functions and methods. If
                     ``.options(name=...)`` gave the calls of a function a few names, each has an entry: ``f "name"``.
-    ``frame``       for each row: the row of the execution or root span whose code it is part of. A driver without a
+    ``frame``       for each row: the row of the execution or root span whose code it is part of; for what a replica of
+                    Ray Serve does for a request, that of its span. A driver without a
                     root span has a frame without a row: such frames are numbered from ``len(table)``, one for each
                     process.
     ``waits_recorded``  for each Resource of the table: whether its process recorded its waits.
@@ -314,9 +315,10 @@ class Calls:
         return cast("list[int]", found[busy][np.argsort(rows)].tolist())
 
     def frames(self) -> list[int]:
-        """All frames: executions, root spans, and frames without a row."""
+        """All frames: executions, root spans, and frames without a row; not the parts of requests to Ray Serve."""
         frame = self.frame
-        own = np.nonzero(as_numpy(frame) == np.arange(len(frame)))[0]
+        is_part = self.is_in_replica & (as_numpy(self.table.parent) >= 0)
+        own = np.nonzero((as_numpy(frame) == np.arange(len(frame))) & ~is_part)[0]
         return [*own.tolist(), *self._extent]
 
     def drivers(self) -> list[int]:
@@ -341,6 +343,8 @@ class Calls:
         """The function of a frame, or the name of its driver or root span."""
         if frame < len(self.table):
             name = self.function_of(frame)
+            if self.is_in_replica[frame]:
+                return name.removesuffix(_REPLICA)
             return name.removesuffix(_DRIVER_SUFFIX) if self.role[frame] == DRIVER else name
         return "driver"
 
@@ -535,6 +539,13 @@ class Calls:
         found[which[task >= 0]] = self._call_of_task[task[task >= 0]]
         return found
 
+    @cached_property
+    def is_in_replica(self) -> Any:
+        """Which rows are requests in replicas of Ray Serve, as a NumPy column. Each is a frame: a method's code."""
+        runs = np.array([each.endswith(_REPLICA) for each in self.table.names], bool)
+        # The start of a replica has the same suffix, and another kind.
+        return runs[as_numpy(self.table.name)] & (as_numpy(self.table.kind) == CONSUMER)
+
     def _is_routed(self) -> Any:
         """Which rows are requests below the choice of their replica, which had ended before they began."""
         table, parent = self.table, as_numpy(self.table.parent)
@@ -547,7 +558,8 @@ class Calls:
 
     def _frames(self) -> array[int]:
         table, role, parent = self.table, as_numpy(self.role), as_numpy(self.table.parent)
-        ends_here = np.isin(role, _FRAMES) | ((parent < 0) & ~np.isin(role, _MADE)) | self._is_routed()
+        is_begin = np.isin(role, _FRAMES) | self.is_in_replica | self._is_routed()
+        ends_here = is_begin | ((parent < 0) & ~np.isin(role, _MADE))
         top = tops(np.where(ends_here, -1, parent))
         frame = top.astype(np.int32)
         # A row below no frame belongs to a frame without a row.
@@ -666,7 +678,7 @@ _EXECUTION_SUFFIXES = (_EXECUTION_SUFFIX, _LOOP_SUFFIX)
 _TRAIN_SUFFIX = names.run_name("", names.TRAIN_RUN)
 _LIBRARY_SUFFIXES = (_TRAIN_SUFFIX, names.run_name("", names.TUNE_EXPERIMENT))
 """Those of what runs in the process that asked for it, and waits for internal calls of a library."""
-_ROUTE = f" {names.SERVE_ROUTE}"
+_ROUTE, _REPLICA = f" {names.SERVE_ROUTE}", f" {names.SERVE_REPLICA}"
 _DRIVER_SUFFIX = names.driver_name("")
 _WAITING = {"ray.get": GET, names.AWAIT: GET, "ray.wait": WAIT, "ray.put": PUT, names.FUTURE: FUTURE}
 

@@ -18,6 +18,9 @@ from ray_tracing_hooks._insight.model.table import LOST, Table
 _OF_DEPLOYMENTS = names.SERVE_CALL, names.SERVE_REPLICA, names.SERVE_BATCH, names.SERVE_CHOICE, names.SERVE_ROUTE
 _SUFFIXES = _CALL, _REPLICA, _BATCH, _CHOICE, _ROUTE = [f" {each}" for each in _OF_DEPLOYMENTS]
 
+LAG = 20_000_000
+"""How much later than its result is there an execution may end, in nanoseconds: a replica sends the result first."""
+
 
 def may_have_requests(table: Table) -> bool:
     """Whether there may be requests in it: most programs have none, which is quickly seen."""
@@ -64,9 +67,12 @@ class ServeSpans:
         self.called = np.nonzero(is_call)[0]
         self.replica = self._last_replicas(parent, is_call)
         """For each call of a deployment the row of its execution, -1 if there is none."""
-        self.choice = np.where(is_call | self.is_direct, as_numpy(table.submitted), 0)
+        told = as_numpy(table.submitted)
+        self.choice = np.where(is_call | self.is_direct, np.maximum(told, 0), 0)
         """For each call of a deployment how long it took to choose a replica; 0 if that is short or not recorded. For a
         request that reaches a replica without a proxy, the same before it began."""
+        self.loop_wait = np.where(self.is_replica | self.is_direct, np.maximum(-told, 0), 0)
+        """For each request in a replica how long it waited for the event loop; 0 if that is short or not recorded."""
         self.is_unrecorded = is_call & (self.replica < 0) & ~self.is_failed
         """Calls that a replica has accepted, of whose execution nothing is recorded."""
         self._find_calls(calls)

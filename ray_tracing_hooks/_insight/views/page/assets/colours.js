@@ -26,6 +26,8 @@ const CATEGORIES = new Map(Object.entries({
   retrying: { colour: "#d96d3c", waits: true, label: "retry delay" },
   dataset: { colour: "#6f9a5b", waits: true, label: "Ray Data" },
   training: { colour: "#8f7fb5", waits: true, label: "Ray Train" },
+  "replica queue": { colour: "#c06a8a", waits: true, label: "waiting for replicas" },
+  "request delivery": { colour: "#a58a5f", waits: true, label: "Ray Serve" },
   unexplained: { colour: "#b9c0ca", waits: true },
 }));
 /** @type {Category} */

@@ -15,6 +15,7 @@ the calls that ended before the choice can have begun, the last one was its argu
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -37,18 +38,24 @@ DELIVERY = "delivery"
 """The rest of the time until a call began in its replica: for its arguments, in the router, and on its way."""
 UNRECORDED = "unrecorded"
 """A replica had accepted a call, of which it has recorded nothing."""
+LOOP = "event loop"
+"""A replica had accepted a call, whose code waited for the event loop of the replica, which other code kept."""
+SPAN = "span"
+"""In a span of the program in the code of a deployment, or in the loading of a model."""
 CODE = "code"
 """The code of a deployment ran, or waited for something that has no span in the request."""
 CALLS = "calls"
 """It waited for a task or a method of an actor."""
 
-KINDS = (PROXY, REPLICA_WAIT, DELIVERY, UNRECORDED, CODE, CALLS)
+KINDS = (PROXY, REPLICA_WAIT, DELIVERY, UNRECORDED, LOOP, SPAN, CODE, CALLS)
 
 MEANINGS = {
     PROXY: "{}: in the proxy",
     REPLICA_WAIT: "{}: waiting for a replica",
     DELIVERY: "{}: its arguments, and the way to its replica",
     UNRECORDED: "{}: in a replica that recorded nothing of it",
+    LOOP: "{}: waiting for the event loop of its replica",
+    SPAN: "{}: in its spans",
     CODE: "{}: its code, or waiting without a span",
     CALLS: "{}: called as a task or a method of an actor",
 }
@@ -59,6 +66,10 @@ _BATCHED = "{}: its code, or waiting for its batch"
 SLOWEST = 0.05
 """The share of requests that are looked at on their own."""
 _LEAST_FOR_SLOWEST = 20
+_LEAST_IN_TAIL = 5
+"""Fewer slow requests show nothing that they have in common."""
+_TIMES_SLOWER = 2
+_MOST_OF, _IN_ONE = 0.5, 0.8
 
 MOST_ROWS = 20
 
@@ -98,6 +109,8 @@ class Part:
     time: int
     slow_time: int
     """The same in the slowest requests alone."""
+    span: str = ""
+    """The name of the program's span; empty for all other kinds."""
 
 
 @dataclass
@@ -114,10 +127,29 @@ class Method:
     """The rows of the calls that waited longest, at most :data:`MOST_ROWS`, the longest first."""
     durations: array[int] = field(default_factory=_times)
     """Of the executions whose process did not die."""
+    in_requests: int = 0
+    """How much of the time of requests passed in it, with all that it called."""
     replicas: int = 0
     """How many replicas ran it."""
     batches: array[int] = field(default_factory=_times)
     """How long it took for each batch of requests."""
+
+
+class Tail(NamedTuple):
+    """What distinguishes the slowest requests most from the others. Times are nanoseconds for each request."""
+
+    part: Part
+    share: float
+    """How much of the difference between the averages it makes up."""
+    slow: float
+    """How long the slowest requests took on average, and below how long the others did."""
+    others: float
+    slow_part: float
+    others_part: float
+    replica: str
+    """The replica that ran this part of most of the slowest requests, and of few of the others; empty for none."""
+    rows: list[int]
+    """The slowest requests, the slowest first."""
 
 
 @dataclass
@@ -134,6 +166,8 @@ class Requests:
     """How many calls by handles no replica has recorded, so that it is not known how long they took."""
     slow: int
     """How many are the slowest; 0 if there are too few to look at these on their own."""
+    tail: Tail | None = None
+    """None if there are too few requests, or nothing explains most of the difference."""
 
     @property
     def count(self) -> int:
@@ -159,6 +193,8 @@ class Requests:
 
     def described(self, part: Part) -> str:
         """What a part of the time went to, in words."""
+        if part.kind == SPAN:
+            return f"{plain(self.full_name(part))}: its span {part.span}"
         own, deployment = (part.application, part.name), (part.application, part.name.rpartition(".")[0])
         is_batched = part.kind == CODE and (own in self._batching or deployment in self._batching)
         return (_BATCHED if is_batched else MEANINGS[part.kind]).format(plain(self.full_name(part)))
@@ -196,13 +232,15 @@ def requests(found: ServeSpans, is_failed: Any) -> Requests | None:
         is_slow[np.argsort(-durations, kind="stable")[: round(len(durations) * SLOWEST)]] = True
     walk = _Walk(found)
     walk.go(roots)
+    parts = walk.parts(is_slow)
     return Requests(
         _routes(found, roots, durations, is_failed),
-        walk.parts(is_slow),
-        _methods(found, is_failed),
+        [part for part, _ in parts],
+        _methods(found, is_failed, walk.times_inside()),
         running,
         int(np.count_nonzero(is_unrecorded)),
         int(np.count_nonzero(is_slow)),
+        walk.tail(parts, is_slow, roots.row, durations) if np.count_nonzero(is_slow) >= _LEAST_IN_TAIL else None,
     )
 
 
@@ -220,7 +258,10 @@ class _Walk:
 
     def __init__(self, spans: ServeSpans) -> None:
         self._spans = spans
-        self._found: list[tuple[str, Any, Any, Any]] = []
+        self._found: list[tuple[str, Any, Any, Any, Any]] = []
+        """Kinds, requests, subjects, times, and the processes that ran the code, -1 for other kinds."""
+        self._ran: list[tuple[Any, Any]] = []
+        """Methods of deployments, and the times of requests in them."""
 
     def go(self, roots: Roots) -> None:
         spans, request = self._spans, np.arange(len(roots.row))
@@ -233,24 +274,80 @@ class _Walk:
         while len(frames.row):
             frames = self._inside(frames)
 
-    def parts(self, is_slow: Any) -> list[Part]:
-        """What was found, the longest first."""
+    def parts(self, is_slow: Any) -> list[tuple[Part, int]]:
+        """What was found, the longest first, with the number of what it is about."""
         spans = self._spans
         found = []
         for kind in KINDS:
             mine = [each[1:] for each in self._found if each[0] == kind]
             if not mine:
                 continue
-            request, subject, took = (np.concatenate(column) for column in zip(*mine, strict=True))
+            request, subject, took, _ = (np.concatenate(column) for column in zip(*mine, strict=True))
             subjects, place = np.unique(subject, return_inverse=True)
             times = sums(place, took, len(subjects))
             slow = sums(place, np.where(is_slow[request], took, 0), len(subjects))
             each_subject = zip(subjects.tolist(), times, slow, strict=True)
-            found += [Part(kind, *spans.named(each), time, slow) for each, time, slow in each_subject if time]
-        return sorted(found, key=lambda part: (-part.time, part.kind, part.name))
+            found += [
+                (Part(kind, *spans.named(each), time, slow, spans.span_of(each)), each)
+                for each, time, slow in each_subject
+                if time
+            ]
+        return sorted(found, key=lambda each: (-each[0].time, each[0].kind, each[0].name, each[0].span))
 
-    def _add(self, kind: str, request: Any, subject: Any, took: Any) -> None:
-        self._found.append((kind, request, subject, took))
+    def tail(self, parts: list[tuple[Part, int]], is_slow: Any, rows: Any, durations: Any) -> Tail | None:
+        """What most of the difference of the slowest requests is; None if it is not one part, of most of them."""
+        many, others = int(np.count_nonzero(is_slow)), int(np.count_nonzero(~is_slow))
+        slow, usual = float(np.mean(durations[is_slow])), float(np.mean(durations[~is_slow]))
+
+        def more(part: Part) -> float:
+            return part.slow_time / many - (part.time - part.slow_time) / others
+
+        part, subject = max(parts, key=lambda each: more(each[0]))
+        if slow < _TIMES_SLOWER * usual or more(part) < _MOST_OF * (slow - usual):
+            return None
+        mine = [each[1:] for each in self._found if each[0] == part.kind]
+        request, subjects, took, process = (np.concatenate(column) for column in zip(*mine, strict=True))
+        which = subjects == subject
+        request, took, process = request[which], took[which], process[which]
+        each = np.bincount(request, took, len(durations))
+        # One request that took very long is no tail.
+        if np.median(each[is_slow]) < _MOST_OF * more(part):
+            return None
+        slowest = np.nonzero(is_slow)[0]
+        return Tail(
+            part,
+            more(part) / (slow - usual),
+            slow,
+            usual,
+            part.slow_time / many,
+            (part.time - part.slow_time) / others,
+            self._replica_of_most(process, took, is_slow[request]),
+            rows[slowest[np.argsort(-durations[slowest], kind="stable")]].tolist(),
+        )
+
+    def _replica_of_most(self, process: Any, took: Any, is_slow: Any) -> str:
+        """The replica in which most of the slow time of a part passed, though it ran few of the other requests."""
+        spans = self._spans
+        processes, which = np.unique(process, return_inverse=True)
+        slow, usual = np.bincount(which[is_slow], took[is_slow], len(processes)), np.bincount(which[~is_slow])
+        most = int(np.argmax(slow))
+        is_one = len(processes) > 1 and processes[most] >= 0 and slow[most] >= _IN_ONE * np.sum(slow)
+        if not is_one or (most < len(usual) and usual[most] > _MOST_OF * np.sum(usual)):
+            return ""
+        runs = np.nonzero((spans.is_replica | spans.is_direct) & (spans.resource == processes[most]))[0]
+        return str(spans.table.sites[spans.site[runs[0]]].get(names.RAY_SERVE_REPLICA_ID) or "") if len(runs) else ""
+
+    def times_inside(self) -> dict[int, int]:
+        """How much of the time of requests passed in each method of a deployment, with all that it called."""
+        if not self._ran:
+            return {}
+        method, took = (np.concatenate(column) for column in zip(*self._ran, strict=True))
+        methods, place = np.unique(method, return_inverse=True)
+        return dict(zip(methods.tolist(), sums(place, took, len(methods)), strict=True))
+
+    def _add(self, kind: str, request: Any, subject: Any, took: Any, process: Any = None) -> None:
+        process = np.full(len(request), -1) if process is None else process
+        self._found.append((kind, request, subject, took, process))
 
     def _called(self, row: Any, begin: Any, end: Any, request: Any) -> _Frames:
         """Calls of deployments that the path goes through, from ``begin`` to ``end``; returns their executions."""
@@ -279,6 +376,9 @@ class _Walk:
         replica = spans.replica[row]
         chosen = np.where(replica >= 0, spans.start[replica] - self._choice(row), 0)
         order = np.lexsort((end, at))
+        order = order[~spans.is_inner[row[order]]]
+        if not len(order):
+            return begin
         times, rank = np.unique(end, return_inverse=True)
         keys = (at * (len(times) + 1) + rank)[order]
         before = np.searchsorted(keys, at * (len(times) + 1) + np.searchsorted(times, chosen)) - 1
@@ -289,7 +389,7 @@ class _Walk:
     def _outlives(self, made: Any) -> Any:
         """Which of these calls were still running when the deployment that made them had finished."""
         spans = self._spans
-        frame = spans.frame[spans.made[made]]
+        frame = spans.made_frame[made]
         has_finished = ~spans.is_server[frame] & ~spans.is_failed[frame] & (spans.state[frame] == ENDED)
         return has_finished & (spans.made_end[made] - LAG > spans.ends[frame])
 
@@ -298,7 +398,7 @@ class _Walk:
         spans = self._spans
         place = np.full(len(spans.table) + 1, -1)
         place[frames.row] = np.arange(len(frames.row))
-        at = place[spans.frame[spans.made]]
+        at = np.where(spans.made_frame >= 0, place[spans.made_frame], -1)
         mine = np.nonzero(at >= 0)[0]
         at = at[mine]
         begin = np.maximum(spans.start[spans.made[mine]], frames.begin[at])
@@ -307,22 +407,41 @@ class _Walk:
         some = some[np.lexsort((-end[some], at[some]))]
         mine, at, begin, end = mine[some], at[some], begin[some], end[some]
         begin = self._after_arguments(mine, at, begin, end)
-        own, passed = _back(frames, at, begin, end)
-        is_proxy = (spans.is_server & ~spans.is_direct)[frames.row]
-        for kind, which in ((PROXY, is_proxy), (CODE, ~is_proxy)):
-            self._add(kind, frames.request[which], spans.method[frames.row[which]], own[which])
+        own, passed = _back(frames, at, begin, end, spans.is_inner[spans.made[mine]])
+        self._add_own(frames, own)
         mine, request, begin, end = mine[passed], frames.request[at[passed]], begin[passed], end[passed]
         row, is_of_serve = spans.made[mine], spans.is_of_serve[mine]
-        self._add(CALLS, request[~is_of_serve], spans.subject[row[~is_of_serve]], (end - begin)[~is_of_serve])
-        return self._called(row[is_of_serve], begin[is_of_serve], end[is_of_serve], request[is_of_serve])
+        is_inner = spans.is_inner[row]
+        is_call = ~is_of_serve & ~is_inner
+        self._add(CALLS, request[is_call], spans.subject[row[is_call]], (end - begin)[is_call])
+        inner = _Frames(row[is_inner], begin[is_inner], end[is_inner], request[is_inner])
+        return _joined(
+            [inner, self._called(row[is_of_serve], begin[is_of_serve], end[is_of_serve], request[is_of_serve])]
+        )
+
+    def _add_own(self, frames: _Frames, own: Any) -> None:
+        """Add the time of proxies and executions in which nothing that they called ran."""
+        spans, row = self._spans, frames.row
+        ran = np.minimum(spans.start[row] + spans.loop_wait[row], frames.end)
+        looped = np.clip(ran - frames.begin, 0, own)
+        is_proxy, is_inner = (spans.is_server & ~spans.is_direct)[row], spans.is_inner[row]
+        is_method = ~is_proxy & ~is_inner
+        self._ran.append((spans.method[row[is_method]], (frames.end - frames.begin)[is_method]))
+        for kind, which, took in (
+            (PROXY, is_proxy, own),
+            (LOOP, is_method, looped),
+            (SPAN, is_inner, own),
+            (CODE, is_method, own - looped),
+        ):
+            self._add(kind, frames.request[which], spans.method[row[which]], took[which], spans.resource[row[which]])
 
 
-def _back(frames: _Frames, at: Any, begin: Any, end: Any) -> tuple[Any, Any]:
+def _back(frames: _Frames, at: Any, begin: Any, end: Any, is_part: Any) -> tuple[Any, Any]:
     """Go back in each frame from its end, through the calls that ended last.
 
-    ``at`` is the place in ``frames`` of each call; calls are by that, and the last to end comes first. Returns the time
-    of each frame that is in no call on the way, and which calls are on it; ``end`` of these is then at most the begin
-    of the next one.
+    ``at`` is the place in ``frames`` of each call; calls are by that, and the last to end comes first. ``is_part`` is
+    whether it is a span of the frame's own code. Returns the time of each frame that is in no call on the way, and which
+    calls are on it; ``end`` of these is then at most the begin of the next one.
     """
     time, own = frames.end.copy(), np.zeros(len(frames.row), np.int64)
     first = np.searchsorted(at, np.arange(len(time)))
@@ -333,7 +452,8 @@ def _back(frames: _Frames, at: Any, begin: Any, end: Any) -> tuple[Any, Any]:
         call = first[left] + number
         # Others were still running when the one after them began: they were not what was waited for.
         late = end[call] - time[left]
-        is_next = late <= np.clip(time[left] - begin[call], 0, LAG)
+        before = time[left] - begin[call]
+        is_next = (late <= np.clip(before, 0, LAG)) | (is_part[call] & (before > 0))
         frame, call = left[is_next], call[is_next]
         end[call] = np.minimum(end[call], time[frame])
         own[frame] += time[frame] - end[call]
@@ -343,15 +463,16 @@ def _back(frames: _Frames, at: Any, begin: Any, end: Any) -> tuple[Any, Any]:
         left = left[many[left] > number]
     for frame in left.tolist():
         calls = range(first[frame] + number, first[frame] + many[frame])
-        passed.append(_back_alone(int(frame), calls, time, own, begin, end))
+        passed.append(_back_alone(int(frame), calls, time, own, begin, end, is_part))
     return own + time - frames.begin, np.concatenate(passed) if passed else np.zeros(0, np.int64)
 
 
-def _back_alone(frame: int, calls: range, time: Any, own: Any, begin: Any, end: Any) -> Any:
+def _back_alone(frame: int, calls: range, time: Any, own: Any, begin: Any, end: Any, is_part: Any) -> Any:
     """The same for one frame, which changes ``time``, ``own`` and ``end``: few frames have so many calls."""
     now, passed = int(time[frame]), []
     for call in calls:
-        if end[call] - now <= min(max(now - begin[call], 0), LAG):
+        before = max(now - begin[call], 0)
+        if end[call] - now <= min(before, LAG) or (is_part[call] and before):
             end[call] = min(end[call], now)
             own[frame] += now - end[call]
             now = int(begin[call])
@@ -383,7 +504,7 @@ def _routes(spans: ServeSpans, roots: Roots, durations: Any, is_failed: Any) -> 
     return sorted(found, key=lambda each: (-sum(each.durations), each.name))
 
 
-def _methods(spans: ServeSpans, is_failed: Any) -> list[Method]:
+def _methods(spans: ServeSpans, is_failed: Any, inside: Mapping[int, int]) -> list[Method]:
     table, found = spans.table, dict[int, Method]()
 
     def of(subject: int) -> Method:
@@ -399,6 +520,7 @@ def _methods(spans: ServeSpans, is_failed: Any) -> list[Method]:
         method.executions, method.failed = len(rows), int(np.count_nonzero(is_failed[rows]))
         lived = rows[state[rows] != LOST]
         method.durations = as_array(np.sort(spans.ends[lived] - spans.start[lived]), "q")
+        method.in_requests = inside.get(subject, 0)
         method.replicas = len({replicas[site] for site in np.unique(spans.site[rows]).tolist()})
     begun = spans.called[spans.replica[spans.called] >= 0]
     for subject, rows in _by_method(spans, begun):

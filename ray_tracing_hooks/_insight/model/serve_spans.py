@@ -9,14 +9,18 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.call_names import call_name
-from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, Calls
+from ray_tracing_hooks._insight.model.calls import EXECUTION, OTHER, SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.grouped import tops
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, INTERNAL, PRODUCER, SERVER
 from ray_tracing_hooks._insight.model.table import LOST, Table
 
 _OF_DEPLOYMENTS = names.SERVE_CALL, names.SERVE_REPLICA, names.SERVE_BATCH, names.SERVE_CHOICE, names.SERVE_ROUTE
+_LOADING = f" {names.SERVE_MULTIPLEXED}"
 _SUFFIXES = _CALL, _REPLICA, _BATCH, _CHOICE, _ROUTE = [f" {each}" for each in _OF_DEPLOYMENTS]
+
+_MOST_LEVELS = 64
+"""Of spans in each other."""
 
 LAG = 20_000_000
 """How much later than its result is there an execution may end, in nanoseconds: a replica sends the result first."""
@@ -42,6 +46,7 @@ class ServeSpans:
     def __init__(self, calls: Calls) -> None:
         table = self.table = calls.table
         self.start, self.ends = as_numpy(table.start), as_numpy(table.ends)
+        self.resource = as_numpy(table.resource)
         self.name, self.site, kind = as_numpy(table.name), as_numpy(table.site), as_numpy(table.kind)
         self.is_server = (kind == SERVER) & np.array([each == names.SCOPE for each in table.scopes], bool)[
             as_numpy(table.scope)
@@ -61,9 +66,12 @@ class ServeSpans:
         self.is_failed, self.state = table.is_failed(), as_numpy(table.state)
         is_frame = self.is_server | self.is_replica | self.is_route
         parent = as_numpy(table.parent)
-        top = tops(np.where(is_frame, -1, parent))
-        self.frame = np.where(is_frame[top], top, -1)
-        """For each row the nearest span around it that is a proxy's, a router's or a replica's, -1 if there is none."""
+        self._replica_frame = _around(is_frame, parent)
+        self.is_inner = self._are_inner(calls)
+        """Spans of the program, and of the loading of models, in the code of a replica."""
+        self.frame = _around(is_frame | self.is_inner, parent)
+        """For each row the nearest span around it that is a proxy's, a router's, a replica's or in a replica's code, -1
+        if there is none."""
         self.called = np.nonzero(is_call)[0]
         self.replica = self._last_replicas(parent, is_call)
         """For each call of a deployment the row of its execution, -1 if there is none."""
@@ -78,6 +86,16 @@ class ServeSpans:
         self._find_calls(calls)
         self._number_subjects([call_name(each) for each in table.names])
 
+    def _are_inner(self, calls: Calls) -> Any:
+        table, kind = self.table, as_numpy(self.table.kind)
+        is_ours = np.array([each == names.SCOPE for each in table.scopes], bool)[as_numpy(table.scope)]
+        loads = self._ends_with(_LOADING)
+        # A server in a replica is the instrumentation of the application: it is all of its code.
+        may_be = (~is_ours & (kind != SERVER) | loads) & (as_numpy(calls.role) == OTHER)
+        around, resource = self._replica_frame, self.resource
+        is_in_replica = (around >= 0) & (self.is_replica | self.is_direct)[around]
+        return may_be & is_in_replica & (resource[around] == resource)
+
     def _ends_with(self, suffix: str) -> Any:
         return np.array([each.endswith(suffix) for each in self.table.names], bool)[self.name]
 
@@ -90,7 +108,8 @@ class ServeSpans:
         return found
 
     def _find_calls(self, calls: Calls) -> None:
-        """What proxies and replicas have called: deployments, and tasks and methods of actors that ran.
+        """What proxies and replicas have called: deployments, and tasks and methods of actors that ran. With them the
+        spans in the code of replicas.
 
         What those have called in turn is not theirs.
         """
@@ -102,18 +121,32 @@ class ServeSpans:
         submitted, execution = submitted[execution >= 0], execution[execution >= 0]
         made = np.nonzero(is_own & self.is_choice)[0]
         made = np.concatenate([self.called[is_own[self.called]], made])
-        self.made = np.concatenate([made, submitted])
-        self.made_end = np.concatenate([self.end_of_call(made), self.ends[execution]])
+        inner = np.nonzero(self.is_inner)[0]
+        self.made = np.concatenate([made, submitted, inner])
+        self.made_end = np.concatenate([self.end_of_call(made), self.ends[execution], self.ends[inner]])
+        self.made_frame = self.frame[np.concatenate([made, submitted, parent[inner]])]
+        """Of each of ``made``, the span whose code called it, or of which it is a part."""
         is_lost = (self.replica[made] >= 0) & (self.state[self.replica[made]] == LOST)
         self._end_with_next(np.nonzero(is_lost | self.is_unrecorded[made])[0])
         self.is_of_serve = np.arange(len(self.made)) < len(made)
+        self._lift()
+
+    def _lift(self) -> None:
+        """What ended after the program's span in which it was called was waited for in the code around that."""
+        above = self._frame_above()
+        for _ in range(_MOST_LEVELS):
+            frame = self.made_frame
+            is_longer = self.is_inner[frame] & (frame >= 0) & (self.made_end - LAG > self.ends[frame])
+            if not is_longer.any():
+                return
+            self.made_frame = np.where(is_longer, above[frame], frame)
 
     def _end_with_next(self, calls: Any) -> None:
         """Let these of the calls in ``made`` last until the caller's next call, or else as long as it lasts.
 
         When they ended is not known. What the caller did next, it did after that.
         """
-        frame, size = self.frame[self.made], len(self.start)
+        frame, size = self.made_frame, len(self.start)
         keys = np.sort(frame.astype(np.int64) * size + self.made)
         later = np.searchsorted(self.start, self.made_end[calls])
         place = np.searchsorted(keys, frame[calls].astype(np.int64) * size + later)
@@ -124,24 +157,46 @@ class ServeSpans:
 
     def _number_subjects(self, functions: Sequence[str]) -> None:
         sites = self.table.sites
-        numbers: dict[str, int] = {}
+        numbers: dict[_Label, int] = {}
         of_call = _numbered([without_suffix(each) for each in functions], numbers)
         of_route = _numbered(self.table.names, numbers)
         of_site = _numbered([_method_called(site) for site in sites], numbers)
-        applications: dict[str, int] = {}
+        applications: dict[_Label, int] = {}
         of_application = _numbered([str(site.get(names.RAY_SERVE_APPLICATION) or "") for site in sites], applications)
-        self._labels, self._applications = list(numbers), list(applications)
+        self._labels, self._applications = list(numbers), list(map(str, applications))
         application = of_application[self.site]
         label = np.where(self.is_server, of_route[self.name], of_call[self.name])
         self.subject = label * len(applications) + application
         """For each row the number of what it is about, in its application: a route, a method, a task."""
         self.method = np.where(self.is_direct, of_site[self.site] * len(applications) + application, self.subject)
         """The same, but the method that a replica runs for requests that reach it without a proxy."""
+        self._number_inner(numbers)
+        self._labels = list(numbers)
+
+    def _number_inner(self, numbers: dict[_Label, int]) -> None:
+        """Spans in the code of a method are told apart by both names."""
+        rows, size = np.nonzero(self.is_inner)[0], len(self._applications)
+        if not len(rows):
+            return
+        own = self.method[self._replica_frame[rows]]
+        pairs, which = np.unique(own * len(self.table.names) + self.name[rows], return_inverse=True)
+        found = []
+        for pair in pairs.tolist():
+            method, name = divmod(pair, len(self.table.names))
+            label = self._labels[method // size], self.table.names[name]
+            found.append(numbers.setdefault(label, len(numbers)) * size + method % size)
+        self.subject[rows] = self.method[rows] = np.array(found, np.int64)[which]
 
     def named(self, subject: int) -> tuple[str, str]:
-        """What a subject is, and its application."""
+        """What a subject is, and its application: of a span in the code of a method, that method."""
         label, application = divmod(subject, len(self._applications))
-        return self._labels[label], self._applications[application]
+        found = self._labels[label]
+        return found if isinstance(found, str) else found[0], self._applications[application]
+
+    def span_of(self, subject: int) -> str:
+        """The name of the span in the code of a method; empty if a subject is something else."""
+        found = self._labels[subject // len(self._applications)]
+        return "" if isinstance(found, str) else found[1]
 
     def end_of_call(self, rows: Any) -> Any:
         """When these calls of deployments ended: with their execution, if there is one."""
@@ -163,12 +218,21 @@ class ServeSpans:
         return Roots(rows, replica[order], begins, ends[order])
 
     def _frame_above(self) -> Any:
-        """For each row the nearest proxy's, router's or replica's span above it, -1 if there is none."""
+        """``frame`` of what is above each row."""
         parent = as_numpy(self.table.parent)
         return np.where(parent >= 0, self.frame[parent], -1)
 
 
-def _numbered(texts: Sequence[str], numbers: dict[str, int]) -> Any:
+_Label = str | tuple[str, str]
+
+
+def _around(is_frame: Any, parent: Any) -> Any:
+    """For each row the nearest of these spans around it, or itself; -1 if there is none."""
+    top = tops(np.where(is_frame, -1, parent))
+    return np.where(is_frame[top], top, -1)
+
+
+def _numbered(texts: Sequence[str], numbers: dict[_Label, int]) -> Any:
     """The number of each text, as a NumPy column; new ones are added to ``numbers``."""
     return np.array([numbers.setdefault(each, len(numbers)) for each in texts], np.int64)
 

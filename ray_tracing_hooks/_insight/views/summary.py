@@ -313,6 +313,7 @@ def _requests(found: Requests | None) -> dict[str, Any] | None:
                 "kind": each.kind,
                 "name": each.name,
                 "application": each.application,
+                **({"span": each.span} if each.span else {}),
                 "ns": each.time,
                 "share": each.time / time,
                 "slow_share": each.slow_time / slow_time if found.slow and slow_time else None,

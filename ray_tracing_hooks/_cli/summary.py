@@ -129,7 +129,8 @@ def _heading(analysis: Analysis, number: int) -> Iterator[str]:
     what = f"{_name(analysis.name)} {went}"
     if not analysis.ends_with_driver and path.is_cut:
         what = f"a run with {what}"
-    if analysis.requests is not None and analysis.ends_with_request and analysis.requests.count > 1:
+    is_of_requests = analysis.serves and (analysis.ends_with_driver or analysis.ends_with_request)
+    if analysis.requests is not None and is_of_requests and analysis.requests.count > 1:
         what = f"{count(analysis.requests.count, 'request')} to Ray Serve within"
     yield (
         f"{what} {duration(path.wall)}   {start:%Y-%m-%d %H:%M:%S}   "
@@ -185,7 +186,8 @@ def _findings(analysis: Analysis, findings: Sequence[Finding], *, verbose: bool)
 def _split(analysis: Analysis) -> Iterator[str]:
     split = analysis.split
     yield ""
-    yield f"Where the {duration(split.wall)} went: what the end of the run waited for"
+    whose = f" of {_name(analysis.name)}" if analysis.serves else ""
+    yield f"Where the {duration(split.wall)}{whose} went: what the end of the run waited for"
     for each in summaries.kinds(split):
         if each["ns"]:
             bar = "#" * round(min(1, each["share"]) * _BAR)

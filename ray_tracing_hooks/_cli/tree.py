@@ -303,7 +303,7 @@ def _heading(trace: Trace, now_ns: int) -> str:
     parts = [f"trace {trace.trace_id}", f"{start:%Y-%m-%d %H:%M:%S}", duration(_extent(trace, now_ns))]
     of_all = f" of {trace.size:,}" if trace.size != len(spans) else ""
     parts.append(f"{len(spans):,}{of_all} {'span' if trace.size == 1 else 'spans'}")
-    return "   ".join([*parts, count(errors, "error")] if errors else parts)
+    return "   ".join([*parts, f"{errors:,} failed"] if errors else parts)
 
 
 def _extent(trace: Trace, now_ns: int) -> int:

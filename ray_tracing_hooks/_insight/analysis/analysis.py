@@ -33,7 +33,7 @@ from ray_tracing_hooks._insight.analysis.served import ServedCalls
 from ray_tracing_hooks._insight.analysis.stopped_tasks import stopped_tasks
 from ray_tracing_hooks._insight.analysis.training import TrainRun, last_to_come, train_runs
 from ray_tracing_hooks._insight.analysis.trials import Experiment, experiments
-from ray_tracing_hooks._insight.model.calls import DRIVER, Calls
+from ray_tracing_hooks._insight.model.calls import DRIVER, SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.clocks import corrected
 from ray_tracing_hooks._insight.model.grouped import by_first
 from ray_tracing_hooks._insight.model.merge import as_numpy
@@ -133,6 +133,18 @@ class Analysis:
     def ends_with_request(self) -> bool:
         """Whether the critical path is that of one request to Ray Serve, and says little of it: ``requests`` does."""
         return self.requests is not None and any(self.path.root in route.rows for route in self.requests.routes)
+
+    @cached_property
+    def serves(self) -> bool:
+        """Whether requests to Ray Serve are most of the run: there are more than calls that its drivers have made.
+
+        Then the driver mostly waits for them, or sleeps while clients make them.
+        """
+        found, calls = self.requests, self.calls
+        if found is None or not found.count:
+            return False
+        made = (calls.role[row] == SUBMISSION for driver in calls.drivers() for row in calls.members(driver))
+        return found.count > sum(made)
 
     @property
     def ends_with_driver(self) -> bool:

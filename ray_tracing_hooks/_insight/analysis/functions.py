@@ -125,10 +125,14 @@ def assumed_times(calls: Calls) -> Any:
     return found & (as_numpy(calls.role) == EXECUTION)
 
 
-def running(calls: Calls) -> Pieces:
-    """The intervals in which the code of each execution ran, by row and time; several if it waited."""
+def running(calls: Calls, *, with_requests: bool = False) -> Pieces:
+    """The intervals in which the code of each execution ran, by row and time; several if it waited.
+
+    ``with_requests``: also that of requests in replicas of Ray Serve.
+    """
     table = calls.table
-    ran = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
+    is_run = as_numpy(calls.role) == EXECUTION
+    ran = np.nonzero(is_run | calls.is_in_replica if with_requests else is_run)[0]
     number = np.full(len(table), -1)
     number[ran] = np.arange(len(ran))
     frames, begins, ends = waits(calls)

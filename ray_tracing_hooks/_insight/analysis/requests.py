@@ -440,8 +440,8 @@ def _back(frames: _Frames, at: Any, begin: Any, end: Any, is_part: Any) -> tuple
     """Go back in each frame from its end, through the calls that ended last.
 
     ``at`` is the place in ``frames`` of each call; calls are by that, and the last to end comes first. ``is_part`` is
-    whether it is a span of the frame's own code. Returns the time of each frame that is in no call on the way, and which
-    calls are on it; ``end`` of these is then at most the begin of the next one.
+    whether it is a span of the frame's own code. Returns the time of each frame that is in no call on the way, and the
+    calls that are on it; ``end`` of these is then at most the begin of the next one.
     """
     time, own = frames.end.copy(), np.zeros(len(frames.row), np.int64)
     first = np.searchsorted(at, np.arange(len(time)))

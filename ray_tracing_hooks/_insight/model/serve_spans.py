@@ -67,6 +67,8 @@ class ServeSpans:
         is_frame = self.is_server | self.is_replica | self.is_route
         parent = as_numpy(table.parent)
         self._replica_frame = _around(is_frame, parent)
+        self.above = np.where(parent >= 0, self._replica_frame[parent], -1)
+        """For each row the nearest proxy, router or replica above it, -1 if there is none."""
         self.is_inner = self._are_inner(calls)
         """Spans of the program, and of the loading of models, in the code of a replica."""
         self.frame = _around(is_frame | self.is_inner, parent)
@@ -133,7 +135,8 @@ class ServeSpans:
 
     def _lift(self) -> None:
         """What ended after the program's span in which it was called was waited for in the code around that."""
-        above = self._frame_above()
+        parent = as_numpy(self.table.parent)
+        above = np.where(parent >= 0, self.frame[parent], -1)
         for _ in range(_MOST_LEVELS):
             frame = self.made_frame
             is_longer = self.is_inner[frame] & (frame >= 0) & (self.made_end - LAG > self.ends[frame])
@@ -206,7 +209,7 @@ class ServeSpans:
 
     def roots(self) -> Roots:
         """All requests, by start."""
-        above = self._frame_above()
+        above = self.above
         servers = np.nonzero(self.is_server & ((above < 0) | self.is_route[above]))[0]
         handles = self.called[self.frame[self.called] < 0]
         rows = np.concatenate([servers, handles])
@@ -216,11 +219,6 @@ class ServeSpans:
         rows = rows[order]
         begins = self.start[rows] - np.where(self.is_direct[rows], self.choice[rows], 0)
         return Roots(rows, replica[order], begins, ends[order])
-
-    def _frame_above(self) -> Any:
-        """``frame`` of what is above each row."""
-        parent = as_numpy(self.table.parent)
-        return np.where(parent >= 0, self.frame[parent], -1)
 
 
 _Label = str | tuple[str, str]

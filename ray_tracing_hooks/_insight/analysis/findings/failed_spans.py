@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.error_types import types_of
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
@@ -22,11 +23,15 @@ _OF_LIBRARY = re.compile(r" ray\.(data|train|tune|rllib)\b")
 
 
 def find(analysis: Analysis) -> Iterable[Finding]:
-    """The failed spans with no failed span below them, in one finding. What passes an error on is not counted."""
+    """The failed spans with no failed span right below them, in one finding.
+
+    What passes an error on is not counted: a request to Ray Serve and all methods of deployments that an exception left
+    are those of the one that raised it, at any depth.
+    """
     table, calls = analysis.table, analysis.calls
     is_failed, role = table.is_failed(), as_numpy(calls.role)
     failed = np.nonzero(is_failed)[0].tolist()
-    above_failed = {table.parent[row] for row in failed}
+    above_failed = {table.parent[row] for row in failed} | _passing_on(analysis, failed)
     within = {row for row in failed if role[row] in {EXECUTION, DRIVER}}
     rows = [
         row
@@ -51,3 +56,21 @@ def find(analysis: Analysis) -> Iterable[Finding]:
         is_failure=True,
         without_errors=f"{count(len(rows), 'span')} of {quoted(name)}{more} failed",
     )
+
+
+def _passing_on(analysis: Analysis, failed: Sequence[int]) -> set[int]:
+    """Failed requests and methods of deployments with a failed method below them that has the same type of error.
+
+    That of a server is the status of its response.
+    """
+    table, spans = analysis.table, analysis.serve_spans
+    if spans is None:
+        return set()
+    found: set[int] = set()
+    for row in failed:
+        error, above = table.attribute(row, names.ERROR_TYPE), spans.above[row]
+        while above >= 0 and above not in found:
+            if spans.is_failed[above] and (spans.is_server[above] or table.attribute(above, names.ERROR_TYPE) == error):
+                found.add(int(above))
+            above = spans.above[above]
+    return found

@@ -12,7 +12,6 @@ import numpy as np
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.graph import edges
-from ray_tracing_hooks._insight.model.calls import EXECUTION
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.views import page
 from ray_tracing_hooks._insight.views.index.answers import Answers
@@ -43,7 +42,7 @@ def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_st
     """
     redaction = Redaction()
     source = page.truncated(analysis.name, 100) or source
-    table, calls = analysis.table, analysis.calls
+    table = analysis.table
     # Columns are written as soon as they are known and then used from their files, so that memory holds few of them.
     on_step("files")
     os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -85,7 +84,7 @@ def build(folder: str, file: BinaryIO, analysis: Analysis, *, source: str, on_st
     extent, lanes, count = meta["extent"], meta["lanes"], len(meta["places"])
     sizes = len(meta["flame"]["parent"]), count, len(meta["graph"]["functions"])
     found = figures(columns, range(len(table)), 0, extent, lanes, sizes)
-    failed = strip(columns, table.parent, range(len(table)), extent, has_calls=EXECUTION in calls.role)[1]
+    failed = strip(columns, table.parent, range(len(table)), extent, has_calls=bool(meta["executions"]))[1]
     waiting = queues(columns, lanes, count, extent)
     on_step("page")
     with open(os.path.join(folder, "meta.json"), "w", encoding="utf-8") as text:

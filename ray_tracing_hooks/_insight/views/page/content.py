@@ -17,7 +17,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import RUN, Step
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 from ray_tracing_hooks._insight.analysis.flame import Flame, flame, own_times
-from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.functions import percentile, running
 from ray_tracing_hooks._insight.analysis.graph import Graph, caller_of, edges, graph, median_and_most
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, ends_of, lanes
 from ray_tracing_hooks._insight.analysis.parallelism import means
@@ -139,7 +139,7 @@ def described(
         "start_ms": begin / 1e6,
         "extent": end - begin,
         "spans": len(table),
-        "executions": calls.role.count(EXECUTION),
+        "executions": calls.role.count(EXECUTION) + int(np.count_nonzero(calls.is_in_replica)),
         "chunk": CHUNK,
         "resources": [plain(redaction.shown(resource)) for resource in resources],
         "lanes": [lane.place for lane in drawn.lanes.lanes],
@@ -154,6 +154,7 @@ def described(
         "queues": report.queues(analysis),
         "datasets": datasets.shown(analysis.pipelines, number, begin, redaction),
         "requests": requests.shown(analysis.requests, number),
+        "serves": analysis.serves,
         "findings": report.described(drawn.findings, number, redaction),
         "ran": recorded.ran(calls),
         "nothing_found": report.nothing_found(analysis),
@@ -177,11 +178,15 @@ STRIP = 600
 
 
 def strip(analysis: Analysis, ends: array[int], begin: int) -> list[float]:
-    """How many calls (in a trace without calls: spans) ran on average in each slice of the whole time."""
+    """How many calls, with those of deployments, ran on average in each slice of the whole time.
+
+    In a trace without any it is spans.
+    """
     calls, table = analysis.calls, analysis.table
     extent = int(as_numpy(ends).max(initial=begin)) - begin
-    if EXECUTION in calls.role:
-        rows, begins, until = analysis.running
+    has_requests = calls.is_in_replica.any()
+    if EXECUTION in calls.role or has_requests:
+        rows, begins, until = running(calls, with_requests=True) if has_requests else analysis.running
         until = np.minimum(until, as_numpy(ends)[rows])
     else:
         begins, until = as_numpy(table.start), as_numpy(ends)

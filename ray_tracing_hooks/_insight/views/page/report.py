@@ -55,7 +55,7 @@ def facts(analysis: Analysis) -> list[list[Any]]:
     found.append(["spans", f"{len(table):,}"])
     if len(analysis.calls) or served is None:
         found.append(["calls", f"{len(analysis.calls):,}"])
-    found.append(["errors", f"{errors:,}", bool(errors)])
+    found.append(["spans failed", f"{errors:,}", bool(errors)])
     if parallel.workers:
         found += [["workers", f"{parallel.workers:,}"], ["running at once, average", f"{parallel.average:.1f}"]]
         found.append(["running at once, maximum", f"{parallel.peak:,}"])

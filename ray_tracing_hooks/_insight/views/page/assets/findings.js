@@ -35,7 +35,8 @@ export class Findings {
       this.scope,
       meta.notes.map((note) => el("p", { class: "warning" }, note)),
       this.facts(),
-      meta.split ? this.split(meta.split.of) : meta.requests ? this.requests(meta.requests) : null,
+      meta.requests && (meta.serves || !meta.split) ? this.requests(meta.requests) : null,
+      meta.split ? this.split(meta.split.of) : null,
       el("section", {}, el("h2", {}, "Findings"), this.findings()),
       el("div", { class: "columns" }, this.path(), this.functions()),
       this.queues(),
@@ -60,7 +61,7 @@ export class Findings {
   /** @param {ServeRequests} requests */
   requests(requests) {
     const more = requests.parts.length - MOST_PARTS;
-    return el("section", {}, el("h2", {}, "Where the time went"), partsOf(requests, MOST_PARTS),
+    return el("section", {}, el("h2", {}, "Where the time of requests went"), partsOf(requests, MOST_PARTS),
       more > 0 ? el("p", { class: "soft" }, `and ${counted(more, "other part")}: see `, el("button", { type: "button", class: "link", onclick: () => this.app.show("requests") }, "Requests")) : null);
   }
 

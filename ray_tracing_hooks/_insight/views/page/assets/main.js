@@ -56,6 +56,8 @@ export class App {
     const isEmpty = { requests: !store.meta.requests, datasets: !executions.length && !iterations.length, ranks: !store.meta.training.length };
     /** The tabs of this run: most have no datasets, and train nothing. */
     this.shownTabs = TABS.filter(([key]) => !isEmpty[key]);
+    // Requests come second where most of the run is about them.
+    if (store.meta.serves) this.shownTabs.splice(1, 0, ...this.shownTabs.splice(this.shownTabs.findIndex(([key]) => key === "requests"), 1));
     for (const [key, label] of this.shownTabs) {
       const { root } = this.views[key];
       Object.assign(root, { id: `view-${key}`, hidden: true });

@@ -9,19 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_made import MS, HandMade
+from hand_made import MS, START, HandMade
 from recordings import document, recorded, shown
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli.requests import sections
+from ray_tracing_hooks._insight.analysis import recorded as recorded_ways
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import (
+    GET_TIME,
+    REPLICA_QUEUE,
+    REQUEST_DELIVERY,
+    RUN,
+    WAITING,
+)
 from ray_tracing_hooks._insight.analysis.findings import find
 from ray_tracing_hooks._insight.analysis.requests import (
     CALLS,
     CODE,
     DELIVERY,
+    LOOP,
     PROXY,
     REPLICA_WAIT,
+    SPAN,
     UNRECORDED,
     Requests,
 )
@@ -60,11 +70,15 @@ class Served(HandMade):
         replica: str = "r1",
         error: str = "",
         choice: float | None = None,
+        loop: float = 0,
+        object_id: str = "",
+        caller: str = "driver",
         **more: Any,
     ) -> str:
         """A call of a deployment, and its execution if it began; gives the id of that.
 
-        ``choice``: how long it took to choose a replica, by default until one accepted it.
+        ``choice``: how long it took to choose a replica, by default until one accepted it. ``loop``: how long it waited
+        for the event loop of the replica. ``object_id``: what it returns, where waits are recorded.
         """
         deployment, _, name = method.rpartition(".")
         attributes = {
@@ -80,8 +94,11 @@ class Served(HandMade):
             accepted,
             parent,
             kind=PRODUCER,
-            attributes=attributes | ({names.RAY_SERVE_CHOICE_TIME: chosen} if chosen else {}),
+            attributes=attributes
+            | ({names.RAY_SERVE_CHOICE_TIME: chosen} if chosen else {})
+            | ({names.RAY_OBJECT_IDS: [object_id]} if object_id else {}),
             error=failed,
+            worker=caller,
             **more,
         )
         if began is None:
@@ -95,9 +112,17 @@ class Served(HandMade):
             worker=replica,
             error=error,
             state="ended" if end is not None else "running",
-            attributes=attributes | {names.RAY_SERVE_REPLICA_ID: replica},
+            attributes=attributes
+            | {names.RAY_SERVE_REPLICA_ID: replica}
+            | ({names.RAY_SERVE_LOOP_WAIT: loop / 1000} if loop else {}),
             **more,
         )
+
+    def user(self, parent: str, name: str, start: float, end: float, *, worker: str = "r1", **more: Any) -> str:
+        """A span of the program, by default in the first replica."""
+        made = self.span(name, start, end, parent, worker=worker, **more)
+        self.spans[-1].scope = "shop"
+        return made
 
     def found(self) -> Requests:
         found = Analysis(self.table()).requests
@@ -301,7 +326,7 @@ def test_the_page_of_one_request_says_what_its_time_went_to_and_nothing_of_a_dri
     assert (shown["path"]["steps"], shown["path"]["by"]) == ([], [])
     assert sum(each["share"] for each in shown["requests"]["parts"]) == pytest.approx(1)
     facts = {label: value for label, value, *_ in shown["facts"]}
-    assert facts == {"wall time": "100 ms", "requests": "1", "requests failed": "1", "spans": "3", "errors": "2"}
+    assert facts == {"wall time": "100 ms", "requests": "1", "requests failed": "1", "spans": "3", "spans failed": "2"}
 
 
 def test_the_page_says_what_ended() -> None:
@@ -316,7 +341,7 @@ def test_a_page_without_requests_names_none() -> None:
     run = HandMade()
     run.driver(0, 100)
     labels = [label for label, *_ in page(run)["facts"]]
-    assert labels[:4] == ["wall time", "spans", "calls", "errors"]
+    assert labels[:4] == ["wall time", "spans", "calls", "spans failed"]
 
 
 def test_time_that_requests_explain_is_not_unexplained() -> None:
@@ -646,6 +671,307 @@ def test_the_summary_of_one_request_does_not_call_all_of_it_code(tmp_path: Any) 
     assert re.search(r"Gate.__call__: waiting for a replica +90 % ", text)
     assert "running code" not in text
     assert "Critical path" not in text
+
+
+# --- in the code of a deployment ---------------------------------------------------------------------------------
+
+
+def spans_of(found: Requests) -> dict[tuple[str, str, str], float]:
+    """The same as ``parts``, by span too."""
+    return {(each.kind, each.name, each.span): each.time / MS for each in found.parts}
+
+
+def test_spans_of_the_program_take_their_time_from_the_code_of_a_deployment() -> None:
+    """Each the time in which none of its own was open, and what it called."""
+    run = Served()
+    root = run.request(0, 100)
+    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    lookup = run.user(gate, "cache lookup", 10, 90)
+    run.user(lookup, "parse", 20, 30)
+    run.call(lookup, "Prices.price", 50, 50, 50, 80, replica="p1", caller="r1")
+    found = run.found()
+    assert spans_of(found) == {
+        (CODE, "Gate.__call__", ""): 20,
+        (SPAN, "Gate.__call__", "cache lookup"): 80 - 10 - 30,
+        (SPAN, "Gate.__call__", "parse"): 10,
+        (CODE, "Prices.price", ""): 30,
+    }
+    assert "Gate.__call__: its span cache lookup" in [found.described(each) for each in found.parts]
+    told = summary.document(Analysis(run.table()))["requests"]["time"]
+    assert {each.get("span") for each in told} == {None, "cache lookup", "parse"}
+    assert sum(each["ns"] for each in told) == 100 * MS
+
+
+def test_a_call_that_was_begun_in_a_span_and_outlasts_it_was_waited_for_around_it() -> None:
+    run = Served()
+    root = run.request(0, 100)
+    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    asks = run.user(gate, "ask", 10, 20)
+    run.call(asks, "Prices.price", 15, 15, 15, 90, replica="p1", caller="r1")
+    assert spans_of(run.found()) == {
+        (CODE, "Gate.__call__", ""): 20,
+        (SPAN, "Gate.__call__", "ask"): 5,
+        (CODE, "Prices.price", ""): 75,
+    }
+
+
+def test_spans_of_the_program_in_tasks_are_no_parts_of_a_deployments_code() -> None:
+    run = Served()
+    root = run.request(0, 100)
+    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    resize = run.run(run.submit(gate, "resize", 10, worker="r1"), 20, 60)
+    run.user(resize, "inside", 30, 40, worker="w1")
+    assert spans_of(run.found()) == {(CODE, "Gate.__call__", ""): 50, (CALLS, "resize", ""): 50}
+
+
+def test_waiting_for_an_event_loop_is_no_code() -> None:
+    run = Served()
+    root = run.request(0, 100)
+    run.call(root, "Gate.__call__", 0, 0, 0, 100, loop=70)
+    assert parts(run.found()) == {(LOOP, "Gate.__call__"): 70, (CODE, "Gate.__call__"): 30}
+
+
+@pytest.mark.parametrize(("loop", "is_found"), [(40, True), (0, False)])
+def test_blocked_event_loops_are_named_and_more_requests_at_once_not_advised(loop: float, is_found: bool) -> None:
+    """A replica takes five at a time, and runs them one after the other in its event loop."""
+    run = Served()
+    for number in range(20):
+        root = run.request(0, 150, trace=number + 1)
+        run.call(root, "Gate.__call__", 0, 90, 100, 150, trace=number + 1, loop=loop)
+    found = {each.kind: each for each in find(Analysis(run.table()))}
+    assert ("blocked-replica" in found) == is_found
+    assert ("would not help" in found["waiting-for-replicas"].advice) == is_found
+    if is_found:
+        assert found["blocked-replica"].text == (
+            "waiting for the event loops of replicas of Gate took 27 % of the time of 20 requests: 20 requests that a "
+            "replica had accepted waited 40.0 ms in the median, while other code kept the loop"
+        )
+
+
+def test_replicas_that_wait_for_those_of_another_deployment_come_after_that() -> None:
+    """More of them would not help."""
+    run = Served()
+    for number in range(20):
+        root = run.request(0, 200, trace=number + 1)
+        front = run.call(root, "Front.__call__", 0, 100, 100, 200, trace=number + 1)
+        run.call(front, "Slow.go", 100, 150, 150, 200, trace=number + 1, replica="s1", caller="r1")
+    found = [each for each in find(Analysis(run.table())) if each.kind == "waiting-for-replicas"]
+    assert [each.figures["deployment"] for each in found] == ["Slow", "Front"]
+    assert found[0].advice.startswith("more replicas")
+    assert found[1].advice.startswith("its replicas are full since 100 % of the time of requests in them went to what")
+
+
+def many(slow: int, *, usual: float = 10, long: float = 100, replicas: int = 1, route: str = "GET /") -> Served:
+    """A hundred requests, some of them slow since a span of theirs takes long, by turns in several replicas."""
+    run = Served()
+    for number in range(100):
+        is_slow = number < slow
+        took, replica = (long if is_slow else usual), "r0" if is_slow else f"r{number % replicas}"
+        root = run.request(0, took, trace=number + 1, route=route)
+        gate = run.call(root, "Gate.__call__", 0, 0, 0, took, trace=number + 1, replica=replica)
+        run.user(gate, "cache lookup", 0, took - 1, worker=replica, trace=number + 1)
+    return run
+
+
+def test_what_distinguishes_the_slowest_requests_is_named() -> None:
+    (found,) = find(Analysis(many(5).table()))
+    assert found.kind == "slow-requests"
+    assert found.text == (
+        "the slowest 5 % of 100 requests took 100 ms on average, the others 10.0 ms: 100 % of the difference is "
+        "Gate.__call__: its span cache lookup (99.0 ms instead of 9.00 ms)"
+    )
+    assert len(found.rows) == 5
+
+
+def test_a_replica_that_is_slower_than_the_others_is_named() -> None:
+    (found,) = find(Analysis(many(5, replicas=4).table()))
+    assert found.text.endswith(", mostly in replica r0")
+    assert found.figures["replica"] == "r0"
+
+
+@pytest.mark.parametrize("run", [many(1), many(5, long=15)], ids=["one request alone", "not much slower"])
+def test_slow_requests_without_much_in_common_are_no_finding(run: Served) -> None:
+    assert find(Analysis(run.table())) == []
+
+
+def test_few_requests_have_no_slowest_ones_in_common() -> None:
+    run = many(5)
+    run.spans = run.spans[: 99 * 4]
+    assert find(Analysis(run.table())) == []
+
+
+def test_one_exception_of_a_request_counts_once() -> None:
+    """Where it was raised, however many deployments and waits it has passed through."""
+    run = Served()
+    run.parts = "serve,get,wait"
+    root = run.request(0, 100, error="500")
+    shop = run.call(root, "Shop.__call__", 0, 0, 0, 100, error="ValueError")
+    prices = run.call(shop, "Prices.price", 10, 10, 10, 90, replica="p1", caller="r1", error="ValueError")
+    run.call(prices, "Rates.rate", 20, 20, 20, 80, replica="q1", caller="p1", error="ValueError")
+    run.get(prices, ["00" * 28], 20, 80, worker="p1", error="ValueError")
+    (found,) = find(Analysis(run.table()))
+    assert (found.kind, found.text) == ("failed-spans", "1 span of Rates.rate serve.replica failed: ValueError")
+
+
+# --- requests that a driver waits for -----------------------------------------------------------------------------
+
+
+def object_of(call: int, index: int = 2) -> str:
+    """What a call of a replica returns: the first object is whether it accepts the request, the second the result."""
+    return f"{call:048x}" + index.to_bytes(4, "little").hex()
+
+
+def waiting_driver(**more: Any) -> Served:
+    """A driver that waits for a request, which waits for a replica and then for another deployment."""
+    run = Served()
+    run.parts = "serve,get,wait"
+    driver = run.driver(0, 100)
+    front = run.call(driver, "Front.__call__", 10, 30, 32, 90, choice=18, object_id=object_of(1), **more)
+    run.call(front, "Slow.go", 35, 40, 40, 85, choice=5, replica="s1", caller="r1", object_id=object_of(34))
+    run.get(front, [object_of(34)], 36, 86, worker="r1")
+    run.get(driver, [object_of(1, 1)], 11, 31)  # until a replica accepts it
+    run.get(driver, [object_of(1)], 31, 91)
+    return run
+
+
+def test_the_path_goes_through_the_requests_that_a_driver_waits_for() -> None:
+    run = waiting_driver()
+    analysis = Analysis(run.table())
+    path = analysis.path
+    steps = [(each.kind, (each.start - START) // MS, (each.end - START) // MS) for each in path.steps]
+    assert steps == [
+        (RUN, 0, 10),
+        (REPLICA_QUEUE, 10, 28),
+        (REQUEST_DELIVERY, 28, 32),
+        (RUN, 32, 35),
+        (REPLICA_QUEUE, 35, 40),
+        (RUN, 40, 85),
+        (GET_TIME, 85, 86),
+        (RUN, 86, 90),
+        (GET_TIME, 90, 91),
+        (RUN, 91, 100),
+    ]
+    assert {name: time // MS for name, time in path.functions.items()} == {
+        "job.py": 19,
+        "Front.__call__": 7,
+        "Slow.go": 45,
+    }
+    assert path.coverage == 1
+    assert not path.is_exact, "a replica may wait without a span"
+    assert recorded_ways.unseen_objects(analysis) == 0
+    assert {each.kind for each in find(analysis)} <= {"waiting-for-replicas"}
+
+
+def test_the_path_goes_through_what_kept_a_replica_busy() -> None:
+    """The split of the time stays with the request that waited."""
+    run = Served()
+    run.parts = "serve,get,wait"
+    driver = run.driver(0, 100)
+    for number in range(3):
+        begun = 10 + 25 * number
+        object_id = object_of(number)
+        run.call(driver, "Gate.__call__", 5, begun, begun, begun + 25, object_id=object_id)
+    run.get(driver, [object_of(2)], 6, 86)
+    analysis = Analysis(run.table())
+    assert {name: time // MS for name, time in analysis.path.functions.items()} == {
+        "job.py": 5 + 14,
+        "Gate.__call__": 75,
+    }
+    assert {kind: time // MS for kind, time in analysis.split.kinds.items() if time} == {
+        RUN: 5 + 25 + 14,
+        REPLICA_QUEUE: 55,
+        GET_TIME: 1,
+    }
+
+
+def test_the_path_goes_through_what_kept_an_event_loop() -> None:
+    run = Served()
+    run.parts = "serve,get,wait"
+    driver = run.driver(0, 100)
+    for number in range(3):
+        # All are accepted at once; results are sent when the loop is idle.
+        object_id = object_of(number)
+        run.call(driver, "Gate.__call__", 5, 5, 10, 85, loop=25 * number, object_id=object_id)
+    run.get(driver, [object_of(2)], 6, 86)
+    path = Analysis(run.table()).path
+    assert {name: time // MS for name, time in path.functions.items()} == {"job.py": 5 + 14, "Gate.__call__": 75}
+
+
+def test_a_request_whose_argument_is_another_waits_for_that() -> None:
+    run = Served()
+    run.parts = "serve,get,wait"
+    driver = run.driver(0, 200)
+    run.call(driver, "First.go", 10, 10, 10, 80, choice=0, object_id=object_of(1))
+    run.call(driver, "Second.go", 11, 90, 92, 150, choice=5, replica="r2", object_id=object_of(2))
+    run.get(driver, [object_of(2)], 12, 151)
+    path = Analysis(run.table()).path
+    assert {name: time // MS for name, time in path.functions.items()} == {
+        "job.py": 10 + 49,
+        "First.go": 70,
+        "Second.go": 58,
+    }
+
+
+def test_a_wait_that_gave_up_waited_for_no_request() -> None:
+    run = Served()
+    run.parts = "serve,get,wait"
+    driver = run.driver(0, 100)
+    run.call(driver, "Gate.__call__", 5, 5, 10, 85, object_id=object_of(1))
+    run.get(driver, [object_of(1)], 20, 50, error="ray.exceptions.GetTimeoutError")
+    path = Analysis(run.table()).path
+    assert {kind: time // MS for kind, time in path.kinds.items() if time} == {RUN: 70, WAITING: 30}
+
+
+def test_without_recorded_waits_a_driver_is_assumed_to_wait_for_its_requests() -> None:
+    run = Served()
+    run.parts = "serve"
+    driver = run.driver(0, 100)
+    run.call(driver, "Gate.__call__", 5, 5, 10, 85)
+    path = Analysis(run.table()).path
+    assert path.functions["Gate.__call__"] == 75 * MS
+    assert not path.is_recorded
+
+
+def test_no_setting_is_advised_that_shows_nothing_of_ray_serve() -> None:
+    """Its controller makes no spans, so a driver that waits for it waits for what is not recorded."""
+    run = Served()
+    run.parts = "serve,get,wait"
+    driver = run.driver(0, 100)
+    run.get(driver, [object_of(56)], 5, 70)
+    run.call(driver, "Gate.__call__", 71, 71, 72, 80)
+    (found,) = [each for each in find(Analysis(run.table())) if each.kind == "unrecorded"]
+    assert "(such as those of Ray Serve's controller)" in found.text
+    assert "RAY_TRACING_INTERNAL" not in found.advice
+
+
+def test_a_run_that_serves_requests_leads_with_them(tmp_path: Path) -> None:
+    run = Served()
+    run.driver(0, 1000)
+    for number in range(2):
+        root = run.request(100, 150, trace=number + 2)
+        run.call(root, "Gate.__call__", 100, 100, 100, 150, trace=number + 2, caller="proxy")
+    run.session = "session_1"
+    analysis = Analysis(run.table())
+    assert analysis.serves
+    assert page(run)["serves"]
+    (tmp_path / "spans.jsonl").write_bytes(run.as_json_lines())
+    lines = shown("summary", str(tmp_path)).splitlines()
+    assert lines[0].startswith("2 requests to Ray Serve within 1.00 s")
+    assert any(line.startswith("Where the 1.00 s of job.py went") for line in lines)
+
+
+def test_a_program_with_a_request_among_its_calls_leads_with_its_driver() -> None:
+    run = waiting_driver()
+    for number in range(3):
+        run.task(run.spans[0].span_id, "t", number, 5, 6)
+    assert not Analysis(run.table()).serves
+
+
+def test_executions_in_replicas_run_at_once_and_not_what_calls_them_or_waits() -> None:
+    run = waiting_driver()
+    shown_strip = page(run)["strip"]
+    assert max(shown_strip) == 1
+    assert page(run)["executions"] == 2
 
 
 # --- many requests ------------------------------------------------------------------------------------------------

@@ -108,15 +108,16 @@ class Analysis:
     @cached_property
     def path(self) -> Path:
         """The critical path: what a finding costs is time on it."""
-        return paths.critical_path(self.calls, self._arrivals, self._served)
+        return paths.critical_path(self.calls, self._arrivals, self.served)
 
     @cached_property
     def split(self) -> Path:
         """The wall time split by what it was spent on, with queue time shown separately: what is shown as waiting."""
-        return paths.time_split(self.calls, self._arrivals, self._served)
+        return paths.time_split(self.calls, self._arrivals, self.served)
 
     @cached_property
-    def _served(self) -> ServedCalls:
+    def served(self) -> ServedCalls:
+        """The requests to Ray Serve, as what callers wait for."""
         return ServedCalls(self.calls, self.serve_spans)
 
     @cached_property

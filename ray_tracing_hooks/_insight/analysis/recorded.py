@@ -164,11 +164,11 @@ def libraries(calls: Calls) -> list[str]:
     return [key for key in LIBRARIES if key in unrecorded]
 
 
-def unseen_objects(calls: Calls) -> int:
-    """How many of the objects that were waited for came from calls without spans."""
-    found: set[str] = set()
+def unseen_objects(analysis: Analysis) -> int:
+    """How many of the objects that were waited for came from calls without spans, of Ray or of Ray Serve."""
+    calls, found = analysis.calls, set[str]()
     for row in calls.table.objects:
-        if calls.role[row] in WAITS:
+        if calls.role[row] in WAITS and not analysis.served.awaited(row):
             found.update(each for each, call in calls.made_by(row) if call < 0 and not is_put(each))
     return len(found)
 

@@ -66,8 +66,8 @@ _BATCHED = "{}: its code, or waiting for its batch"
 SLOWEST = 0.05
 """The share of requests that are looked at on their own."""
 _LEAST_FOR_SLOWEST = 20
-_LEAST_IN_TAIL = 5
-"""Fewer slow requests show nothing that they have in common."""
+_LEAST_FOR_TAIL = 100
+"""The slowest of fewer requests are too few to have something in common."""
 _TIMES_SLOWER = 2
 _MOST_OF, _IN_ONE = 0.5, 0.8
 
@@ -240,7 +240,7 @@ def requests(found: ServeSpans, is_failed: Any) -> Requests | None:
         running,
         int(np.count_nonzero(is_unrecorded)),
         int(np.count_nonzero(is_slow)),
-        walk.tail(parts, is_slow, roots.row, durations) if np.count_nonzero(is_slow) >= _LEAST_IN_TAIL else None,
+        walk.tail(parts, is_slow, roots.row, durations) if len(durations) >= _LEAST_FOR_TAIL else None,
     )
 
 
@@ -311,7 +311,7 @@ class _Walk:
         request, took, process = request[which], took[which], process[which]
         each = np.bincount(request, took, len(durations))
         # One request that took very long is no tail.
-        if np.median(each[is_slow]) < _MOST_OF * more(part):
+        if np.median(each[is_slow]) < (part.time - part.slow_time) / others + _MOST_OF * more(part):
             return None
         slowest = np.nonzero(is_slow)[0]
         return Tail(

@@ -40,7 +40,7 @@ def find(analysis: Analysis) -> list[Finding]:
     hidden = sum(step.end - step.start for step in steps) - recorded.with_requests(analysis, steps)
     if hidden / path.wall < _COST:
         return []
-    unseen, strays = recorded.unseen_objects(calls), list(recorded.strays(calls))
+    unseen, strays = recorded.unseen_objects(analysis), list(recorded.strays(calls))
     records_waits = all(map(calls.records_waits, drivers))
     reasons, advice = [], []
     if libraries:
@@ -49,7 +49,9 @@ def find(analysis: Analysis) -> list[Finding]:
         reasons.append(f"{several} {was} imported and {its} internal calls made no spans")
         advice.append(f"RAY_TRACING_RAY=+{',+'.join(parts)} shows what {several} {'does' if len(parts) == 1 else 'do'}")
     if unseen:
-        reasons.append(f"{count(unseen, 'object')} that the run waited for came from calls without spans")
+        # Those of Ray Serve's controller and routers make none with any setting, so there is nothing to advise.
+        of_serve = " (such as those of Ray Serve's controller)" if analysis.requests is not None else ""
+        reasons.append(f"{count(unseen, 'object')} that the run waited for came from calls without spans{of_serve}")
     requests, by_handle, others = _requests(analysis, strays)
     if requests:
         apart = "is a trace of its own" if len(requests) == 1 else "are traces of their own"
@@ -59,7 +61,7 @@ def find(analysis: Analysis) -> list[Finding]:
         advice.append(f"{command} shows where the time of the slowest request went")
     if others:
         reasons.append(f"{count(len(others), 'worker span')} {'is' if len(others) == 1 else 'are'} in no recorded call")
-    if (unseen or others) and not libraries and not calls.internal:
+    if (unseen or others) and not libraries and not calls.internal and analysis.requests is None:
         advice.append(f"{recorded.RECORD_INTERNAL} shows the tasks and actors of Ray's libraries")
     unexecuted = analysis.unexecuted if RUNNING not in analysis.table.state else 0
     if unexecuted:

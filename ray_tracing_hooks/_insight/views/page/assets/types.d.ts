@@ -336,6 +336,7 @@ interface Meta {
   queues: { about: string; titles: string[]; rows: [string, ...number[]][] } | null;
   /** Null if there are none. */
   requests: ServeRequests | null;
+  serves: boolean;
   datasets: { executions: Dataset[]; iterations: DatasetIteration[]; left_out: number };
   findings: Finding[];
   /** Which waits do not count as running in a place, to end a sentence. */

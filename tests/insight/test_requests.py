@@ -922,9 +922,10 @@ def test_a_wait_that_gave_up_waited_for_no_request() -> None:
     assert {kind: time // MS for kind, time in path.kinds.items() if time} == {RUN: 70, WAITING: 30}
 
 
-def test_without_recorded_waits_a_driver_is_assumed_to_wait_for_its_requests() -> None:
+@pytest.mark.parametrize("parts_of_ray", ["serve", "serve,get,wait"], ids=["no waits", "calls by gRPC"])
+def test_without_recorded_waits_a_driver_is_assumed_to_wait_for_its_requests(parts_of_ray: str) -> None:
     run = Served()
-    run.parts = "serve"
+    run.parts = parts_of_ray
     driver = run.driver(0, 100)
     run.call(driver, "Gate.__call__", 5, 5, 10, 85)
     path = Analysis(run.table()).path

@@ -644,7 +644,7 @@ class _Walk:
 
     def _waits_unseen(self, frame: int) -> bool:
         """Whether the frame may wait without a span, as coroutines do with ``await``, and for futures and requests."""
-        unseen = frame in self.calls.with_futures or self.served.is_replica(frame)
+        unseen = frame in self.calls.with_futures or self.served.waits_unseen(frame)
         return unseen or (frame < len(self.table) and self.calls.place(frame).slots > 1)
 
     def _last_made(self, frame: int, time: int, *, of_datasets: bool = True) -> tuple[int, int] | None:

@@ -61,6 +61,12 @@ class ServedCalls:
         found = (self._by_object.get((self._table.resource[wait], each[:_TASK_DIGITS]), -1) for each in self._ids(wait))
         return [row for row in found if row >= 0]
 
+    def waits_unseen(self, frame: int) -> bool:
+        """Whether a frame may wait for requests without a span: replicas do, and callers of those whose object is not
+        recorded, such as calls by gRPC.
+        """
+        return self.is_replica(frame) or frame in self._unlinked
+
     def made_in(self, frame: int) -> list[int]:
         """The executions of the requests that a frame has made."""
         return self._by_frame.get(frame, [])
@@ -94,6 +100,10 @@ class ServedCalls:
         for call, row in self._executions():
             found.setdefault(self._calls.frame[call], []).append(row)
         return found
+
+    @cached_property
+    def _unlinked(self) -> set[int]:
+        return {self._calls.frame[call] for call, _ in self._executions() if call not in self._table.objects}
 
     def _executions(self) -> Iterator[tuple[int, int]]:
         """Each call of a deployment that a replica ran, with its execution there."""

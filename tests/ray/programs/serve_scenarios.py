@@ -136,7 +136,7 @@ ASKING = 4
 """So many ask at once where one may wait: at least one is refused."""
 
 HELD = 1.0
-"""Seconds for which those wait, at least, that are not refused."""
+"""Seconds for which those wait, at least, that are not refused, and one that gives up."""
 
 
 def back_pressure(client, full):
@@ -159,6 +159,13 @@ def back_pressure(client, full):
     with tracer.start_as_current_span("held"):
         held = full.hold.remote(gate)
     ray.get(gate.arrival.remote())
+    with tracer.start_as_current_span("gives up"):
+        response = full.ready.remote()
+        with contextlib.suppress(TimeoutError):
+            response.result(timeout_s=HELD)
+        response.cancel()
+        with contextlib.suppress(RequestCancelledError, RayError):
+            response.result()
     with ThreadPoolExecutor(2 * ASKING) as threads:
         asked = [threads.submit(ask, number) for number in range(ASKING)]
         # The first to be answered is one that is refused: nothing else is, as long as the gate is closed.

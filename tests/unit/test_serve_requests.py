@@ -103,7 +103,7 @@ def test_a_call_of_a_deployment_that_is_cancelled_is_recorded_once(steps: int, m
         def __init__(self) -> None:
             self.is_waiting = False
 
-        def ended(self, error: BaseException | None) -> None:
+        def ended(self, error: BaseException | None, result: Any = None) -> None:
             ended.append(error)
 
     monkeypatch.setattr(router, "_begin", lambda *_: Assigned())
@@ -129,7 +129,7 @@ def test_a_call_of_a_deployment_that_is_cancelled_is_recorded_once(steps: int, m
 def test_the_time_of_a_choice_that_is_given_up_is_recorded(refusals: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the time for arguments, and for the answer of the replica that refused."""
     metadata, now = SimpleNamespace(), [0.0]
-    monkeypatch.setattr(choosing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(choosing, "monotonic", lambda: now[0])
 
     async def resolve(*_: Any) -> None:
         now[0] += 1000

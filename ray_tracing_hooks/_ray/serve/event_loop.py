@@ -8,12 +8,12 @@ begins, the loop did not come to it, since other code kept it. Where both share 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
@@ -51,7 +51,7 @@ def _hand_over(original: Callable[..., Any]) -> Callable[..., Any]:
     def hand_over(self: Any, *args: Any, **kwargs: Any) -> Any:
         if tracing.active is None:
             return original(self, *args, **kwargs)
-        token = _since.set(time.perf_counter())
+        token = _since.set(monotonic())
         try:
             return original(self, *args, **kwargs)
         finally:
@@ -63,7 +63,7 @@ def _hand_over(original: Callable[..., Any]) -> Callable[..., Any]:
 def _begun(original: Callable[..., Any]) -> Callable[..., Any]:
     def begun(self: Any, method_name: str, *args: Any, **kwargs: Any) -> Any:
         if method_name in _HANDED_OVER:
-            waited = time.perf_counter() - _since.get()
+            waited = monotonic() - _since.get()
             if waited >= _LEAST_RECORDED and _since.get():
                 _note(waited)
         return original(self, method_name, *args, **kwargs)

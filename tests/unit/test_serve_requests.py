@@ -9,6 +9,7 @@ import gc
 import json
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -246,11 +247,13 @@ def test_where_waits_are_recorded_they_are_linked_with_the_call_of_the_deploymen
 
     metadata: Any = SimpleNamespace(call_method="say", request_id="1", multiplexed_model_id="")
     here = SimpleNamespace(deployment_id=REPLICA._deployment_id)
-    driver = SimpleNamespace(_replica_result=None)
+    driver = SimpleNamespace(_replica_result_future=Future())
 
     def fetch(self: Any) -> Any:
-        self._replica_result = asyncio.run(router._assign_request(assign)(here, metadata))
-        return self._replica_result
+        future = self._replica_result_future
+        if not future.done():
+            future.set_result(asyncio.run(router._assign_request(assign)(here, metadata)))
+        return future.result()
 
     begun = replica._begin(active, REPLICA, metadata)
     assert begun is not None

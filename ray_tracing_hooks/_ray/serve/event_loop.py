@@ -37,14 +37,12 @@ _loop_wait = encode.double_attribute(names.RAY_SERVE_LOOP_WAIT)
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap both ends of the wait; False if this Ray lacks them."""
+    """Wrap both ends of the wait; False if this Ray lacks one of them. Old versions lack both: nothing is recorded."""
     from ray.serve._private import replica  # noqa: PLC0415
 
     callables = getattr(replica, "UserCallableWrapper", None)
-    if callables is None or not patches.wrap(callables, _BEGUN, _begun):
-        return False
-    handed_over = [patches.wrap(callables, name, _hand_over) for name in _HANDED_OVER]
-    return all(handed_over)
+    handed_over = [patches.wrap(callables, name, _hand_over) for name in _HANDED_OVER if hasattr(callables, name)]
+    return len(handed_over) < len(_HANDED_OVER) or patches.wrap(callables, _BEGUN, _begun)
 
 
 def _hand_over(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,9 +61,9 @@ def _hand_over(original: Callable[..., Any]) -> Callable[..., Any]:
 def _begun(original: Callable[..., Any]) -> Callable[..., Any]:
     def begun(self: Any, method_name: str, *args: Any, **kwargs: Any) -> Any:
         if method_name in _HANDED_OVER:
-            waited = monotonic() - _since.get()
-            if waited >= _LEAST_RECORDED and _since.get():
-                _note(waited)
+            since = _since.get()
+            if since and monotonic() - since >= _LEAST_RECORDED:
+                _note(monotonic() - since)
         return original(self, method_name, *args, **kwargs)
 
     return begun

@@ -34,8 +34,7 @@ def patch(patches: Patches) -> bool:
 def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
     def fetch_future_result_sync(self: Any, *args: Any, **kwargs: Any) -> Any:
         active = tracing.active
-        is_there = active is None or getattr(self, "_replica_result", None) is not None
-        span = None if active is None or is_there else _begin(active)
+        span = _begin(active, self) if active is not None else None
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
@@ -53,18 +52,24 @@ def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
     return fetch_future_result_sync
 
 
-def _begin(active: Tracing) -> RecordedSpan | None:
-    if "get" not in active.selection.parts:
-        return None
-    from ray_tracing_hooks._ray.objects import begin_unnamed  # noqa: PLC0415  opt-in
+def _begin(active: Tracing, response: Any) -> RecordedSpan | None:
+    """Begin the span of the wait; None if there is nothing to wait for."""
+    try:
+        future = response._replica_result_future  # noqa: SLF001  that is what it waits for
+        if "get" not in active.selection.parts or future.done():
+            return None
+        from ray_tracing_hooks._ray.objects import begin_unnamed  # noqa: PLC0415  opt-in
 
-    return begin_unnamed(active, "ray.get")
+        return begin_unnamed(active, "ray.get")
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's program
+        failed("tracing the wait for a replica", error)
+        return None
 
 
 def _end(span: RecordedSpan, result: Any) -> None:
     try:
         if object_id := object_of(result):
             span.set_attribute(names.RAY_OBJECT_IDS, [object_id])
-    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's program
+    except Exception as error:  # noqa: BLE001  as above
         failed("tracing the wait for a replica", error)
     span.end()

@@ -26,9 +26,9 @@ may contain anything. The members:
 ``requests``       to Ray Serve, null if there are none: ``count``, ``failed``, ``running``, calls by handles whose end
                    is ``unrecorded``, ``time_ns`` of them all; ``routes`` with their ``application``, whether a handle
                    called (``is_handle``), ``count``, ``failed`` and percentiles of ``duration``; ``time``, what it went
-                   to: ``kind`` (``proxy``, ``replica wait``, ``delivery``, ``unrecorded``, ``code``, ``calls``),
-                   ``name``, ``application``, ``ns``, ``share``, and the share of the time of the slowest 5 %
-                   (``slow_share``, null for few requests); ``methods`` of deployments with ``executions``,
+                   to: ``kind`` (``proxy``, ``replica wait``, ``delivery``, ``unrecorded``, ``event loop``, ``span``,
+                   ``code``, ``calls``), ``name``, ``application``, the ``span`` of that kind, ``ns``, ``share``, and the
+                   share of the time of the slowest 5 % (``slow_share``, null for few requests); ``methods`` of deployments with ``executions``,
                    ``failed``, ``replicas``, ``batches``, and percentiles of how long their calls ``waited``, of their
                    ``duration`` and of that of a ``batch``.
 ``datasets``       of Ray Data: ``executions`` with ``outcome``, ``rows``, ``bytes``, what it is ``limited_by``, and its

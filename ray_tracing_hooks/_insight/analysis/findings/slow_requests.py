@@ -33,7 +33,8 @@ def find(analysis: Analysis) -> Iterator[Finding]:
         f"others {duration(tail.others)}: {percent(tail.share)} of the difference is {quoted(found.described(part))} "
         f"({duration(tail.slow_part)} instead of {duration(tail.others_part)}){where}"
     )
-    advice = f"ray-tracing-hooks summary --trace {trace} shows the slowest one" + _more(part)
+    command = f"tree --trace {trace} --attributes" if part.kind == SPAN else f"summary --trace {trace}"
+    advice = f"ray-tracing-hooks {command} shows the slowest one{_more(part)}"
     figures: dict[str, float | int | str] = {
         "requests": found.count,
         "slowest": found.slow,
@@ -53,8 +54,6 @@ def find(analysis: Analysis) -> Iterator[Finding]:
 def _more(part: Part) -> str:
     if part.kind == CODE:
         return "; spans of your own in this method would show what takes the time"
-    if part.kind == SPAN:
-        return f"; see what this span has in these requests: ray-tracing-hooks tree --name '{part.span}' --attributes"
     if part.kind in (REPLICA_WAIT, LOOP):
         return "; see whether many requests came at that time"
     return ""

@@ -524,6 +524,14 @@ def test_a_call_that_no_replica_has_accepted_waited_until_its_end() -> None:
     assert (method.executions, method.failed, list(method.waited)) == (0, 1, [])
 
 
+def test_a_call_that_gave_up_before_it_was_sent_did_not_wait_for_a_replica() -> None:
+    """Such as while its arguments were made: no choice was begun."""
+    run = Served()
+    root = run.request(0, 100, error="499")
+    run.call(root, "Gate.__call__", 10, 100, error="TaskCancelledError", choice=0)
+    assert parts(run.found()) == {(PROXY, "GET /"): 10, (DELIVERY, "Gate.__call__"): 90}
+
+
 def test_where_several_replicas_were_tried_the_last_one_ran_it() -> None:
     run = Served()
     root = run.request(0, 100)

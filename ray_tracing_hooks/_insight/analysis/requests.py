@@ -24,7 +24,6 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.wording import plain
-from ray_tracing_hooks._insight.model.columns import MOST_TIME
 from ray_tracing_hooks._insight.model.grouped import split, sums
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.serve_spans import LAG, Roots, ServeSpans
@@ -355,17 +354,12 @@ class _Walk:
         replica, subject = spans.replica[row], spans.subject[row]
         accepted = np.where(spans.is_unrecorded[row], np.clip(spans.ends[row], begin, end), end)
         began = np.where(replica >= 0, np.clip(spans.start[replica], begin, end), accepted)
-        waited = np.minimum(self._choice(row), began - begin)
+        waited = np.minimum(spans.choice[row], began - begin)
         self._add(REPLICA_WAIT, request, subject, waited)
         self._add(DELIVERY, request, subject, began - begin - waited)
         self._add(UNRECORDED, request, subject, np.where(replica >= 0, 0, end - began))
         ran = (replica >= 0) & (end > began)
         return _Frames(replica[ran], began[ran], end[ran], request[ran])
-
-    def _choice(self, row: Any) -> Any:
-        """How long it took to choose a replica for these calls; if none was found, that is all they did."""
-        spans, choice = self._spans, self._spans.choice[row]
-        return np.where((spans.replica[row] < 0) & (choice == 0), MOST_TIME, choice)
 
     def _after_arguments(self, made: Any, at: Any, begin: Any, end: Any) -> Any:
         """When each call of a frame had its arguments, if other calls of that frame were among these: else its start.
@@ -374,7 +368,7 @@ class _Walk:
         """
         spans, row = self._spans, self._spans.made[made]
         replica = spans.replica[row]
-        chosen = np.where(replica >= 0, spans.start[replica] - self._choice(row), 0)
+        chosen = np.where(replica >= 0, spans.start[replica] - spans.choice[row], 0)
         order = np.lexsort((end, at))
         order = order[~spans.is_inner[row[order]]]
         if not len(order):

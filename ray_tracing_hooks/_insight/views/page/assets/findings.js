@@ -61,7 +61,7 @@ export class Findings {
   /** @param {ServeRequests} requests */
   requests(requests) {
     const more = requests.parts.length - MOST_PARTS;
-    return el("section", {}, el("h2", {}, "Where the time of requests went"), partsOf(requests, MOST_PARTS),
+    return el("section", {}, el("h2", {}, this.store.meta.split ? "Where the time of requests went" : "Where the time went"), partsOf(requests, MOST_PARTS),
       more > 0 ? el("p", { class: "soft" }, `and ${counted(more, "other part")}: see `, el("button", { type: "button", class: "link", onclick: () => this.app.show("requests") }, "Requests")) : null);
   }
 

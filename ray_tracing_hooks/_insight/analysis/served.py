@@ -49,7 +49,7 @@ class ServedCalls:
     def ran(self, row: int) -> Served | None:
         """How an execution came about; None if its call is not recorded."""
         call = self._table.parent[row]
-        if self._spans is None or call < 0 or self._spans.replica[call] != row:
+        if self._spans is None or call < 0 or self._spans.replica[call] < 0:
             return None
         began, end = self._table.start[row], self._table.end_or_now(row)
         made = min(self._table.start[call], began)

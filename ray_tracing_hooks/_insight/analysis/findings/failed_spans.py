@@ -25,8 +25,8 @@ _OF_LIBRARY = re.compile(r" ray\.(data|train|tune|rllib)\b")
 def find(analysis: Analysis) -> Iterable[Finding]:
     """The failed spans with no failed span right below them, in one finding.
 
-    What passes an error on is not counted: a request to Ray Serve and all methods of deployments that an exception left
-    are those of the one that raised it, at any depth.
+    What passes an error on is not counted. An exception that leaves several methods of deployments, and fails their
+    request, counts once, at the method that raised it.
     """
     table, calls = analysis.table, analysis.calls
     is_failed, role = table.is_failed(), as_numpy(calls.role)

@@ -19,6 +19,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     ACTOR_QUEUE,
     BY_WORKER,
     MEANINGS,
+    REPLICA_QUEUE,
     RUN,
     SUBMIT,
     WORKER_QUEUE,
@@ -192,7 +193,7 @@ def _split(analysis: Analysis) -> Iterator[str]:
         if each["ns"]:
             bar = "#" * round(min(1, each["share"]) * _BAR)
             yield f" {percent(each['share']):>6} {duration(each['ns']):>8}  {bar:<{_BAR}} {MEANINGS[each['kind']]}"
-    if split.kinds[ACTOR_QUEUE] or split.kinds[WORKER_QUEUE]:
+    if any(split.kinds[kind] for kind in (ACTOR_QUEUE, WORKER_QUEUE, REPLICA_QUEUE)):
         yield "The critical path continues into what kept an actor or worker busy, so its shares differ from these."
 
 

@@ -249,7 +249,7 @@ def test_a_request_that_gives_up_tells_how_long_it_waited_for_a_replica(served: 
     (name,) = by_name(served.spans, "gives up")
     (call,) = [span for span in by_name(served.spans, "Full.ready serve.remote") if span.parent_id == name.span_id]
     # But for what it took to be sent to a replica that was full, and to hear so.
-    assert seconds - 0.5 < call.attributes["ray.serve.choice_time"] <= (call.end_ns - call.start_ns) / 1e9
+    assert seconds - 0.9 < call.attributes["ray.serve.choice_time"] <= (call.end_ns - call.start_ns) / 1e9
 
 
 def test_a_choice_that_is_refused_is_an_error_of_its_span(served: Served) -> None:

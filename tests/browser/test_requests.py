@@ -11,13 +11,14 @@ from ray_tracing_hooks._insight.model.span import SERVER
 
 
 def cells(opened: Report, kind: str) -> list[list[str]]:
-    lines = opened.page.locator(f"table.{kind} tbody tr").all()
+    lines = opened.page.locator(f"#view-requests table.{kind} tbody tr").all()
     return [line.locator("td").all_text_contents() for line in lines]
 
 
 def test_only_a_run_with_requests_has_the_tab(report: MakeReport) -> None:
     assert report("worker_tree").open().page.locator("#tab-requests").count() == 0
     opened = report("waiting_requests").open()
+    assert opened.page.locator("#tabs button").all_text_contents()[:2] == ["Findings", "Requests"]
     opened.page.locator("#tab-requests").click()
     opened.settle()
     assert opened.page.locator("#view-requests").is_visible()

@@ -333,7 +333,7 @@ def test_a_node_that_is_cut_off(cluster: Cluster) -> None:
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, for a clock that is apart")
 def test_clocks_that_are_apart(cluster: Cluster) -> None:
     """One node is five minutes slow, and one seems to have been running for a day. The analysis corrects the first."""
-    clock = ["cc", "-shared", "-fPIC", "-o", cluster.shared / "clock.so", HELPERS / "shifted_clock.c", "-ldl"]
+    clock = ["cc", "-shared", "-fPIC", "-o", f"{cluster.shared}/clock.so", f"{HELPERS}/shifted_clock.c", "-ldl"]
     subprocess.run(clock, check=True)
     cluster.start_node(HEAD)
     cluster.await_node(HEAD)

@@ -944,20 +944,73 @@ def test_stragglers_that_share_a_node_say_so() -> None:
     assert "all of them on node n2" in finding.text
 
 
-def test_a_function_that_drags_much_along_is_told() -> None:
-    """Only its first submission takes long: that is when Ray packs the function."""
+def closures(size: int) -> HandMade:
+    """A function that is defined twice: the first call of each definition takes 1.2 s and 800 ms to submit."""
     run = HandMade()
     driver = run.driver(0, 5000)
+    took = {0: 1200, 5: 800}
+    ends = {0: 10, 5: 1300}
     calls = [
-        run.submit(driver, "f", 10 if not number else 3000 + number, 2900 if not number else 0.1)
+        run.submit(
+            driver,
+            "f",
+            ends.get(number, 3000 + number),
+            took.get(number, 0.1),
+            attributes={names.RAY_FUNCTION_SIZE: size} if number in took else {},
+        )
         for number in range(10)
     ]
     for number, call in enumerate(calls):
-        run.run(call, 3100 + number, 4000, worker=f"w{number}")
-    run.get(driver, calls, 3020, 4001)
-    (finding,) = findings(run)
-    assert finding.kind == "large-closure"
-    assert "one f.remote() took 2.90 s and the others 100 us" in finding.text
+        run.run(call, 3100 + number, 4000 + number, worker=f"w{number}")
+    run.get(driver, calls, 3020, 4010)
+    return run
+
+
+def test_a_function_that_drags_much_along_is_told() -> None:
+    """What Ray packs with each definition, in all of the submissions with which it does."""
+    found = {finding.kind: finding for finding in findings(closures(20 << 20))}
+    text = "f has up to 20.0 MiB when Ray serializes it with all that it refers to, 2 times: these .remote() took 2.00 s"
+    assert found["large-closure"].text == text
+    assert found["large-closure"].share == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("size", [None, 20 << 10])
+def test_a_first_call_that_takes_long_by_itself_is_not_blamed_on_its_function(size: int | None) -> None:
+    """Ray imports its modules with the first call of a process; spans of before have no sizes."""
+    run = closures(size or 0)
+    for span in run.spans:
+        if size is None:
+            span.attributes.pop(names.RAY_FUNCTION_SIZE, None)
+    assert "large-closure" not in {finding.kind for finding in findings(run)}
+
+
+def test_large_arguments_that_are_serialized_while_workers_start_cost_what_the_path_has_of_them() -> None:
+    run = HandMade()
+    driver = run.driver(0, 2000)
+    calls = [run.submit(driver, "f", 10 + 100 * number, 90) for number in range(10)]
+    for number, call in enumerate(calls):
+        run.run(call, 1500 + number, 1900 - number, worker=f"w{number}")
+    run.started("w0", 20, 1500)
+    run.get(driver, calls, 1001, 1901)
+    (found,) = (finding for finding in findings(run) if finding.kind == "large-arguments")
+    path = Analysis(run.table()).path
+    assert found.figures["total_ns"] == 900 * MS
+    assert path.submitting["f"] == 90 * MS
+    assert path.kinds["worker start"] == 1400 * MS
+    assert found.share == pytest.approx((90 + 810) / 2000), "the rest of the start is not due to the arguments"
+
+
+def test_the_start_of_the_first_worker_is_not_blamed_on_a_loop() -> None:
+    """Forty short calls between which the driver computes: only the first one took long, since its worker started."""
+    run = HandMade()
+    driver = run.driver(0, 20_000)
+    start = 10.0
+    for number in range(40):
+        ready = start + (10_000 if not number else 1)
+        call = run.task(driver, "t", start, ready, ready + 10)
+        run.get(driver, [call], start, ready + 11)
+        start = ready + 211
+    assert "get-in-loop" not in {finding.kind for finding in findings(run)}
 
 
 @pytest.mark.parametrize("shape", ["circle", "attempts", "one actor", "creations", "gets", "no times", "one start"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import STARTING
+from ray_tracing_hooks._insight.analysis.findings import large_arguments
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration
@@ -16,9 +17,14 @@ _LEAST = 1_000_000_000
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """The start of workers, if the run waited for it at least a second and a tenth of its time; one finding for all."""
+    """The start of workers, if the run waited for it at least a second and a tenth of its time; one finding for all.
+
+    It measures the time on the critical path in which everything else was ready, but a worker process was not. That
+    needs the times of creation and readiness of workers, which their resources have. The time in which the driver
+    submitted large arguments or functions meanwhile belongs to those: workers start slowly because of them.
+    """
     path = analysis.path
-    cost = path.kinds[STARTING]
+    cost = path.kinds[STARTING] - large_arguments.starting_meanwhile(analysis)
     if cost < _LEAST or cost / path.wall < _COST:
         return []
     found = Workers(analysis.table).of_resource

@@ -944,6 +944,82 @@ def test_stragglers_that_share_a_node_say_so() -> None:
     assert "all of them on node n2" in finding.text
 
 
+def test_a_straggler_among_many_calls_that_do_next_to_nothing_is_named() -> None:
+    """Most partitions are empty, fifty have some rows, one has nearly all."""
+    run = HandMade()
+    driver = run.driver(0, 8000)
+    took = [6880, 450, *[60] * 48, *[3] * 150]
+    calls = [run.submit(driver, "reduce", 1 + number / 100) for number in range(len(took))]
+    for number, (call, time) in enumerate(zip(calls, took, strict=True)):
+        run.run(call, 10 + number / 100, 10 + number / 100 + time, worker=f"w{number}")
+    run.get(driver, calls, 5, 7000)
+    (finding,) = (each for each in findings(run) if each.kind == "straggler")
+    assert finding.figures["slow_calls"] == 1
+    assert finding.share == pytest.approx(6877 / 8000, rel=0.01)
+
+
+@pytest.mark.parametrize(("processing", "is_told"), [(100, True), (0, False)])
+def test_to_take_results_as_they_become_ready_is_advice_only_where_work_is_left(
+    processing: float, is_told: bool
+) -> None:
+    """The first call takes longest, so it cannot be started earlier; the others have ended when it does."""
+    run = HandMade()
+    driver = run.driver(0, 6100 + 20 * processing)
+    calls = [run.submit(driver, "f", 1 + number / 100) for number in range(20)]
+    now = 5.0
+    for number, call in enumerate(calls):
+        run.run(call, 10, 210 if number else 6010, worker=f"w{number}")
+    for call in calls:
+        run.get(driver, [call], now, now := max(now, 6011))
+        now += processing
+    (finding,) = (each for each in findings(run) if each.kind == "straggler")
+    assert ("ray.wait: its caller ran for 2.0" in finding.advice) == is_told
+    assert "start it first" not in finding.advice
+
+
+def test_calls_whose_times_vary_have_no_stragglers() -> None:
+    run = HandMade()
+    driver = run.driver(0, 8000)
+    calls = [run.submit(driver, "f", number / 100) for number in range(100)]
+    for number, call in enumerate(calls):
+        run.run(call, 10, 20 + (1000 if number % 4 == 0 else 10), worker=f"w{number}")
+    run.get(driver, calls, 5, 1050)
+    assert "straggler" not in {finding.kind for finding in findings(run)}
+
+
+def over_places(slower: float, what: str) -> HandMade:
+    """Four nodes or actors with fifty calls each, of about 100 ms; those of the last one take longer by this factor."""
+    run = HandMade()
+    driver = run.driver(0, 9000)
+    calls = []
+    for place in range(4):
+        actor = run.actor() if what == "actor" else ""
+        start = 10.0
+        for number in range(50):
+            time = (95 + number % 11) * (slower if place == 3 else 1)
+            call = run.submit(driver, "Shard.f", 1, actor=actor)
+            run.run(call, start, start + time, worker=f"w{place}", node=f"n{place if what == 'node' else 1}")
+            start += time + 1
+            calls.append(call)
+    run.get(driver, calls, 5, 8990)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("slower", "what", "is_named"),
+    [(1.2, "node", True), (1.03, "node", False), (1.2, "actor", False), (1.7, "actor", True)],
+)
+def test_a_place_that_is_slower_than_its_peers_is_named(slower: float, what: str, is_named: bool) -> None:
+    """A node by a fifth; an actor only by more, since each may have other data. Once, with what makes it a bottleneck."""
+    found = findings(over_places(slower, what))
+    texts = [each.text for each in found if f"on {what} " in each.text]
+    assert bool(texts) == is_named
+    if is_named:
+        assert len(found) == 1
+        assert f"takes {99.5 * slower:.0f} ms on {what}" in texts[0]
+        assert "99.5 ms elsewhere (medians of 50 calls and of 150)" in texts[0]
+
+
 def closures(size: int) -> HandMade:
     """A function that is defined twice: the first call of each definition takes 1.2 s and 800 ms to submit."""
     run = HandMade()

@@ -1076,6 +1076,25 @@ def test_large_arguments_that_are_serialized_while_workers_start_cost_what_the_p
     assert found.share == pytest.approx((90 + 810) / 2000), "the rest of the start is not due to the arguments"
 
 
+@pytest.mark.parametrize(("parts", "is_named"), [("task,actor,get,wait", True), ("task,actor", False)])
+def test_a_driver_that_computes_between_its_calls_is_named(parts: str, is_named: bool) -> None:
+    """Where its waits were recorded; otherwise it may have waited for something."""
+    run = HandMade()
+    run.parts = parts
+    driver = run.driver(0, 10_000)
+    for number in range(40):
+        start = 1000 + 210 * number
+        call = run.task(driver, "t", start, start + 1, start + 9)
+        if is_named:
+            run.get(driver, [call], start, start + 10)
+    found = {finding.kind: finding for finding in findings(run)}
+    assert ("driver-code" in found) == is_named
+    if is_named:
+        text = "job.py ran its own code for 7.80 s between its first call and its last result, for up to 200 ms at a time"
+        assert found["driver-code"].text.startswith(text)
+        assert found["driver-code"].share == pytest.approx(0.78)
+
+
 def test_the_start_of_the_first_worker_is_not_blamed_on_a_loop() -> None:
     """Forty short calls between which the driver computes: only the first one took long, since its worker started."""
     run = HandMade()

@@ -1398,6 +1398,39 @@ def test_waiting_for_resources_is_told_from_the_start_of_workers() -> None:
     assert find(Analysis(run.table(), nothing)) == [], "the states say that it was something else"
 
 
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_idle_actors_may_hold_what_calls_wait_for(is_dead: bool) -> None:
+    """Their calls end long before that; whether their processes did is not recorded, unless they died."""
+    run = HandMade()
+    driver = run.driver(0, 10_000)
+    idle = run.actor()
+    cpu = {"ray.assigned_resources": '{"CPU": 1.0}'}
+    created = run.submit(driver, "Idle.__init__", 0, actor=idle)
+    death = {"state": "lost", "attributes": cpu | {names.RAY_END_ESTIMATED: True}, "error": names.WORKER_DIED}
+    run.run(created, 5, 10, worker="w1", **(death if is_dead else {"attributes": cpu}))
+    blocked = run.submit(driver, "blocked", 20)
+    run.run(blocked, 6_000, 7_000, worker="w2", attributes=cpu)
+    run.get(driver, [blocked], 21, 7_001)
+    run.started("w1", -900, -100)
+    run.started("w2", -900, -100)
+    (finding,) = (each for each in findings(run) if each.kind == "waiting-for-resources")
+    assert ("had been created before and may still have held some" in finding.text) == (not is_dead)
+    assert (finding.figures["holders"], finding.figures["possible_holders"]) == (0, int(not is_dead))
+
+
+def test_the_loading_of_a_large_function_belongs_to_that_function() -> None:
+    run = HandMade()
+    driver = run.driver(0, 8_000)
+    call = run.submit(driver, "infer", 1, 999, attributes={names.RAY_FUNCTION_SIZE: 100 << 20})
+    run.run(call, 5_000, 7_000, worker="w1")
+    run.get(driver, [call], 1_001, 7_001)
+    ran = {call.task: (START + 3_000 * MS, START + 7_000 * MS)}
+    states = States(files=1, first={"": {call.task: Queued(0, 2_000 * MS, 0, 0)}}, ran={"": ran})
+    found = {each.kind: each for each in find(Analysis(run.table(), states))}
+    assert "slow-loading" not in found
+    assert found["large-closure"].share == pytest.approx((999 + 2_000) / 8_000)
+
+
 def test_code_that_a_worker_loads_before_a_call_starts_is_a_finding() -> None:
     """As far as the run waited for it. Without Ray's task states, or if they are of another attempt, nobody knows."""
     run = HandMade()

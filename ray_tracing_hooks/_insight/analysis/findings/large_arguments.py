@@ -9,6 +9,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import SCHEDULING, STARTING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import Function, in_both, percentile
+from ray_tracing_hooks._insight.analysis.loading import Loading, loading
 from ray_tracing_hooks._insight.analysis.wording import count, duration, size
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import SUBMISSION
@@ -28,7 +29,8 @@ def find(analysis: Analysis) -> list[Finding]:
 
     It measures the time of ``.remote()`` on the critical path, and the time that the run waited meanwhile for calls to
     be scheduled and for workers to start: that takes longer because of these submissions. While other calls run that
-    the run waits for, a long submission costs nothing. From 3 % of the run on that is worth a change.
+    the run waits for, a long submission costs nothing. Workers that load a large function belong to its cost too, as
+    far as Ray's task states say when they did. From 3 % of the run on that is worth a change.
 
     - Large arguments: half of at least five submissions take 5 ms or longer, fifty times what Ray needs. A driver
       that has no processor looks the same, so it only suggests large arguments.
@@ -44,32 +46,44 @@ def find(analysis: Analysis) -> list[Finding]:
 
 def starting_meanwhile(analysis: Analysis) -> int:
     """How much of the time in which the run waited for workers to start passed during such submissions."""
-    return _meanwhile(analysis, [row for *_, rows in _costly(analysis) for row in rows], STARTING)
+    rows = [row for *_, rows in _costly(analysis) for row in rows]
+    return _meanwhile(analysis, _times(analysis, rows), STARTING)
 
 
 def _costly(analysis: Analysis) -> Iterator[tuple[str, Function, int, list[int]]]:
     """The kind, the function, the cost, and the rows of the submissions, the longest first."""
     wall = analysis.path.wall
-    exported = _exported(analysis)
+    exported, loaded = _exported(analysis), loading(analysis)
     for function in analysis.functions if wall else ():
         if is_creation(function.name):
             continue
         is_slow = len(function.submitting) >= _CALLS and percentile(function.submitting, 0.5) >= _LONG
         rows = _submissions(analysis, function) if is_slow else exported.get(function.name, [])
-        cost = _cost(analysis, rows)
+        cost = _cost(analysis, rows, None if is_slow else loaded.get(function.name))
         if rows and cost / wall >= _COST:
             yield KIND if is_slow else CLOSURE, function, cost, rows
 
 
-def _cost(analysis: Analysis, rows: list[int]) -> int:
-    return sum(map(analysis.submitting_on_path.__getitem__, rows)) + _meanwhile(analysis, rows, SCHEDULING, STARTING)
+def large_functions(analysis: Analysis) -> set[str]:
+    """The functions that are a finding because they are large."""
+    return {function.name for kind, function, *_ in _costly(analysis) if kind == CLOSURE}
 
 
-def _meanwhile(analysis: Analysis, rows: list[int], *kinds: str) -> int:
-    """The time on the critical path of these kinds that passed during these submissions."""
+def _cost(analysis: Analysis, rows: list[int], loaded: Loading | None) -> int:
+    """``loaded`` says when workers loaded the function."""
     table = analysis.table
-    steps = ((step.start, step.end) for step in analysis.path.steps if step.kind in kinds)
-    return in_both(((table.start[row], table.end_or_now(row)) for row in rows), steps)
+    times = [(table.start[row] - took, table.start[row]) for row, took in loaded.rows.items()] if loaded else []
+    submitting = sum(map(analysis.submitting_on_path.__getitem__, rows))
+    return submitting + _meanwhile(analysis, [*_times(analysis, rows), *times], SCHEDULING, STARTING)
+
+
+def _times(analysis: Analysis, rows: list[int]) -> list[tuple[int, int]]:
+    return [(analysis.table.start[row], analysis.table.end_or_now(row)) for row in rows]
+
+
+def _meanwhile(analysis: Analysis, times: list[tuple[int, int]], *kinds: str) -> int:
+    """The time on the critical path of these kinds that passed in these intervals."""
+    return in_both(times, ((step.start, step.end) for step in analysis.path.steps if step.kind in kinds))
 
 
 def _exported(analysis: Analysis) -> dict[str, list[int]]:

@@ -111,7 +111,7 @@ def _finding(
     if given:
         text += f"; arguments of the longest: {given}"
     advice = _advice(analysis, rows, slow[0])
-    if not given:
+    if not given and slow[0] not in analysis.pipelines.of_task:
         advice = f"look at the arguments of these calls (RAY_TRACING_ARGUMENTS=1 records them): {advice}"
     figures: dict[str, float | int | str] = {
         "function": function.name,
@@ -134,6 +134,8 @@ def _finding(
 def _advice(analysis: Analysis, rows: list[int], longest: int) -> str:
     """What would help: to start it first if it was not, and not to wait for it first if its caller then had work to do."""
     calls, table = analysis.calls, analysis.table
+    if longest in analysis.pipelines.of_task:
+        return "see whether one key or file has most of its rows: group by a finer key, or treat that one by itself"
     told = ["split its work into smaller pieces"]
     if min(map(table.end_or_now, rows)) <= table.start[longest]:
         told.append("start it first")

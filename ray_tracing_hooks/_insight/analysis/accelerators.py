@@ -32,6 +32,11 @@ class Accelerator:
     used: float | None = None
     """How much of it was in use on average while it was held, as its node was sampled; None if it was not."""
 
+    samples: int = 0
+    """How many samples that is the average of."""
+    resolution: int = 0
+    """The usual time between two of them."""
+
     @property
     def busy_share(self) -> float:
         return self.busy / self.held if self.held else 0.0
@@ -61,6 +66,7 @@ def accelerators(calls: Calls, utilization: Utilization) -> list[Accelerator]:
         held_in = _describe(accelerator, calls, waits)
         if samples := of_accelerator(utilization, accelerator.node, accelerator.name):
             accelerator.used = samples.mean(held_in)
+            accelerator.samples, accelerator.resolution = samples.within(held_in), samples.resolution
     return [found[key] for key in sorted(found)]
 
 

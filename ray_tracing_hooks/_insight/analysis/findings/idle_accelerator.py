@@ -11,12 +11,15 @@ KIND = "idle-accelerator"
 
 _BUSY = 0.5
 _COST = 0.2
+_SAMPLES = 10
 
 
 def find(analysis: Analysis) -> list[Finding]:
     """Accelerators that were idle for more than half of the time that they were held, and for a fifth of the run.
 
     Where its node was sampled, an accelerator was idle as far as its driver says so: a holder may run without using it.
+    A sample is of the last second before it at most, so it takes at least ten to say something about the time between
+    them; with fewer, as without any, it is idle while no holder runs.
     """
     wall = analysis.path.wall
     return [
@@ -27,7 +30,8 @@ def find(analysis: Analysis) -> list[Finding]:
 
 
 def _busy_share(accelerator: Accelerator) -> float:
-    return accelerator.busy_share if accelerator.used is None else accelerator.used
+    used = accelerator.used if accelerator.samples >= _SAMPLES else None
+    return accelerator.busy_share if used is None else used
 
 
 def _finding(accelerator: Accelerator, share: float) -> Finding:
@@ -36,10 +40,13 @@ def _finding(accelerator: Accelerator, share: float) -> Finding:
         held_by += f" and {count(others, 'other')}"
     busy = f"{duration(accelerator.busy)} ({percent(accelerator.busy_share)})"
     text = f"{accelerator.name} of node {accelerator.node[:8]} was held by {held_by} for {duration(accelerator.held)}, "
-    if accelerator.used is None:
+    if accelerator.used is None or accelerator.samples < _SAMPLES:
         text += f"but its holders ran for only {busy}"
     else:
-        text += f"but only {percent(accelerator.used)} of it was in use on average; its holders ran for {busy}"
+        text += (
+            f"but only {percent(accelerator.used)} of it was in use on average ({count(accelerator.samples, 'sample')}, "
+            f"one in {duration(accelerator.resolution)}); its holders ran for {busy}"
+        )
     text += f"; the longest gap was {duration(accelerator.longest_gap)}"
     advice = (
         "prepare the next input before it is needed, use larger batches, or let several tasks or actors share it "
@@ -54,5 +61,5 @@ def _finding(accelerator: Accelerator, share: float) -> Finding:
         "executions": len(accelerator.executions),
     }
     if accelerator.used is not None:
-        figures["used"] = accelerator.used
+        figures |= {"used": accelerator.used, "samples": accelerator.samples}
     return Finding(KIND, text, advice, min(1.0, share), accelerator.executions, figures)

@@ -751,6 +751,24 @@ def test_errors_are_told_by_type() -> None:
     assert finding.figures["wasted_ns"] == 10 * MS
 
 
+@pytest.mark.parametrize("message", ["", "ValueError: another one"])
+def test_an_error_counts_once_where_it_was_raised(message: str) -> None:
+    """With its way up to the driver; an error of a caller's own counts for itself."""
+    run = HandMade()
+    driver = run.driver(0, 100, error="ValueError")
+    parent = driver
+    for number, function in enumerate(("outer", "middle", "inner")):
+        call = run.submit(parent, function, 1 + number, worker=f"w{number}" if number else "driver")
+        error = message if message and function == "middle" else "ValueError"
+        parent = run.run(call, 2 + number, 90 - number, worker=f"w{number + 1}", error=error)
+    (found,) = findings(run)
+    if message:
+        assert found.text.startswith("3 executions of outer and 2 other functions failed: ValueError x2, ValueError: an")
+        assert found.text.endswith("; passed on by job.py")
+    else:
+        assert found.text == "1 execution of inner failed: ValueError; not retried; passed on by middle, outer and job.py"
+
+
 def test_failed_attempts_cost_what_they_take_of_the_critical_path() -> None:
     """Ten that fail side by side delay the run by one of them, whatever they took together."""
     run = HandMade()

@@ -60,7 +60,8 @@ def _finding(pipeline: Pipeline, operator: Operator, cost: float) -> Finding:
         names.RAY_DATA_LIMITS: _allowed(main, pipeline),
         names.RAY_DATA_BYTES: size(blocks) if blocks else "",
     }
-    return Finding(KIND, text, _advice(main), cost, [operator.row, pipeline.row], figures, quotes=quotes)
+    title = f"Memory holds {quoted(operator.name)} back"
+    return Finding(KIND, text, _advice(main), cost, [operator.row, pipeline.row], figures, quotes=quotes, title=title)
 
 
 def _lacking(cause: Cause, pipeline: Pipeline) -> str:

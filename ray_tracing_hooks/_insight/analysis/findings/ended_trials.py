@@ -44,7 +44,8 @@ def _never_ran(analysis: Analysis, experiment: Experiment) -> Finding:
     advice = "give the experiment more time than its actors need to start, and the resources that each trial needs"
     figures: dict[str, float | int | str] = {"experiment": experiment.name, "trials": len(trials), "ran_ns": 0}
     share = min(1.0, took / analysis.path.wall) if analysis.path.wall else 0.0
-    return Finding(KIND, text, advice, share, [trial.row for trial in trials], figures)
+    title = f"No trial of {quoted(experiment.name)} ran"
+    return Finding(KIND, text, advice, share, [trial.row for trial in trials], figures, title=title)
 
 
 def _on_path(analysis: Analysis, ended: list[Trial]) -> int:
@@ -118,4 +119,5 @@ def _finding(analysis: Analysis, experiment: Experiment, ended: list[Trial], tot
         is_failure=bool(errors),
         quotes={names.RAY_TUNE_SCHEDULER: quoted(experiment.scheduler)},
         without_errors=head + ", ".join([*untyped, *unended]) + tail,
+        title=f"Trials of {quoted(experiment.name)} ended early",
     )

@@ -33,4 +33,5 @@ def find(analysis: Analysis) -> Iterable[Finding]:
             [row],
             is_failure=True,
             without_errors=failed,
+            title=f"{quoted(calls.frame_name(row))} failed",
         )

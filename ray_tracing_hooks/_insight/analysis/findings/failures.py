@@ -67,7 +67,11 @@ def find(analysis: Analysis) -> list[Finding]:
     unended = [row for row in failed if table.state[row] == LOST and not is_dead[row]]
     raised = [row for row in failed if table.state[row] != LOST and row not in ended]
     return [
-        *(found for cause, rows in died.items() for found in _killed(analysis, rows, _ADVICE.get(cause, cause), passing)),
+        *(
+            found
+            for cause, rows in died.items()
+            for found in _killed(analysis, rows, _ADVICE.get(cause, cause), passing)
+        ),
         *_killed(analysis, unended, _UNKNOWN, passing),
         *_ended_with_driver(analysis, with_driver),
         *_errors(analysis, raised, passing),
@@ -115,6 +119,7 @@ def _ended_with_driver(analysis: Analysis, rows: list[int]) -> Iterable[Finding]
         rows,
         _retries(analysis, rows).figures,
         is_failure=True,
+        title="The driver ended before its calls",
     )
 
 
@@ -208,6 +213,7 @@ def _killed(analysis: Analysis, rows: list[int], advice: str, passing: dict[int,
         found.figures,
         is_failure=True,
         without_errors=f"{died}; {retries}",
+        title=f"Workers of {_functions(analysis, rows)} died",
     )
 
 
@@ -249,6 +255,7 @@ def _errors(analysis: Analysis, rows: list[int], passing: dict[int, int]) -> Ite
         found.figures,
         is_failure=True,
         without_errors=f"{failed}; {retries}",
+        title=f"{_functions(analysis, rows)} failed",
     )
 
 

@@ -161,4 +161,5 @@ def _finding(
     }
     share = min(1.0, on_path / analysis.path.wall)
     rows = [row for row, _, _ in rounds]
-    return Finding(KIND, seems(text, is_assumed=is_assumed), advice, share, rows, figures, is_assumed)
+    title = f"{quoted(function)} runs one call at a time, in a loop"
+    return Finding(KIND, seems(text, is_assumed=is_assumed), advice, share, rows, figures, is_assumed, title=title)

@@ -62,4 +62,5 @@ def _finding(accelerator: Accelerator, share: float) -> Finding:
     }
     if accelerator.used is not None:
         figures |= {"used": accelerator.used, "samples": accelerator.samples}
-    return Finding(KIND, text, advice, min(1.0, share), accelerator.executions, figures)
+    title = f"{accelerator.name} is idle"
+    return Finding(KIND, text, advice, min(1.0, share), accelerator.executions, figures, title=title)

@@ -120,7 +120,8 @@ def _arguments(analysis: Analysis, function: Function, cost: int, rows: list[int
         "total_ns": total,
         "on_path_ns": cost,
     }
-    return Finding(KIND, text, advice, min(1.0, cost / analysis.path.wall), rows, figures)
+    title = f"{quoted(function.name)} gets large arguments"
+    return Finding(KIND, text, advice, min(1.0, cost / analysis.path.wall), rows, figures, title=title)
 
 
 def _closure(analysis: Analysis, function: Function, cost: int, rows: list[int]) -> Finding:
@@ -142,4 +143,5 @@ def _closure(analysis: Analysis, function: Function, cost: int, rows: list[int])
         "total_ns": total,
         "on_path_ns": cost,
     }
-    return Finding(CLOSURE, text, advice, min(1.0, cost / analysis.path.wall), rows, figures)
+    title = f"{quoted(function.name)} captures large values"
+    return Finding(CLOSURE, text, advice, min(1.0, cost / analysis.path.wall), rows, figures, title=title)

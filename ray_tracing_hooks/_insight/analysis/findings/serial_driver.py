@@ -82,7 +82,7 @@ def _own_code(analysis: Analysis, driver: int) -> list[Finding]:
         "something else than Ray, shorten that"
     )
     figures: dict[str, float | int | str] = {"driver": name, "own_ns": own, "longest_ns": longest}
-    return [Finding(OWN, text, advice, own / path.wall, [driver], figures)]
+    return [Finding(OWN, text, advice, own / path.wall, [driver], figures, title=f"Own code of {quoted(name)}")]
 
 
 def _between(calls: Calls, driver: int) -> dict[str, tuple[list[int], list[int]]]:
@@ -132,4 +132,5 @@ def _finding(
     # It may also have waited for something else in that time.
     is_assumed = not analysis.calls.records_waits(driver) or function.is_assumed
     text = seems(text, is_assumed=is_assumed)
-    return Finding(KIND, text, advice, own / analysis.path.wall, rows, figures, is_assumed)
+    title = f"{quoted(name)} is slower than its workers"
+    return Finding(KIND, text, advice, own / analysis.path.wall, rows, figures, is_assumed, title=title)

@@ -50,4 +50,5 @@ def _finding(analysis: Analysis, function: str, found: Loading) -> Finding:
         "median_ns": usual,
         "waited_ns": found.waited,
     }
-    return Finding(KIND, text, advice, min(1.0, found.waited / analysis.path.wall), rows, figures)
+    title = f"Workers load {quoted(function)} slowly"
+    return Finding(KIND, text, advice, min(1.0, found.waited / analysis.path.wall), rows, figures, title=title)

@@ -101,7 +101,8 @@ def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], wh
         else f"check what else runs on that {what}, and whether its hardware or the data it has to fetch differs"
     )
     is_assumed = analysis.is_assumed(executions)
-    return [Finding(KIND, seems(text, is_assumed=is_assumed), advice, share, rows, figures, is_assumed)]
+    title = f"{what.capitalize()} {shown} is slow"
+    return [Finding(KIND, seems(text, is_assumed=is_assumed), advice, share, rows, figures, is_assumed, title=title)]
 
 
 def _median(times: Any) -> float:

@@ -128,7 +128,10 @@ def _finding(
     quotes = {names.RAY_ARGUMENTS: given}
     is_assumed = analysis.is_assumed(rows)
     text = seems(text, is_assumed=is_assumed)
-    return Finding(KIND, text, advice, excess / analysis.path.wall, slow, figures, is_assumed, quotes=quotes)
+    title = f"{count(len(slow), 'straggler')} of {quoted(function.name)}"
+    return Finding(
+        KIND, text, advice, excess / analysis.path.wall, slow, figures, is_assumed, quotes=quotes, title=title
+    )
 
 
 def _advice(analysis: Analysis, rows: list[int], longest: int) -> str:

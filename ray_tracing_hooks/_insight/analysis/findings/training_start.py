@@ -110,7 +110,8 @@ def _finding(analysis: Analysis, run: TrainRun, parts: dict[str, int], total: in
         **{f"{part}_ns": took for part, took in parts.items()},
     }
     share = min(1.0, (parts[slow] - _USUAL[slow] // 2) / analysis.path.wall)
-    return Finding(KIND, text, _ADVICE[slow], share, [run.row, run.attempts[0].row], figures)
+    title = f"{quoted(run.name)} starts slowly"
+    return Finding(KIND, text, _ADVICE[slow], share, [run.row, run.attempts[0].row], figures, title=title)
 
 
 def _held(analysis: Analysis, run: TrainRun) -> str:

@@ -88,7 +88,7 @@ def find(analysis: Analysis) -> list[Finding]:
         "unexecuted": unexecuted,
     }
     rows = [*(row for row in sorted(drivers) if row < len(analysis.table)), *strays]
-    return [Finding(KIND, text, "; ".join(advice), hidden / path.wall, rows, figures)]
+    return [Finding(KIND, text, "; ".join(advice), hidden / path.wall, rows, figures, title="Time without spans")]
 
 
 def _requests(analysis: Analysis, strays: Sequence[int]) -> tuple[list[int], int, list[int]]:

@@ -10,6 +10,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, SCHEDULING, STARTING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.large_arguments import large_functions
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
@@ -46,7 +47,10 @@ def find(analysis: Analysis) -> list[Finding]:
     """
     wall = analysis.path.wall
     found = []
+    large = large_functions(analysis)
     for function, waiting in _waiting(analysis).items():
+        if function in large and waiting.known < len(waiting.rows):
+            continue  # its workers may have loaded it for all of the time
         waited = sum(waiting.rows.values())
         if waiting.known == len(waiting.rows):
             waited = min(waited, waiting.for_resources)
@@ -124,7 +128,8 @@ def _finding(analysis: Analysis, function: str, waiting: _Waiting, waited: int) 
     }
     share = min(1.0, waited / analysis.path.wall)
     quotes = {names.RAY_ASSIGNED_RESOURCES: quoted(needs)}
-    return Finding(KIND, text, advice, share, rows, figures, not is_known, quotes=quotes)
+    title = f"Calls of {quoted(function)} wait to start"
+    return Finding(KIND, text, advice, share, rows, figures, not is_known, quotes=quotes, title=title)
 
 
 def _holders(analysis: Analysis, waiting: _Waiting, needs: str) -> tuple[list[str], list[str]]:

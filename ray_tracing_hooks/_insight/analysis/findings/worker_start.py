@@ -34,7 +34,7 @@ def find(analysis: Analysis) -> list[Finding]:
     each = percentile(sorted(start.ready - start.created for start in started), 0.5)
     of = f" on a node with {count(processors, 'processor')}" if processors else ""
     text = (
-        f"the run waited {duration(cost)} for worker processes to start{_behind(analysis, cost)}: "
+        f"the run waited {duration(cost)} for worker processes to start: "
         f"{count(len(started), 'worker')} started while it ran, up to {at_once:,} at once{of}, and took "
         f"{duration(each)} (median) until they were ready for work"
     )
@@ -45,19 +45,10 @@ def find(analysis: Analysis) -> list[Finding]:
         "processors": processors,
         "median_start_ns": each,
         "waited_ns": cost,
-        "waited_directly_ns": min(cost, analysis.split.kinds[STARTING]),
     }
     rows = list(dict.fromkeys(step.row for step in steps))
-    return [Finding(KIND, text, _advice(at_once, processors), cost / path.wall, rows, figures)]
-
-
-def _behind(analysis: Analysis, cost: int) -> str:
-    """How much of that the split of the time shows as queue time, since calls queued behind the starting workers."""
-    directly = min(cost, analysis.split.kinds[STARTING])
-    if directly == cost:
-        return ""
-    some = f"{duration(directly)} directly, the rest " if directly else ""
-    return f" ({some}while its calls queued for busy actors and workers)"
+    title = "Worker processes start"
+    return [Finding(KIND, text, _advice(at_once, processors), cost / path.wall, rows, figures, title=title)]
 
 
 def _advice(at_once: int, processors: int) -> str:

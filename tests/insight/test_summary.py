@@ -763,9 +763,7 @@ def test_an_error_counts_once_where_it_was_raised(message: str) -> None:
         parent = run.run(call, 2 + number, 90 - number, worker=f"w{number + 1}", error=error)
     (found,) = findings(run)
     if message:
-        assert found.text.startswith(
-            "3 executions of outer and 2 other functions failed: ValueError x2, ValueError: an"
-        )
+        assert found.text.startswith("3 executions of outer and 2 other functions failed: ValueError x2, ValueError: ")
         assert found.text.endswith("; passed on by job.py")
     else:
         assert (
@@ -1032,7 +1030,7 @@ def over_places(slower: float, what: str) -> HandMade:
     [(1.2, "node", True), (1.03, "node", False), (1.2, "actor", False), (1.7, "actor", True)],
 )
 def test_a_place_that_is_slower_than_its_peers_is_named(slower: float, what: str, is_named: bool) -> None:
-    """A node by a fifth; an actor only by more, since each may have other data. Once, with what makes it a bottleneck."""
+    """A node by a fifth; an actor only by more, since each may have other data. Once, also if it is a bottleneck."""
     found = findings(over_places(slower, what))
     texts = [each.text for each in found if f"on {what} " in each.text]
     assert bool(texts) == is_named
@@ -1332,12 +1330,12 @@ def test_the_start_of_workers_is_named_where_the_run_waits_for_it() -> None:
     assert "6 workers started while it ran, up to 6 at once on a node with 2 processors" in finding.text
     assert "took 3.90 s (median) until they were ready for work" in finding.text
     assert "for worker processes to start: 6 workers" in finding.text
-    assert finding.advice.startswith("the more start at once, the slower they start")
+    assert finding.advice.startswith("start fewer at once, since they share the processors")
     assert finding.share == pytest.approx(0.39)
 
 
 def test_the_start_of_workers_that_others_queued_behind_has_one_number(capsys: pytest.CaptureFixture[str]) -> None:
-    """That of the critical path, in the finding and wherever the time went; the split shows it as a wait for an actor."""
+    """That of the critical path, in the finding and where the time went; the split has a wait for an actor."""
     run = HandMade()
     driver = run.driver(0, 10_000)
     actor = run.actor()

@@ -44,8 +44,9 @@ def _finding(accelerator: Accelerator, share: float) -> Finding:
         text += f"but its holders ran for only {busy}"
     else:
         text += (
-            f"but only {percent(accelerator.used)} of it was in use on average ({count(accelerator.samples, 'sample')}, "
-            f"one in {duration(accelerator.resolution)}); its holders ran for {busy}"
+            f"but only {percent(accelerator.used)} of it was in use on average "
+            f"({count(accelerator.samples, 'sample')}, one in {duration(accelerator.resolution)}); its holders ran for "
+            f"{busy}"
         )
     text += f"; the longest gap was {duration(accelerator.longest_gap)}"
     advice = (

@@ -112,7 +112,10 @@ def _arguments(analysis: Analysis, function: Function, cost: int, rows: list[int
         f"{count(len(function.submitting), 'call')}, {duration(total)} in all), which suggests that it serializes "
         "large arguments"
     )
-    advice = "store a value that several calls use once, with ray.put, and pass the reference"
+    advice = (
+        "if several calls get the same value, store it once with ray.put, and pass the reference; if each has its own, "
+        "let the calls load them"
+    )
     figures: dict[str, float | int | str] = {
         "function": function.name,
         "calls": len(function.submitting),

@@ -18,9 +18,8 @@ _OF_A_DEATH = ("WorkerCrashedError", "ActorDiedError", "OutOfMemoryError", "Node
 def passed_on(analysis: Analysis) -> dict[int, int]:
     """The frames that passed an error on, with the execution that they got it from.
 
-    The error of the caller has the type and the message of that of the call, or is one of those that Ray raises if a
-    worker dies. At most :data:`~ray_tracing_hooks._insight.analysis.findings.error_types.READ` errors are compared; what
-    is not compared is taken for an error of its own.
+    The error of the caller has the type and the message of the call's, or is one of those that Ray raises if a worker
+    dies. At most ``READ`` errors are compared; one that is not compared is taken for the caller's own.
     """
     table, calls = analysis.table, analysis.calls
     is_failed, is_dead = analysis.is_failed, table.is_dead()

@@ -36,7 +36,7 @@ def find(analysis: Analysis) -> list[Finding]:
       recorded waits: otherwise it may be waiting. So it may where a library of Ray works in the driver: Ray Serve, Ray
       Tune, Ray Data, and those whose part is switched off. Then nothing is said.
     """
-    found = []
+    found: list[Finding] = []
     by_name = {function.name: function for function in analysis.functions}
     for driver in analysis.calls.drivers():
         if driver in analysis.calls.with_futures:

@@ -41,8 +41,8 @@ def _finding(analysis: Analysis, function: str, found: Loading) -> Finding:
     if len(rows) > 1:
         text += f": {duration(usual)} each (median), {duration(times[-1])} at most"
     advice = (
-        "the first call in a process imports what its code and its arguments need: import heavy packages only where "
-        "they are used, reuse workers and actors, or create actors before they are needed"
+        "reuse workers and actors, or create actors before they are needed: the first call in a process imports what "
+        "its code and its arguments need"
     )
     figures: dict[str, float | int | str] = {
         "function": function,

@@ -135,7 +135,7 @@ def _finding(
 
 
 def _advice(analysis: Analysis, rows: list[int], longest: int) -> str:
-    """What would help: to start it first if it was not, and not to wait for it first if its caller then had work to do."""
+    """To start it first helps if it was not; to take other results first helps if its caller then had work to do."""
     calls, table = analysis.calls, analysis.table
     if longest in analysis.pipelines.of_task:
         return "see whether one key or file has most of its rows: group by a finer key, or treat that one by itself"
@@ -151,8 +151,8 @@ def _advice(analysis: Analysis, rows: list[int], longest: int) -> str:
     )
     if caller >= 0 and later >= _COST * analysis.path.wall:
         told.append(
-            f"take results as they become ready with ray.wait: its caller ran for {duration(later)} afterwards, and could "
-            "have begun with other results"
+            f"take results as they become ready with ray.wait: its caller ran for {duration(later)} afterwards, and "
+            "could have begun with other results"
         )
     return "; or ".join(told)
 

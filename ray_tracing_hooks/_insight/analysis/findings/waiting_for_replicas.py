@@ -60,8 +60,8 @@ def _finding(found: Requests, deployment: str, waited: int, methods: Sequence[Me
         f"{duration(percentile(longest.waited, 0.5))} in the median, {duration(at_95)} at the 95th percentile"
     )
     advice = (
-        "more replicas (num_replicas; min_replicas where they start too late); a larger max_ongoing_requests, if a "
-        "replica can do more at once; or less work for each request"
+        "use more replicas (num_replicas; min_replicas where they start too late), or do less for each request; a "
+        "larger max_ongoing_requests helps only where requests await something, and nothing blocks the replica's loop"
     )
     figures: dict[str, float | int | str] = {
         "deployment": deployment,

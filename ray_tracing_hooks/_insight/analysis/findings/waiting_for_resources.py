@@ -108,14 +108,11 @@ def _finding(analysis: Analysis, function: str, waiting: _Waiting, waited: int) 
         text += f", and {_several(holders)} held some of that during the wait"
     if possible:
         text += f"; {_several(possible)} had been created before and may still have held some, without any call"
-    advice = (
-        "release resources that are held but not used (actors hold theirs as long as they live), request less for each "
-        "call (num_cpus, resources), or add resources to the cluster"
-    )
+    advice = "end actors that are not used, request less for each call (num_cpus, resources), or add resources"
     if not is_known:
         advice = (
-            "what they waited for is not recorded: Ray's task states show whether it was resources "
-            f"(ray-tracing-hooks states, while the cluster runs). If it was: {advice}"
+            "Ray's task states show whether it was resources (ray-tracing-hooks states, while the cluster runs); if it "
+            f"was, {advice}"
         )
     figures: dict[str, float | int | str] = {
         "function": function,
@@ -153,9 +150,10 @@ def _holders(analysis: Analysis, waiting: _Waiting, needs: str) -> tuple[list[st
         name = f"{place.actor_class.rpartition('.')[2]}#{place.actor[:8]}"
         lives[place.actor] = min(start, first), max(end, last), sum(held.values()), name
     enough = _NEARLY_ALL * (until - begin)
-    certain, possible = [], []
-    for start, end, held, name in sorted(lives.values(), key=lambda each: (-each[2], each[3])):
-        if held and until - max(start, begin) >= enough:
+    certain: list[str] = []
+    possible: list[str] = []
+    for start, end, amount, name in sorted(lives.values(), key=lambda each: (-each[2], each[3])):
+        if amount and until - max(start, begin) >= enough:
             (certain if min(end, until) - max(start, begin) >= enough else possible).append(name)
     return certain, possible
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import STARTING
-from ray_tracing_hooks._insight.analysis.findings import large_arguments
+from ray_tracing_hooks._insight.analysis.findings import large_arguments, training_start
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration
@@ -21,10 +21,12 @@ def find(analysis: Analysis) -> list[Finding]:
 
     It measures the time on the critical path in which everything else was ready, but a worker process was not. That
     needs the times of creation and readiness of workers, which their resources have. The time in which the driver
-    submitted large arguments or functions meanwhile belongs to those: workers start slowly because of them.
+    submitted large arguments or functions meanwhile belongs to those: workers start slowly because of them. So does the
+    slow start of a training to its finding.
     """
     path = analysis.path
     cost = path.kinds[STARTING] - large_arguments.starting_meanwhile(analysis)
+    cost -= training_start.starting_meanwhile(analysis)
     if cost < _LEAST or cost / path.wall < _COST:
         return []
     found = Workers(analysis.table).of_resource
@@ -47,22 +49,16 @@ def find(analysis: Analysis) -> list[Finding]:
         "waited_ns": cost,
     }
     rows = list(dict.fromkeys(step.row for step in steps))
-    title = "Worker processes start"
+    title = "Starting worker processes"
     return [Finding(KIND, text, _advice(at_once, processors), cost / path.wall, rows, figures, title=title)]
 
 
 def _advice(at_once: int, processors: int) -> str:
     if processors and at_once > processors:
-        first = (
-            "the more start at once, the slower they start: use fewer actors that do more each, and set num_cpus to "
-            "what each needs"
+        return (
+            "start fewer at once, since they share the processors: fewer actors that do more each, with their num_cpus"
         )
-    else:
-        first = "reuse existing workers and actors instead of starting new ones"
-    return (
-        f"{first}; create actors before they are needed; a task with its own runtime_env, or with max_calls, needs a "
-        "new process"
-    )
+    return "reuse workers and actors, and create actors before they are needed"
 
 
 def _at_once(started: list[Start], node: str) -> tuple[int, int]:

@@ -43,7 +43,7 @@ from ray_tracing_hooks._insight.views import summary as summaries
 from ray_tracing_hooks._insight.views.exports.scene import scene
 from ray_tracing_hooks._insight.views.index import figures
 from ray_tracing_hooks._insight.views.page import report
-from ray_tracing_hooks._insight.views.page.content import strip, whole
+from ray_tracing_hooks._insight.views.page.content import content, strip, whole
 from ray_tracing_hooks._insight.views.page.flags import flags_of
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
@@ -284,6 +284,36 @@ def test_the_screen_is_one_screen() -> None:
     assert re.search(r"^ +\d+ % +1\.\d\d s  #+ +Store\.update$", text, re.MULTILINE)
     assert re.search(r"^ 1\. Actor Store#\w+ is a bottleneck: at most 1\.\d\d s, 50 % of the run$", text, re.MULTILINE)
     assert "__main__" not in text
+
+
+@pytest.mark.parametrize("name", sorted(name.partition(".")[0] for name in os.listdir(RECORDED)))
+def test_a_run_ends_with_a_few_lines(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its first findings and where the time went; requests to Ray Serve come with their table."""
+    analysis = Analysis.corrected(load([recorded(name)]))
+    print_summary(analysis, 1)
+    lines = capsys.readouterr().out.splitlines()
+    assert analysis.requests is not None or len(lines) <= 17
+    found = find(analysis)
+    assert [line for line in lines if line.startswith(" 1. ")] == [
+        f" 1. {each.headline}" + (f": {each.cost(analysis.path.wall)}" if each.share else "") for each in found[:1]
+    ]
+
+
+@pytest.mark.parametrize("name", ["bottleneck", "large_arguments", "sweep", "data_skewed"])
+def test_a_cause_has_one_number_wherever_it_is_shown(name: str) -> None:
+    """On the screen, in JSON and on the page: its time on the critical path, which is no longer than the run."""
+    analysis = Analysis.corrected(load([recorded(name)]))
+    wall, text = analysis.path.wall, summary(recorded(name)).stdout
+    found = find(analysis)
+    in_json = document(name)["findings"]
+    on_page = content(analysis, "x", 1000, Redaction()).meta["findings"]
+    for finding, told, drawn in zip(found, in_json, on_page, strict=True):
+        assert told["cost_ns"] == round(finding.share * wall) <= wall
+        assert (told["title"], drawn["title"]) == (finding.title, finding.headline)
+        assert drawn["cost"] == finding.cost(wall)
+        assert f"{finding.headline}: {finding.cost(wall)}" in " ".join(text.split())
+    shares = re.findall(r"^ +(\d+) % +\S+ \S+ ", text, re.MULTILINE)
+    assert 90 <= sum(map(int, shares)) <= 102
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
@@ -1329,7 +1359,7 @@ def test_the_start_of_workers_is_named_where_the_run_waits_for_it() -> None:
     assert finding.kind == "worker-start"
     assert "6 workers started while it ran, up to 6 at once on a node with 2 processors" in finding.text
     assert "took 3.90 s (median) until they were ready for work" in finding.text
-    assert "for worker processes to start: 6 workers" in finding.text
+    assert (finding.title, finding.figures["waited_ns"]) == ("Starting worker processes", 3_900 * MS)
     assert finding.advice.startswith("start fewer at once, since they share the processors")
     assert finding.share == pytest.approx(0.39)
 
@@ -1350,7 +1380,7 @@ def test_the_start_of_workers_that_others_queued_behind_has_one_number(capsys: p
     analysis = Analysis(run.table())
     assert (analysis.path.kinds["worker start"], analysis.split.kinds["worker start"]) == (3_900 * MS, 0)
     (finding,) = (each for each in find(analysis) if each.kind == "worker-start")
-    assert finding.text.startswith("the run waited 3.90 s for worker processes to start: 1 worker started")
+    assert finding.figures["waited_ns"] == 3_900 * MS
     print_summary(analysis, 1)
     assert "39 % starting worker processes" in capsys.readouterr().out
 

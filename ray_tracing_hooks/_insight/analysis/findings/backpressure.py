@@ -79,8 +79,7 @@ def _allowed(cause: Cause, pipeline: Pipeline) -> str:
 def _advice(cause: Cause) -> str:
     if _STORE in cause.resource:
         return (
-            "make blocks smaller (override_num_blocks, or target_max_block_size of the DataContext), drop columns "
-            "early, make the operators behind it faster, or allow more memory (object_store_memory of ray.init, "
-            "resource_limits of the execution options)"
+            "make blocks smaller (override_num_blocks), drop columns early, make the operators behind it faster, or "
+            "allow more memory (object_store_memory of ray.init)"
         )
     return "request less memory for each task (memory), or use fewer tasks at a time (concurrency)"

@@ -36,7 +36,6 @@ def find(analysis: Analysis) -> list[Finding]:
     each = percentile(sorted(start.ready - start.created for start in started), 0.5)
     of = f" on a node with {count(processors, 'processor')}" if processors else ""
     text = (
-        f"the run waited {duration(cost)} for worker processes to start: "
         f"{count(len(started), 'worker')} started while it ran, up to {at_once:,} at once{of}, and took "
         f"{duration(each)} (median) until they were ready for work"
     )
@@ -55,9 +54,7 @@ def find(analysis: Analysis) -> list[Finding]:
 
 def _advice(at_once: int, processors: int) -> str:
     if processors and at_once > processors:
-        return (
-            "start fewer at once, since they share the processors: fewer actors that do more each, with their num_cpus"
-        )
+        return "start fewer at once, since they share the processors: fewer actors that do more each"
     return "reuse workers and actors, and create actors before they are needed"
 
 

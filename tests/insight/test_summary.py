@@ -1149,6 +1149,17 @@ def test_a_driver_that_computes_between_its_calls_is_named(parts: str, is_named:
         assert found["driver-code"].share == pytest.approx(0.78)
 
 
+def test_a_driver_that_waits_without_a_span_is_not_said_to_run() -> None:
+    """By ``ObjectRef.future()``: its calls ran meanwhile, and no recorded wait was for them."""
+    run = HandMade()
+    run.parts = "task,actor,get,wait"
+    driver = run.driver(0, 6_500)
+    run.get(driver, [run.task(driver, "warm", 0, 1, 9)], 1, 10)
+    for number in range(6):
+        run.task(driver, "t", 100 + 1000 * number, 101 + 1000 * number, 1098 + 1000 * number)
+    assert "driver-code" not in {finding.kind for finding in findings(run)}
+
+
 def test_the_start_of_the_first_worker_is_not_blamed_on_a_loop() -> None:
     """Forty short calls between which the driver computes: only the first one took long, since its worker started."""
     run = HandMade()

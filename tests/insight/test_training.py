@@ -485,7 +485,8 @@ def test_a_gpu_that_is_held_but_not_used_is_idle() -> None:
 def test_a_few_samples_do_not_say_how_much_a_gpu_was_in_use() -> None:
     """Each is of a moment before it, while the holder ran all of the time between them."""
     analysis = Analysis(holding().table(), None, sampled([0.04] * 4, every=500))
-    assert (analysis.accelerators[0].samples, analysis.accelerators[0].resolution) == (2, 500 * MS)
+    (accelerator,) = analysis.accelerators
+    assert (accelerator.samples, accelerator.resolution, accelerator.used) == (2, 500 * MS, None)
     assert not find(analysis)
 
 

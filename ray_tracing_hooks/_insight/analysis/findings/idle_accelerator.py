@@ -11,7 +11,6 @@ KIND = "idle-accelerator"
 
 _BUSY = 0.5
 _COST = 0.2
-_SAMPLES = 10
 
 
 def find(analysis: Analysis) -> list[Finding]:
@@ -30,8 +29,7 @@ def find(analysis: Analysis) -> list[Finding]:
 
 
 def _busy_share(accelerator: Accelerator) -> float:
-    used = accelerator.used if accelerator.samples >= _SAMPLES else None
-    return accelerator.busy_share if used is None else used
+    return accelerator.busy_share if accelerator.used is None else accelerator.used
 
 
 def _finding(accelerator: Accelerator, share: float) -> Finding:
@@ -40,7 +38,7 @@ def _finding(accelerator: Accelerator, share: float) -> Finding:
         held_by += f" and {count(others, 'other')}"
     busy = f"{duration(accelerator.busy)} ({percent(accelerator.busy_share)})"
     text = f"{accelerator.name} of node {accelerator.node[:8]} was held by {held_by} for {duration(accelerator.held)}, "
-    if accelerator.used is None or accelerator.samples < _SAMPLES:
+    if accelerator.used is None:
         text += f"but its holders ran for only {busy}"
     else:
         text += (

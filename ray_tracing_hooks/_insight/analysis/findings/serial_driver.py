@@ -8,7 +8,7 @@ from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN, submissions
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
-from ray_tracing_hooks._insight.analysis.functions import Function, percentile
+from ray_tracing_hooks._insight.analysis.functions import Function, in_both, percentile
 from ray_tracing_hooks._insight.analysis.trials import is_made_by_trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS, Calls
@@ -34,7 +34,8 @@ def find(analysis: Analysis) -> list[Finding]:
       runs (medians), and it takes a tenth of the run. Where waits were not recorded, it is assumed.
     - Any other code between its first call and its last result, of half a second and a fifth of the run. That needs
       recorded waits: otherwise it may be waiting. So it may where a library of Ray works in the driver: Ray Serve, Ray
-      Tune, Ray Data, and those whose part is switched off. Then nothing is said.
+      Tune, Ray Data, and those whose part is switched off. Then nothing is said. Nor does the time count in which a
+      call ran that no recorded wait was for, since the driver may wait for it by ``ObjectRef.future``, for example.
     """
     found: list[Finding] = []
     by_name = {function.name: function for function in analysis.functions}
@@ -70,6 +71,7 @@ def _own_code(analysis: Analysis, driver: int) -> list[Finding]:
     steps = [step for step in path.steps if step.kind == RUN and step.row == driver]
     pieces = [min(step.end, last) - max(step.start, first) for step in steps]
     own = sum(each for each in pieces if each > 0) - sum(took for step in steps for _, took in submissions(calls, step))
+    own -= in_both(_unwaited(calls, made), [(step.start, step.end) for step in steps])
     if own < _OWN_LEAST or own / path.wall < _OWN_COST:
         return []
     name, longest = calls.frame_name(driver), max(pieces)
@@ -83,6 +85,15 @@ def _own_code(analysis: Analysis, driver: int) -> list[Finding]:
     )
     figures: dict[str, float | int | str] = {"driver": name, "own_ns": own, "longest_ns": longest}
     return [Finding(OWN, text, advice, own / path.wall, [driver], figures, title=f"Own code of {quoted(name)}")]
+
+
+def _unwaited(calls: Calls, made: list[int]) -> list[tuple[int, int]]:
+    """When calls ran whose results no recorded wait was for: the driver may have waited for them in another way."""
+    table = calls.table
+    waited = {call for row in made if calls.role[row] in WAITS for _, call in calls.made_by(row)}
+    submitted = {calls.call_of[row] for row in made if calls.role[row] == SUBMISSION}
+    rows = (calls.execution[call] for call in submitted - waited)
+    return [(table.start[row], table.end_or_now(row)) for row in rows if row >= 0]
 
 
 def _between(calls: Calls, driver: int) -> dict[str, tuple[list[int], list[int]]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import SCHEDULING, STARTING
+from ray_tracing_hooks._insight.analysis.critical_path import DELIVERY, SCHEDULING, STARTING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import Function, in_both, percentile
 from ray_tracing_hooks._insight.analysis.loading import Loading, loading
@@ -74,7 +74,7 @@ def _cost(analysis: Analysis, rows: list[int], loaded: Loading | None) -> int:
     table = analysis.table
     times = [(table.start[row] - took, table.start[row]) for row, took in loaded.rows.items()] if loaded else []
     submitting = sum(map(analysis.submitting_on_path.__getitem__, rows))
-    return submitting + _meanwhile(analysis, [*_times(analysis, rows), *times], SCHEDULING, STARTING)
+    return submitting + _meanwhile(analysis, [*_times(analysis, rows), *times], SCHEDULING, DELIVERY, STARTING)
 
 
 def _times(analysis: Analysis, rows: list[int]) -> list[tuple[int, int]]:

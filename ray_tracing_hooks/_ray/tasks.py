@@ -39,7 +39,7 @@ def _describe(calls: Calls, task: Any, args: Any, kwargs: Any, _rest: Any, optio
         called = _called(calls, *key, args, kwargs)
     if called is not None and "name" in options:
         called = called.named(options["name"])
-    if task._last_export_cluster_and_job is None and called is not None:  # noqa: SLF001  as above
+    if called is not None and getattr(task, "_last_export_cluster_and_job", "unknown") is None:
         return _Exporting.of(task, called)
     return called
 

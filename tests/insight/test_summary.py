@@ -1979,9 +1979,9 @@ def test_of_several_drivers_a_page_says_which_one_its_path_is_of() -> None:
 
 def test_a_death_that_was_not_recorded_is_not_called_one() -> None:
     """Other tools may write a span without an end. Workers without an id are told apart by their process."""
-    for attributes, said in (
-        ({names.RAY_END_ESTIMATED: True}, "2 workers died while running f"),
-        ({}, "2 executions of f never ended, so their workers may have died"),
+    for attributes, title, said in (
+        ({names.RAY_END_ESTIMATED: True}, "f lost workers", "2 workers died while running f"),
+        ({}, "f never ended", "2 executions of f never ended, so their workers may have died"),
     ):
         run = HandMade()
         driver = run.driver(0, 100)
@@ -1989,7 +1989,7 @@ def test_a_death_that_was_not_recorded_is_not_called_one() -> None:
             call = run.submit(driver, "f", 1)
             run.run(call, 2, None, state="lost", node=f"n{number}", worker="", attributes=attributes)
         (finding,) = [each for each in findings(run) if each.kind == "killed-workers"]
-        assert finding.text == f"{said}; none was retried"
+        assert (finding.title, finding.text) == (title, f"{said}; none was retried")
 
 
 LOG = "look for the cause in the worker's log"

@@ -59,7 +59,8 @@ def find(analysis: Analysis) -> list[Finding]:
     # the other one says why.
     restarted, trials = rows_of_restarts(analysis), rows_of_trials(analysis)
     passing = passed_on(analysis)
-    failed = [row for row in failed if row not in restarted | passing.keys() and not _is_below(table, row, trials)]
+    told = restarted | passing.keys()
+    failed = [row for row in failed if row not in told and not _is_below(table, row, trials)]
     is_dead = table.is_dead()
     died = _by_cause(table, [row for row in failed if is_dead[row]])
     ended = _outlasting(analysis, [row for row in failed if table.state[row] != LOST])
@@ -204,6 +205,7 @@ def _killed(analysis: Analysis, rows: list[int], advice: str, passing: dict[int,
     found = _retries(analysis, rows)
     retries = f"{found}{_way_up(analysis, rows, passing)}"
     died = _died(analysis, rows)
+    is_known = bool(analysis.table.attribute(rows[0], names.RAY_END_ESTIMATED))
     yield Finding(
         KILLED,
         f"{died}{_reasons(analysis, rows)}; {retries}",
@@ -213,7 +215,7 @@ def _killed(analysis: Analysis, rows: list[int], advice: str, passing: dict[int,
         found.figures,
         is_failure=True,
         without_errors=f"{died}; {retries}",
-        title=f"Workers of {_functions(analysis, rows)} died",
+        title=f"{_functions(analysis, rows)} {'lost workers' if is_known else 'never ended'}",
     )
 
 

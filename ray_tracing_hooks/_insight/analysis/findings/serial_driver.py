@@ -71,8 +71,10 @@ def _own_code(analysis: Analysis, driver: int) -> list[Finding]:
     steps = [step for step in path.steps if step.kind == RUN and step.row == driver]
     pieces = [min(step.end, last) - max(step.start, first) for step in steps]
     own = sum(each for each in pieces if each > 0) - sum(took for step in steps for _, took in submissions(calls, step))
-    own -= in_both(_unwaited(calls, made), [(step.start, step.end) for step in steps])
-    if own < _OWN_LEAST or own / path.wall < _OWN_COST:
+    least = max(_OWN_LEAST, _OWN_COST * path.wall)
+    if own >= least:
+        own -= in_both(_unwaited(calls, made), [(step.start, step.end) for step in steps])
+    if own < least:
         return []
     name, longest = calls.frame_name(driver), max(pieces)
     text = (

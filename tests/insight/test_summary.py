@@ -30,7 +30,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import KINDS
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.findings.slow_places import mann_whitney
-from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.functions import in_both, percentile
 from ray_tracing_hooks._insight.analysis.queues import Queued, States
 from ray_tracing_hooks._insight.analysis.wording import percent
 from ray_tracing_hooks._insight.ingest.load import load
@@ -1068,6 +1068,20 @@ def test_a_place_that_is_slower_than_its_peers_is_named(slower: float, what: str
         assert len(found) == 1
         assert f"takes {99.5 * slower:.0f} ms on {what}" in texts[0]
         assert "99.5 ms elsewhere (medians of 50 calls and of 150)" in texts[0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_time_in_both_of_two_sets_of_intervals(seed: int) -> None:
+    """Those of the first set may overlap, and count once."""
+    chosen = random.Random(seed)
+    one = [(start, start + chosen.randrange(8)) for start in chosen.choices(range(40), k=6)]
+    cuts = sorted(chosen.sample(range(50), 8))
+    other = list(zip(cuts[::2], cuts[1::2], strict=True))
+    expected = sum(
+        any(begin <= at < end for begin, end in one) and any(begin <= at < end for begin, end in other)
+        for at in range(60)
+    )
+    assert in_both(one, other) == expected
 
 
 def closures(size: int) -> HandMade:

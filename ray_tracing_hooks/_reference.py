@@ -62,6 +62,13 @@ ATTRIBUTES = (
     Attribute(names.RAY_WORKER_ID, "string", "all spans of this package", "the worker that recorded the span"),
     Attribute(names.RAY_PID, "string", "all spans of this package", "the process that recorded the span"),
     Attribute(
+        names.RAY_FUNCTION_SIZE,
+        "int",
+        "submissions of tasks",
+        "how many bytes the serialized function has, with all that it captures; only on the call with which Ray "
+        "serialized it, the first one after its definition",
+    ),
+    Attribute(
         names.RAY_SUBMIT_TIME,
         "int",
         _EXECUTION,

@@ -145,6 +145,7 @@ __all__ = [
     "RAY_END_ESTIMATED",
     "RAY_ENTRYPOINT",
     "RAY_FUNCTION",
+    "RAY_FUNCTION_SIZE",
     "RAY_GENERATOR_ITEMS",
     "RAY_JOB_ID",
     "RAY_JOB_STATUS",
@@ -303,6 +304,7 @@ SCOPE = "ray_tracing_hooks"
 
 RAY_REMOTE = "ray.remote"
 RAY_FUNCTION = "ray.function"
+RAY_FUNCTION_SIZE = "ray.function_size"
 RAY_ACTOR_CLASS = "ray.actor_class"
 RAY_ACTOR_METHOD = "ray.actor_method"
 RAY_PID = "ray.pid"

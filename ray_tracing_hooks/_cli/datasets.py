@@ -17,6 +17,8 @@ _LEAST_HELD = 50_000_000
 _RAN = 0.5
 """If tasks run on less than this share of the processors that they hold, the heading says so: the rest is scheduling,
 or idle actors."""
+_EXPLAINED = 0.5
+"""If Ray's timers of stages explain less than this share of a wait, the longest of them is not what it was for."""
 _UNNAMED = "dataset"
 """The name that Ray Data gives to a dataset without one."""
 
@@ -115,6 +117,8 @@ def _iterations(iterations: Sequence[Iteration]) -> Iterator[str | Row]:
             for stage, time in each.stages.items():
                 stages[stage] = stages.get(stage, 0) + time
         longest = max(stages, key=stages.__getitem__, default="")
+        if sum(stages.values()) < _EXPLAINED * waited:
+            longest = ""
         rows.append(
             (
                 method if split is None else f"{method}, split {split}",

@@ -225,8 +225,9 @@ def _show(connections: Sequence[Note], folder: str, *, is_of_run: bool, views: b
     click.echo(err=True)
     quoted = safe(shlex.quote(folder) + (f" --trace {trace_id}" if trace_id else ""))
     if not views:
-        click.echo(f"{count(len(analysis.table), 'span')} in {safe(folder)}. As a page: ", nl=False, err=True)
-        click.echo(f"ray-tracing-hooks view {quoted} --open", err=True)
+        click.echo(f"{count(len(analysis.table), 'span')} in {safe(folder)}", err=True)
+        click.echo(f"more: ray-tracing-hooks summary {quoted}", err=True)
+        click.echo(f"as a page: ray-tracing-hooks view {quoted} --open", err=True)
         return
     page = os.path.join(folder, _PAGE)
     if os.path.lexists(page) and not is_report(page):

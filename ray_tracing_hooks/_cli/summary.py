@@ -16,13 +16,10 @@ from ray_tracing_hooks._insight.analysis import data_quality, recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.comparison import compare
 from ray_tracing_hooks._insight.analysis.critical_path import (
-    ACTOR_QUEUE,
     BY_WORKER,
     MEANINGS,
-    REPLICA_QUEUE,
     RUN,
     SUBMIT,
-    WORKER_QUEUE,
 )
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.functions import percentile
@@ -84,8 +81,8 @@ def summary(
 
 
 def print_summary(analysis: Analysis, number: int, *, err: bool = False) -> None:
-    """Print the summary of a run, the newest of ``number`` runs, on standard output or error."""
-    print_lines(_lines(analysis, find(analysis), number, verbose=False), err=err)
+    """Print what matters most of a run, the newest of ``number`` runs, on standard output or error."""
+    print_lines(_brief(analysis, find(analysis), number), err=err)
 
 
 # --- Text ---------------------------------------------------------------------------------------------------------
@@ -95,8 +92,12 @@ _SHOWN_ACTORS = 3
 _SHOWN_ACCELERATORS = 8
 _SHOWN_FINDINGS = 10
 _SHOWN_EVIDENCE = 5
+_SHOWN_PATH = 10
+_SHOWN_PARTS = 3
+_DESCRIBED = 2
+"""How many findings are described after a run; the others are only named."""
 _NAME_WIDTH = 40
-_BAR = 24
+_BAR = 16
 
 _BAD = ("bad_lines", "bad_spans", "incomplete_files", "dropped", "lost", "lost_parents", "circles", "clocks")
 """Problems of the data that the reader should know before the rest."""
@@ -110,8 +111,10 @@ def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verb
     yield from _findings(analysis, findings, verbose=verbose)
     yield from requests.sections(analysis.requests)
     if not analysis.ends_with_request:
-        yield from _split(analysis)
-        yield from _path(analysis, verbose=verbose)
+        yield from _where(analysis)
+        if verbose:
+            yield from _split(analysis)
+            yield from _steps(analysis)
     yield from datasets.sections(analysis.pipelines)
     yield from _functions(analysis)
     yield from _actors(analysis)
@@ -121,6 +124,21 @@ def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verb
     if not is_bad:
         yield ""
         yield _quality(analysis)
+
+
+def _brief(analysis: Analysis, findings: Sequence[Finding], number: int) -> Iterator[str | Row]:
+    yield from _heading(analysis, number)
+    if any(getattr(analysis.table.quality, name) for name in _BAD):
+        yield _quality(analysis)
+    yield from _findings(analysis, findings, verbose=False, described=_DESCRIBED)
+    if analysis.requests is not None:
+        yield from requests.sections(analysis.requests)
+    if not analysis.ends_with_request and analysis.path.coverage:
+        wall = analysis.path.wall
+        most = [f"{percent(time / wall)} {_first_words(what)}" for what, time in _parts(analysis)[:_SHOWN_PARTS]]
+        yield ""
+        certainty = recorded.certainty(analysis.calls, analysis.path)
+        yield f"Where the {duration(wall)}{_whose(analysis)} went: {', '.join(most)}. {certainty}"
 
 
 def _heading(analysis: Analysis, number: int) -> Iterator[str]:
@@ -162,7 +180,10 @@ def _quality(analysis: Analysis) -> str:
     return f"Data of all runs that were read: {'; '.join(read)}. Of this run: {'; '.join(run)}."
 
 
-def _findings(analysis: Analysis, findings: Sequence[Finding], *, verbose: bool) -> Iterator[str]:
+def _findings(
+    analysis: Analysis, findings: Sequence[Finding], *, verbose: bool, described: int = _SHOWN_FINDINGS
+) -> Iterator[str]:
+    """The first ones; those beyond the first ``described`` without evidence and advice."""
     yield ""
     table = analysis.table
     if findings:
@@ -172,8 +193,11 @@ def _findings(analysis: Analysis, findings: Sequence[Finding], *, verbose: bool)
         seen = f"; {count(failed, 'span')} failed" if failed else ""
         yield f"Findings: none{recorded.gaps(analysis)}{seen}"
     for place, finding in enumerate(findings[:_SHOWN_FINDINGS], 1):
-        cost = f" [{finding.cost}]" if finding.cost else ""
-        yield f" {place}. {finding.text}{cost}"
+        cost = finding.cost(analysis.path.wall)
+        yield f" {place}. {finding.headline}{f': {cost}' if cost else ''}"
+        if place > described:
+            continue
+        yield f"    {finding.text}"
         if finding.advice:
             yield f"    -> {finding.advice}"
         if verbose:
@@ -184,39 +208,58 @@ def _findings(analysis: Analysis, findings: Sequence[Finding], *, verbose: bool)
         yield f"    and {count(len(findings) - _SHOWN_FINDINGS, 'other finding')}: --json has them"
 
 
+def _where(analysis: Analysis) -> Iterator[str]:
+    """The time along the critical path: what each finding costs is a part of this."""
+    path = analysis.path
+    yield ""
+    yield f"Where the {duration(path.wall)}{_whose(analysis)} went, along the critical path"
+    parts = _parts(analysis)
+    for what, time in parts[:_SHOWN_PATH]:
+        bar = "#" * round(min(1.0, time / path.wall) * _BAR)
+        yield f" {percent(time / path.wall):>6} {duration(time):>8}  {bar:<{_BAR}} {what}"
+    if more := parts[_SHOWN_PATH:]:
+        took = sum(time for _, time in more)
+        yield f" {percent(took / path.wall):>6} {duration(took):>8}  {'':<{_BAR}} {count(len(more), 'other function')}"
+    # With less to do before them, calls may have run on other workers: then what held those counts as well.
+    same = " and calls ran on the same workers" if any(step.edge == BY_WORKER for step in path.steps) else ""
+    if path.coverage:
+        yield (
+            f"{recorded.certainty(analysis.calls, path)} If the code of a function took no time{same}, the run would "
+            "be shorter by at most its time here."
+        )
+
+
+def _whose(analysis: Analysis) -> str:
+    """Whose time it is, in a run that is mostly about requests, of which other lines tell."""
+    return f" of {_name(analysis.name)}" if analysis.serves else ""
+
+
+def _first_words(what: str) -> str:
+    """What a time was spent on, without the details in a kind's meaning."""
+    return what if not what.startswith("(") else what[1:-1].partition(":")[0]
+
+
+def _parts(analysis: Analysis) -> list[tuple[str, int]]:
+    """The time on the critical path by function and by other kinds, the longest first. They add up to the run."""
+    path = analysis.path
+    parts = [(_name(name), time) for name, time in path.functions.items()]
+    parts += [(f"({MEANINGS[kind]})", time) for kind, time in path.kinds.items() if kind not in (RUN, SUBMIT)]
+    return sorted(((what, time) for what, time in parts if time > 0), key=lambda part: -part[1])
+
+
 def _split(analysis: Analysis) -> Iterator[str]:
     split = analysis.split
     yield ""
-    whose = f" of {_name(analysis.name)}" if analysis.serves else ""
-    yield f"Where the {duration(split.wall)}{whose} went: what the end of the run waited for"
+    yield "The same time with queues: what the end of the run waited for, before the path continues into what caused it"
     for each in summaries.kinds(split):
         if each["ns"]:
-            bar = "#" * round(min(1, each["share"]) * _BAR)
-            yield f" {percent(each['share']):>6} {duration(each['ns']):>8}  {bar:<{_BAR}} {MEANINGS[each['kind']]}"
-    if any(split.kinds[kind] for kind in (ACTOR_QUEUE, WORKER_QUEUE, REPLICA_QUEUE)):
-        yield "The critical path continues into what kept an actor or worker busy, so its shares differ from these."
-
-
-def _path(analysis: Analysis, *, verbose: bool) -> Iterator[str]:
-    path = analysis.path
-    if not path.coverage:
-        return  # what was just shown says so
-    yield ""
-    yield f"Critical path: {percent(path.coverage)} explained. {recorded.certainty(analysis.calls, path)}"
-    # With less to do before them, calls may have run on other workers: then what held those counts as well.
-    same = " and calls ran on the same workers" if any(step.edge == BY_WORKER for step in path.steps) else ""
-    yield f"If the code of a function took no time{same}, the run would be shorter by at most"
-    for name, time in path.functions.most_common(5):
-        yield f" {percent(time / path.wall):>6} {duration(time):>8}  {_name(name)}"
-    others = [(kind, time) for kind, time in path.kinds.most_common() if time and kind not in (RUN, SUBMIT)]
-    for kind, time in others:
-        yield f" {percent(time / path.wall):>6} {duration(time):>8}  ({MEANINGS[kind]})"
-    if verbose:
-        yield from _steps(analysis)
+            yield f" {percent(each['share']):>6} {duration(each['ns']):>8}  {MEANINGS[each['kind']]}"
 
 
 def _steps(analysis: Analysis) -> Iterator[str]:
     table, calls, path = analysis.table, analysis.calls, analysis.path
+    yield ""
+    yield "The steps of the critical path"
     yield "   AT        TOOK      WHAT"
     for step in path.steps:
         name = _name(calls.frame_name(step.row)) if step.row >= 0 else ""

@@ -7,6 +7,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.arguments import place_in
 from ray_tracing_hooks._ray.calls import Called, Calls, Dispatched
@@ -35,7 +37,29 @@ def _describe(calls: Calls, task: Any, args: Any, kwargs: Any, _rest: Any, optio
         called = calls.called[key]
     except KeyError:
         called = _called(calls, *key, args, kwargs)
-    return called.named(options["name"]) if "name" in options and called is not None else called
+    if called is not None and "name" in options:
+        called = called.named(options["name"])
+    if called is not None and getattr(task, "_last_export_cluster_and_job", "unknown") is None:
+        return _Exporting.of(task, called)
+    return called
+
+
+class _Exporting(Called):
+    """A call with which Ray serializes its function. How large that is, is known once Ray has accepted the call."""
+
+    task: Any = None
+
+    @classmethod
+    def of(cls, task: Any, called: Called) -> Called:
+        made = cls(*called)
+        made.task = task
+        return made
+
+    @property
+    def attributes(self) -> bytes:
+        pickled = getattr(self.task, "_pickled_function", None)
+        size = encode.attribute(names.RAY_FUNCTION_SIZE, len(pickled)) if pickled is not None else b""
+        return super().attributes + size
 
 
 def _called(calls: Calls, function: str, inherits: bool, args: Any, kwargs: Any) -> Called | None:

@@ -122,18 +122,20 @@ class HandMade:
         worker: str = "driver",
         node: str = "n1",
         clock: float = 0,
+        attributes: dict[str, Any] | None = None,
     ) -> Call:
         """A submission; ``arguments`` are ids of objects."""
         call = Call(function, next(self._numbers), actor)
         objects = list(arguments)
-        attributes: dict[str, Any] = {names.RAY_FUNCTION: function, names.RAY_TASK_ID: call.task}
+        own: dict[str, Any] = {names.RAY_FUNCTION: function, names.RAY_TASK_ID: call.task}
         if objects:
-            attributes |= {names.RAY_ARGUMENT_IDS: objects[:64], names.RAY_ARGUMENT_COUNT: len(objects)}
+            own |= {names.RAY_ARGUMENT_IDS: objects[:64], names.RAY_ARGUMENT_COUNT: len(objects)}
         if actor:
-            attributes |= {names.RAY_ACTOR_ID: actor, names.RAY_ACTOR_CLASS: function.partition(".")[0]}
+            own |= {names.RAY_ACTOR_ID: actor, names.RAY_ACTOR_CLASS: function.partition(".")[0]}
+        own |= attributes or {}
         name = names.submission_name(function)
         where: dict[str, Any] = {"worker": worker, "node": node, "clock": clock}
-        call.span_id = self.span(name, at, at + took, parent, kind=PRODUCER, attributes=attributes, **where)
+        call.span_id = self.span(name, at, at + took, parent, kind=PRODUCER, attributes=own, **where)
         return call
 
     def run(

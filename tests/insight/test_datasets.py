@@ -256,6 +256,16 @@ def test_an_operator_that_no_higher_limit_would_help_is_not_the_limit(slots: int
     assert not [each for each in made.findings() if each.kind == "bottleneck-operator"]
 
 
+@pytest.mark.parametrize(("production", "is_told"), [(0.09, False), (5.0, True)])
+def test_what_an_iteration_waited_for_most_is_told_if_it_is_most(production: float, is_told: bool) -> None:
+    """Ray's timers of stages leave out the wait for the first batch."""
+    made = Made()
+    made.iteration(8.0, 0.1, **{names.RAY_DATA_WAIT_TIME_PRODUCTION: production})
+    made.operator("Read", in_turn(10, 0.1))
+    assert ("production 5.00 s" in made.text()) == is_told
+    assert ("production" in made.text()) == is_told
+
+
 def test_totals_of_ray_data_count_where_tasks_have_no_spans() -> None:
     """As with a rate limit or sampling: the times of all tasks are those that Ray Data measures."""
     made = Made()

@@ -166,13 +166,14 @@ def test_a_scheduler_that_ended_trials_is_not_quoted() -> None:
         "sweep ray.tune", 0, 10_000, run.driver(0, 10_000), attributes={names.RAY_TUNE_SCHEDULER: "MyScheduler"}
     )
     for error, by in (("MyError", ""), ("", "scheduler")):
-        stopped = {names.RAY_TUNE_STOPPED_BY: by} if by else {}
+        stopped: dict[str, Any] = {names.RAY_TUNE_PENDING_TIME: 0.0}
+        stopped |= {names.RAY_TUNE_STOPPED_BY: by} if by else {}
         run.span("trial ray.tune.trial", 0, 9_000, experiment, error=error, attributes=stopped)
     (finding,) = (each for each in find(Analysis(run.table())) if each.kind == "ended-trials")
     assert "1 trial failed with MyError" in finding.text
     assert "MyScheduler ended 1 more" in finding.text
     redactions = Redaction(attributes=False), Redaction(redact=["error.*", names.RAY_TUNE_SCHEDULER])
-    for (shown,) in (report.described([finding], lambda row: row, redaction) for redaction in redactions):
+    for (shown,) in (report.described([finding], int, redaction, 1) for redaction in redactions):
         assert shown["text"].startswith("1 of 2 trials of sweep ended early: 1 trial failed; it ran for ")
         assert "; *** ended 1 more" in shown["text"]
         assert "MyError" not in shown["text"]

@@ -678,7 +678,7 @@ def test_the_summary_of_one_request_does_not_call_all_of_it_code(tmp_path: Any) 
     assert text.startswith("GET / took 100 ms")
     assert re.search(r"Gate.__call__: waiting for a replica +90 % ", text)
     assert "running code" not in text
-    assert "Critical path" not in text
+    assert "along the critical path" not in text
 
 
 # --- in the code of a deployment ---------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def run() -> HandMade:
 
 
 def write_beside(folder: Path, made: HandMade) -> None:
-    """Write the spans of a run to a folder, and beside them task states, and a sample of the GPU."""
+    """Write the spans of a run to a folder, and beside them task states, and samples of the GPU."""
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(made.as_json_lines())
     task = next(span.attributes[names.RAY_TASK_ID] for span in made.spans if names.RAY_TASK_ID in span.attributes)
@@ -45,7 +45,7 @@ def write_beside(folder: Path, made: HandMade) -> None:
             "asDouble": 0.25,
             "attributes": [{"key": names.RAY_ACCELERATOR_ID, "value": {"stringValue": "GPU:0"}}],
         }
-        for at in (500, 900)
+        for at in range(500, 901, 40)
     ]
     metric = {"name": names.GPU_UTILIZATION, "gauge": {"dataPoints": points}}
     resource = {"attributes": [{"key": names.RESOURCE_NODE_ID, "value": {"stringValue": "n1"}}]}

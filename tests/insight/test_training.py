@@ -30,6 +30,7 @@ from ray_tracing_hooks._insight.views.redaction import Redaction
 
 RECORDED = Path(__file__).parent / "recorded"
 
+PENDING = names.RAY_TUNE_PENDING_TIME
 KINDS = {"straggler-rank", "slow-reports", "training-start", "training-restarts", "ended-trials"}
 
 
@@ -142,7 +143,8 @@ def test_a_planted_fault_is_found(name: str, kind: str, figures: dict[str, Any],
     assert found.keys() - {"training-start"} == {kind} - {"training-start"}
     finding = found[kind]
     assert figures.items() <= finding.figures.items()
-    assert 0.05 < finding.share <= 1
+    # The run waited for other trials than those that failed.
+    assert (finding.share == 0) if name == "trials_fail" else (0.05 < finding.share <= 1)
     assert finding.rows
     assert said in summary(str(RECORDED / f"{name}.jsonl.gz"))
 
@@ -302,7 +304,9 @@ def experiment(*trials: tuple[float, str, str]) -> Analysis:
     at = 20.0
     for took, stopped_by, error in trials:
         about = {names.RAY_TUNE_STOPPED_BY: stopped_by, names.RAY_TUNE_ITERATIONS: int(took / 100)}
-        run.span("sweep ray.tune.trial", at, at + took, fit, attributes=about, error=error)
+        trial = run.span("sweep ray.tune.trial", at, at + took, fit, attributes=about, error=error)
+        if took >= 100:
+            run.task(trial, "train", at, at + 1, at + took - 1)
         at += took
     return Analysis(run.table())
 
@@ -314,6 +318,31 @@ def test_trials_that_ended_early() -> None:
     assert "2 trials failed with ValueError, 1 trial had not ended when the experiment did" in finding.text
     assert "they ran for 1.10 s (35 % of the running time of all trials)" in finding.text
     assert finding.is_failure
+
+
+def test_trials_that_never_ran_took_no_time() -> None:
+    """Their experiment ended before their actors had started; those that ran beside them took all of the time."""
+    cut, never = (500.0, "experiment", ""), (50.0, "experiment", "")
+    finding = found_in(experiment(never, never))["ended-trials"]
+    assert finding.text == "none of 2 trials of sweep ran before the experiment ended, after 180 ms"
+    assert "more time than its actors need to start" in finding.advice
+    finding = found_in(experiment(cut, never))["ended-trials"]
+    assert "1 trial had not ended when the experiment did, 1 trial had not begun" in finding.text
+    assert finding.figures["ran_ns"] == 500 * MS
+
+
+def test_a_failed_trial_costs_what_the_run_waited_for_it() -> None:
+    """And not a share of the whole experiment, which may have waited for something else most of the time."""
+    run = HandMade()
+    driver = run.driver(0, 20_000)
+    fit = run.span("sweep ray.tune", 10, 15_000, driver)
+    failed = run.span("sweep ray.tune.trial", 20, 14_000, fit, error="ValueError", attributes={PENDING: 13.77})
+    call = run.submit(failed, "train", 13_790)
+    run.run(call, 13_791, 13_990)
+    run.get(driver, [call], 30, 14_990)
+    finding = found_in(Analysis(run.table()))["ended-trials"]
+    assert "it ran for 210 ms" in finding.text
+    assert finding.share == pytest.approx(0.01, rel=0.05)
 
 
 def test_the_calls_of_a_trial_are_no_loop_of_the_program() -> None:
@@ -449,8 +478,16 @@ def test_a_gpu_that_is_held_but_not_used_is_idle() -> None:
     (finding,) = find(analysis)
     assert finding.kind == "idle-accelerator"
     assert finding.share == pytest.approx(0.85 * 1000 / 2000)
-    assert "but only 15 % of it was in use on average" in finding.text
+    assert "but only 15 % of it was in use on average (10 samples, one in 100 ms)" in finding.text
     assert not find(Analysis(table, None, sampled([0.0] * 5 + [0.9] * 10)))
+
+
+def test_a_few_samples_do_not_say_how_much_a_gpu_was_in_use() -> None:
+    """Each is of a moment before it, while the holder ran all of the time between them."""
+    analysis = Analysis(holding().table(), None, sampled([0.04] * 4, every=500))
+    (accelerator,) = analysis.accelerators
+    assert (accelerator.samples, accelerator.resolution, accelerator.used) == (2, 500 * MS, None)
+    assert not find(analysis)
 
 
 def test_samples_of_other_nodes_and_times_say_nothing() -> None:

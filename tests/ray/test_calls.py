@@ -139,6 +139,8 @@ def test_both_spans_of_a_call_have_the_attributes_of_rays_own_tracing(cluster: C
         assert span.attributes[names.RAY_TASK_ID] == submission.attributes[names.RAY_TASK_ID]
         assert span.attributes[names.RAY_PARENT_TASK_ID] == driver.attributes[names.RAY_TASK_ID]
         assert not any(key.startswith("_") for key in span.attributes)
+    assert 0 < submission.attributes[names.RAY_FUNCTION_SIZE] < 100_000, "it was the first call of the function"
+    assert names.RAY_FUNCTION_SIZE not in execution.attributes
     assert driver.attributes[names.RAY_ENTRYPOINT].endswith("/programs/tasks.py")
     assert driver.attributes[names.RAY_NAMESPACE]
     assert names.RAY_SUBMISSION_ID not in driver.attributes

@@ -58,6 +58,7 @@ class Task:
     _is_cross_language = False
     _decorator = None
     _function_name = "library.tasks.generic"
+    _last_export_cluster_and_job = "this"
 
 
 def method() -> Any:
@@ -278,3 +279,22 @@ def test_a_worker_of_the_job_names_what_carries_nothing(tmp_path: Path, monkeypa
         execute(what)
     assert [span.name for span in spans] == ["Read ray.remote_worker", "Write ray.remote_worker"]
     assert [span.attributes["runs"] for span in spans] == ["Read", "Write"]
+
+
+def test_the_call_with_which_ray_serializes_a_function_says_how_large_that_is(tmp_path: Path) -> None:
+    """Also if a function of the same name was serialized before, and if the call has a name."""
+    active = tracing_of(tmp_path, DRIVER)
+    spans = recorded(active)
+
+    def call(task: Any, **options: Any) -> None:
+        call = submission.begin(active.calls, tasks._describe, task, (), {}, (), options)
+        assert call is not None
+        task._pickled_function, task._last_export_cluster_and_job = bytes(1000), "this"
+        call.submitted(stand_ins.ObjectRef(TASK_ID), submission.task_of, (), {})
+
+    for number in range(2):
+        task = Task()
+        task._last_export_cluster_and_job = None  # type: ignore[assignment]
+        call(task, **({"name": "first"} if number else {}))
+        call(task)
+    assert [span.attributes.get(names.RAY_FUNCTION_SIZE) for span in spans] == [1000, None, 1000, None]

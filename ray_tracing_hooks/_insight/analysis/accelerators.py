@@ -8,6 +8,9 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
 from ray_tracing_hooks._insight.model.utilization import Utilization, of_accelerator
 
+_SAMPLES = 10
+"""With less samples it is not known how much was in use: each is of the second before it at most."""
+
 
 @dataclass
 class Accelerator:
@@ -30,7 +33,13 @@ class Accelerator:
     longest_gap: int = 0
     """The longest time in which it was held but no holder ran."""
     used: float | None = None
-    """How much of it was in use on average while it was held, as its node was sampled; None if it was not."""
+    """How much of it was in use on average while it was held, as its node was sampled; None if there are no
+    ten samples."""
+
+    samples: int = 0
+    """How many samples there are of that time."""
+    resolution: int = 0
+    """The usual time between two of them."""
 
     @property
     def busy_share(self) -> float:
@@ -60,7 +69,9 @@ def accelerators(calls: Calls, utilization: Utilization) -> list[Accelerator]:
     for accelerator in found.values():
         held_in = _describe(accelerator, calls, waits)
         if samples := of_accelerator(utilization, accelerator.node, accelerator.name):
-            accelerator.used = samples.mean(held_in)
+            accelerator.samples, accelerator.resolution = samples.within(held_in), samples.resolution
+            if accelerator.samples >= _SAMPLES:
+                accelerator.used = samples.mean(held_in)
     return [found[key] for key in sorted(found)]
 
 

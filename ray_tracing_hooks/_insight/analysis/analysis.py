@@ -6,6 +6,7 @@ Everything is computed from the table on first use. Times are nanoseconds.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -166,6 +167,21 @@ class Analysis:
     def running(self) -> Pieces:
         """The intervals in which the code of each execution ran: without waiting in ``ray.get`` and ``ray.wait``."""
         return running(self.calls)
+
+    @cached_property
+    def ran_on_path(self) -> Counter[int]:
+        """By row of an execution, or frame of a driver: the time on the critical path in which its own code ran."""
+        found: Counter[int] = Counter()
+        for step in self.path.steps:
+            if step.kind == paths.RUN:
+                found[step.row] += step.end - step.start
+        return found
+
+    @cached_property
+    def submitting_on_path(self) -> Counter[int]:
+        """By row of a submission: its time on the critical path."""
+        steps = (step for step in self.path.steps if step.kind == paths.RUN and step.row >= 0)
+        return Counter({row: took for step in steps for row, took in paths.submissions(self.calls, step)})
 
     @cached_property
     def self_time(self) -> array[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -185,6 +185,22 @@ def covered(intervals: Sequence[tuple[int, int]], start: int, end: int) -> int:
         if there > here:
             total += there - here
             done = there
+    return total
+
+
+def in_both(one: Iterable[tuple[int, int]], other: Iterable[tuple[int, int]]) -> int:
+    """How much time is in an interval of each. Those of ``other`` do not overlap; those of ``one`` may."""
+    total = begin = end = 0
+    ordered = iter(sorted(one))
+    for since, until in sorted(other):
+        while True:
+            total += max(0, min(end, until) - max(begin, since))
+            if end >= until:
+                break
+            if (later := next(ordered, None)) is None:
+                begin = end
+                break
+            begin, end = max(later[0], end), max(later[1], end)
     return total
 
 

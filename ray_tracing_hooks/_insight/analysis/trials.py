@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, whole
-from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.model.table import ENDED, Table
 
 MOST_TRIALS = 50_000
 """The most trials that are read from the files."""
@@ -26,7 +26,9 @@ class Trial:
     error: str
     """The type of the error that ended it, if one did."""
     running: int
-    """How long it ran, in nanoseconds: without the time until it ran for the first time."""
+    """How long it ran, in nanoseconds: without the time until it ran for the first time; 0 if it never ran."""
+    has_run: bool
+    """Whether it ran at all. Of a trial that has not ended, it is not recorded, and assumed."""
 
 
 @dataclass
@@ -67,12 +69,14 @@ def is_made_by_trial(table: Table, row: int) -> bool:
 
 def _trial(table: Table, row: int) -> Trial:
     attributes = table.span(row).attributes
-    waited = nanoseconds(attributes.get(names.RAY_TUNE_PENDING_TIME))
+    pending, iterations = attributes.get(names.RAY_TUNE_PENDING_TIME), whole(attributes.get(names.RAY_TUNE_ITERATIONS))
+    has_run = pending is not None or bool(iterations) or table.state[row] != ENDED
     return Trial(
         row,
         str(attributes.get(names.RAY_TUNE_TRIAL_STATUS) or ""),
         str(attributes.get(names.RAY_TUNE_STOPPED_BY) or ""),
-        whole(attributes.get(names.RAY_TUNE_ITERATIONS)) or 0,
+        iterations or 0,
         str(attributes.get(names.ERROR_TYPE) or "") if table.failed(row) else "",
-        max(0, table.duration(row) - waited),
+        max(0, table.duration(row) - nanoseconds(pending)) if has_run else 0,
+        has_run,
     )

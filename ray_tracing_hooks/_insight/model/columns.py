@@ -25,6 +25,7 @@ SITE_KEYS = frozenset(
     {
         names.RAY_REMOTE,
         names.RAY_FUNCTION,
+        names.RAY_FUNCTION_SIZE,
         names.RAY_ACTOR_CLASS,
         names.RAY_ACTOR_METHOD,
         names.RAY_PID,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -46,13 +47,24 @@ class Series:
 
     def pieces(self) -> Iterator[tuple[int, int, float]]:
         """Start, end and value of each sample."""
-        gaps = sorted(after - before for before, after in zip(self.times, self.times[1:], strict=False))
-        longest = _GAP * gaps[len(gaps) // 2] if gaps else 0
+        longest = _GAP * self.resolution
         before = self.times[0] if self.times else 0
         for time, value in zip(self.times, self.values, strict=True):
             if 0 < time - before <= longest:
                 yield before, time, value
             before = time
+
+    def within(self, intervals: list[tuple[int, int]]) -> int:
+        """How many samples are about disjoint intervals, by start."""
+        ends = [end for _, end in intervals]
+        places = ((bisect_right(ends, start), until) for start, until, _ in self.pieces())
+        return sum(place < len(ends) and intervals[place][0] < until for place, until in places)
+
+    @property
+    def resolution(self) -> int:
+        """The usual time between two samples, in nanoseconds; 0 with less than two."""
+        gaps = sorted(after - before for before, after in zip(self.times, self.times[1:], strict=False))
+        return gaps[len(gaps) // 2] if gaps else 0
 
     def mean(self, intervals: list[tuple[int, int]]) -> float | None:
         """The mean over disjoint intervals, by start; None without a sample of them."""

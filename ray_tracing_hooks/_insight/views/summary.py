@@ -38,7 +38,9 @@ may contain anything. The members:
                    ``executions``.
 ``parallelism``    calls that ran at the same time: ``average``, ``peak``, ``buckets`` over the wall time; ``waiting``:
                    how many waited in ``ray.get`` and similar calls, on average; ``workers``, ``nodes``.
-``findings``       ``kind``, ``text``, ``advice``, ``share``, ``figures``, ``is_assumed``, ``evidence`` (ids of spans).
+``findings``       ``kind``, ``title``, ``text``, ``advice``, ``share`` and ``cost_ns`` (the time on the critical path
+                   that it costs, which is the most that the run could save), ``figures``, ``is_assumed``, ``evidence``
+                   (ids of spans).
 ``against``        compared with an earlier run: its ``run``; ``differences`` of the runs apart from the program, as
                    texts; ``time_split`` with ``ns`` and ``before_ns`` by ``kind``, the largest first, empty if a
                    run has only requests to Ray Serve; ``findings`` of either run by ``kind`` and ``subject``, which
@@ -355,9 +357,11 @@ def _finding(analysis: Analysis, finding: Finding) -> dict[str, Any]:
     table = analysis.table
     return {
         "kind": finding.kind,
+        "title": finding.title,
         "text": finding.text,
         "advice": finding.advice,
         "share": finding.share,
+        "cost_ns": round(finding.share * analysis.path.wall),
         "figures": finding.figures,
         "is_assumed": finding.is_assumed,
         "evidence": [{"trace_id": table.trace_id_of(row), "span_id": table.span_id_of(row)} for row in finding.rows],

@@ -77,5 +77,19 @@ _FINDERS = (
 
 def find(analysis: Analysis) -> list[Finding]:
     """All findings: failures and hangs first, then by cost, largest first."""
-    found = [finding for finder in _FINDERS for finding in finder(analysis)]
+    found = _joined([finding for finder in _FINDERS for finding in finder(analysis)])
     return sorted(found, key=lambda finding: (not finding.is_failure, -finding.share))
+
+
+def _joined(found: list[Finding]) -> list[Finding]:
+    """With one finding for an actor that is a bottleneck because it is slower than its peers."""
+    busy = {finding.figures["actor_id"]: finding for finding in found if finding.kind == bottleneck_actor.KIND}
+    kept = []
+    for finding in found:
+        bottleneck = busy.get(finding.figures.get("place", "")) if finding.kind == slow_places.KIND else None
+        if bottleneck is None:
+            kept.append(finding)
+        else:
+            bottleneck.text += f"; {finding.text}"
+            bottleneck.advice = finding.advice
+    return kept

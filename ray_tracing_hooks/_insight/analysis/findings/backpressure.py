@@ -60,7 +60,8 @@ def _finding(pipeline: Pipeline, operator: Operator, cost: float) -> Finding:
         names.RAY_DATA_LIMITS: _allowed(main, pipeline),
         names.RAY_DATA_BYTES: size(blocks) if blocks else "",
     }
-    return Finding(KIND, text, _advice(main), cost, [operator.row, pipeline.row], figures, quotes=quotes)
+    title = f"Memory holds {quoted(operator.name)} back"
+    return Finding(KIND, text, _advice(main), cost, [operator.row, pipeline.row], figures, quotes=quotes, title=title)
 
 
 def _lacking(cause: Cause, pipeline: Pipeline) -> str:
@@ -78,8 +79,7 @@ def _allowed(cause: Cause, pipeline: Pipeline) -> str:
 def _advice(cause: Cause) -> str:
     if _STORE in cause.resource:
         return (
-            "make blocks smaller (override_num_blocks, or target_max_block_size of the DataContext), drop columns "
-            "early, make the operators behind it faster, or allow more memory (object_store_memory of ray.init, "
-            "resource_limits of the execution options)"
+            "make blocks smaller (override_num_blocks), drop columns early, make the operators behind it faster, or "
+            "allow more memory (object_store_memory of ray.init)"
         )
     return "request less memory for each task (memory), or use fewer tasks at a time (concurrency)"

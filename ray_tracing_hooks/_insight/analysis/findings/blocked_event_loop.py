@@ -120,4 +120,7 @@ def _finding(analysis: Analysis, function: str, blocking: _Blocking, on_path: in
         "on_path_ns": on_path,
     }
     rows = dict.fromkeys(stall.row for stall in sorted(stalls, key=lambda stall: stall.start - stall.end))
-    return Finding(KIND, text, advice, min(1.0, on_path / analysis.path.wall), list(rows), figures, is_assumed=True)
+    title = f"{quoted(function)} blocks an event loop"
+    return Finding(
+        KIND, text, advice, min(1.0, on_path / analysis.path.wall), list(rows), figures, is_assumed=True, title=title
+    )

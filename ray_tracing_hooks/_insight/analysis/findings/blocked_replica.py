@@ -60,6 +60,7 @@ def find(analysis: Analysis) -> Iterator[Finding]:
                 "waits": len(rows),
                 "median_ns": round(median),
             },
+            title=f"Code keeps the event loops of replicas of {quoted(deployment)}",
         )
 
 

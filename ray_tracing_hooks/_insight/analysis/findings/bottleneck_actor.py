@@ -91,8 +91,8 @@ def _finding(actor: Actor, analysis: Analysis, cost: float, *, is_known: bool) -
         "self_time_ns": actor.self_time,
         "on_path_ns": actor.on_path,
     }
-    advice = _advice(actor, analysis)
-    return Finding(KIND, text, advice, cost, slowest, figures, is_assumed=not is_known)
+    title, is_assumed = f"Actor {name} is a bottleneck", not is_known
+    return Finding(KIND, text, _advice(actor, analysis), cost, slowest, figures, is_assumed, title=title)
 
 
 def _advice(actor: Actor, analysis: Analysis) -> str:

@@ -57,7 +57,8 @@ def _finding(pipeline: Pipeline, operator: Operator, cost: float, analysis: Anal
         "processor_share": -1.0 if used is None else used,
     }
     quotes = {names.RAY_DATA_CONSUMER: pipeline.consumer}
-    return Finding(KIND, text, _advice(operator), cost, [operator.row, *slowest], figures, quotes=quotes)
+    title = f"{quoted(operator.name)} limits its dataset"
+    return Finding(KIND, text, _advice(operator), cost, [operator.row, *slowest], figures, quotes=quotes, title=title)
 
 
 def _advice(operator: Operator) -> str:

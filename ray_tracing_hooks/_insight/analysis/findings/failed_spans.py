@@ -55,6 +55,7 @@ def find(analysis: Analysis) -> Iterable[Finding]:
         {"spans": len(rows)},
         is_failure=True,
         without_errors=f"{count(len(rows), 'span')} of {quoted(name)}{more} failed",
+        title=f"{quoted(name)}{more} failed",
     )
 
 

@@ -14,9 +14,10 @@ from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN
 from ray_tracing_hooks._insight.analysis.findings.ended_trials import rows_of_trials
 from ray_tracing_hooks._insight.analysis.findings.error_types import READ, types_of
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.passed_on import passed_on
 from ray_tracing_hooks._insight.analysis.findings.training_restarts import rows_of_restarts
 from ray_tracing_hooks._insight.analysis.functions import covered
-from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
+from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, shortened
 from ray_tracing_hooks._insight.model.calls import DRIVER, EXECUTION
 from ray_tracing_hooks._insight.model.errors import error_text
 from ray_tracing_hooks._insight.model.merge import as_numpy
@@ -37,6 +38,8 @@ _ADVICE = {
 _UNKNOWN = "look for the cause in the worker's log; if it ran out of memory, run fewer such tasks per node"
 _OTHER = "look for the cause in the worker's log"
 
+_CALLERS = 3
+
 _DIED = "worker died"
 """How a cause of death begins, if there is one; the finding says that already."""
 
@@ -45,13 +48,19 @@ _ESTIMATED = 1_000_000_000
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Executions whose worker died, and executions that failed, by the type of their error."""
+    """Executions whose worker died, and executions that failed, by the type of their error.
+
+    An error counts once, for the execution that raised it. Callers that passed it on are named as its way up. What
+    failed attempts cost is their time on the critical path, and that between them and their retries.
+    """
     table, calls = analysis.table, analysis.calls
     failed = np.nonzero((as_numpy(calls.role) == EXECUTION) & analysis.is_failed)[0].tolist()
     # Other findings say what the restarts of training and failed trials cost. Of a rank that failed for another one,
     # the other one says why.
     restarted, trials = rows_of_restarts(analysis), rows_of_trials(analysis)
-    failed = [row for row in failed if row not in restarted and not _is_below(table, row, trials)]
+    passing = passed_on(analysis)
+    told = restarted | passing.keys()
+    failed = [row for row in failed if row not in told and not _is_below(table, row, trials)]
     is_dead = table.is_dead()
     died = _by_cause(table, [row for row in failed if is_dead[row]])
     ended = _outlasting(analysis, [row for row in failed if table.state[row] != LOST])
@@ -59,10 +68,14 @@ def find(analysis: Analysis) -> list[Finding]:
     unended = [row for row in failed if table.state[row] == LOST and not is_dead[row]]
     raised = [row for row in failed if table.state[row] != LOST and row not in ended]
     return [
-        *(found for cause, rows in died.items() for found in _killed(analysis, rows, _ADVICE.get(cause, cause))),
-        *_killed(analysis, unended, _UNKNOWN),
+        *(
+            found
+            for cause, rows in died.items()
+            for found in _killed(analysis, rows, _ADVICE.get(cause, cause), passing)
+        ),
+        *_killed(analysis, unended, _UNKNOWN, passing),
         *_ended_with_driver(analysis, with_driver),
-        *_errors(analysis, raised),
+        *_errors(analysis, raised, passing),
     ]
 
 
@@ -107,6 +120,7 @@ def _ended_with_driver(analysis: Analysis, rows: list[int]) -> Iterable[Finding]
         rows,
         _retries(analysis, rows).figures,
         is_failure=True,
+        title="The driver ended before its calls",
     )
 
 
@@ -171,20 +185,37 @@ def _on_path(analysis: Analysis, retried: set[int]) -> float:
     return covered(times, path.start, path.end) / path.wall if path.wall else 0.0
 
 
-def _killed(analysis: Analysis, rows: list[int], advice: str) -> Iterable[Finding]:
+def _way_up(analysis: Analysis, rows: list[int], passing: dict[int, int]) -> str:
+    """Which callers passed the errors of these executions on; empty for none."""
+    reached, frames = set(rows), []
+    # Callers begin before their calls do, so the innermost come last.
+    for frame in sorted(passing, reverse=True):
+        if passing[frame] in reached:
+            reached.add(frame)
+            frames.append(frame)
+    by_name = Counter(analysis.calls.frame_name(frame) for frame in frames)
+    told = [quoted(name) + (f" x{many:,}" if many > 1 else "") for name, many in by_name.items()]
+    more = [count(len(told) - _CALLERS, "other caller")] if len(told) > _CALLERS else []
+    return f"; passed on by {listed([*told[:_CALLERS], *more])}" if told else ""
+
+
+def _killed(analysis: Analysis, rows: list[int], advice: str, passing: dict[int, int]) -> Iterable[Finding]:
     if not rows:
         return
-    retries = _retries(analysis, rows)
+    found = _retries(analysis, rows)
+    retries = f"{found}{_way_up(analysis, rows, passing)}"
     died = _died(analysis, rows)
+    is_known = bool(analysis.table.attribute(rows[0], names.RAY_END_ESTIMATED))
     yield Finding(
         KILLED,
         f"{died}{_reasons(analysis, rows)}; {retries}",
         advice,
-        retries.share,
+        found.share,
         rows,
-        retries.figures,
+        found.figures,
         is_failure=True,
         without_errors=f"{died}; {retries}",
+        title=f"{_functions(analysis, rows)} {'lost workers' if is_known else 'never ended'}",
     )
 
 
@@ -209,22 +240,24 @@ def _died(analysis: Analysis, rows: list[int]) -> str:
     return f"{count(len(rows), 'execution')} of {functions} never ended, so {whose} may have died"
 
 
-def _errors(analysis: Analysis, rows: list[int]) -> Iterable[Finding]:
+def _errors(analysis: Analysis, rows: list[int], passing: dict[int, int]) -> Iterable[Finding]:
     if not rows:
         return
-    retries = _retries(analysis, rows)
+    found = _retries(analysis, rows)
+    retries = f"{found}{_way_up(analysis, rows, passing)}"
     failed = f"{count(len(rows), 'execution')} of {_functions(analysis, rows)} failed"
     yield Finding(
         ERRORS,
         f"{failed}: {types_of(analysis.table, rows)}; {retries}",
         "each retry repeats the whole call: find out why attempts fail, or do the part that fails in a call of its own"
-        if retries.retried
+        if found.retried
         else "",
-        retries.share,
+        found.share,
         rows,
-        retries.figures,
+        found.figures,
         is_failure=True,
         without_errors=f"{failed}; {retries}",
+        title=f"{_functions(analysis, rows)} failed",
     )
 
 

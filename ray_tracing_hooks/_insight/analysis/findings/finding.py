@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ray_tracing_hooks._insight.analysis.wording import percent, plain, shortened
+from ray_tracing_hooks._insight.analysis.wording import duration, percent, plain, shortened
 
 MOST_ROWS = 20
 
@@ -20,7 +20,8 @@ class Finding:
     kind: str
     """Its kind, for programs; stable across releases, such as ``get-in-loop``."""
     text: str
-    """One sentence with figures, in lower case and without a full stop: ``48 calls of work took 3.2 ms each; ...``."""
+    """The evidence: one sentence with figures, in lower case and without a full stop: ``48 calls of work took 3.2 ms
+    each; ...``."""
     advice: str
     """What can be done about it; empty if that depends on the program."""
     share: float
@@ -36,18 +37,26 @@ class Finding:
     """Whether something failed or hangs. Such findings come first, and the page shows them as errors."""
     quotes: dict[str, str] = field(default_factory=dict)
     """Parts of the text that are attribute values, by key. Where an attribute is redacted, its part is redacted too."""
+    title: str = field(kw_only=True)
+    """The cause in a few words, without a full stop: ``Actor Store#93fc54dc is a bottleneck``. It quotes names of
+    functions, actors and runs, and no attribute that may be redacted."""
     without_errors: str = ""
     """The text to show where types or messages of exceptions are redacted, for a text that quotes one."""
 
-    @property
-    def cost(self) -> str:
-        """The share as text for people; empty if it is 0."""
+    def cost(self, wall: int) -> str:
+        """The share of a run of ``wall`` nanoseconds as text for people; empty if it is 0."""
         if not self.share:
             return ""
         share = percent(self.share)
         if share.startswith("<"):
             return "less than 1 % of the run"
-        return f"at most {'nearly all' if share.startswith('>') else share} of the run"
+        of_run = "nearly all" if share.startswith(">") else share
+        return f"at most {duration(round(self.share * wall))}, {of_run} of the run"
+
+    @property
+    def headline(self) -> str:
+        """The title, marked if the finding is an assumption."""
+        return f"{self.title}, it seems" if self.is_assumed else self.title
 
     def __post_init__(self) -> None:
         self.rows = list(self.rows)[:MOST_ROWS]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from statistics import median
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import SCHEDULING, STARTING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.trials import is_made_by_trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration
@@ -21,8 +23,18 @@ a share of the call."""
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """For each function, the loops that submit one call of it and wait for it before they submit the next one."""
+    """For each function, the loops that submit one call of it and wait for it before they submit the next one.
+
+    It measures the time on the critical path in which these calls waited to start, ran, and handed over their results,
+    without the start of workers, and without the wait of the first call: those are there in any order. From a twentieth
+    of the run on that is worth a change. Calls that need the result of the one before look the same, so the advice
+    depends on that. It needs recorded waits of the caller; otherwise it is assumed from the times of the calls.
+    """
     calls, wall = analysis.calls, analysis.path.wall
+    starting: Counter[int] = Counter()
+    for step in analysis.path.steps:
+        if step.kind == STARTING:
+            starting[step.row] += step.end - step.start
     loops: dict[int, list[tuple[int, int, int]]] = {}
     assumed = set()
     for frame in calls.frames_with_members(_ROUNDS):
@@ -36,12 +48,23 @@ def find(analysis: Analysis) -> list[Finding]:
     found = []
     for function, rounds in loops.items():
         waited = sum(end - start for _, start, end in rounds)
-        on_path = sum(analysis.path.executions[row] for row in {row for row, _, _ in rounds})
+        rows = {row for row, _, _ in rounds}
+        on_path = sum(analysis.path.executions[row] - starting[row] for row in rows)
+        on_path -= _first_scheduling(analysis, calls.functions[function], rows)
         if wall and on_path / wall >= _COST:
             found.append(
                 _finding(analysis, calls.functions[function], rounds, waited, on_path, is_assumed=function in assumed)
             )
     return found
+
+
+def _first_scheduling(analysis: Analysis, function: str, rows: set[int]) -> int:
+    """How long the first call of a function on the path waited for Ray, if it is one of these."""
+    steps = (step for step in analysis.path.steps if step.kind in (SCHEDULING, STARTING) and step.row >= 0)
+    first = next((step.row for step in steps if analysis.calls.function_of(step.row) == function), -1)
+    if first not in rows:
+        return 0
+    return sum(step.end - step.start for step in analysis.path.steps if step.row == first and step.kind == SCHEDULING)
 
 
 def _loops(calls: Calls, frame: int) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
@@ -138,4 +161,5 @@ def _finding(
     }
     share = min(1.0, on_path / analysis.path.wall)
     rows = [row for row, _, _ in rounds]
-    return Finding(KIND, seems(text, is_assumed=is_assumed), advice, share, rows, figures, is_assumed)
+    title = f"{quoted(function)} runs one call at a time, in a loop"
+    return Finding(KIND, seems(text, is_assumed=is_assumed), advice, share, rows, figures, is_assumed, title=title)

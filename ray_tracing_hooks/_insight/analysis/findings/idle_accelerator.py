@@ -17,6 +17,8 @@ def find(analysis: Analysis) -> list[Finding]:
     """Accelerators that were idle for more than half of the time that they were held, and for a fifth of the run.
 
     Where its node was sampled, an accelerator was idle as far as its driver says so: a holder may run without using it.
+    A sample is of the last second before it at most, so it takes at least ten to say something about the time between
+    them; with fewer, as without any, it is idle while no holder runs.
     """
     wall = analysis.path.wall
     return [
@@ -39,7 +41,11 @@ def _finding(accelerator: Accelerator, share: float) -> Finding:
     if accelerator.used is None:
         text += f"but its holders ran for only {busy}"
     else:
-        text += f"but only {percent(accelerator.used)} of it was in use on average; its holders ran for {busy}"
+        text += (
+            f"but only {percent(accelerator.used)} of it was in use on average "
+            f"({count(accelerator.samples, 'sample')}, one in {duration(accelerator.resolution)}); its holders ran for "
+            f"{busy}"
+        )
     text += f"; the longest gap was {duration(accelerator.longest_gap)}"
     advice = (
         "prepare the next input before it is needed, use larger batches, or let several tasks or actors share it "
@@ -54,5 +60,6 @@ def _finding(accelerator: Accelerator, share: float) -> Finding:
         "executions": len(accelerator.executions),
     }
     if accelerator.used is not None:
-        figures["used"] = accelerator.used
-    return Finding(KIND, text, advice, min(1.0, share), accelerator.executions, figures)
+        figures |= {"used": accelerator.used, "samples": accelerator.samples}
+    title = f"{accelerator.name} is idle"
+    return Finding(KIND, text, advice, min(1.0, share), accelerator.executions, figures, title=title)

@@ -1,12 +1,14 @@
-"""A driver that takes longer to prepare each call than the call takes to run, so that workers wait for work."""
+"""A driver whose own code the run waits for: before each call longer than the call runs, or at any other time."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import RUN, submissions
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
-from ray_tracing_hooks._insight.analysis.functions import Function, percentile
+from ray_tracing_hooks._insight.analysis.functions import Function, in_both, percentile
 from ray_tracing_hooks._insight.analysis.trials import is_made_by_trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS, Calls
@@ -14,18 +16,33 @@ from ray_tracing_hooks._insight.model.grouped import by_first, split
 from ray_tracing_hooks._insight.model.merge import as_numpy
 
 KIND = "serial-driver"
+OWN = "driver-code"
 
 _CALLS = 8
 _COST = 0.1
+_OWN_COST = 0.2
+_OWN_LEAST = 500_000_000
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Functions whose calls a driver submits more slowly than one worker runs them, due to its own work in between."""
-    found = []
+    """Drivers that submit calls of a function more slowly than one worker runs them, and drivers whose code takes long.
+
+    Both measure the time on the critical path in which the driver's own code ran, outside of ``.remote()``. A driver
+    that sleeps, or waits for something else than Ray, looks the same.
+
+    - Serial: at least eight calls follow each other without a wait, the code before each takes longer than a call
+      runs (medians), and it takes a tenth of the run. Where waits were not recorded, it is assumed.
+    - Any other code between its first call and its last result, of half a second and a fifth of the run. That needs
+      recorded waits: otherwise it may be waiting. So it may where a library of Ray works in the driver: Ray Serve, Ray
+      Tune, Ray Data, and those whose part is switched off. Then nothing is said. Nor does the time count in which a
+      call ran that no recorded wait was for, since the driver may wait for it by ``ObjectRef.future``, for example.
+    """
+    found: list[Finding] = []
     by_name = {function.name: function for function in analysis.functions}
     for driver in analysis.calls.drivers():
         if driver in analysis.calls.with_futures:
             continue  # what seems to be its code may be a wait
+        serial = len(found)
         for name, (between, rows) in _between(analysis.calls, driver).items():
             if len(between) < _CALLS or not analysis.path.wall or name in analysis.pipelines.operator_names:
                 continue  # Ray Data decides when to submit the tasks of operators, as Ray Tune does for its trials
@@ -36,7 +53,49 @@ def find(analysis: Analysis) -> list[Finding]:
                 continue
             if not all(is_made_by_trial(analysis.table, row) for row in rows):
                 found.append(_finding(analysis, driver, by_name[name], usual, runs, own, rows))
+        if len(found) == serial:
+            found += _own_code(analysis, driver)
     return found
+
+
+def _own_code(analysis: Analysis, driver: int) -> list[Finding]:
+    calls, table, path = analysis.calls, analysis.table, analysis.path
+    if driver >= len(table) or not calls.records_waits(driver) or recorded.libraries(calls):
+        return []
+    if analysis.serve_spans is not None or analysis.experiments or analysis.pipelines.executions:
+        return []
+    made = [row for row in calls.members(driver) if calls.role[row] in {SUBMISSION, *WAITS}]
+    if not made:
+        return []
+    first, last = table.start[made[0]], max(map(table.end_or_now, made))
+    steps = [step for step in path.steps if step.kind == RUN and step.row == driver]
+    pieces = [min(step.end, last) - max(step.start, first) for step in steps]
+    own = sum(each for each in pieces if each > 0) - sum(took for step in steps for _, took in submissions(calls, step))
+    least = max(_OWN_LEAST, _OWN_COST * path.wall)
+    if own >= least:
+        own -= in_both(_unwaited(calls, made), [(step.start, step.end) for step in steps])
+    if own < least:
+        return []
+    name, longest = calls.frame_name(driver), max(pieces)
+    text = (
+        f"{quoted(name)} ran its own code for {duration(own)} between its first call and its last result, for up to "
+        f"{duration(longest)} at a time, while the run waited for it"
+    )
+    advice = (
+        "if it computes there, move that into tasks, or submit the next calls before it; if it sleeps or waits for "
+        "something else than Ray, shorten that"
+    )
+    figures: dict[str, float | int | str] = {"driver": name, "own_ns": own, "longest_ns": longest}
+    return [Finding(OWN, text, advice, own / path.wall, [driver], figures, title=f"Own code of {quoted(name)}")]
+
+
+def _unwaited(calls: Calls, made: list[int]) -> list[tuple[int, int]]:
+    """When calls ran whose results no recorded wait was for: the driver may have waited for them in another way."""
+    table = calls.table
+    waited = {call for row in made if calls.role[row] in WAITS for _, call in calls.made_by(row)}
+    submitted = {calls.call_of[row] for row in made if calls.role[row] == SUBMISSION}
+    rows = (calls.execution[call] for call in submitted - waited)
+    return [(table.start[row], table.end_or_now(row)) for row in rows if row >= 0]
 
 
 def _between(calls: Calls, driver: int) -> dict[str, tuple[list[int], list[int]]]:
@@ -86,4 +145,5 @@ def _finding(
     # It may also have waited for something else in that time.
     is_assumed = not analysis.calls.records_waits(driver) or function.is_assumed
     text = seems(text, is_assumed=is_assumed)
-    return Finding(KIND, text, advice, own / analysis.path.wall, rows, figures, is_assumed)
+    title = f"{quoted(name)} is slower than its workers"
+    return Finding(KIND, text, advice, own / analysis.path.wall, rows, figures, is_assumed, title=title)

@@ -60,7 +60,10 @@ def finding(analysis: Analysis, rows: Sequence[int], slow: Sequence[int], usual:
     quotes = {names.RAY_DATA_ROWS: rows_told}
     is_assumed = analysis.is_assumed(rows)
     text = seems(text, is_assumed=is_assumed)
-    return Finding(KIND, text, advice, excess / analysis.path.wall, slow, figures, is_assumed, quotes=quotes)
+    title = f"Blocks of {quoted(operator.name)} are skewed"
+    return Finding(
+        KIND, text, advice, excess / analysis.path.wall, slow, figures, is_assumed, quotes=quotes, title=title
+    )
 
 
 def _rows_of(calls: Calls, tasks: Iterable[int]) -> list[float]:

@@ -56,4 +56,5 @@ def _finding(analysis: Analysis, pipeline: Pipeline, operator: Operator, waited:
         "tasks": operator.tasks,
         "busy_ns": operator.busy,
     }
-    return Finding(KIND, text, advice, waited / analysis.path.wall, rows, figures)
+    title = f"Actors of {quoted(operator.name)} take long to construct"
+    return Finding(KIND, text, advice, waited / analysis.path.wall, rows, figures, title=title)

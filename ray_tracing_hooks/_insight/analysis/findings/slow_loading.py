@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import DELIVERY, SCHEDULING
+from ray_tracing_hooks._insight.analysis.findings import large_arguments
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.loading import Loading, loading
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 
 KIND = "slow-loading"
@@ -16,57 +15,40 @@ _COST = 0.1
 _LEAST = 1_000_000_000
 
 
-@dataclass
-class _Loading:
-    """The calls of one function that the run waited for. Times are nanoseconds."""
-
-    rows: dict[int, int] = field(default_factory=dict)
-    """How long each execution loaded."""
-    waited: int = 0
-
-
 def find(analysis: Analysis) -> list[Finding]:
     """Functions whose loading the run waited for, for at least a second and a tenth of its time.
 
-    Only Ray's task states say when a worker had a call, so without them there is nothing to find.
+    It measures the time on the critical path from when a worker had a call until the call's code began. Only Ray's task
+    states say when a worker had it, so without them there is nothing to find. Functions that are large themselves are
+    another finding, which has this time.
     """
-    path = analysis.path
-    found: dict[str, _Loading] = {}
-    for step in path.steps if any(analysis.states.ran.values()) else ():
-        if step.kind not in (SCHEDULING, DELIVERY):
-            continue
-        begin = analysis.loading_since(step.row)
-        start = analysis.table.start[step.row]
-        waited = min(step.end, start) - max(step.start, begin) if begin else 0
-        if waited > 0:
-            loading = found.setdefault(analysis.calls.function_of(step.row), _Loading())
-            loading.rows[step.row] = start - begin
-            loading.waited += waited
+    large = large_arguments.large_functions(analysis)
     return [
-        _finding(analysis, function, loading)
-        for function, loading in found.items()
-        if loading.waited >= _LEAST and loading.waited / path.wall >= _COST
+        _finding(analysis, function, found)
+        for function, found in loading(analysis).items()
+        if found.waited >= _LEAST and found.waited / analysis.path.wall >= _COST and function not in large
     ]
 
 
-def _finding(analysis: Analysis, function: str, loading: _Loading) -> Finding:
-    rows = sorted(loading.rows, key=lambda row: -loading.rows[row])
-    times = sorted(loading.rows.values())
+def _finding(analysis: Analysis, function: str, found: Loading) -> Finding:
+    rows = sorted(found.rows, key=lambda row: -found.rows[row])
+    times = sorted(found.rows.values())
     usual = percentile(times, 0.5)
     text = (
-        f"the run waited {duration(loading.waited)} while workers loaded the code and the arguments of "
+        f"the run waited {duration(found.waited)} while workers loaded the code and the arguments of "
         f"{count(len(rows), 'call')} of {quoted(function)}"
     )
     if len(rows) > 1:
         text += f": {duration(usual)} each (median), {duration(times[-1])} at most"
     advice = (
-        "the first call in a process imports what its code and its arguments need: import heavy packages only where "
-        "they are used, reuse workers and actors, or create actors before they are needed"
+        "reuse workers and actors, or create actors before they are needed: the first call in a process imports what "
+        "its code and its arguments need"
     )
     figures: dict[str, float | int | str] = {
         "function": function,
         "calls": len(rows),
         "median_ns": usual,
-        "waited_ns": loading.waited,
+        "waited_ns": found.waited,
     }
-    return Finding(KIND, text, advice, min(1.0, loading.waited / analysis.path.wall), rows, figures)
+    title = f"Workers load {quoted(function)} slowly"
+    return Finding(KIND, text, advice, min(1.0, found.waited / analysis.path.wall), rows, figures, title=title)

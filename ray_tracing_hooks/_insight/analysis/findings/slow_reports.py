@@ -44,4 +44,5 @@ def _finding(run: TrainRun, least: list[Rank], waited: int, wall: int) -> Findin
         "steps": len(steps),
         "longest_ns": steps[0].handover,
     }
-    return Finding(KIND, text, advice, min(1.0, waited / wall), [step.row for step in steps], figures)
+    title = f"Reports of {quoted(run.name)} wait for the controller"
+    return Finding(KIND, text, advice, min(1.0, waited / wall), [step.row for step in steps], figures, title=title)

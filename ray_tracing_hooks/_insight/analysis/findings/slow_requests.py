@@ -48,7 +48,8 @@ def find(analysis: Analysis) -> Iterator[Finding]:
         "part_others_ns": round(tail.others_part),
         "difference_share": tail.share,
     }
-    yield Finding(KIND, text, advice, 0.0, tail.rows, figures)
+    title = f"The slowest requests are slow by {quoted(found.described(part))}"
+    yield Finding(KIND, text, advice, 0.0, tail.rows, figures, title=title)
 
 
 def _more(part: Part) -> str:

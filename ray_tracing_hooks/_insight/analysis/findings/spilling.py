@@ -60,4 +60,5 @@ def _finding(taken: list[Pipeline], spilled: int, made: int) -> Finding:
         names.RAY_DATA_LIMITS: size(limit) if limit else "",
         names.RAY_DATA_BYTES: size(made),
     }
-    return Finding(KIND, text, advice, 0.0, [each.row for each in taken], figures, quotes=quotes)
+    title = f"Objects of {quoted(most.name)} are spilled"
+    return Finding(KIND, text, advice, 0.0, [each.row for each in taken], figures, quotes=quotes, title=title)

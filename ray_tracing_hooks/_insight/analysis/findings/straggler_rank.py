@@ -90,7 +90,8 @@ def _finding(analysis: Analysis, run: TrainRun, rank: int, late: list[tuple[Atte
         "longest_ns": worst.delay,
         "longest_step": worst.number,
     }
-    return Finding(KIND, text, advice, min(1.0, delay / analysis.path.wall), rows, figures)
+    title = f"Rank {rank} of {quoted(run.name)} comes last"
+    return Finding(KIND, text, advice, min(1.0, delay / analysis.path.wall), rows, figures, title=title)
 
 
 def _where(analysis: Analysis, run: TrainRun, rank: int) -> str:

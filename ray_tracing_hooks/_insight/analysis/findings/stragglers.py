@@ -11,6 +11,7 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.analysis.findings import skewed_blocks
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
@@ -26,26 +27,48 @@ _COST = 0.05
 _LONGEST_ARGUMENTS = 160
 _FEW = 0.2
 """The largest share of calls that count as stragglers. If more are slow, the function's durations simply vary."""
+_MOST = 0.5
+"""The share of all excess over the median that the few must have."""
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Functions with a few calls on the critical path that took at least three times the median."""
+    """Functions with a few calls on the critical path that took at least three times the median.
+
+    It measures by how much the code of these calls ran longer than the median on the critical path: from a twentieth
+    of the run on. The few are the longest calls that have half of all excess over the median, so that many calls that
+    are a little longer than a tiny median hide none. Calls that take turns at two kinds of work look the same if one
+    kind is rare. It needs no more than executions; where waits were not recorded, it is assumed.
+    """
     wall = analysis.path.wall
     found = []
-    on_path = analysis.path.executions
+    on_path = analysis.ran_on_path
     for function in analysis.functions:
         if len(function.executions) < _CALLS or not wall:
             continue
         for rows in _alike(analysis, function):
             times = as_numpy(analysis.self_time)[rows]
             usual = percentile(as_array(np.sort(times), "q"), 0.5)
-            slow = np.array(rows)[times > _TIMES * max(usual, 1)].tolist()
+            slow = _few(times, usual, rows)
             excess = sum(max(0, min(on_path[row], analysis.self_time[row]) - usual) for row in slow)
-            if slow and len(slow) <= max(1, _FEW * len(rows)) and excess / wall >= _COST:
-                slow.sort(key=lambda row: -analysis.self_time[row])
+            if slow and excess / wall >= _COST:
                 skewed = skewed_blocks.finding(analysis, rows, slow, usual, excess)
                 found.append(skewed or _finding(analysis, function, usual, rows, slow, excess))
     return found
+
+
+def _few(times: Any, usual: int, rows: list[int]) -> list[int]:
+    """The calls that took far longer than the others, the longest first; none if they are not few.
+
+    To those that have most of the excess belong all others that took at least half as long.
+    """
+    order = np.argsort(-times, kind="stable")
+    excess = np.maximum(times[order] - usual, 0)
+    if not excess[0]:
+        return []
+    last = int(np.searchsorted(np.cumsum(excess), _MOST * excess.sum()))
+    least = max(times[order[last]] / 2, _TIMES * max(usual, 1))
+    few = order[times[order] > least]
+    return np.array(rows)[few].tolist() if len(few) <= max(1, _FEW * len(rows)) else []
 
 
 def _alike(analysis: Analysis, function: Function) -> list[list[int]]:
@@ -87,8 +110,8 @@ def _finding(
     given = _given(analysis, slow[0])
     if given:
         text += f"; arguments of the longest: {given}"
-    advice = "split large pieces, start with them, or take results as they become ready with ray.wait"
-    if not given:
+    advice = _advice(analysis, rows, slow[0])
+    if not given and slow[0] not in analysis.pipelines.of_task:
         advice = f"look at the arguments of these calls (RAY_TRACING_ARGUMENTS=1 records them): {advice}"
     figures: dict[str, float | int | str] = {
         "function": function.name,
@@ -105,7 +128,33 @@ def _finding(
     quotes = {names.RAY_ARGUMENTS: given}
     is_assumed = analysis.is_assumed(rows)
     text = seems(text, is_assumed=is_assumed)
-    return Finding(KIND, text, advice, excess / analysis.path.wall, slow, figures, is_assumed, quotes=quotes)
+    title = f"{count(len(slow), 'straggler')} of {quoted(function.name)}"
+    return Finding(
+        KIND, text, advice, excess / analysis.path.wall, slow, figures, is_assumed, quotes=quotes, title=title
+    )
+
+
+def _advice(analysis: Analysis, rows: list[int], longest: int) -> str:
+    """To start it first helps if it was not; to take other results first helps if its caller then had work to do."""
+    calls, table = analysis.calls, analysis.table
+    if longest in analysis.pipelines.of_task:
+        return "see whether one key or file has most of its rows: group by a finer key, or treat that one by itself"
+    told = ["split its work into smaller pieces"]
+    if min(map(table.end_or_now, rows)) <= table.start[longest]:
+        told.append("start it first")
+    submission = calls.submission[calls.call_of[longest]]
+    caller, end = calls.frame[submission] if submission >= 0 else -1, table.end_or_now(longest)
+    later = sum(
+        step.end - max(step.start, end)
+        for step in analysis.path.steps
+        if step.kind == RUN and step.row == caller and step.end > end
+    )
+    if caller >= 0 and later >= _COST * analysis.path.wall:
+        told.append(
+            f"take results as they become ready with ray.wait: its caller ran for {duration(later)} afterwards, and "
+            "could have begun with other results"
+        )
+    return "; or ".join(told)
 
 
 def _given(analysis: Analysis, row: int) -> str:

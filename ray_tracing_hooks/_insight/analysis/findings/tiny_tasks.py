@@ -48,4 +48,5 @@ def _finding(analysis: Analysis, function: Function, usual: int, cost: int) -> F
         "median_ns": usual,
         "cost_ns": cost,
     }
-    return Finding(KIND, text, advice, cost / analysis.path.wall, function.executions, figures)
+    title = f"Calls of {quoted(function.name)} are tiny"
+    return Finding(KIND, text, advice, cost / analysis.path.wall, function.executions, figures, title=title)

@@ -116,4 +116,5 @@ def _finding(analysis: Analysis, run: TrainRun, restarts: list[_Restart], cost: 
     }
     rows = [each.attempt.row for each in sorted(restarts, key=lambda each: -(each.down + each.lost))]
     share = min(1.0, cost / analysis.path.wall)
-    return Finding(KIND, head + after + tail, advice, share, rows, figures, without_errors=head + tail)
+    title = f"{quoted(run.name)} was restarted"
+    return Finding(KIND, head + after + tail, advice, share, rows, figures, without_errors=head + tail, title=title)

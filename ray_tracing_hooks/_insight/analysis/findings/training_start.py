@@ -4,10 +4,14 @@ loop.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import STARTING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.functions import in_both
 from ray_tracing_hooks._insight.analysis.training import Attempt, TrainRun
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION
@@ -29,6 +33,8 @@ _WHAT = {
     "backend": "for the set-up of its workers and their backend",
     "loop": "from the start of the training loops to their first step",
 }
+_WITH_PROCESSES = ("controller", "workers")
+"""The parts in which worker processes start."""
 _TO_STEP, _TO_LOOPS = "its first step", "its training loops, which took no step"
 _ADVICE = {
     "controller": "start it on a node that is not busy, and with a small runtime_env",
@@ -40,15 +46,35 @@ _ADVICE = {
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Runs in which a part of the start took longer than usual, and at least a tenth of the whole time."""
+    """Runs in which a part of the start took longer than usual, and at least a tenth of the whole time.
+
+    It measures the time from ``fit()`` to the first step, by what is recorded of it: the attempt, the creation of its
+    workers, and the training loops. What is longer than usual in the longest of these parts is what it costs, since
+    the caller waits.
+    """
+    return [_finding(analysis, *each) for each in _slow_starts(analysis)]
+
+
+def starting_meanwhile(analysis: Analysis) -> int:
+    """How much of the time in which the run waited for workers to start is in the part that such a finding is about."""
+    times = []
+    for run, parts, _, slow in _slow_starts(analysis):
+        if slow in _WITH_PROCESSES:
+            before = list(parts)[: list(parts).index(slow)]
+            begin = analysis.table.start[run.row] + sum(parts[part] for part in before)
+            times.append((begin, begin + parts[slow]))
+    steps = analysis.path.steps
+    return in_both(times, ((step.start, step.end) for step in steps if step.kind == STARTING))
+
+
+def _slow_starts(analysis: Analysis) -> Iterator[tuple[TrainRun, dict[str, int], int, str]]:
+    """Each run with its parts, their total, and the slowest part."""
     wall = analysis.path.wall
-    found = []
     for run in analysis.train_runs:
         parts, total = _parts(analysis, run)
         slow = {part: took for part, took in parts.items() if took > _USUAL[part] and wall and took / wall >= _COST}
         if slow:
-            found.append(_finding(analysis, run, parts, total, max(slow, key=lambda part: slow[part])))
-    return found
+            yield run, parts, total, max(slow, key=lambda part: slow[part])
 
 
 def _parts(analysis: Analysis, run: TrainRun) -> tuple[dict[str, int], int]:
@@ -110,7 +136,8 @@ def _finding(analysis: Analysis, run: TrainRun, parts: dict[str, int], total: in
         **{f"{part}_ns": took for part, took in parts.items()},
     }
     share = min(1.0, (parts[slow] - _USUAL[slow] // 2) / analysis.path.wall)
-    return Finding(KIND, text, _ADVICE[slow], share, [run.row, run.attempts[0].row], figures)
+    title = f"{quoted(run.name)} starts slowly"
+    return Finding(KIND, text, _ADVICE[slow], share, [run.row, run.attempts[0].row], figures, title=title)
 
 
 def _held(analysis: Analysis, run: TrainRun) -> str:

@@ -49,4 +49,5 @@ def find(analysis: Analysis) -> list[Finding]:
         if circle
         else ""
     )
-    return [Finding(KIND, text, advice, min(1.0, share), shown, figures, is_failure=True)]
+    title = "Calls wait for each other" if circle else "Calls have not ended"
+    return [Finding(KIND, text, advice, min(1.0, share), shown, figures, is_failure=True, title=title)]

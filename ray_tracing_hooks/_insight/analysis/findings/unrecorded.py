@@ -61,7 +61,8 @@ def find(analysis: Analysis) -> list[Finding]:
         advice.append(f"{command} shows where the time of the slowest request went")
     if others:
         reasons.append(f"{count(len(others), 'worker span')} {'is' if len(others) == 1 else 'are'} in no recorded call")
-    if (unseen or others) and not libraries and not calls.internal and analysis.requests is None:
+    # Those of Ray Serve make no spans then either.
+    if (unseen or others) and not libraries and not calls.internal and analysis.serve_spans is None:
         advice.append(f"{recorded.RECORD_INTERNAL} shows the tasks and actors of Ray's libraries")
     unexecuted = analysis.unexecuted if RUNNING not in analysis.table.state else 0
     if unexecuted:
@@ -90,7 +91,7 @@ def find(analysis: Analysis) -> list[Finding]:
         "unexecuted": unexecuted,
     }
     rows = [*(row for row in sorted(drivers) if row < len(analysis.table)), *strays]
-    return [Finding(KIND, text, "; ".join(advice), hidden / path.wall, rows, figures)]
+    return [Finding(KIND, text, "; ".join(advice), hidden / path.wall, rows, figures, title="Time without spans")]
 
 
 def _requests(analysis: Analysis, strays: Sequence[int]) -> tuple[list[int], int, list[int]]:

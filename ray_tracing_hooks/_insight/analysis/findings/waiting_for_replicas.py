@@ -102,4 +102,4 @@ def _finding(found: Requests, deployment: str, waited: int, methods: Sequence[Me
         "replicas": replicas,
     }
     rows = [row for each in sorted(methods, key=lambda each: -each.waited[-1]) for row in each.longest]
-    return Finding(KIND, text, advice, 0.0, rows, figures)
+    return Finding(KIND, text, advice, 0.0, rows, figures, title=f"Requests wait for replicas of {quoted(deployment)}")

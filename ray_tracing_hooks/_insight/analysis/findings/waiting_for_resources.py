@@ -10,6 +10,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, SCHEDULING, STARTING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.large_arguments import large_functions
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
@@ -37,10 +38,19 @@ class _Waiting:
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Functions whose calls the run waited for in this way, for at least a second and a tenth of its time."""
+    """Functions whose calls the run waited for in this way, for at least a second and a tenth of its time.
+
+    It measures the time on the critical path in which all that a call depends on was there, and no worker process was
+    starting. Ray's task states say whether it was resources; without them the finding says that it is not known. An
+    actor holds its resources from its creation until its process ends, which no span records: it held them for certain
+    until its last call, and may have held them afterwards.
+    """
     wall = analysis.path.wall
     found = []
+    large = large_functions(analysis)
     for function, waiting in _waiting(analysis).items():
+        if function in large and waiting.known < len(waiting.rows):
+            continue  # its workers may have loaded it for all of the time
         waited = sum(waiting.rows.values())
         if waiting.known == len(waiting.rows):
             waited = min(waited, waiting.for_resources)
@@ -93,18 +103,16 @@ def _finding(analysis: Analysis, function: str, waiting: _Waiting, waited: int) 
     text = f"the run waited {duration(waited)} for {who} to start: {why}"
     if needs:
         text += f"; each needs {quoted(needs)}"
-    if holders := _holders(analysis, waiting, needs):
-        several = ", ".join(map(quoted, holders[:_NAMED]))
-        more = f" and {count(len(holders) - _NAMED, 'other')}" if len(holders) > _NAMED else ""
-        text += f", and {several}{more} held some of that during the wait"
-    advice = (
-        "release resources that are held but not used (actors hold theirs as long as they live), request less for each "
-        "call (num_cpus, resources), or add resources to the cluster"
-    )
+    holders, possible = _holders(analysis, waiting, needs)
+    if holders:
+        text += f", and {_several(holders)} held some of that during the wait"
+    if possible:
+        text += f"; {_several(possible)} had been created before and may still have held some, without any call"
+    advice = "end actors that are not used, request less for each call (num_cpus, resources), or add resources"
     if not is_known:
         advice = (
-            "what they waited for is not recorded: Ray's task states show whether it was resources "
-            f"(ray-tracing-hooks states, while the cluster runs). If it was: {advice}"
+            "Ray's task states show whether it was resources (ray-tracing-hooks states, while the cluster runs); if it "
+            f"was, {advice}"
         )
     figures: dict[str, float | int | str] = {
         "function": function,
@@ -113,36 +121,46 @@ def _finding(analysis: Analysis, function: str, waiting: _Waiting, waited: int) 
         "calls_with_states": waiting.known,
         "needs": needs,
         "holders": len(holders),
+        "possible_holders": len(possible),
     }
     share = min(1.0, waited / analysis.path.wall)
     quotes = {names.RAY_ASSIGNED_RESOURCES: quoted(needs)}
-    return Finding(KIND, text, advice, share, rows, figures, not is_known, quotes=quotes)
+    title = f"Calls of {quoted(function)} wait to start"
+    return Finding(KIND, text, advice, share, rows, figures, not is_known, quotes=quotes, title=title)
 
 
-def _holders(analysis: Analysis, waiting: _Waiting, needs: str) -> list[str]:
-    """The actors that held a resource these calls need for nearly all of the wait, by amount held, largest first."""
+def _holders(analysis: Analysis, waiting: _Waiting, needs: str) -> tuple[list[str], list[str]]:
+    """The actors that held a resource these calls need for nearly all of the wait, by amount held, largest first; and
+    those that may have held one, since they had been created before and their end is not recorded.
+    """
     calls, table = analysis.calls, analysis.table
     wanted = _resources(needs)
-    longest = max(waiting.spans, key=lambda span: span[1] - span[0])
+    begin, until = max(waiting.spans, key=lambda span: span[1] - span[0])
+    is_dead = table.is_dead()
     lives: dict[str, tuple[int, int, float, str]] = {}
     for row, role in enumerate(calls.role):
         place = calls.place(row)
         if role != EXECUTION or not place.actor:
             continue
         held = _resources(str(table.attribute(row, names.RAY_ASSIGNED_RESOURCES) or ""))
-        if not wanted.keys() & held.keys():
-            continue
+        if not wanted.keys() & held.keys() or (is_dead[row] and table.end_or_now(row) < until):
+            held = {}
         start, end = table.start[row], table.end_or_now(row)
-        known = lives.get(place.actor, (start, end, 0.0, ""))
+        first, last, *_ = lives.get(place.actor, (start, end))
         name = f"{place.actor_class.rpartition('.')[2]}#{place.actor[:8]}"
-        lives[place.actor] = min(start, known[0]), max(end, known[1]), sum(held.values()), name
-    enough = _NEARLY_ALL * (longest[1] - longest[0])
-    found = [
-        (held, name)
-        for start, end, held, name in lives.values()
-        if min(end, longest[1]) - max(start, longest[0]) >= enough
-    ]
-    return [name for _, name in sorted(found, key=lambda each: (-each[0], each[1]))]
+        lives[place.actor] = min(start, first), max(end, last), sum(held.values()), name
+    enough = _NEARLY_ALL * (until - begin)
+    certain: list[str] = []
+    possible: list[str] = []
+    for start, end, amount, name in sorted(lives.values(), key=lambda each: (-each[2], each[3])):
+        if amount and until - max(start, begin) >= enough:
+            (certain if min(end, until) - max(start, begin) >= enough else possible).append(name)
+    return certain, possible
+
+
+def _several(holders: list[str]) -> str:
+    more = f" and {count(len(holders) - _NAMED, 'other')}" if len(holders) > _NAMED else ""
+    return f"{', '.join(map(quoted, holders[:_NAMED]))}{more}"
 
 
 def _resources(told: str) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import STARTING
+from ray_tracing_hooks._insight.analysis.findings import large_arguments, training_start
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration
@@ -16,9 +17,16 @@ _LEAST = 1_000_000_000
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """The start of workers, if the run waited for it at least a second and a tenth of its time; one finding for all."""
+    """The start of workers, if the run waited for it at least a second and a tenth of its time; one finding for all.
+
+    It measures the time on the critical path in which everything else was ready, but a worker process was not. That
+    needs the times of creation and readiness of workers, which their resources have. The time in which the driver
+    submitted large arguments or functions meanwhile belongs to those: workers start slowly because of them. So does the
+    slow start of a training to its finding.
+    """
     path = analysis.path
-    cost = path.kinds[STARTING]
+    cost = path.kinds[STARTING] - large_arguments.starting_meanwhile(analysis)
+    cost -= training_start.starting_meanwhile(analysis)
     if cost < _LEAST or cost / path.wall < _COST:
         return []
     found = Workers(analysis.table).of_resource
@@ -28,7 +36,6 @@ def find(analysis: Analysis) -> list[Finding]:
     each = percentile(sorted(start.ready - start.created for start in started), 0.5)
     of = f" on a node with {count(processors, 'processor')}" if processors else ""
     text = (
-        f"the run waited {duration(cost)} for worker processes to start{_behind(analysis, cost)}: "
         f"{count(len(started), 'worker')} started while it ran, up to {at_once:,} at once{of}, and took "
         f"{duration(each)} (median) until they were ready for work"
     )
@@ -39,33 +46,16 @@ def find(analysis: Analysis) -> list[Finding]:
         "processors": processors,
         "median_start_ns": each,
         "waited_ns": cost,
-        "waited_directly_ns": min(cost, analysis.split.kinds[STARTING]),
     }
     rows = list(dict.fromkeys(step.row for step in steps))
-    return [Finding(KIND, text, _advice(at_once, processors), cost / path.wall, rows, figures)]
-
-
-def _behind(analysis: Analysis, cost: int) -> str:
-    """How much of that the split of the time shows as queue time, since calls queued behind the starting workers."""
-    directly = min(cost, analysis.split.kinds[STARTING])
-    if directly == cost:
-        return ""
-    some = f"{duration(directly)} directly, the rest " if directly else ""
-    return f" ({some}while its calls queued for busy actors and workers)"
+    title = "Starting worker processes"
+    return [Finding(KIND, text, _advice(at_once, processors), cost / path.wall, rows, figures, title=title)]
 
 
 def _advice(at_once: int, processors: int) -> str:
     if processors and at_once > processors:
-        first = (
-            "the more start at once, the slower they start: use fewer actors that do more each, and set num_cpus to "
-            "what each needs"
-        )
-    else:
-        first = "reuse existing workers and actors instead of starting new ones"
-    return (
-        f"{first}; create actors before they are needed; a task with its own runtime_env, or with max_calls, needs a "
-        "new process"
-    )
+        return "start fewer at once, since they share the processors: fewer actors that do more each"
+    return "reuse workers and actors, and create actors before they are needed"
 
 
 def _at_once(started: list[Start], node: str) -> tuple[int, int]:

@@ -155,7 +155,7 @@ def described(
         "datasets": datasets.shown(analysis.pipelines, number, begin, redaction),
         "requests": requests.shown(analysis.requests, number),
         "serves": analysis.serves,
-        "findings": report.described(drawn.findings, number, redaction),
+        "findings": report.described(drawn.findings, number, redaction, analysis.path.wall),
         "ran": recorded.ran(calls),
         "nothing_found": report.nothing_found(analysis),
         "path": report.critical_path(analysis, number, function, most_steps),

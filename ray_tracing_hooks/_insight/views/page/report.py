@@ -188,13 +188,14 @@ def longest_steps(path: paths.Path, most: int) -> list[paths.Step]:
     return [path.steps[at] for at in sorted(longest)]
 
 
-def described(found: Iterable[Finding], row: NumberOf, redaction: Redaction) -> list[dict[str, Any]]:
-    """The findings for the page, in their order."""
+def described(found: Iterable[Finding], row: NumberOf, redaction: Redaction, wall: int) -> list[dict[str, Any]]:
+    """The findings of a run of ``wall`` nanoseconds for the page, in their order."""
     return [
         {
             "kind": finding.kind,
-            "text": _text(finding, redaction) + (" (assumed: not all of it is recorded)" if finding.is_assumed else ""),
-            "cost": finding.cost,
+            "title": finding.headline,
+            "text": _text(finding, redaction),
+            "cost": finding.cost(wall),
             "advice": finding.advice,
             "level": "error" if finding.is_failure else "warning",
             "rows": [shown for each in finding.rows if (shown := row(each)) >= 0],

@@ -120,16 +120,17 @@ export class Findings {
   }
 
   /** @param {Finding} finding */
-  finding({ kind, text, cost, advice, level, rows }) {
+  finding({ kind, title, text, cost, advice, level, rows }) {
     const { store, app } = this;
     /** @param {number} row */
     const example = (row) => el("button", { type: "button", class: "link", onclick: () => app.show("timeline", () => app.selectSpan(row)) },
       `${shortened(store.label(row), 44)} ${duration(store.took[row])}`);
     return el("li", { class: level, "data-finding": kind },
-      el("p", { class: "sentence" }, el("span", { class: "levelmark", role: "img", "aria-label": level }, LEVEL_MARKS[level] || "i"), text, cost ? el("span", { class: "soft" }, ` [${cost}]`) : null),
+      el("p", { class: "sentence" }, el("span", { class: "levelmark", role: "img", "aria-label": level }, LEVEL_MARKS[level] || "i"), el("strong", {}, title), cost ? `: ${cost}` : null),
+      el("p", { class: "told" }, text),
       advice ? el("p", { class: "advice" }, advice) : null,
       rows.length ? el("p", { class: "evidence" },
-        el("button", { type: "button", onclick: () => app.showRows(rows, text) }, `Show ${counted(rows.length, "span")}`), rows.slice(0, 3).map(example)) : null);
+        el("button", { type: "button", onclick: () => app.showRows(rows, title) }, `Show ${counted(rows.length, "span")}`), rows.slice(0, 3).map(example)) : null);
   }
 
   path() {

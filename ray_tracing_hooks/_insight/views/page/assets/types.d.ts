@@ -141,6 +141,7 @@ interface Finding {
   kind: string;
   text: string;
   cost: string;
+  title: string;
   advice: string;
   level: string;
   rows: number[];

@@ -23,6 +23,9 @@ SUBJECTS = ("core", "waits", "actors", "places", "objects", "threads", "data", "
 FACTOR = 1.5
 """How far a cost that the analysis names may be from the measured one, in both directions."""
 
+DRIVER = "the driver"
+"""For ``on_path``: the code of the driver itself."""
+
 QUIET = 0.1
 """Findings that cost less of the run than this are not considered."""
 

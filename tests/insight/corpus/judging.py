@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from corpus import FACTOR, QUIET, Program
+from corpus import DRIVER, FACTOR, QUIET, Program
 from corpus.recording import measured, path_of, states_of
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import inputs
@@ -81,8 +81,9 @@ class Judged:
         program = self.program
         if program.on_path:
             first = next(self.functions_on_path(), ("", 0.0))
+            wanted = self.document["run"]["name"] if program.on_path == DRIVER else program.on_path
             quiet = all(each["share"] < QUIET or each["kind"] in program.beside for each in self.findings)
-            return [first[1] if first[0].split(" ")[0] == program.on_path and quiet else None]
+            return [first[1] if first[0].split(" ")[0] == wanted and quiet else None]
         first_ones = self.findings[: len(program.finds)]
         costs: list[float | None] = []
         for kinds in program.finds:
@@ -135,7 +136,7 @@ class Judged:
                 yield f"cause {number + 1} is said to cost {claimed:.2f} s, and costs {real:.2f} s"
 
     def _bounds(self) -> Iterator[str]:
-        claimed = [cost for cost in self.named if cost is not None]
+        claimed = [cost for cost in self.named if cost]
         if MENDED in self.measured and len(claimed) == len(self.named) and self.saved > 1.1 * sum(claimed) + NOISE:
             yield f"at most {sum(claimed):.2f} s could be saved, and {self.saved:.2f} s were"
 

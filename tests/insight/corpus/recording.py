@@ -26,10 +26,9 @@ MOST_BYTES = 60_000
 _TIMEOUT = 300
 _IMPORTS = {
     "data": "pandas,pyarrow.compute,ray.data.block,ray.data._internal.execution.streaming_executor",
-    "train": "ray.train,ray.tune",
     "extras": "ray.serve",
 }
-"""What workers import before the program starts, for programs of a library."""
+"""What workers import before the program starts, for programs of a library. Those of Ray Train start with it."""
 _IDS = re.compile(rb'(?<=")[0-9a-f]{16}(?:[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{40})?(?=")')
 
 

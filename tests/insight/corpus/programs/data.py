@@ -1,6 +1,6 @@
 """Pipelines of Ray Data."""
 
-from corpus import healthy, planted, spend
+from corpus import DRIVER, healthy, planted, spend
 from corpus.running import main
 
 MIB = 1 << 20
@@ -170,7 +170,7 @@ def slow_operator_then_consumer(run):
 
 
 @planted(
-    on_path="data.py",
+    on_path=DRIVER,
     at_most={"dataset": 0.2},
     beside=("worker-start", "bottleneck-operator"),
     cluster={"num_cpus": 9},

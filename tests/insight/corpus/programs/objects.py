@@ -57,6 +57,7 @@ def large_closure(run):
     small = {number: table[number] for number in range(10)}
     captured = small if run.mended else table
 
+    refs = []
     for _ in range(run.times(8)):
 
         @ray.remote
@@ -64,9 +65,9 @@ def large_closure(run):
             return captured.get(number)
 
         begun = time.perf_counter()
-        ref = annotate.remote(1)
+        refs.append(annotate.remote(1))
         run.cost(time.perf_counter() - begun)
-        ray.get(ref)
+    ray.get(refs)
 
 
 @ray.remote

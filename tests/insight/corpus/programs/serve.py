@@ -51,7 +51,7 @@ def one_at_a_time(run):
 
     handle = deployed(Scorer.bind())
     with run.costing():
-        for response in [handle.remote(value) for value in range(run.times(40))]:
+        for response in [handle.remote(value) for value in range(run.times(30))]:
             response.result()
 
 

@@ -75,9 +75,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
     "A result that the driver has waited for in vain is not named": ("gets_with_timeouts planted first",),
     "A deadlock that a timeout has ended is not named": ("deadlock planted first",),
     "A loop that waits for a blocked event loop comes before what blocks it": ("blocked_event_loop planted first",),
-    "The queue of an actor with several slots counts as scheduling, and such an actor is never named": (
-        "full_threads_and_straggler planted first",
-    ),
+    "A straggler among a few calls each of a few actors is not named": ("full_threads_and_straggler planted first",),
     "Idle actors are not named as those that hold the resources": (
         "idle_actors_hold_all planted words",
         "idle_actors_hold_all planted bound",

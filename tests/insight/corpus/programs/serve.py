@@ -39,7 +39,7 @@ def fetch(address):
         return error.code
 
 
-@planted("waiting-for-replicas", says=("Scorer",), never=("event loop",), **WITH)
+@planted("waiting-for-replicas", says=("Scorer",), **WITH)
 def one_at_a_time(run):
     """Forty calls by handle at once to a deployment whose one replica takes one at a time."""
     from ray import serve
@@ -55,7 +55,7 @@ def one_at_a_time(run):
             response.result()
 
 
-@planted("waiting-for-replicas", says=("Ranker",), never=("event loop",), **WITH)
+@planted("waiting-for-replicas", says=("Ranker",), **WITH)
 def slow_dependency(run):
     """An ingress over HTTP has room for all, and the deployment that it calls for two."""
     from ray import serve
@@ -226,7 +226,7 @@ def balanced_application(run):
         list(threads.map(lambda _: fetch(address), range(80)))
 
 
-@healthy(never=("event loop",), **WITH)
+@healthy(**WITH)
 def computing_replica(run):
     """A deployment with plain methods, which Serve runs in threads; they compute for a short time."""
     from ray import serve

@@ -219,6 +219,10 @@ measure: $(PACKAGE) $(DATA_READY) $(TRAIN_READY)
 recordings: $(PACKAGE) $(EXTRAS_READY) $(DATA_READY) $(TRAIN_READY) ## Compare what tests expect of programs with what these do on untraced clusters
 	@cd $(VENV) && PYTHONPATH=$(ROOT)/tests/helpers $(BIN)/python $(ROOT)/tests/ray/record.py --check
 
+.PHONY: corpus
+corpus: $(PACKAGE) $(EXTRAS_READY) $(DATA_READY) $(TRAIN_READY) ## Run all programs of tests/insight/corpus, and print what the summary says of them that does not hold; ARGS="core data" selects some
+	@cd tests/insight && $(BIN)/python -m corpus live $(ARGS)
+
 .PHONY: soak
 soak: $(PACKAGE) ## Record two million spans in half an hour while workers come and go, and check for lost spans and growth
 	@cd $(VENV) && $(BIN)/python $(ROOT)/tests/benchmarks/soak.py $(ARGS)

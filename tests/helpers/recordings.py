@@ -1,4 +1,4 @@
-"""The runs that ``tests/insight/record.py`` has recorded, and what commands show of them."""
+"""The runs that ``tests/insight/corpus/scenes.py`` has recorded, and what commands show of them."""
 
 from __future__ import annotations
 

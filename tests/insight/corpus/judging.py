@@ -1,0 +1,237 @@
+"""Compares what the summary says of a recorded program with what is expected of it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from corpus import DRIVER, FACTOR, QUIET, Program
+from corpus.recording import measured, path_of, states_of
+from ray_tracing_hooks import names
+from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli.summary import print_summary
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.views.page.content import content
+from ray_tracing_hooks._insight.views.redaction import Redaction
+from ray_tracing_hooks._insight.views.summary import document
+
+PLANTED, ASSUMED, MENDED = "planted", "assumed", "mended"
+"""The forms of a program: as planted, the same as if its waits had not been recorded, and without its cause."""
+
+NOISE = 0.3
+"""Seconds by which two runs of the same program may differ, besides a tenth."""
+
+_TRUE_OF = {PLANTED: frozenset[str](), ASSUMED: frozenset({"unrecorded"})}
+"""Kinds of findings that are true of any program in this form: time is unexplained where waits were not recorded."""
+
+_WAITS = ("ray.get", "ray.wait", names.AWAIT)
+
+
+@dataclass
+class Judged:
+    """What the summary says of one form of a program."""
+
+    program: Program
+    form: str
+    analysis: Analysis
+    measured: dict[str, Any]
+    """What the program measured in the forms in which it ran."""
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """That of ``summary --json``."""
+        return document(self.analysis)
+
+    @cached_property
+    def text(self) -> str:
+        """That of ``summary``, in one line."""
+        with redirect_stdout(io.StringIO()) as printed:
+            print_summary(self.analysis, 1)
+        return " ".join(printed.getvalue().split())
+
+    @property
+    def findings(self) -> list[dict[str, Any]]:
+        """In the order of the summary."""
+        found: list[dict[str, Any]] = self.document["findings"]
+        return found
+
+    @property
+    def wall(self) -> float:
+        """Seconds that the run took."""
+        return float(self.document["run"]["wall_ns"]) / 1e9
+
+    def functions_on_path(self) -> Iterator[tuple[str, float]]:
+        """Each function with the seconds that its code was on the critical path, the longest first."""
+        for each in self.document["critical_path"]["functions"]:
+            yield each["function"].removeprefix("__main__."), each["ns"] / 1e9
+
+    # --- the causes -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def named(self) -> list[float | None]:
+        """For each cause, the seconds that the summary says it costs; None if it is not named where it has to be."""
+        program = self.program
+        if program.on_path:
+            first = next(self.functions_on_path(), ("", 0.0))
+            wanted = self.document["run"]["name"] if program.on_path == DRIVER else program.on_path
+            quiet = all(each["share"] < QUIET or each["kind"] in program.beside for each in self.findings)
+            return [first[1] if first[0].split(" ")[0] == wanted and quiet else None]
+        first_ones = self.findings[: len(program.finds)]
+        costs: list[float | None] = []
+        for kinds in program.finds:
+            fits = next((each for each in first_ones if each["kind"] in kinds), None)
+            if fits is None:
+                costs.append(None)
+                continue
+            first_ones = [each for each in first_ones if each is not fits]
+            costs.append(fits["share"] * self.wall)
+        return costs
+
+    def complaints(self) -> dict[str, str]:
+        """What is not as it has to be: by check, in words.
+
+        ``first``: a cause is not named first; ``words``: what shows it is missing; ``cost``: the named cost is not the
+        measured one; ``bound``: the mended program saved more than could be saved at most; ``false``: the summary says
+        what is not true; ``sum``: shares do not add up; ``page``: the page says something else.
+        """
+        found = {"false": "; ".join(self._false()), "sum": "; ".join(self._sums())}
+        if self.form == PLANTED:
+            found["page"] = "; ".join(self._page())
+        if self.form == PLANTED and not self.program.is_healthy:
+            found |= {
+                "first": "; ".join(self._first()),
+                "words": "; ".join(self._words()),
+                "cost": "; ".join(self._costs()),
+                "bound": "; ".join(self._bounds()),
+            }
+        return {check: text for check, text in found.items() if text}
+
+    def _first(self) -> Iterator[str]:
+        for number, cost in enumerate(self.named):
+            if cost is None:
+                wanted = self.program.on_path or " or ".join(self.program.finds[number])
+                heads = [f"{each['kind']} {each['share']:.0%}" for each in self.findings[:3]]
+                path = next(self.functions_on_path(), ("nothing", 0.0))
+                yield f"{wanted} is not named first, but {', '.join(heads) or 'no finding'} (path: {path[0]})"
+
+    def _words(self) -> Iterator[str]:
+        if self.program.says and self.named[0] is not None:
+            text = next(each["text"] for each in self.findings if each["kind"] in self.program.finds[0])
+            missing = [word for word in self.program.says if word not in text]
+            if missing:
+                yield f"{', '.join(missing)} not in: {text}"
+
+    def _costs(self) -> Iterator[str]:
+        costs = self.measured["planted"]["costs"]
+        for number, (claimed, real) in enumerate(zip(self.named, costs, strict=False)):
+            if claimed is not None and not real / FACTOR <= claimed <= real * FACTOR:
+                yield f"cause {number + 1} is said to cost {claimed:.2f} s, and costs {real:.2f} s"
+
+    def _bounds(self) -> Iterator[str]:
+        claimed = [cost for cost in self.named if cost]
+        if MENDED in self.measured and len(claimed) == len(self.named) and self.saved > 1.1 * sum(claimed) + NOISE:
+            yield f"at most {sum(claimed):.2f} s could be saved, and {self.saved:.2f} s were"
+
+    @property
+    def saved(self) -> float:
+        """Seconds that the mended program was faster."""
+        return float(self.measured["planted"]["wall"] - self.measured["mended"]["wall"])
+
+    # --- what must not be said --------------------------------------------------------------------------------
+
+    def _false(self) -> Iterator[str]:
+        program = self.program
+        expected = {kind for kinds in program.finds for kind in kinds}
+        for each in self.findings:
+            is_large = each["share"] >= QUIET or each["share"] == 0
+            if self.form == MENDED:
+                left = each["share"] * self.wall
+                if each["kind"] in expected and left > max(0.3 * sum(self.measured[PLANTED]["costs"]), QUIET):
+                    yield f"{each['kind']} is mended, and said to cost {left:.2f} s: {each['text']}"
+            elif is_large and each["kind"] not in expected | set(program.beside) | _TRUE_OF[self.form]:
+                yield f"{each['kind']} {each['share']:.0%}: {each['text']}"
+        if self.form == MENDED:
+            return
+        for word in program.never:
+            if word in self.text:
+                yield f"it says {word!r}"
+        if self.form == ASSUMED:
+            if "Exact" in self.text:
+                yield "it says Exact without waits"
+            return
+        split = {each["kind"]: each["share"] for each in self.document["time_split"]}
+        path = {each["kind"]: each["share"] for each in self.document["critical_path"]["kinds"]}
+        for kind, most in program.at_most.items():
+            for where, shares in (("of the run", split), ("of the path", path)):
+                if shares[kind] > most:
+                    yield f"{kind} is {shares[kind]:.0%} {where}, and was at most {most:.0%}"
+
+    def _sums(self) -> Iterator[str]:
+        wall = self.document["run"]["wall_ns"]
+        for name, kinds in (("split", "time_split"), ("path", "critical_path")):
+            found = self.document[kinds] if kinds == "time_split" else self.document[kinds]["kinds"]
+            if (total := sum(each["ns"] for each in found)) != wall:
+                yield f"the {name} adds up to {total / wall:.0%}"
+            if any(each["share"] > 1 for each in found):
+                yield f"a share of the {name} is above 100 %"
+        if any(each["share"] > 1 for each in self.findings):
+            yield "a finding costs more than 100 %"
+
+    def _page(self) -> Iterator[str]:
+        page = content(self.analysis, "", 10**6, Redaction()).meta
+        split = {each["kind"]: each["ns"] for each in self.document["time_split"] if each["ns"]}
+        if {each["kind"]: each["ns"] for each in page["split"]["parts"]} != split:
+            yield "the page splits the time in another way"
+        if page["path"]["by"]:
+            functions = [(each["function"], each["ns"]) for each in self.document["critical_path"]["functions"]]
+            if [(each["label"], each["ns"]) for each in page["path"]["by"] if each["kind"] == "run"] != functions:
+                yield "the page has another critical path"
+        if [each["kind"] for each in page["findings"]] != [each["kind"] for each in self.findings]:
+            yield "the page has other findings"
+        for each in page["findings"]:
+            text = each["text"].removesuffix(" (assumed: not all of it is recorded)")
+            yield from (f"only on the page: {part}" for part in (text, each["cost"]) if part not in self.text)
+
+
+def forms(program: Program) -> tuple[str, ...]:
+    """Those in which a program is judged."""
+    return (PLANTED, ASSUMED) if program.is_healthy else (PLANTED, ASSUMED, MENDED)
+
+
+def judged(program: Program, form: str, folder: Path) -> Judged:
+    """One form of a recorded program; ``folder`` is for a temporary file."""
+    path = path_of(program, mended=form == MENDED)
+    if form == ASSUMED:
+        recorded, path = path, folder / "assumed.jsonl"
+        path.write_bytes(b"\n".join(without_waits(gzip.decompress(recorded.read_bytes()).splitlines())))
+        if program.states:
+            shutil.copy(states_of(program, mended=False), folder)
+    return of_file(program, form, path, measured(program))
+
+
+def of_file(program: Program, form: str, path: Path, measured: dict[str, Any]) -> Judged:
+    """A form of a program whose spans are in this file or folder, and what it measured."""
+    analysis, _ = inputs.chosen(inputs.table([str(path)]), None, [str(path)])
+    return Judged(program, form, analysis, measured)
+
+
+def without_waits(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of a recording as they would be if ``get`` and ``wait`` were not in ``RAY_TRACING_RAY``."""
+    for line in lines:
+        data = json.loads(line)
+        for of_resource in data["resourceSpans"]:
+            for attribute in of_resource["resource"]["attributes"]:
+                if attribute["key"] == names.RESOURCE_PARTS:
+                    parts = attribute["value"]["stringValue"].split(",")
+                    attribute["value"]["stringValue"] = ",".join(each for each in parts if each not in {"get", "wait"})
+            for of_scope in of_resource.get("scopeSpans", ()):
+                of_scope["spans"] = [each for each in of_scope["spans"] if each["name"] not in _WAITS]
+        yield json.dumps(data).encode()

@@ -1,0 +1,1 @@
+"""The programs by subject, written as users write them."""

@@ -1,0 +1,247 @@
+"""Applications of Ray Serve, called by handles and over HTTP."""
+
+import asyncio
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+from corpus import burn, healthy, planted, spend
+from corpus.running import main
+
+WITH = {"library": "extras", "parts": "+get,wait", "cluster": {"num_cpus": 6}}
+NONE = {"num_cpus": 0}
+
+
+def deployed(app):
+    from ray import serve
+
+    serve.start(proxy_location="Disabled")
+    return serve.run(app, route_prefix=None)
+
+
+def over_http(app):
+    from ray import serve
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    serve.start(http_options={"port": port})
+    serve.run(app, route_prefix="/")
+    return f"http://127.0.0.1:{port}/"
+
+
+def fetch(address):
+    try:
+        with urlopen(address) as answer:
+            return answer.read()
+    except HTTPError as error:
+        return error.code
+
+
+@planted("waiting-for-replicas", says=("Scorer",), **WITH)
+def one_at_a_time(run):
+    """Forty calls by handle at once to a deployment whose one replica takes one at a time."""
+    from ray import serve
+
+    @serve.deployment(max_ongoing_requests=40 if run.mended else 1, ray_actor_options=NONE)
+    class Scorer:
+        def __call__(self, value):
+            return spend(0.12)
+
+    handle = deployed(Scorer.bind())
+    with run.costing():
+        for response in [handle.remote(value) for value in range(run.times(30))]:
+            response.result()
+
+
+@planted("waiting-for-replicas", says=("Ranker",), **WITH)
+def slow_dependency(run):
+    """An ingress over HTTP has room for all, and the deployment that it calls for two."""
+    from ray import serve
+
+    @serve.deployment(max_ongoing_requests=16 if run.mended else 2, ray_actor_options=NONE)
+    class Ranker:
+        async def rank(self, value):
+            await asyncio.sleep(0.2)
+            return value
+
+    @serve.deployment(max_ongoing_requests=50, ray_actor_options=NONE)
+    class Shop:
+        def __init__(self, ranker):
+            self.ranker = ranker
+
+        async def __call__(self, request):
+            return await self.ranker.rank.remote(1)
+
+    address = over_http(Shop.bind(Ranker.bind()))
+    with ThreadPoolExecutor(12) as threads, run.costing():
+        list(threads.map(lambda _: fetch(address), range(run.times(48))))
+
+
+@planted(
+    ("blocked-event-loop", "blocked-replica"),
+    says=("Reader",),
+    never=("more replicas",),
+    beside=("waiting-for-replicas",),
+    **WITH,
+)
+def blocking_replica(run):
+    """A coroutine of a replica sleeps where it should await, so that its requests come one by one."""
+    from ray import serve
+
+    is_mended = run.mended
+
+    @serve.deployment(max_ongoing_requests=20, ray_actor_options=NONE)
+    class Reader:
+        async def __call__(self, request):
+            if is_mended:
+                await asyncio.sleep(0.1)
+            else:
+                time.sleep(0.1)  # noqa: ASYNC251  # the planted fault
+            return "read"
+
+    address = over_http(Reader.bind())
+    with ThreadPoolExecutor(8) as threads, run.costing():
+        list(threads.map(lambda _: fetch(address), range(run.times(40))))
+
+
+@planted(on_path="Slow.__call__", beside=("waiting-for-replicas",), **WITH)
+def calls_by_handle(run):
+    """The driver calls a slow deployment by handle and waits for each response, one after the other."""
+    from ray import serve
+
+    seconds = run.seconds(0.4, 0.01)
+
+    @serve.deployment(ray_actor_options=NONE)
+    class Slow:
+        def __call__(self, value):
+            return spend(seconds)
+
+    handle = deployed(Slow.bind())
+    for value in range(run.times(8)):
+        run.cost(handle.remote(value).result())
+
+
+@planted(("cold-replica", "slow-actor-start", "slow-constructor"), beside=("worker-start",), **WITH)
+def cold_replica(run):
+    """A replica loads its model for four seconds, while the driver waits for the application to run."""
+    from ray import serve
+
+    seconds = run.seconds(4, 0.05)
+
+    @serve.deployment(ray_actor_options=NONE)
+    class Model:
+        def __init__(self):
+            spend(seconds)
+
+        def __call__(self, value):
+            return value
+
+    with run.costing(less=1.0):
+        handle = deployed(Model.bind())
+    handle.remote(1).result()
+
+
+@planted(("failed-spans", "timed-out-requests", "errors"), beside=("waiting-for-replicas",), **WITH)
+def requests_time_out(run):
+    """Callers give up on requests that a deployment takes too long for."""
+    from ray import serve
+
+    seconds = run.seconds(1.5, 0.05)
+
+    @serve.deployment(max_ongoing_requests=4, ray_actor_options=NONE)
+    class Sleepy:
+        async def __call__(self, value):
+            await asyncio.sleep(seconds)
+            return value
+
+    handle = deployed(Sleepy.bind())
+    for value in range(6):
+        try:
+            with run.costing():
+                handle.remote(value).result(timeout_s=0.6)
+        except TimeoutError:
+            pass
+
+
+@planted(("failed-spans", "errors", "failed-requests"), says=("KeyError",), beside=("waiting-for-replicas",), **WITH)
+def failing_requests(run):
+    """A fifth of the requests fail in the deployment behind the ingress."""
+    from ray import serve
+
+    is_mended = run.mended
+
+    @serve.deployment(ray_actor_options=NONE)
+    class Users:
+        def find(self, number):
+            spend(0.03)
+            if number % 5 == 0 and not is_mended:
+                raise KeyError(number)
+            return number
+
+    @serve.deployment(ray_actor_options=NONE)
+    class Front:
+        def __init__(self, users):
+            self.users = users
+
+        async def __call__(self, request):
+            return await self.users.find.remote(int(request.query_params["number"]))
+
+    address = over_http(Front.bind(Users.bind()))
+    with run.costing():
+        for number in range(run.times(30)):
+            fetch(f"{address}?number={number}")
+
+
+@planted(("driver-code", "serial-driver"), at_most={"scheduling": 0.3}, **WITH)
+def slow_caller(run):
+    """The driver works for a third of a second between its calls of a quick deployment."""
+    from ray import serve
+
+    @serve.deployment(ray_actor_options=NONE)
+    class Quick:
+        def __call__(self, value):
+            return value
+
+    handle = deployed(Quick.bind())
+    for value in range(run.times(12)):
+        run.cost(spend(run.seconds(0.33, 0.01)))
+        handle.remote(value).result()
+
+
+@healthy(**WITH)
+def balanced_application(run):
+    """Two replicas with room for all requests of eight clients."""
+    from ray import serve
+
+    @serve.deployment(num_replicas=2, max_ongoing_requests=8, ray_actor_options=NONE)
+    class Scorer:
+        async def __call__(self, request):
+            await asyncio.sleep(0.25)
+            return "ok"
+
+    address = over_http(Scorer.bind())
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: fetch(address), range(80)))
+
+
+@healthy(**WITH)
+def computing_replica(run):
+    """A deployment with plain methods, which Serve runs in threads; they compute for a short time."""
+    from ray import serve
+
+    @serve.deployment(max_ongoing_requests=8, ray_actor_options=NONE)
+    class Light:
+        def __call__(self, request):
+            burn(0.004)
+            spend(0.15)
+            return "ok"
+
+    address = over_http(Light.bind())
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: fetch(address), range(60)))
+
+
+if __name__ == "__main__":
+    main()

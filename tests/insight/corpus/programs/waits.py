@@ -1,0 +1,177 @@
+"""Drivers and tasks that wait in one way or another: in order, with timeouts, by futures, with ``await``."""
+
+import asyncio
+import time
+from concurrent.futures import wait as wait_for_futures
+from contextlib import suppress
+
+import ray
+
+from corpus import planted, spend
+from corpus.running import main
+
+
+@ray.remote
+def download(number, seconds):
+    return spend(seconds)
+
+
+@planted("straggler", says=("download",), beside=("driver-code",))
+def results_in_order(run):
+    """Results are used in the order of their submission, and the first one is the last to come."""
+    refs = [download.remote(number, run.seconds(3, 0.1) if number == 0 else 0.1) for number in range(24)]
+    with run.costing(less=0.1):
+        ray.get(refs[0])
+    for ref in refs:
+        ray.get(ref)
+        spend(0.05)
+
+
+@ray.remote
+def crawl(site, seconds):
+    return spend(seconds)
+
+
+@planted(on_path="crawl", at_most={"scheduling": 0.2, "waiting": 0.2})
+def polling(run):
+    """The driver asks every tenth of a second whether a task has ended."""
+    for site in range(run.times(2)):
+        pending = [crawl.remote(site, run.seconds(2, 0.1))]
+        while pending:
+            done, pending = ray.wait(pending, timeout=0.1)
+        run.cost(ray.get(done[0]))
+
+
+@ray.remote
+def solve(number, seconds):
+    return spend(seconds)
+
+
+@planted(on_path="solve", never=("Exact: waiting was recorded",), at_most={"run": 1.0})
+def futures(run):
+    """The driver waits for tasks by ``future().result()``, which makes no spans."""
+    for number in range(run.times(4)):
+        run.cost(solve.remote(number, run.seconds(1, 0.05)).future().result())
+
+
+@ray.remote(num_cpus=1)
+def tile(number, seconds):
+    return spend(seconds)
+
+
+@planted(on_path="tile", never=("Exact: waiting was recorded",))
+def many_futures(run):
+    """Two rounds of four tasks, each waited for by futures all at once."""
+    for _ in range(2):
+        pending = [tile.remote(number, run.seconds(1.5, 0.05)).future() for number in range(4)]
+        done, _ = wait_for_futures(pending)
+        run.cost(max(future.result() for future in done))
+
+
+@ray.remote
+def translate(text, seconds):
+    return spend(seconds)
+
+
+@planted(on_path="translate", at_most={"scheduling": 0.2})
+def awaits(run):
+    """A coroutine of the driver awaits tasks, one after the other, since each needs the one before."""
+
+    async def chain():
+        for text in range(run.times(4)):
+            run.cost(await translate.remote(text, run.seconds(1, 0.05)))
+
+    asyncio.run(chain())
+
+
+@ray.remote
+def sample(number, seconds):
+    return spend(seconds)
+
+
+@planted("straggler", says=("sample",))
+def gathers(run):
+    """A coroutine of the driver gathers sixteen tasks, of which one takes far longer."""
+
+    async def all_of_them():
+        return await asyncio.gather(
+            *[sample.remote(number, run.seconds(3, 0.2) if number == 6 else 0.2) for number in range(16)]
+        )
+
+    run.cost(max(asyncio.run(all_of_them())) - 0.2)
+
+
+@ray.remote
+def never_ready(seconds):
+    return spend(seconds)
+
+
+@planted(("timeouts", "timed-out", "unfinished"), beside=("killed-workers", "errors"), at_most={"scheduling": 0.3})
+def gets_with_timeouts(run):
+    """The driver gives up on a result after three seconds, and goes on without it."""
+    ref = never_ready.remote(run.seconds(6, 0.1))
+    begun = time.perf_counter()
+    try:
+        ray.get(ref, timeout=run.seconds(3))
+    except ray.exceptions.GetTimeoutError:
+        run.cost(time.perf_counter() - begun)
+    ray.cancel(ref, force=True)
+
+
+@ray.remote(num_cpus=0)
+class Caller:
+    def __init__(self):
+        self.other = None
+
+    def know(self, other):
+        self.other = other
+
+    def ask(self):
+        return ray.get(self.other.answer.remote(ray.get_runtime_context().current_actor))
+
+    def answer(self, asker):
+        return ray.get(asker.answer_now.remote())
+
+    def answer_now(self):
+        return 42
+
+
+@planted(("deadlock", "unfinished", "failed-driver"), beside=("killed-workers",), parts="+get,wait")
+def deadlock(run):
+    """Two actors wait for each other; the driver gives up after four seconds."""
+    one, other = Caller.remote(), Caller.remote()
+    ray.get(one.know.remote(other))
+    with run.costing(), suppress(ray.exceptions.GetTimeoutError):
+        ray.get((one.answer_now if run.mended else one.ask).remote(), timeout=run.seconds(4))
+
+
+@ray.remote
+def generate(number, seconds):
+    for item in range(number):
+        spend(seconds)
+        yield item
+
+
+@planted(on_path="generate", at_most={"scheduling": 0.2, "get": 0.4})
+def slow_generator(run):
+    """The driver uses the items of a generator as they come, and each takes a quarter of a second."""
+    with run.costing():
+        for item in generate.remote(run.times(14), run.seconds(0.25, 0.01)):
+            ray.get(item)
+
+
+@ray.remote
+def vote(number, seconds):
+    return spend(seconds)
+
+
+@planted("straggler", says=("2 calls of vote",))
+def two_barriers(run):
+    """Two rounds; in each of them one task takes two seconds longer than the others."""
+    for slow in (3, 8):
+        took = ray.get([vote.remote(number, run.seconds(2, 0.2) if number == slow else 0.2) for number in range(12)])
+        run.cost(max(took) - 0.2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Runs one program on a cluster of its own: ``python -m corpus.programs.core NAME [--mended]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+from corpus import PROGRAMS, Program, Run
+from ray_tracing_hooks._ray.states import ask, keep
+
+HOOK = "corpus.hook:setup"
+_PATIENCE = 120.0
+_REPORTS = 1.0
+"""Seconds in which each of Ray's processes reports the states of its tasks."""
+
+
+def main() -> None:
+    """Run the program that the arguments name, and write what it measured."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name", choices=sorted(PROGRAMS))
+    parser.add_argument("--mended", action="store_true", help="without the cause")
+    parser.add_argument("--faster", type=float, default=1, help="divide all durations by this")
+    parser.add_argument("--more", type=int, default=1, help="multiply the number of calls by this")
+    parser.add_argument("--to", type=Path, help="a file for what was measured, besides the standard output")
+    asked = parser.parse_args()
+    for folder in ("CORPUS_FOLDER", "CORPUS_READY"):
+        if folder not in os.environ:
+            os.environ[folder] = tempfile.mkdtemp(prefix="corpus-")
+    program = PROGRAMS[asked.name]
+    run = Run(asked.mended, asked.faster, asked.more)
+    cluster = start(program)
+    try:
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="WARNING")
+        begun = time.perf_counter()
+        program.function(run)
+        measured = {"wall": time.perf_counter() - begun, "costs": [run.costs[cause] for cause in sorted(run.costs)]}
+        ray.shutdown()
+        if program.states:
+            time.sleep(2 * _REPORTS)
+            keep(os.environ["RAY_TRACING_LOCAL_DIR"], ask(cluster.address, _PATIENCE))
+    finally:
+        cluster.shutdown()
+    print(asked.name, json.dumps(measured))
+    if asked.to:
+        asked.to.write_text(json.dumps(measured))
+
+
+def start(program: Program) -> Cluster:
+    """A cluster whose workers have started before the program does, as many on the head as it has processors.
+
+    Workers that no job has used yet are of any. Those of the first job are started when it connects, so another one
+    connects before, and makes no spans. Other nodes start workers only for calls.
+    """
+    ready = os.environ["CORPUS_READY"]
+    head: dict[str, Any] = {"num_cpus": 4, **program.cluster}
+    others: list[dict[str, Any]] = head.pop("nodes", [])
+    head = {"include_dashboard": False, "tracing_startup_hook": HOOK, **head}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    for each in others:
+        cluster.add_node(**each)
+    os.environ["RAY_TRACING_ROOT_SPAN"] = "0"
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="WARNING")
+    deadline = time.monotonic() + _PATIENCE
+    while len(set(os.listdir(ready)) - {str(os.getpid())}) < head["num_cpus"] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    ray.shutdown()
+    os.environ["RAY_TRACING_ROOT_SPAN"] = "1"
+    return cluster

@@ -1,0 +1,94 @@
+"""Tables of the recorded programs: what is said of them, and what is true."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from corpus import Program
+from corpus.judging import ASSUMED, PLANTED, Judged, forms, judged, of_file
+from corpus.recording import is_recorded, measured, run
+
+_WIDTHS = (28, 26, 26, 8, 9, 6)
+
+
+def causes(programs: Iterable[Program]) -> Iterator[str]:
+    """Each program with its cause."""
+    for each in programs:
+        yield f"{each.subject:8} {each.name:28} {each.cause}"
+
+
+def table(programs: Iterable[Program]) -> Iterator[str]:
+    """Planted cause and first finding, its cost as claimed and measured, and false statements."""
+    yield _row("PROGRAM", "CAUSE", "FIRST FINDING", "CLAIMED", "MEASURED", "FALSE")
+    first = said_false = number = 0
+    remarks: dict[str, str] = {}
+    for each in _recorded(programs):
+        complaints = {form: judgement.complaints() for form, judgement in each.items()}
+        shown = each[PLANTED]
+        program, finding = shown.program, next(iter(shown.findings), None)
+        claimed = [cost for cost in shown.named if cost is not None]
+        real = measured(program)[PLANTED]["costs"]
+        false = [f"{form}: {found['false']}" for form, found in complaints.items() if "false" in found]
+        number += 1
+        first += (
+            not {"first", "words", "false"} & complaints[PLANTED].keys()
+            if program.is_healthy
+            else ("first" not in complaints[PLANTED])
+        )
+        said_false += bool(false)
+        wanted = program.on_path and f"path: {program.on_path}"
+        yield _row(
+            program.name,
+            wanted or ", ".join("/".join(kinds) for kinds in program.finds) or "none",
+            f"{finding['kind']} {finding['share']:.0%}" if finding else "none",
+            " ".join(f"{cost:.2f}" for cost in claimed),
+            " ".join(f"{cost:.2f}" for cost in real),
+            str(len(false) or ""),
+        )
+        for form, found in complaints.items():
+            remarks |= {f"{program.name} {form} {check}": text for check, text in found.items()}
+    yield ""
+    yield from (f"{where}: {text}" for where, text in remarks.items())
+    yield ""
+    yield f"{number} programs: the cause first in {first}, something false in {said_false}"
+
+
+def bounds(programs: Iterable[Program]) -> Iterator[str]:
+    """What could be saved at most, and what the mended program saved."""
+    yield _row("PROGRAM", "CAUSE", "", "AT MOST", "SAVED", "WALL")
+    for each in _recorded(programs):
+        shown = each[PLANTED]
+        program = shown.program
+        if program.is_healthy:
+            continue
+        claimed = [cost for cost in shown.named if cost is not None]
+        yield _row(
+            program.name,
+            program.on_path or ", ".join("/".join(kinds) for kinds in program.finds),
+            "" if len(claimed) == len(shown.named) else "not named",
+            f"{sum(claimed):.2f}" if claimed else "",
+            f"{shown.saved:.2f}",
+            f"{shown.wall:.2f}",
+        )
+
+
+def live(program: Program, *, waits: bool = True, variant: Sequence[str] = ()) -> str:
+    """Run a program, and tell what does not hold of what the summary says of it; its costs are those of this run."""
+    with tempfile.TemporaryDirectory(prefix="c-") as folder:
+        measured = {PLANTED: run(program, Path(folder), waits=waits, variant=variant)}
+        found = of_file(program, PLANTED if waits else ASSUMED, Path(folder) / "spans", measured)
+        told = "; ".join(f"{check}: {text}" for check, text in found.complaints().items())
+    return f"{program.name}: {told or 'as it has to be'}"
+
+
+def _recorded(programs: Iterable[Program]) -> Iterator[dict[str, Judged]]:
+    for program in programs:
+        if is_recorded(program):
+            with tempfile.TemporaryDirectory() as folder:
+                yield {form: judged(program, form, Path(folder)) for form in forms(program)}
+
+
+def _row(*cells: str) -> str:
+    return " ".join(cell[:width].ljust(width) for cell, width in zip(cells, _WIDTHS, strict=True)).rstrip()

@@ -56,10 +56,36 @@ requests, and the trace would grow for as long as the process lives. So that is 
 def is_over(span: object) -> bool:
     """Whether this span has ended too long ago to be the parent of what begins now.
 
-    This is about spans of this process, of this package or of the SDK: others have no end.
+    This is about spans of this process, of this package or of the SDK: others have no end. A span of the program is not
+    over before the call or request that it is within: a web framework ends its own span with the response, and runs
+    background tasks in its context after that.
     """
     end_time = getattr(span, "end_time", None)
-    return type(end_time) is int and now_ns() - end_time > LONGEST_AFTER_END
+    if type(end_time) is not int or now_ns() - end_time <= LONGEST_AFTER_END:
+        return False
+    within = getattr(span, _WITHIN, None)
+    return within is None or is_over(within)
+
+
+_WITHIN = "_ray_tracing_hooks_within"
+"""The attribute of a span of the program with the span of the call or request that it is within."""
+
+_INTERNAL = trace.SpanKind.INTERNAL.value + 1
+
+
+def note_within(span: Any, context: context_api.Context) -> None:
+    """Note which call or request a span of the program is within, given the context of the code that has begun it.
+
+    Its parent may be another one: web frameworks take that from the headers. The spans of a driver, and of what Ray's
+    libraries do, are no calls.
+    """
+    around = context.get(SPAN_KEY)
+    if type(around) is not RecordedSpan:
+        within = getattr(around, _WITHIN, None)
+    else:
+        within = around if around.template.kind != _INTERNAL else None
+    if within is not None and span.is_recording():  # others may be shared
+        setattr(span, _WITHIN, within)
 
 
 def since_end(span: Any) -> dict[str, float]:

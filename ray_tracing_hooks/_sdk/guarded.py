@@ -18,6 +18,7 @@ from opentelemetry.util._decorator import _agnosticcontextmanager
 from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._exceptions import class_name, is_interruption, traceback_of
 from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.span import exception_attributes, message_of
 from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
 
@@ -150,14 +151,21 @@ class GuardedTracer(Tracer):
     ) -> Iterator[trace.Span]:
         options = record_exception, set_status_on_exception
         span = self.start_span(name, context, kind, attributes, links, start_time, *options)
-        # The API's function would put the text of an error into the status itself, whatever class the span has.
-        with trace.use_span(span, end_on_exit, record_exception=False, set_status_on_exception=False):
+        # The API's function would put the text of an error into the status itself, whatever class the span has, and
+        # swallow what a signal handler raises while it restores the context.
+        try:
+            token = attach(trace.set_span_in_context(span))
             try:
                 yield span
-            except Exception as error:
-                if isinstance(span, GuardedSpan):
-                    span.fail(error, record=record_exception, set_status=set_status_on_exception)
-                raise
+            finally:
+                detach(token)
+        except Exception as error:
+            if isinstance(span, GuardedSpan):
+                span.fail(error, record=record_exception, set_status=set_status_on_exception)
+            raise
+        finally:
+            if end_on_exit:
+                span.end()
 
 
 def _guarded(span: trace.Span) -> trace.Span:

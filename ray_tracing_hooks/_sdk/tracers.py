@@ -1,7 +1,8 @@
 """Spans of the API that begin without a named parent: wraps ``Tracer.start_span`` of the SDK.
 
 In a context whose span is over they begin a trace of their own, as Ray's calls do (``is_over`` in
-``_record/recorder.py``). A span for which the program names the context stays below the span of that.
+``_record/recorder.py``). A span for which the program names the context stays below the span of that. Each span knows
+the call or request that it is within.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ray_tracing_hooks._exceptions import hide_frame, is_interruption
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Replacement
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
-from ray_tracing_hooks._record.recorder import is_over, since_end
+from ray_tracing_hooks._record.recorder import is_over, note_within, since_end
 
 
 def _start_span(original: Callable[..., trace.Span]) -> Callable[..., trace.Span]:
@@ -45,11 +46,16 @@ def _start_span(original: Callable[..., trace.Span]) -> Callable[..., trace.Span
             except Exception as error:  # noqa: BLE001  a fault here must not reach the user's program
                 failed("beginning a span", error)
         try:
-            return original(self, name, context, kind, attributes, links, *rest, **options)
+            begun = original(self, name, context, kind, attributes, links, *rest, **options)
         except BaseException as error:
             if not is_interruption(error):  # which is recognized by the frame that it has interrupted
                 hide_frame(error)
             raise
+        try:
+            note_within(begun, get_current())
+        except Exception as error:  # noqa: BLE001  as above
+            failed("beginning a span", error)
+        return begun
 
     return start_span
 

@@ -171,6 +171,41 @@ print(json.dumps(found))
     assert found == [True] * 11
 
 
+@pytest.mark.parametrize(("kind", "stays"), [("CONSUMER", True), ("INTERNAL", False)])
+def test_a_span_of_the_program_is_no_parent_once_the_call_that_it_is_within_is_over(
+    kind: str, stays: bool, tmp_path: Path
+) -> None:
+    """A web framework ends its span with the response, and runs background tasks in its context after that."""
+    found = in_a_process(
+        f"""
+import time
+from opentelemetry.trace import use_span
+from ray_tracing_hooks._record.recorder import Template
+install()
+tracer = trace.get_tracer("framework")
+call = recorder.start(Template("call", trace.SpanKind.{kind}.value + 1, {{}}), *recorder.decide(None), None)
+with use_span(call):
+    of_headers = trace.set_span_in_context(trace.NonRecordingSpan(call.get_span_context()))
+    request = tracer.start_span("request", of_headers)
+    with use_span(request):
+        response = tracer.start_span("response")
+ended = time.time_ns() - 1_500_000_000
+request.end(ended)
+response.end(ended)
+found = []
+for each in request, response:
+    with use_span(each):
+        found.append(tracer.start_span("background task").parent == each.get_span_context())
+call.end(ended)
+with use_span(response):
+    found.append(tracer.start_span("later").parent is None)
+print(json.dumps(found))
+""",
+        tmp_path,
+    )
+    assert found == [stays, stays, True]
+
+
 def test_tracers_can_be_pickled_before_and_after_their_first_span(tmp_path: Path) -> None:
     """A module-level tracer is in what Ray pickles; without tracing it can be pickled, so with it it must be."""
     found = in_a_process(

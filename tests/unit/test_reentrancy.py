@@ -206,6 +206,29 @@ def test_a_span_whose_end_is_interrupted_is_recorded_once(tmp_path: Path) -> Non
     assert all(span.end_ns for span in spans)
 
 
+BLOCKS = (
+    AT_EACH_LINE
+    + """
+def block():
+    with tracer.start_as_current_span("block"):
+        pass
+
+block()
+at = 1
+while interrupted(block, at):
+    at += 1
+tell([at, said])
+"""
+)
+
+
+def test_what_is_raised_around_the_block_of_a_span_reaches_the_program(tmp_path: Path) -> None:
+    """At any line from the start of the span until the context is restored and the span has ended."""
+    (lines, said), _ = record(BLOCKS, tmp_path)
+    assert said == []
+    assert lines > 50
+
+
 FAILS = (
     AT_EACH_LINE
     + """

@@ -18,6 +18,7 @@ from ray_tracing_hooks._errors import SettingError, TracingError
 from ray_tracing_hooks._ship.files import LOCK, take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
+from ray_tracing_hooks._ship.raylet import is_deserted
 from ray_tracing_hooks._ship.replay_inputs import Input, JsonFiles, Spool
 from ray_tracing_hooks._ship.replay_progress import ReplayProgress, left_by_shipper, mapping
 from ray_tracing_hooks._ship.retry import Backoff, reason, retry_after
@@ -230,21 +231,30 @@ def _without_shipper(folder: str) -> Iterator[None]:
     if lock is None:
         figures = read(folder)
         errors = [each.error for each in figures.destinations if each.is_failing] if figures is not None else []
-        raise TracingError(
-            f"a shipper is running for the spool {folder!r} and "
-            + (
-                f"delivers it once it can: {errors[0]}; if its settings are wrong, correct them with "
-                "`ray-tracing-hooks configure`, and these spans are delivered too"
-                if errors
-                else "delivers it"
+        text = f"a shipper is running for the spool {folder!r} and delivers it"
+        if errors:
+            text += f" once it can: {errors[0]}; " + (
+                "Ray has ended here, so it gives up within about a minute: run this command again then"
+                if _has_ray_ended(folder)
+                else "if its settings are wrong, correct them with `ray-tracing-hooks configure`, and these spans are "
+                "delivered too"
             )
-        )
+        raise TracingError(text)
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(folder, LOCK))
         os.close(lock)
+
+
+def _has_ray_ended(folder: str) -> bool:
+    """Whether nobody can configure the shipper of this spool any more."""
+    try:
+        raylet = ShipPlan.load(folder).raylet_socket
+    except (OSError, ValueError):
+        return False
+    return raylet is not None and is_deserted(raylet)
 
 
 def check(plan: ShipPlan, environ: Mapping[str, str]) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -691,6 +692,31 @@ def test_a_spool_with_a_shipper_is_left_to_it(collector: Collector, tmp_path: Pa
     assert result.exit_code == 1
     assert result.stderr == (f"Error: a shipper is running for the spool {str(tmp_path / 'spool')!r} and delivers it\n")
     assert collector.asked == 0
+
+
+def test_a_shipper_that_fails_after_the_end_of_ray_is_waited_for(collector: Collector, tmp_path: Path) -> None:
+    """There is no cluster to configure any more."""
+    left_spool(tmp_path, [1])
+    failing = Figures(destinations=(Destination("otlp", "traces", "there", is_failing=True, error="it is away"),))
+    (tmp_path / STATUS).write_text(failing.as_json())
+    lock = take_lock(str(tmp_path))
+    assert lock is not None
+    try:
+        with socket.socket(socket.AF_UNIX) as raylet:
+            raylet.bind(str(tmp_path / "raylet"))
+            raylet.listen()
+            ShipPlan(("otlp",), "/x", 1, 1, 1, str(tmp_path / "raylet")).store(str(tmp_path))
+            while_ray_runs = replay(tmp_path)
+        (tmp_path / "raylet").unlink()
+        after_its_end = replay(tmp_path)
+    finally:
+        os.close(lock)
+    assert (
+        "it is away; if its settings are wrong, correct them with `ray-tracing-hooks configure`"
+        in while_ray_runs.stderr
+    )
+    assert "it is away; Ray has ended here" in after_its_end.stderr
+    assert (while_ray_runs.exit_code, after_its_end.exit_code, collector.asked) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("place", [0, 1])

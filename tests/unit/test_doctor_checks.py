@@ -268,6 +268,17 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         PROBLEM,
         "connection refused",
     ),
+    "a proxy that asks for credentials": (
+        facts(
+            place(
+                "b",
+                examined=examined(trials=(trial(error="HTTP 407 Proxy Authentication Required", is_refused=True),)),
+            )
+        ),
+        "endpoint-proxy",
+        PROBLEM,
+        "HTTP 407",
+    ),
     "a certificate that has expired": (
         facts(
             place(

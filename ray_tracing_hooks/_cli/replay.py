@@ -18,6 +18,7 @@ from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._settings import Settings, load
 from ray_tracing_hooks._ship.files import PLAN
 from ray_tracing_hooks._spool.layout import SUFFIX, is_spool_name
+from ray_tracing_hooks._values import Hint
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ship.plan import ShipPlan
@@ -68,14 +69,17 @@ def replay(
     from ray_tracing_hooks._ship.log import others_on_stderr  # noqa: PLC0415  not needed to print a help text
     from ray_tracing_hooks._ship.secrets import Secrets  # noqa: PLC0415  as above
 
-    settings = load(os.environ, warn)
+    problems: list[str] = []
+    settings = load(os.environ, problems.append)
+    for problem in problems:
+        warn(problem)
     folders = _folders(paths)
     if not folders:
         click.echo("nothing is left to send: a spool is removed once its shipper has delivered everything in it")
         return
     environ = _delivery_environment(settings)
     wanted = _wanted(exporters, settings, environ, folders)
-    wrong = failed = False
+    wrong, failed = dry_run and _are_wrong(problems), False
     with ExitStack() as stack:
         _hold(stack, folders)
         # A settings file may contain the endpoint of Jaeger, and SkyWalking's token.
@@ -89,6 +93,11 @@ def replay(
                 failed |= not run.run(of_plan)
     if wrong or failed:
         context.exit(2 if wrong else 1)
+
+
+def _are_wrong(problems: Sequence[str]) -> bool:
+    """Whether something that the user has set is not followed."""
+    return not all(isinstance(problem, Hint) for problem in problems)
 
 
 class _Run:
@@ -132,7 +141,7 @@ class _Run:
             warn(f"{self._where}: {self._secrets.mask(str(error))}", "error")
             return False
         self.run(folders, dry_run=True)
-        return not self._wrong
+        return not _are_wrong(self._wrong)
 
     def run(self, folders: Mapping[str, Sequence[str]], *, dry_run: bool = False) -> bool:
         """Run the replays; whether everything was sent."""

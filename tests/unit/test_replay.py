@@ -767,6 +767,7 @@ def test_it_reads_without_sending(collector: Collector, tmp_path: Path) -> None:
     ("variables", "exporter", "problem", "counts"),
     [
         ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, "otlp", "warning: OTEL_EXPORTER_OTLP_TIMEOUT='soon' is ignored", True),
+        ({"RAY_TRACING_JAEGER_PROTOCOL": "no"}, "jaeger", "warning: RAY_TRACING_JAEGER_PROTOCOL='no' is ignored", True),
         ({"RAY_TRACING_JAEGER_PROTOCOL": "thrift-http"}, "jaeger", "error: Jaeger http://localhost:14268", False),
         ({"RAY_TRACING_LOCAL_DIR": "/dev/null"}, "local", "error: cannot write spans to '/dev/null'", False),
         ({"OTEL_EXPORTER_ZIPKIN_ENDPOINT": "no"}, "broken", "error: broken: the exporter 'broken' (", False),
@@ -799,6 +800,16 @@ def test_a_dry_run_tells_what_is_wrong_with_the_settings(
     assert said.startswith(problem)
     assert result.stdout.startswith("2 spans in 1 file would be sent to ") == counts
     assert bool(result.stdout) == counts
+
+
+def test_a_dry_run_takes_no_hint_for_a_mistake(tmp_path: Path) -> None:
+    """An address without a scheme is followed."""
+    (tmp_path / "a.jsonl").write_bytes(line([1, 2]))
+    os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = "localhost:4318"
+    os.environ["OTEL_EXPORTER_OTLP_PROTOCOL"] = "http/protobuf"
+    result = replay("--dry-run", tmp_path)
+    assert "has no scheme" in result.stderr
+    assert result.exit_code == 0
 
 
 def test_the_exporters_are_those_of_the_variable(collector: Collector, tmp_path: Path) -> None:

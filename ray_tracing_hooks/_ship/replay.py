@@ -25,6 +25,7 @@ from ray_tracing_hooks._ship.retry import Backoff, reason, retry_after
 from ray_tracing_hooks._ship.sink import DeliveryError, RefusesAllError, Sink, Surroundings
 from ray_tracing_hooks._ship.sinks.registry import make_sink
 from ray_tracing_hooks._ship.status.figures import read
+from ray_tracing_hooks._ship.take_over import is_reached
 from ray_tracing_hooks._spool.layout import SUFFIX
 
 T = TypeVar("T")
@@ -230,15 +231,19 @@ def _without_shipper(folder: str) -> Iterator[None]:
         return
     if lock is None:
         figures = read(folder)
-        errors = [each.error for each in figures.destinations if each.is_failing] if figures is not None else []
+        failing = [each for each in figures.destinations if each.is_failing] if figures is not None else []
         text = f"a shipper is running for the spool {folder!r} and delivers it"
-        if errors:
-            text += f" once it can: {errors[0]}; " + (
-                "Ray has ended here, so it gives up within about a minute: run this command again then"
-                if _has_ray_ended(folder)
-                else "if its settings are wrong, correct them with `ray-tracing-hooks configure`, and these spans are "
-                "delivered too"
-            )
+        if figures is not None and failing:
+            text += f" once it can: {failing[0].error}; "
+            if _has_ray_ended(folder):
+                text += "Ray has ended here, so it gives up within about a minute: run this command again then"
+            elif is_reached(folder, figures, failing[0].exporter):
+                text += (
+                    "if its settings are wrong, correct them with `ray-tracing-hooks configure`, and these spans are "
+                    "delivered too"
+                )
+            else:
+                text += "if that cannot be repaired, run this command again once Ray has ended here"
         raise TracingError(text)
     try:
         yield

@@ -15,6 +15,7 @@ import click
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count, duration, examples, warn
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._ops.sources import is_session
 from ray_tracing_hooks._settings import Settings, load
 from ray_tracing_hooks._ship.files import PLAN
 from ray_tracing_hooks._spool.layout import SUFFIX, is_spool_name
@@ -240,11 +241,12 @@ def _folders(paths: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _is_delivered(path: str) -> bool:
-    """Whether this is a spool without spans, or would be one if it were there."""
-    if os.path.isdir(path):
-        return os.path.exists(os.path.join(path, PLAN)) and not span_files([path], with_subfolders=True)
-    path = os.path.abspath(path)
-    return is_spool_name(os.path.basename(path)) and os.path.isdir(os.path.dirname(path)) and not os.path.lexists(path)
+    """Whether this is a spool without spans, or would be one if it were there, or the folder of all in a session."""
+    parent, name = os.path.split(os.path.abspath(path))
+    if not os.path.isdir(path):
+        return is_spool_name(name) and os.path.isdir(parent) and not os.path.lexists(path)
+    is_of_spools = is_spool_name(name) or os.path.exists(os.path.join(path, PLAN)) or is_session(parent)
+    return is_of_spools and not span_files([path], with_subfolders=True)
 
 
 def _wanted(

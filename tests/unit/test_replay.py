@@ -39,7 +39,7 @@ from ray_tracing_hooks._formats.otlp_json_read import traces
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._private import write_atomically
-from ray_tracing_hooks._ship.files import STATUS, take_lock
+from ray_tracing_hooks._ship.files import LEFT, STATUS, take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, Surroundings
 from ray_tracing_hooks._ship.sinks.registry import destination_of, known_sinks, make_sink
@@ -639,7 +639,7 @@ def test_a_spool_is_sent_to_its_own_exporter(collector: Collector, tmp_path: Pat
     (spool / "progress-local.json").write_text(json.dumps({"processes": {}, "sink": states[-1]}))
     result = replay(spool)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert re.fullmatch(rf"19 spans in \d+ files sent to {spans} in [\d.]+ m?s\n", result.stdout)
+    assert re.fullmatch(rf"19 spans in \d+ files sent to {spans} in [\d.]+ [mu]?s\n", result.stdout)
     lines = [text for path in spans.glob("*.jsonl") for text in path.read_text().splitlines()]
     written = [found for text in lines for found in read_back(text)]
     assert sorted(found.span_id[-1] for found in written) == list(range(1, 20))
@@ -663,7 +663,10 @@ def test_a_spool_that_has_been_delivered_meanwhile(collector: Collector, tmp_pat
     plan = ShipPlan(("otlp",), "/x", 1, 1, 1)
     (tmp_path / "there").mkdir()
     plan.store(str(tmp_path / "there"))
-    for path in (tmp_path / spool_name("0123456789abcdef", "89abcdef01"), tmp_path / "there"):
+    spools = tmp_path / "ray_tracing_hooks"
+    (spools / spool_name("0123456789abcdef", "89abcdef01")).mkdir(parents=True)
+    gone = tmp_path / spool_name("0123456789abcdef", "89abcdef01")
+    for path in (gone, tmp_path / "there", spools, *spools.iterdir()):
         result = replay(path)
         assert result.exit_code == 0, path
         assert result.stdout.startswith("nothing is left to send")
@@ -694,29 +697,44 @@ def test_a_spool_with_a_shipper_is_left_to_it(collector: Collector, tmp_path: Pa
     assert collector.asked == 0
 
 
-def test_a_shipper_that_fails_after_the_end_of_ray_is_waited_for(collector: Collector, tmp_path: Path) -> None:
-    """There is no cluster to configure any more."""
+@pytest.mark.parametrize(
+    ("exporter", "writers", "following", "is_running", "advice"),
+    [
+        ("otlp", 1, None, True, "if its settings are wrong, correct them with `ray-tracing-hooks configure`"),
+        ("otlp", 0, b"abc-1", True, "if its settings are wrong, correct them with `ray-tracing-hooks configure`"),
+        ("otlp", 0, None, True, "if that cannot be repaired, run this command again once Ray has ended here"),
+        ("local", 1, None, True, "if that cannot be repaired, run this command again once Ray has ended here"),
+        ("otlp", 1, None, False, "Ray has ended here, so it gives up within about a minute: run this command again"),
+    ],
+)
+def test_what_to_do_while_a_shipper_fails(
+    collector: Collector,
+    tmp_path: Path,
+    exporter: str,
+    writers: int,
+    following: bytes | None,
+    is_running: bool,
+    advice: str,
+) -> None:
+    """A change of settings reaches processes that run, and spools that they have left."""
     left_spool(tmp_path, [1])
-    failing = Figures(destinations=(Destination("otlp", "traces", "there", is_failing=True, error="it is away"),))
-    (tmp_path / STATUS).write_text(failing.as_json())
+    failing = Destination(exporter, "traces", "there", is_failing=True, error="it is away")
+    (tmp_path / STATUS).write_text(Figures(writers=writers, destinations=(failing,)).as_json())
+    if following is not None:
+        write_atomically(str(tmp_path / LEFT), following)
+    ShipPlan((exporter,), "/x", 1, 1, 1, str(tmp_path / "raylet")).store(str(tmp_path))
     lock = take_lock(str(tmp_path))
     assert lock is not None
     try:
         with socket.socket(socket.AF_UNIX) as raylet:
-            raylet.bind(str(tmp_path / "raylet"))
-            raylet.listen()
-            ShipPlan(("otlp",), "/x", 1, 1, 1, str(tmp_path / "raylet")).store(str(tmp_path))
-            while_ray_runs = replay(tmp_path)
-        (tmp_path / "raylet").unlink()
-        after_its_end = replay(tmp_path)
+            if is_running:
+                raylet.bind(str(tmp_path / "raylet"))
+                raylet.listen()
+            result = replay(tmp_path)
     finally:
         os.close(lock)
-    assert (
-        "it is away; if its settings are wrong, correct them with `ray-tracing-hooks configure`"
-        in while_ray_runs.stderr
-    )
-    assert "it is away; Ray has ended here" in after_its_end.stderr
-    assert (while_ray_runs.exit_code, after_its_end.exit_code, collector.asked) == (1, 1, 0)
+    assert f"delivers it once it can: it is away; {advice}" in result.stderr
+    assert (result.exit_code, collector.asked) == (1, 0)
 
 
 @pytest.mark.parametrize("place", [0, 1])

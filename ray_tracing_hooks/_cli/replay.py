@@ -268,6 +268,11 @@ def _wanted(
             plan = ShipPlan.of(settings, (name,), environ, label="replay")
             _warn_of_another_place(folder, plan, environ)
             if name == "local":
+                if os.environ.get("RAY_TRACING_LOCAL_DIR") and settings.local_dir != theirs.local_dir:
+                    warn(
+                        f"{folder} was recorded for {theirs.local_dir} and is written there; with `--exporter local`, "
+                        "it is written to RAY_TRACING_LOCAL_DIR"
+                    )
                 plan = plan._replace(
                     local_dir=theirs.local_dir,
                     local_file_max_bytes=theirs.local_file_max_bytes,

@@ -94,8 +94,7 @@ class Folder(NamedTuple):
 
 
 class Spool(NamedTuple):
-    """One spool: whether its shipper runs, and works, its figures, and the exporters that a change of settings reaches.
-    """
+    """One spool: whether its shipper runs and works, its figures, and what a change of settings reaches."""
 
     path: str
     runs: bool

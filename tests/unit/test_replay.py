@@ -625,6 +625,18 @@ def test_it_begins_where_the_shipper_stopped(collector: Collector, tmp_path: Pat
     assert collector.numbers() == [*range(shipped + 1 if same else 1, 20), 99]
 
 
+def test_another_folder_for_a_spool_of_local_files(tmp_path: Path) -> None:
+    """Such as where the recorded one cannot be used: the warning says how."""
+    left_spool(tmp_path / "spool", [1])
+    ShipPlan(("local",), str(tmp_path / "recorded"), 1 << 20, 1 << 30, 1).store(str(tmp_path / "spool"))
+    os.environ["RAY_TRACING_LOCAL_DIR"] = str(tmp_path / "other")
+    result = replay("--dry-run", tmp_path / "spool")
+    assert "with `--exporter local`, it is written to RAY_TRACING_LOCAL_DIR" in result.stderr
+    assert result.stdout == f"1 span in 1 file would be sent to {tmp_path / 'recorded'}\n"
+    result = replay("--dry-run", "--exporter", "local", tmp_path / "spool")
+    assert (result.stderr, result.stdout) == ("", f"1 span in 1 file would be sent to {tmp_path / 'other'}\n")
+
+
 def test_a_spool_is_sent_to_its_own_exporter(collector: Collector, tmp_path: Path) -> None:
     """From where its shipper stopped. That was killed after it had written to the file, and before it noted that."""
     spool, spans = tmp_path / "spool", tmp_path / "spans"

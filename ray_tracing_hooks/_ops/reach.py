@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass
 
 from ray_tracing_hooks._ship.transport.contract import Tls
 
@@ -45,7 +45,7 @@ def _steps(address: str, tls: Tls | None) -> Iterator[Step]:
     if parts.scheme not in _PORTS or not parts.hostname:
         return  # a unix socket, or UDP, where nothing answers
     host, port = parts.hostname, parts.port or _PORTS[parts.scheme]
-    if not {parts.scheme, "grpc", "all"}.isdisjoint(getproxies_environment()) and not proxy_bypass_environment(host):
+    if not {parts.scheme, "grpc", "all"}.isdisjoint(getproxies_environment()) and not proxy_bypass(host):
         return  # the proxy resolves the name, and connects
     try:
         _in_time(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))

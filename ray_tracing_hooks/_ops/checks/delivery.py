@@ -133,7 +133,7 @@ def _failure(facts: Facts, place: Place, trial: Trial) -> Finding:
             if trial.step_error == SPEAKS_TLS
             else "renew the certificate of the server, or use the host name that it is for"
             if is_certificate and re.search("expired|mismatch", trial.step_error)
-            else "set the clock of this place, or wait until the certificate is valid"
+            else "correct the clock there, or wait until the certificate is valid"
             if is_certificate and "not yet valid" in trial.step_error
             else f"name the CA certificate that signed it in {_CERTIFICATES.get(trial.exporter, 'the settings')}"
             if is_certificate

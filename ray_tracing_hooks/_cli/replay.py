@@ -15,9 +15,11 @@ import click
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count, duration, examples, warn
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._ops.sources import is_session
 from ray_tracing_hooks._settings import Settings, load
 from ray_tracing_hooks._ship.files import PLAN
 from ray_tracing_hooks._spool.layout import SUFFIX, is_spool_name
+from ray_tracing_hooks._values import Hint
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ship.plan import ShipPlan
@@ -68,14 +70,17 @@ def replay(
     from ray_tracing_hooks._ship.log import others_on_stderr  # noqa: PLC0415  not needed to print a help text
     from ray_tracing_hooks._ship.secrets import Secrets  # noqa: PLC0415  as above
 
-    settings = load(os.environ, warn)
+    problems: list[str] = []
+    settings = load(os.environ, problems.append)
+    for problem in problems:
+        warn(problem)
     folders = _folders(paths)
     if not folders:
         click.echo("nothing is left to send: a spool is removed once its shipper has delivered everything in it")
         return
     environ = _delivery_environment(settings)
     wanted = _wanted(exporters, settings, environ, folders)
-    wrong = failed = False
+    wrong, failed = dry_run and _are_wrong(problems), False
     with ExitStack() as stack:
         _hold(stack, folders)
         # A settings file may contain the endpoint of Jaeger, and SkyWalking's token.
@@ -89,6 +94,11 @@ def replay(
                 failed |= not run.run(of_plan)
     if wrong or failed:
         context.exit(2 if wrong else 1)
+
+
+def _are_wrong(problems: Sequence[str]) -> bool:
+    """Whether something that the user has set is not followed."""
+    return not all(isinstance(problem, Hint) for problem in problems)
 
 
 class _Run:
@@ -132,7 +142,7 @@ class _Run:
             warn(f"{self._where}: {self._secrets.mask(str(error))}", "error")
             return False
         self.run(folders, dry_run=True)
-        return not self._wrong
+        return not _are_wrong(self._wrong)
 
     def run(self, folders: Mapping[str, Sequence[str]], *, dry_run: bool = False) -> bool:
         """Run the replays; whether everything was sent."""
@@ -231,11 +241,12 @@ def _folders(paths: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _is_delivered(path: str) -> bool:
-    """Whether this is a spool without spans, or would be one if it were there."""
-    if os.path.isdir(path):
-        return os.path.exists(os.path.join(path, PLAN)) and not span_files([path], with_subfolders=True)
-    path = os.path.abspath(path)
-    return is_spool_name(os.path.basename(path)) and os.path.isdir(os.path.dirname(path)) and not os.path.lexists(path)
+    """Whether this is a spool without spans, or would be one if it were there, or the folder of all in a session."""
+    parent, name = os.path.split(os.path.abspath(path))
+    if not os.path.isdir(path):
+        return is_spool_name(name) and os.path.isdir(parent) and not os.path.lexists(path)
+    is_of_spools = is_spool_name(name) or os.path.exists(os.path.join(path, PLAN)) or is_session(parent)
+    return is_of_spools and not span_files([path], with_subfolders=True)
 
 
 def _wanted(
@@ -257,6 +268,11 @@ def _wanted(
             plan = ShipPlan.of(settings, (name,), environ, label="replay")
             _warn_of_another_place(folder, plan, environ)
             if name == "local":
+                if os.environ.get("RAY_TRACING_LOCAL_DIR") and settings.local_dir != theirs.local_dir:
+                    warn(
+                        f"{folder} was recorded for {theirs.local_dir} and is written there; with `--exporter local`, "
+                        "it is written to RAY_TRACING_LOCAL_DIR"
+                    )
                 plan = plan._replace(
                     local_dir=theirs.local_dir,
                     local_file_max_bytes=theirs.local_file_max_bytes,

@@ -94,7 +94,7 @@ class Folder(NamedTuple):
 
 
 class Spool(NamedTuple):
-    """One spool: whether its shipper runs, and works, and its figures."""
+    """One spool: whether its shipper runs and works, its figures, and what a change of settings reaches."""
 
     path: str
     runs: bool
@@ -102,6 +102,7 @@ class Spool(NamedTuple):
     error: str | None
     exporters: tuple[str, ...]
     figures: Figures
+    reached: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Spool:
@@ -112,6 +113,7 @@ class Spool(NamedTuple):
             found.get("error"),
             tuple(found.get("exporters", ())),
             Figures.of(found.get("figures") or {}),
+            tuple(found.get("reached", found.get("exporters", ()))),
         )
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 
 from ray_tracing_hooks._ship.transport.contract import Tls
 
@@ -35,7 +36,7 @@ class Step(NamedTuple):
 
 
 def steps(addresses: Sequence[str], tls: Tls | None) -> list[Step]:
-    """The steps to the first of these servers, up to one that fails. Direct ones: proxies are left out of account."""
+    """The steps to the first of these servers, up to one that fails. None if the environment names a proxy for it."""
     return list(_steps(addresses[0], tls)) if addresses else []
 
 
@@ -44,6 +45,8 @@ def _steps(address: str, tls: Tls | None) -> Iterator[Step]:
     if parts.scheme not in _PORTS or not parts.hostname:
         return  # a unix socket, or UDP, where nothing answers
     host, port = parts.hostname, parts.port or _PORTS[parts.scheme]
+    if not {parts.scheme, "grpc", "all"}.isdisjoint(getproxies_environment()) and not proxy_bypass(host):
+        return  # the proxy resolves the name, and connects
     try:
         _in_time(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except (OSError, UnicodeError) as error:

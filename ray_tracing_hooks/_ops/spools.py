@@ -20,6 +20,7 @@ from ray_tracing_hooks._ship.sink_stage import label_of
 from ray_tracing_hooks._ship.sinks.registry import takes
 from ray_tracing_hooks._ship.status.backlog import Unread, measure
 from ray_tracing_hooks._ship.status.figures import Destination, Figures, delivered_earlier, read
+from ray_tracing_hooks._ship.take_over import is_reached
 from ray_tracing_hooks._spool.layout import SUFFIX
 from ray_tracing_hooks._spool.progress import Progress, decode, file_name
 from ray_tracing_hooks._spool.reader import iterate
@@ -111,6 +112,7 @@ def _look(path: str) -> dict[str, Any]:
         "exporters": list(_exporters(path)),
         "local_dir": _local_dir(path),
         "figures": asdict(figures),
+        "reached": [each.exporter for each in figures.destinations if is_reached(path, figures, each.exporter)],
     }
 
 

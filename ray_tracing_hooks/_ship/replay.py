@@ -18,12 +18,14 @@ from ray_tracing_hooks._errors import SettingError, TracingError
 from ray_tracing_hooks._ship.files import LOCK, take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
+from ray_tracing_hooks._ship.raylet import is_deserted
 from ray_tracing_hooks._ship.replay_inputs import Input, JsonFiles, Spool
 from ray_tracing_hooks._ship.replay_progress import ReplayProgress, left_by_shipper, mapping
 from ray_tracing_hooks._ship.retry import Backoff, reason, retry_after
 from ray_tracing_hooks._ship.sink import DeliveryError, RefusesAllError, Sink, Surroundings
 from ray_tracing_hooks._ship.sinks.registry import make_sink
 from ray_tracing_hooks._ship.status.figures import read
+from ray_tracing_hooks._ship.take_over import is_reached
 from ray_tracing_hooks._spool.layout import SUFFIX
 
 T = TypeVar("T")
@@ -229,22 +231,35 @@ def _without_shipper(folder: str) -> Iterator[None]:
         return
     if lock is None:
         figures = read(folder)
-        errors = [each.error for each in figures.destinations if each.is_failing] if figures is not None else []
-        raise TracingError(
-            f"a shipper is running for the spool {folder!r} and "
-            + (
-                f"delivers it once it can: {errors[0]}; if its settings are wrong, correct them with "
-                "`ray-tracing-hooks configure`, and these spans are delivered too"
-                if errors
-                else "delivers it"
-            )
-        )
+        failing = [each for each in figures.destinations if each.is_failing] if figures is not None else []
+        text = f"a shipper is running for the spool {folder!r} and delivers it"
+        if figures is not None and failing:
+            text += f" once it can: {failing[0].error}; "
+            if _has_ray_ended(folder):
+                text += "Ray has ended here, so it gives up within about a minute: run this command again then"
+            elif is_reached(folder, figures, failing[0].exporter):
+                text += (
+                    "if its settings are wrong, correct them with `ray-tracing-hooks configure`, and these spans are "
+                    "delivered too"
+                )
+            else:
+                text += "if that cannot be repaired, run this command again once Ray has ended here"
+        raise TracingError(text)
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(folder, LOCK))
         os.close(lock)
+
+
+def _has_ray_ended(folder: str) -> bool:
+    """Whether nobody can configure the shipper of this spool any more."""
+    try:
+        raylet = ShipPlan.load(folder).raylet_socket
+    except (OSError, ValueError):
+        return False
+    return raylet is not None and is_deserted(raylet)
 
 
 def check(plan: ShipPlan, environ: Mapping[str, str]) -> None:

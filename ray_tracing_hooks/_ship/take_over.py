@@ -17,11 +17,18 @@ from ray_tracing_hooks._ship.files import is_shipper_running, left_for
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import logger
 from ray_tracing_hooks._ship.start import ensure_running
-from ray_tracing_hooks._ship.status.figures import read
+from ray_tracing_hooks._ship.status.figures import Figures, read
 from ray_tracing_hooks._spool.reader import segments
 
 _EACH = 5.0
 """Seconds between two looks at the other spools."""
+
+
+def is_reached(spool_dir: str, figures: Figures, exporter: str) -> bool:
+    """Whether a change of settings also changes how this exporter delivers what waits in this spool: its processes run,
+    or have gone on to another spool. Local files go to the folder that they were meant for.
+    """
+    return exporter != "local" and (figures.writers > 0 or bool(left_for(spool_dir)))
 
 
 class TakeOver:

@@ -268,6 +268,17 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         PROBLEM,
         "connection refused",
     ),
+    "a proxy that asks for credentials": (
+        facts(
+            place(
+                "b",
+                examined=examined(trials=(trial(error="HTTP 407 Proxy Authentication Required", is_refused=True),)),
+            )
+        ),
+        "endpoint-proxy",
+        PROBLEM,
+        "HTTP 407",
+    ),
     "a certificate that has expired": (
         facts(
             place(
@@ -401,6 +412,24 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         "the clock is 500 ms behind",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("exporter", "reached", "advice"),
+    [
+        ("otlp", ("otlp",), "these spans are then delivered too"),
+        ("otlp", (), "`ray-tracing-hooks replay` sends them once Ray has ended"),
+        ("local", (), "written once that folder can be used"),
+    ],
+)
+def test_configure_is_advised_where_it_helps(exporter: str, reached: tuple[str, ...], advice: str) -> None:
+    """It does not reach what ended processes have left, nor files."""
+    failing = Destination(exporter=exporter, address="there", waiting=5, is_failing=True, error="no")
+    left = spool(exporters=(exporter,), figures=figures(destinations=(failing,)), reached=reached)
+    (finding,) = [
+        each for each in findings(facts(place("b", examined=examined(spools=(left,))))) if each.id == "delivery-fails"
+    ]
+    assert finding.advice.endswith(advice)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -552,6 +552,20 @@ def test_a_collector_that_refuses_everything_costs_no_span(made: Made, verdict: 
     assert made.counted == {}
 
 
+def test_the_present_cause_of_a_refusal_is_told(made: Made) -> None:
+    """Where one mistake has been corrected, the next one shows. Words that differ each time are no other cause."""
+    sink = made()
+    told = []
+    for verdict in (UNAUTHENTICATED, UNAUTHENTICATED._replace(words="request 2"), BAD):
+        made.collector.judge = lambda _, verdict=verdict: verdict  # type: ignore[misc]  # of the default
+        with pytest.raises(RefusesAllError) as caught:
+            sink.deliver(batch([1]))
+        told.append(caught.value.reason)
+    assert UNAUTHENTICATED.words in told[0]
+    assert told[1] == told[0]
+    assert BAD.words in told[2]
+
+
 def test_a_span_that_alone_is_refused_holds_up_no_other(made: Made) -> None:
     """Firewalls refuse what they take for an attack, with the status of a wrong password."""
     made.collector.judge = lambda request: FORBIDDEN if has_bad(request, 7) else taken()

@@ -11,6 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
@@ -87,3 +88,14 @@ def test_tls_where_none_is_expected_and_none_where_it_is() -> None:
         assert last.step == "TLS"
         assert "no TLS there" in str(last.error)
         thread.join()
+
+
+def test_a_server_behind_a_proxy_is_not_looked_for_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proxy resolves its name, and connects."""
+    address = "https://collector.invalid:4318"
+    monkeypatch.setenv("no_proxy", "")
+    assert reach.steps([address], None)[-1].step == "name"
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
+    assert reach.steps([address], None) == []
+    monkeypatch.setenv("no_proxy", "collector.invalid")
+    assert reach.steps([address], None)[-1].step == "name"

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -38,7 +39,7 @@ from ray_tracing_hooks._formats.otlp_json_read import traces
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._private import write_atomically
-from ray_tracing_hooks._ship.files import STATUS, take_lock
+from ray_tracing_hooks._ship.files import LEFT, STATUS, take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, Surroundings
 from ray_tracing_hooks._ship.sinks.registry import destination_of, known_sinks, make_sink
@@ -624,6 +625,18 @@ def test_it_begins_where_the_shipper_stopped(collector: Collector, tmp_path: Pat
     assert collector.numbers() == [*range(shipped + 1 if same else 1, 20), 99]
 
 
+def test_another_folder_for_a_spool_of_local_files(tmp_path: Path) -> None:
+    """Such as where the recorded one cannot be used: the warning says how."""
+    left_spool(tmp_path / "spool", [1])
+    ShipPlan(("local",), str(tmp_path / "recorded"), 1 << 20, 1 << 30, 1).store(str(tmp_path / "spool"))
+    os.environ["RAY_TRACING_LOCAL_DIR"] = str(tmp_path / "other")
+    result = replay("--dry-run", tmp_path / "spool")
+    assert "with `--exporter local`, it is written to RAY_TRACING_LOCAL_DIR" in result.stderr
+    assert result.stdout == f"1 span in 1 file would be sent to {tmp_path / 'recorded'}\n"
+    result = replay("--dry-run", "--exporter", "local", tmp_path / "spool")
+    assert (result.stderr, result.stdout) == ("", f"1 span in 1 file would be sent to {tmp_path / 'other'}\n")
+
+
 def test_a_spool_is_sent_to_its_own_exporter(collector: Collector, tmp_path: Path) -> None:
     """From where its shipper stopped. That was killed after it had written to the file, and before it noted that."""
     spool, spans = tmp_path / "spool", tmp_path / "spans"
@@ -638,7 +651,7 @@ def test_a_spool_is_sent_to_its_own_exporter(collector: Collector, tmp_path: Pat
     (spool / "progress-local.json").write_text(json.dumps({"processes": {}, "sink": states[-1]}))
     result = replay(spool)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert re.fullmatch(rf"19 spans in \d+ files sent to {spans} in [\d.]+ m?s\n", result.stdout)
+    assert re.fullmatch(rf"19 spans in \d+ files sent to {spans} in [\d.]+ [mu]?s\n", result.stdout)
     lines = [text for path in spans.glob("*.jsonl") for text in path.read_text().splitlines()]
     written = [found for text in lines for found in read_back(text)]
     assert sorted(found.span_id[-1] for found in written) == list(range(1, 20))
@@ -662,7 +675,10 @@ def test_a_spool_that_has_been_delivered_meanwhile(collector: Collector, tmp_pat
     plan = ShipPlan(("otlp",), "/x", 1, 1, 1)
     (tmp_path / "there").mkdir()
     plan.store(str(tmp_path / "there"))
-    for path in (tmp_path / spool_name("0123456789abcdef", "89abcdef01"), tmp_path / "there"):
+    spools = tmp_path / "ray_tracing_hooks"
+    (spools / spool_name("0123456789abcdef", "89abcdef01")).mkdir(parents=True)
+    gone = tmp_path / spool_name("0123456789abcdef", "89abcdef01")
+    for path in (gone, tmp_path / "there", spools, *spools.iterdir()):
         result = replay(path)
         assert result.exit_code == 0, path
         assert result.stdout.startswith("nothing is left to send")
@@ -691,6 +707,46 @@ def test_a_spool_with_a_shipper_is_left_to_it(collector: Collector, tmp_path: Pa
     assert result.exit_code == 1
     assert result.stderr == (f"Error: a shipper is running for the spool {str(tmp_path / 'spool')!r} and delivers it\n")
     assert collector.asked == 0
+
+
+@pytest.mark.parametrize(
+    ("exporter", "writers", "following", "is_running", "advice"),
+    [
+        ("otlp", 1, None, True, "if its settings are wrong, correct them with `ray-tracing-hooks configure`"),
+        ("otlp", 0, b"abc-1", True, "if its settings are wrong, correct them with `ray-tracing-hooks configure`"),
+        ("otlp", 0, None, True, "if that cannot be repaired, run this command again once Ray has ended here"),
+        ("local", 1, None, True, "if that cannot be repaired, run this command again once Ray has ended here"),
+        ("otlp", 1, None, False, "Ray has ended here, so it gives up within about a minute: run this command again"),
+    ],
+)
+def test_what_to_do_while_a_shipper_fails(
+    collector: Collector,
+    tmp_path: Path,
+    exporter: str,
+    writers: int,
+    following: bytes | None,
+    is_running: bool,
+    advice: str,
+) -> None:
+    """A change of settings reaches processes that run, and spools that they have left."""
+    left_spool(tmp_path, [1])
+    failing = Destination(exporter, "traces", "there", is_failing=True, error="it is away")
+    (tmp_path / STATUS).write_text(Figures(writers=writers, destinations=(failing,)).as_json())
+    if following is not None:
+        write_atomically(str(tmp_path / LEFT), following)
+    ShipPlan((exporter,), "/x", 1, 1, 1, str(tmp_path / "raylet")).store(str(tmp_path))
+    lock = take_lock(str(tmp_path))
+    assert lock is not None
+    try:
+        with socket.socket(socket.AF_UNIX) as raylet:
+            if is_running:
+                raylet.bind(str(tmp_path / "raylet"))
+                raylet.listen()
+            result = replay(tmp_path)
+    finally:
+        os.close(lock)
+    assert f"delivers it once it can: it is away; {advice}" in result.stderr
+    assert (result.exit_code, collector.asked) == (1, 0)
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -741,6 +797,7 @@ def test_it_reads_without_sending(collector: Collector, tmp_path: Path) -> None:
     ("variables", "exporter", "problem", "counts"),
     [
         ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, "otlp", "warning: OTEL_EXPORTER_OTLP_TIMEOUT='soon' is ignored", True),
+        ({"RAY_TRACING_JAEGER_PROTOCOL": "no"}, "jaeger", "warning: RAY_TRACING_JAEGER_PROTOCOL='no' is ignored", True),
         ({"RAY_TRACING_JAEGER_PROTOCOL": "thrift-http"}, "jaeger", "error: Jaeger http://localhost:14268", False),
         ({"RAY_TRACING_LOCAL_DIR": "/dev/null"}, "local", "error: cannot write spans to '/dev/null'", False),
         ({"OTEL_EXPORTER_ZIPKIN_ENDPOINT": "no"}, "broken", "error: broken: the exporter 'broken' (", False),
@@ -773,6 +830,16 @@ def test_a_dry_run_tells_what_is_wrong_with_the_settings(
     assert said.startswith(problem)
     assert result.stdout.startswith("2 spans in 1 file would be sent to ") == counts
     assert bool(result.stdout) == counts
+
+
+def test_a_dry_run_takes_no_hint_for_a_mistake(tmp_path: Path) -> None:
+    """An address without a scheme is followed."""
+    (tmp_path / "a.jsonl").write_bytes(line([1, 2]))
+    os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = "localhost:4318"
+    os.environ["OTEL_EXPORTER_OTLP_PROTOCOL"] = "http/protobuf"
+    result = replay("--dry-run", tmp_path)
+    assert "has no scheme" in result.stderr
+    assert result.exit_code == 0
 
 
 def test_the_exporters_are_those_of_the_variable(collector: Collector, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime, timedelta, timezone
 from email.message import Message
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -874,6 +875,9 @@ class Certificates:
         self.authority = trustme.CA()
         self.server = self.authority.issue_cert("127.0.0.1")
         self.misnamed = self.authority.issue_cert("elsewhere.example")
+        now, day = datetime.now(timezone.utc), timedelta(days=1)
+        self.expired = self.authority.issue_cert("127.0.0.1", not_before=now - 2 * day, not_after=now - day)
+        self.future = self.authority.issue_cert("127.0.0.1", not_before=now + day, not_after=now + 2 * day)
         client = self.authority.issue_cert("me@example.org")
         self.authority.cert_pem.write_to_path(self.path("authority"))
         trustme.CA().cert_pem.write_to_path(self.path("other"))
@@ -915,8 +919,8 @@ class Secured:
         self._stack = stack
         self._certificates = certificates
 
-    def transport(self, tls: Tls, *, misnamed: bool = False, mutual: bool = False) -> Transport:
-        certificate = self._certificates.misnamed if misnamed else self._certificates.server
+    def transport(self, tls: Tls, *, server: str = "server", mutual: bool = False) -> Transport:
+        certificate = getattr(self._certificates, server)
         if self.protocol == "grpc":
             port = self._stack.enter_context(
                 grpc_server(self._certificates.grpc(certificate, mutual=mutual))
@@ -986,8 +990,16 @@ def test_certificates_that_are_replaced_are_read_again(
 
 
 def test_a_certificate_for_another_name(secured: Secured, certificates: Certificates) -> None:
-    text = trouble(secured.transport(certificates.trusting, misnamed=True))
+    text = trouble(secured.transport(certificates.trusting, server="misnamed"))
     assert text == "cannot reach the collector: its certificate is for another name"
+
+
+@pytest.mark.parametrize(("server", "why"), [("expired", "has expired"), ("future", "is not valid yet")])
+def test_a_certificate_at_the_wrong_time(secured: Secured, certificates: Certificates, server: str, why: str) -> None:
+    """No other CA certificate would help."""
+    text = trouble(secured.transport(certificates.trusting, server=server))
+    assert text.startswith(f"cannot reach the collector: its certificate {why}")
+    assert "CERTIFICATE" not in text
 
 
 @pytest.mark.parametrize(("certificate", "key"), [("client", "key"), ("both", "both"), ("both", None)])

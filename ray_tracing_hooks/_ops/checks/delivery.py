@@ -11,11 +11,17 @@ from ray_tracing_hooks._ops.facts import Facts, Place, Trial
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
 from ray_tracing_hooks._ops.reach import SPEAKS_TLS
 
-_DENIED = re.compile(r"\b(401|403|407)\b|UNAUTHENTICATED|PERMISSION_DENIED|[Uu]nauthori[sz]ed|[Ff]orbidden")
+_OF_PROXY = re.compile(r"\bHTTP 407\b|: the proxy (in|of) ")
+_DENIED = re.compile(r"\b(401|403)\b|UNAUTHENTICATED|PERMISSION_DENIED|[Uu]nauthori[sz]ed|[Ff]orbidden")
 _NOT_THERE = re.compile(r"\b(404|405)\b|UNIMPLEMENTED|NOT_FOUND")
 _LOCALHOST = re.compile(r"//(localhost|127\.|\[::1\])")
 
 _UDP = "udp://"
+
+_PROXY_ADVICE = (
+    "correct the variable of the proxy (http_proxy, https_proxy or grpc_proxy), with its credentials as "
+    "http://USER:PASSWORD@HOST:PORT, or name the host of the endpoint in no_proxy"
+)
 
 _HEADERS = {
     "otlp": "OTEL_EXPORTER_OTLP_HEADERS, such as authorization=Bearer%20TOKEN or x-api-key=KEY",
@@ -101,6 +107,9 @@ def _failure(facts: Facts, place: Place, trial: Trial) -> Finding:
             where,
             "see the text",
         )
+    if _OF_PROXY.search(error):
+        what = f"spans do not arrive at {trial.text}: {error}" if trial.is_refused else f"spans do not arrive: {error}"
+        return Finding("endpoint-proxy", PROBLEM, what, where, _PROXY_ADVICE)
     if trial.is_refused and trial.step != "TLS":
         return _refused(trial, where, error, endpoint)
     details: tuple[str, ...] = ()
@@ -122,9 +131,11 @@ def _failure(facts: Facts, place: Place, trial: Trial) -> Finding:
         advice = (
             f"begin {endpoint} with https://"
             if trial.step_error == SPEAKS_TLS
-            else f"name the CA certificate that signed it in {_CERTIFICATES.get(trial.exporter, 'the settings')}"
-            if is_certificate and "expired" not in trial.step_error and "mismatch" not in trial.step_error
             else "renew the certificate of the server, or use the host name that it is for"
+            if is_certificate and re.search("expired|mismatch", trial.step_error)
+            else "correct the clock there, or wait until the certificate is valid"
+            if is_certificate and "not yet valid" in trial.step_error
+            else f"name the CA certificate that signed it in {_CERTIFICATES.get(trial.exporter, 'the settings')}"
             if is_certificate
             else f"begin {endpoint} with http:// if the server has no TLS"
         )

@@ -128,8 +128,7 @@ def _of_destination(place: Place, spool: Spool, each: Destination) -> Iterator[F
             PROBLEM,
             f"spans wait for {to}: {each.error}",
             where,
-            "they are kept until the spool is full; see the log of the collector. If the settings are wrong, correct "
-            "them with `ray-tracing-hooks configure`: these spans are then delivered too",
+            "they are kept until the spool is full" + _remedy(spool, each),
             (_waits(each),),
         )
     elif not each.is_failing and age(each, time.time_ns()) > _LONG:
@@ -141,6 +140,20 @@ def _of_destination(place: Place, spool: Spool, each: Destination) -> Iterator[F
             "is the destination slow, or the node overloaded? The shipper has a low priority",
             (_waits(each),),
         )
+
+
+def _remedy(spool: Spool, each: Destination) -> str:
+    if each.exporter in spool.reached:
+        return (
+            "; see the log of the collector. If the settings are wrong, correct them with `ray-tracing-hooks "
+            "configure`: these spans are then delivered too"
+        )
+    if each.exporter == "local":
+        return ", and written once that folder can be used"
+    return (
+        "; see the log of the collector. Their processes have ended, so `ray-tracing-hooks configure` does not change "
+        "where they go: if that is wrong, `ray-tracing-hooks replay` sends them once Ray has ended"
+    )
 
 
 def _waits(each: Destination) -> str:

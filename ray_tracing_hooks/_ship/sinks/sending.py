@@ -159,8 +159,9 @@ class SendingSink(ABC):
             self._transport.send(self.encode([Group(resource, scope, [])]))
         except Refused as refusal:
             if self._may_be_all(refusal):
-                # The text of the first one, so that the message stays the same.
-                self._refusal = self._refusal or refusal.reason
+                if refusal.reason.partition(":")[0] != self._refusal.partition(":")[0]:
+                    # Otherwise the text of the first one, so that the message stays the same.
+                    self._refusal = refusal.reason
                 if refusal.transient:
                     raise self._later(refusal) from None
                 message = f"{self._transport.address} refuses all {self._items}, which wait: {self._refusal}"

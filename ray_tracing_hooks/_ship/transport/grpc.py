@@ -12,7 +12,7 @@ from typing import Any
 from ray_tracing_hooks._formats.protobuf import FormatError, fields
 from ray_tracing_hooks._ship.sink import DeliveryError
 from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, Tls, bounded_wait, one_line
-from ray_tracing_hooks._ship.transport.tls import check
+from ray_tracing_hooks._ship.transport.tls import check, distrust
 from ray_tracing_hooks._version import __version__
 
 # gRPC reads this when it is loaded. Its messages on stderr are also in the errors that it raises.
@@ -156,11 +156,8 @@ class GrpcTransport:
         return None
 
     def _unconnected(self, details: str) -> str:
-        if "CERTIFICATE_VERIFY_FAILED" in details:
-            return (
-                "its certificate is not trusted; set the CERTIFICATE variable of this exporter to the CA certificate "
-                "that signed it"
-            )
+        if (reason := distrust(details)) is not None:
+            return reason
         if "Hostname Verification" in details:
             return "its certificate is for another name"
         if "WRONG_VERSION_NUMBER" in details:

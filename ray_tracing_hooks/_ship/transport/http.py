@@ -25,7 +25,7 @@ from requests.adapters import HTTPAdapter
 from ray_tracing_hooks._formats.protobuf import FormatError, fields
 from ray_tracing_hooks._ship.sink import DeliveryError
 from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, Tls, bounded_wait, one_line
-from ray_tracing_hooks._ship.transport.tls import check
+from ray_tracing_hooks._ship.transport.tls import check, distrust
 from ray_tracing_hooks._version import __version__
 
 _RETRYABLE = frozenset({429, 502, 503, 504})
@@ -229,11 +229,8 @@ class HttpTransport:
             return f"no response within {self._timeout:g} s"
         if "Hostname mismatch" in text or "IP address mismatch" in text:
             return "its certificate is for another name"
-        if "CERTIFICATE_VERIFY_FAILED" in text:
-            return (
-                "its certificate is not trusted; set the CERTIFICATE variable of this exporter to the CA certificate "
-                "that signed it"
-            )
+        if (reason := distrust(text)) is not None:
+            return reason
         if "WRONG_VERSION_NUMBER" in text:
             return "it does not speak TLS; should the endpoint begin with http://?"
         if "BadStatusLine" in text:

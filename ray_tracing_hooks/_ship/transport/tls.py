@@ -1,4 +1,4 @@
-"""Checks the files for TLS."""
+"""Checks the files for TLS, and words why a certificate is not accepted."""
 
 from __future__ import annotations
 
@@ -29,6 +29,20 @@ def check(tls: Tls) -> None:
             raise DeliveryError(
                 _text("the client certificate and its key, which must not be encrypted,", files, error)
             ) from error
+
+
+def distrust(error: str) -> str | None:
+    """Why OpenSSL or BoringSSL does not accept the certificate of a server; None if the error is another one."""
+    if "CERTIFICATE_VERIFY_FAILED" not in error:
+        return None
+    if "has expired" in error:
+        return "its certificate has expired, or that of its CA"
+    if "not yet valid" in error:
+        return "its certificate is not valid yet; is the clock of this machine right?"
+    return (
+        "its certificate is not trusted; set the CERTIFICATE variable of this exporter to the CA certificate that "
+        "signed it"
+    )
 
 
 def _text(what: str, files: str, error: OSError) -> str:

@@ -275,7 +275,7 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
                 examined=examined(trials=(trial(error="HTTP 407 Proxy Authentication Required", is_refused=True),)),
             )
         ),
-        "endpoint-proxy",
+        "proxy",
         PROBLEM,
         "HTTP 407",
     ),

@@ -109,7 +109,7 @@ def _failure(facts: Facts, place: Place, trial: Trial) -> Finding:
         )
     if _OF_PROXY.search(error):
         what = f"spans do not arrive at {trial.text}: {error}" if trial.is_refused else f"spans do not arrive: {error}"
-        return Finding("endpoint-proxy", PROBLEM, what, where, _PROXY_ADVICE)
+        return Finding("proxy", PROBLEM, what, where, _PROXY_ADVICE)
     if trial.is_refused and trial.step != "TLS":
         return _refused(trial, where, error, endpoint)
     details: tuple[str, ...] = ()

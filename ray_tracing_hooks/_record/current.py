@@ -26,6 +26,10 @@ OF_CALLER = "-of-caller"
 of the call."""
 
 
+REQUEST: ContextVar[Any] = ContextVar("the span of the request to a replica", default=None)
+"""Web frameworks attach the context that they read from its headers, in which there is no span of this process."""
+
+
 def _variable() -> ContextVar[Context] | None:
     runtime = getattr(context_api, "_RUNTIME_CONTEXT", None)
     if type(runtime).__module__ != "opentelemetry.context.contextvars_context":

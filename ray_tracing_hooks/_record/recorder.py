@@ -15,7 +15,7 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import END_TAG, identity_of, start_and_end
 from ray_tracing_hooks._formats.encoded_span.encode import start_time as encode_start
 from ray_tracing_hooks._record import ids
-from ray_tracing_hooks._record.current import SPAN_KEY
+from ray_tracing_hooks._record.current import REQUEST, SPAN_KEY
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.sampling import Sampler
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
@@ -81,7 +81,7 @@ def note_within(span: Any, context: context_api.Context) -> None:
     """
     around = context.get(SPAN_KEY)
     if type(around) is not RecordedSpan:
-        within = getattr(around, _WITHIN, None)
+        within = getattr(around, _WITHIN, None) or REQUEST.get()
     else:
         within = around if around.template.kind != _INTERNAL else None
     if within is not None and span.is_recording():  # others may be shared

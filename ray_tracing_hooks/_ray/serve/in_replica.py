@@ -18,7 +18,7 @@ from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.serve.server import only_standard_headers
 from ray_tracing_hooks._ray.serve.spans import of_status
-from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
+from ray_tracing_hooks._record.current import REQUEST, SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
 
@@ -53,6 +53,7 @@ class InReplica(AbstractContextManager[Any]):
 
     def __enter__(self) -> Any:
         self._token = attach(self._context)
+        REQUEST.set(self._span)
         try:
             callback = self._inner.__enter__()
         except BaseException as error:

@@ -1027,6 +1027,20 @@ def test_to_take_results_as_they_become_ready_is_advice_only_where_work_is_left(
     assert "start it first" not in finding.advice
 
 
+def test_a_caller_that_passes_a_result_on_cannot_take_others_before_it() -> None:
+    run = HandMade()
+    driver = run.driver(0, 9000)
+    parts = [run.submit(driver, "clean", 1 + number / 100) for number in range(20)]
+    for number, call in enumerate(parts):
+        run.run(call, 10, 210 if number else 6010, worker=f"w{number}")
+    merged = run.submit(driver, "merge", 2, arguments=[part.object() for part in parts])
+    run.run(merged, 6011, 6012)
+    run.get(driver, [merged], 3, 6013)
+    (finding,) = (each for each in findings(run) if each.kind == "straggler")
+    assert "split its work" in finding.advice
+    assert "ray.wait" not in finding.advice
+
+
 def test_calls_whose_times_vary_have_no_stragglers() -> None:
     run = HandMade()
     driver = run.driver(0, 8000)

@@ -16,6 +16,7 @@ from ray_tracing_hooks._insight.analysis.findings import skewed_blocks
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
+from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS
 from ray_tracing_hooks._insight.model.grouped import by_first, split
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 
@@ -135,7 +136,9 @@ def _finding(
 
 
 def _advice(analysis: Analysis, rows: list[int], longest: int) -> str:
-    """To start it first helps if it was not; to take other results first helps if its caller then had work to do."""
+    """To start it first helps if it was not; to take other results first helps if its caller took
+    them itself and then had work to do.
+    """
     calls, table = analysis.calls, analysis.table
     if longest in analysis.pipelines.of_task:
         return "see whether one key or file has most of its rows: group by a finer key, or treat that one by itself"
@@ -149,12 +152,20 @@ def _advice(analysis: Analysis, rows: list[int], longest: int) -> str:
         for step in analysis.path.steps
         if step.kind == RUN and step.row == caller and step.end > end
     )
-    if caller >= 0 and later >= _COST * analysis.path.wall:
+    if caller >= 0 and later >= _COST * analysis.path.wall and not _is_only_passed_on(analysis, longest):
         told.append(
             f"take results as they become ready with ray.wait: its caller ran for {duration(later)} afterwards, and "
             "could have begun with other results"
         )
     return "; or ".join(told)
+
+
+def _is_only_passed_on(analysis: Analysis, row: int) -> bool:
+    """Whether the result of an execution is an argument of other calls, and no recorded wait is for itself."""
+    calls, objects = analysis.calls, analysis.table.objects
+    rows, ids = objects.flat()
+    users = {calls.role[each] for each in rows[calls.producers(objects)[ids] == calls.call_of[row]].tolist()}
+    return SUBMISSION in users and not users.intersection(WAITS)
 
 
 def _given(analysis: Analysis, row: int) -> str:

@@ -1318,6 +1318,18 @@ def test_a_method_that_blocks_after_it_waited_is_named_too() -> None:
     assert finding.figures["waiting_calls"] == 5
 
 
+def test_a_call_that_waits_for_others_to_leave_its_event_loop_is_no_straggler() -> None:
+    """Each blocks the loop for 99 ms. The last five have begun together, so the last of them has their time too."""
+    run = HandMade()
+    driver = run.driver(0, 2200)
+    actor = run.actor()
+    calls = [run.submit(driver, "Store.push", 10, actor=actor) for _ in range(21)]
+    for number, call in enumerate(calls):
+        run.run(call, 12 + 100 * min(number, 16), 111 + 100 * number, attributes=LOOP)
+    run.get(driver, calls, 11, 2112)
+    assert [finding.kind for finding in findings(run)] == ["blocked-event-loop"]
+
+
 def test_async_actors_that_wait_for_something_else_are_no_fault() -> None:
     """Calls that overlap, that come one at a time, that wait for arguments, for threads, or arrive late."""
     run = HandMade()

@@ -77,7 +77,7 @@ _FINDERS = (
 
 def find(analysis: Analysis) -> list[Finding]:
     """All findings: failures and hangs first, then by cost, largest first."""
-    found = _joined([finding for finder in _FINDERS for finding in finder(analysis)])
+    found = _explained(analysis, _joined([finding for finder in _FINDERS for finding in finder(analysis)]))
     return sorted(found, key=lambda finding: (not finding.is_failure, -finding.share))
 
 
@@ -93,3 +93,14 @@ def _joined(found: list[Finding]) -> list[Finding]:
             bottleneck.text += f"; {finding.text}"
             bottleneck.advice = finding.advice
     return kept
+
+
+def _explained(analysis: Analysis, found: list[Finding]) -> list[Finding]:
+    """Without the stragglers on event loops that are blocked: their time includes the code of other calls."""
+    place = analysis.calls.place
+    blocked = {place(row).actor for each in found if each.kind == blocked_event_loop.KIND for row in each.rows}
+    return [
+        finding
+        for finding in found
+        if finding.kind != stragglers.KIND or not all(place(row).actor in blocked for row in finding.rows)
+    ]

@@ -1500,6 +1500,19 @@ def test_waiting_for_resources_is_told_from_the_start_of_workers() -> None:
     assert find(Analysis(run.table(), nothing)) == [], "the states say that it was something else"
 
 
+def test_tiny_calls_that_wait_for_each_other_do_not_wait_for_resources() -> None:
+    """More resources do not help where Ray takes longer for each call than its code."""
+    run = HandMade()
+    driver = run.driver(0, 5_000)
+    calls = [run.submit(driver, "parse", 1 + number / 100) for number in range(200)]
+    for number, call in enumerate(calls):
+        run.run(call, 100 + 20 * number, 100.1 + 20 * number, worker=f"w{number % 2}")
+    run.get(driver, calls, 4, 4_981)
+    for worker in ("w0", "w1"):
+        run.started(worker, -900, -100)
+    assert [finding.kind for finding in findings(run)] == ["tiny-tasks"]
+
+
 @pytest.mark.parametrize("is_dead", [False, True])
 def test_idle_actors_may_hold_what_calls_wait_for(is_dead: bool) -> None:
     """Their calls end long before that; whether their processes did is not recorded, unless they died."""

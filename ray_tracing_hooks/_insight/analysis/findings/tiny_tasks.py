@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
@@ -16,8 +18,17 @@ _COST = 0.1
 
 def find(analysis: Analysis) -> list[Finding]:
     """Functions that are called often, run for less than a millisecond, and whose calls take a share of the run."""
+    return [_finding(analysis, *tiny) for tiny in _costly(analysis)]
+
+
+def tiny_functions(analysis: Analysis) -> set[str]:
+    """The functions that are a finding because they are tiny."""
+    return {function.name for function, *_ in _costly(analysis)}
+
+
+def _costly(analysis: Analysis) -> Iterator[tuple[Function, int, int]]:
+    """The function, the median time of its calls, and their cost."""
     wall = analysis.path.wall
-    found = []
     for function in analysis.functions:
         # Where waiting was not recorded, the code of a call may have run while calls of its own did.
         usual = percentile(function.durations if function.is_assumed else function.self_times, 0.5)
@@ -30,8 +41,7 @@ def find(analysis: Analysis) -> list[Finding]:
         # The first call waits for workers to start, which has nothing to do with its size.
         cost = max(0, min(wall, submitting + sending) - analysis.path.first_scheduling.get(function.name, 0))
         if cost / wall >= _COST:
-            found.append(_finding(analysis, function, usual, cost))
-    return found
+            yield function, usual, cost
 
 
 def _finding(analysis: Analysis, function: Function, usual: int, cost: int) -> Finding:

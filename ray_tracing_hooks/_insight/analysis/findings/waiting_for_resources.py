@@ -11,6 +11,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, SCHEDULING, STARTING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.findings.large_arguments import large_functions
+from ray_tracing_hooks._insight.analysis.findings.tiny_tasks import tiny_functions
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
@@ -43,12 +44,15 @@ def find(analysis: Analysis) -> list[Finding]:
     It measures the time on the critical path in which all that a call depends on was there, and no worker process was
     starting. Ray's task states say whether it was resources; without them the finding says that it is not known. An
     actor holds its resources from its creation until its process ends, which no span records: it held them for certain
-    until its last call, and may have held them afterwards.
+    until its last call, and may have held them afterwards. Tiny calls are another finding, which has this time: they
+    wait for each other, and for what Ray does for each.
     """
     wall = analysis.path.wall
     found = []
-    large = large_functions(analysis)
+    large, tiny = large_functions(analysis), tiny_functions(analysis)
     for function, waiting in _waiting(analysis).items():
+        if function in tiny:
+            continue
         if function in large and waiting.known < len(waiting.rows):
             continue  # its workers may have loaded it for all of the time
         waited = sum(waiting.rows.values())

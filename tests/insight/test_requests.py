@@ -1157,6 +1157,32 @@ def test_only_deployments_with_batches_are_said_to_wait_for_them() -> None:
     }
 
 
+@pytest.mark.parametrize(("runs", "is_idle"), [(5, True), (800, False)])
+def test_batches_that_wait_while_none_runs_are_a_finding(runs: float, is_idle: bool) -> None:
+    """One client, whose requests wait for companions; or two, whose batches wait for each other."""
+    run = Served()
+    for number in range(8):
+        begin = 810 * number
+        root = run.request(begin, begin + 810, trace=number + 1)
+        run.call(root, "Model.__call__", begin, begin, begin, begin + 810, trace=number + 1)
+        attributes = {
+            names.RAY_SERVE_APPLICATION: "app",
+            names.RAY_SERVE_DEPLOYMENT: "Model",
+            names.RAY_SERVE_BATCH_SIZE: 1,
+            names.RAY_SERVE_BATCH_WAIT: 0.8,
+        }
+        run.span(
+            f"Model.predict {names.SERVE_BATCH}", begin + 801, begin + 801 + runs, worker="r1", attributes=attributes
+        )
+    found = [each for each in find(Analysis(run.table())) if each.kind == "waiting-for-batches"]
+    assert bool(found) == is_idle
+    for each in found:
+        assert each.title == "Requests wait for batches of Model.predict to fill"
+        assert "Model.predict waited 800 ms until it began, while no batch of it ran" in each.text
+        assert "has 1 request, and takes 5.00 ms (medians of 8 batches)" in each.text
+        assert each.figures["waited_share"] == pytest.approx(800 / 810)
+
+
 def test_calls_that_a_task_makes_are_a_part_of_the_task() -> None:
     """Also those that go on after it."""
     run = Served()

@@ -1586,6 +1586,25 @@ def test_loading_that_differs_from_call_to_call_is_said_with_the_longest() -> No
     assert finding.text.endswith("of 3 calls of infer: 10.0 ms each (median), 4.00 s at most")
 
 
+@pytest.mark.parametrize("workers", [1, 4])
+def test_what_each_call_in_a_process_loads_is_not_its_code(workers: int) -> None:
+    """The first call in a process imports modules; the others do not."""
+    run = HandMade()
+    driver = run.driver(0, 9_000)
+    queued, ran = {}, {}
+    for number in range(4):
+        at = 1 + 2_000 * number
+        call = run.submit(driver, "infer", at)
+        run.run(call, at + 1_500, at + 1_600, worker=f"w{number % workers}")
+        run.get(driver, [call], at + 1, at + 1_601)
+        queued[call.task] = Queued(0, 10 * MS, 0, 0)
+        ran[call.task] = (START + (at + 10) * MS, START + (at + 1_600) * MS)
+    states = States(files=1, first={"": queued}, ran={"": ran})
+    (finding,) = (each for each in find(Analysis(run.table(), states)) if each.kind == "slow-loading")
+    assert ("unpickles its arguments again" in finding.advice) == (workers == 1)
+    assert ("reuse workers" in finding.advice) == (workers == 4)
+
+
 def test_the_delay_of_a_retry_is_part_of_its_cost() -> None:
     """The run waited for it as well as for the lost work."""
     run = HandMade()

@@ -13,6 +13,8 @@ KIND = "slow-loading"
 
 _COST = 0.1
 _LEAST = 1_000_000_000
+_MOST = 0.5
+"""The share of the time that calls take which are not the first ones in their process, where code is no reason."""
 
 
 def find(analysis: Analysis) -> list[Finding]:
@@ -44,6 +46,11 @@ def _finding(analysis: Analysis, function: str, found: Loading) -> Finding:
         "reuse workers and actors, or create actors before they are needed: the first call in a process imports what "
         "its code and its arguments need"
     )
+    if sum(found.rows[row] for row in _later(analysis, function, rows)) >= _MOST * sum(times):
+        advice = (
+            "pass smaller arguments, or keep large ones in an actor: later calls in the same process load for long "
+            "too, and each call unpickles its arguments again"
+        )
     figures: dict[str, float | int | str] = {
         "function": function,
         "calls": len(rows),
@@ -52,3 +59,13 @@ def _finding(analysis: Analysis, function: str, found: Loading) -> Finding:
     }
     title = f"Workers load {quoted(function)} slowly"
     return Finding(KIND, text, advice, min(1.0, found.waited / analysis.path.wall), rows, figures, title=title)
+
+
+def _later(analysis: Analysis, function: str, rows: list[int]) -> list[int]:
+    """Those of these executions that are not the first of their function in their process, which has its code then."""
+    table = analysis.table
+    first: dict[int, int] = {}
+    for row in (row for each in analysis.functions if each.name == function for row in each.executions):
+        begun = table.start[row]
+        first[table.resource[row]] = min(begun, first.get(table.resource[row], begun))
+    return [row for row in rows if table.start[row] > first.get(table.resource[row], table.start[row])]

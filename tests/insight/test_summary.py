@@ -1356,7 +1356,7 @@ def test_async_actors_that_wait_for_something_else_are_no_fault() -> None:
 @pytest.mark.parametrize(
     ("attributes", "group", "said", "advice"),
     [
-        ({"ray.max_concurrency": 3}, "", "the 3 slots of actor A#", "threads that compute in Python only take turns"),
+        ({"ray.max_concurrency": 3}, "", "the 3 slots of actor A#", "threads that compute in Python, or wait for each"),
         (
             {"ray.max_concurrency": 3, "ray.asyncio": True},
             "",

@@ -105,6 +105,6 @@ def _advice(actor: Actor, analysis: Analysis) -> str:
     if analysis.calls.place(actor.executions[0]).is_asyncio:
         return f"if its methods mostly wait, give it {more}; otherwise split its work across several actors"
     return (
-        f"if its methods mostly wait, give it {more}; threads that compute in Python only take turns, so split "
-        "computations across several actors"
+        f"if its methods mostly wait for something outside, give it {more}; threads that compute in Python, or wait "
+        "for each other's locks, only take turns, so split their work across several actors"
     )

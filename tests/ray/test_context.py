@@ -81,7 +81,8 @@ def test_each_driver_of_a_process_has_a_trace_of_its_own(cluster: Cluster) -> No
     """However the one before it has ended, and whatever has gone wrong before; but for a span of the program's that is
     open around several.
     """
-    run = cluster.run("drivers_in_a_row")
+    hooks = " ".join(f"ray_tracing_hooks.{name}:setup" for name in ("otlp", "local", "jaeger"))
+    run = cluster.run("drivers_in_a_row", RTH_HOOKS=hooks)
     assert run.result == "kept"
     for unused in ("otlp", "jaeger"):
         said = f"started with the hook {HOOK}; ray_tracing_hooks.{unused}:setup, which ray.init() names in this program"

@@ -200,6 +200,18 @@ class Cluster:
 
         until(have_ended, f"{more} more tasks have ended on {nodes} nodes")
 
+    def await_task_on(self, host: int) -> None:
+        """Wait until a task runs on this node."""
+
+        def runs() -> bool:
+            for path in (self.shared / "truth").glob(f"host-{host}-*"):
+                words = path.read_text().split()
+                if words.count("began") > words.count("ended"):
+                    return True
+            return False
+
+        until(runs, f"a task runs on node {host}")
+
     def finish(self) -> None:
         """Let the driver end."""
         assert self._driver is not None
@@ -301,6 +313,7 @@ def test_a_node_that_is_killed(cluster: Cluster) -> None:
     cluster.start_all()
     cluster.start_driver(HEAD)
     cluster.await_tasks(10)
+    cluster.await_task_on(WORKERS[-1])
     cluster.kill(WORKERS[-1])
     cluster.await_tasks(10, nodes=2)
     cluster.finish()

@@ -50,7 +50,7 @@ def note(name):
 
 
 an_error_in_a_cell()
-hooks = ["ray_tracing_hooks.otlp:setup", "ray_tracing_hooks.local:setup", "ray_tracing_hooks.jaeger:setup"]
+hooks = os.environ["RTH_HOOKS"].split()
 for end, hook in zip((end_within_a_span, end_in_a_thread, ray.shutdown), hooks, strict=True):
     driver(end, hook)
     note(f"after {end.__name__}")

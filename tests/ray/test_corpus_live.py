@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ load_all()
 
 
 @pytest.mark.slow  # clusters of their own; `make corpus` runs all of the programs
-@pytest.mark.parametrize("name", ["straggler_among_equals", "one_ledger", "get_in_loop", "windowed_submission"])
-def test_the_cause_of_a_program_is_named(name: str, tmp_path: Path) -> None:
-    """And its cost, but on a busy machine that differs."""
-    program = PROGRAMS[name]
-    measured = {PLANTED: run(program, tmp_path)}
-    complaints = of_file(program, PLANTED, tmp_path / "spans", measured).complaints()
-    assert not {"first", "words", "sum", "page"} & complaints.keys(), complaints
+@pytest.mark.parametrize("name", ["straggler_among_equals", "one_ledger", "get_in_loop"])
+def test_the_cause_of_a_program_is_named(name: str, short_tmp: Callable[[], Path]) -> None:
+    """On a busy machine other causes may cost more, so it need not be the first."""
+    program, folder = PROGRAMS[name], short_tmp()
+    judged = of_file(program, PLANTED, folder / "spans", {PLANTED: run(program, folder)})
+    assert {each["kind"] for each in judged.findings} & set(program.finds[0]), judged.findings
+    complaints = judged.complaints()
+    assert not {"sum", "page"} & complaints.keys(), complaints

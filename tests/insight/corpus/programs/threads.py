@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import ray
 
-from corpus import DRIVER, planted, spend
+from corpus import planted, spend
 from corpus.running import main
 
 
@@ -15,7 +15,7 @@ def watch(seconds):
     return spend(seconds)
 
 
-@planted(on_path=DRIVER, at_most={"get": 0.1, "scheduling": 0.1})
+@planted("driver-code", at_most={"get": 0.1, "scheduling": 0.1})
 def background_wait(run):
     """The driver works for four seconds; meanwhile a thread waits for a task that nobody needs."""
     thread = threading.Thread(target=lambda: ray.get(watch.remote(run.seconds(2))), daemon=True)
@@ -96,7 +96,7 @@ def prefetching_task(run):
     run.cost(ray.get(prefetching.remote(run.times(8), run.seconds(0.5, 0.05))))
 
 
-@planted(on_path=DRIVER, at_most={"scheduling": 0.1})
+@planted("driver-code", at_most={"scheduling": 0.1})
 def background_calls(run):
     """A thread logs by an actor of its own, one call after the other, while the driver works."""
     recorder = Recorder.remote()

@@ -149,6 +149,28 @@ def test_who_polls_waits_for_what_it_polls() -> None:
     assert path.is_exact
 
 
+def test_who_polls_may_learn_of_a_result_after_a_timeout() -> None:
+    """The task ends just before a wait gives up: that wait was for it, as were all before it."""
+    run = HandMade()
+    driver = run.driver(0, 60)
+    task = run.task(driver, "t", 0, 5, 39)
+    for start, end in ((1, 20), (21, 40), (41, 50)):
+        run.wait(driver, [task], start, end, ready=[])
+    run.wait(driver, [task], 51, 52, ready=[task])
+    path, calls = critical(run)
+    assert steps(path, calls) == [
+        (SCHEDULING, "t", 0, 5),
+        (RUN, "t", 5, 39),
+        (GET_TIME, "ray.wait", 39, 40),
+        (RUN, "job.py", 40, 41),
+        (WAITING, "ray.wait", 41, 50),
+        (RUN, "job.py", 50, 51),
+        (GET_TIME, "ray.wait", 51, 52),
+        (RUN, "job.py", 52, 60),
+    ]
+    assert path.is_exact
+
+
 def test_who_looks_in_passing_does_not_wait() -> None:
     """A look at what is there, between work that takes longer than it: the path is in that work."""
     path, _ = critical(polling(own=10, timeout=0.5))

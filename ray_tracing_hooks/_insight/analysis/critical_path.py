@@ -387,9 +387,12 @@ class _Walk:
             wait_start, wait_end = self.table.start[wait], min(time, self.table.end_or_now(wait))
             gave_up = self._gave_up(wait)
             if gave_up and wait_end - wait_start >= time - wait_end:
-                late = self._late(wait, wait_end, time)
+                late = self._late(wait, time)
                 if late is not None:
-                    self._run(late.time, time, frame, late.edge, late.source)
+                    known = max(late.time, wait_end)
+                    edge, source = (late.edge, late.source) if known == late.time else (BY_CODE, wait)
+                    self._run(known, time, frame, edge, source)
+                    self._step(GET_TIME, late.time, known, wait, late.edge, late.source)
                     return self._frame_of(late.source), late.time
             self._run(wait_end, time, frame, BY_CODE, wait)
             for_what = self._binding(wait, wait_end)
@@ -743,9 +746,12 @@ class _Walk:
         wanted, found = calls.wanted(wait), calls.ready_count(wait)
         return found < wanted or not found
 
-    def _late(self, wait: int, end: int, until: int) -> _Before | None:
-        """What a wait that gave up at ``end`` had waited for, if that was available before ``until``."""
-        calls = self.calls
+    def _late(self, wait: int, until: int) -> _Before | None:
+        """What a wait that gave up had waited for, if that was made since the wait began and before ``until``.
+
+        It may have been made before the wait gave up: who waits learns of it a moment later.
+        """
+        calls, begun = self.calls, self.table.start[wait]
         if calls.role[wait] == WAIT:
             ready = set(self.table.ready.get(wait, ()))
             missing = calls.wanted(wait) - calls.ready_count(wait)
@@ -754,7 +760,7 @@ class _Walk:
         pending = [(each, call) for each, call in calls.made_by(wait) if each not in ready]
         made = [self._made_at(each, call, until, failed=True) for each, call in pending]
         # It is not known when a generator yielded an item.
-        found = [each for each in made if each is not None and each.edge == BY_GET and each.time > end]
+        found = [each for each in made if each is not None and each.edge == BY_GET and each.time > begun]
         if not found or (calls.role[wait] != WAIT and None in made):
             return None
         found.sort(key=lambda each: each.time)

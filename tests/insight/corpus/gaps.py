@@ -60,10 +60,6 @@ NOT_RECORDED = frozenset(
 """Programs that wait for an idle machine: ``python -m corpus record --missing``."""
 
 _REASONS: dict[str, tuple[str, ...]] = {
-    "A task that ended just before a wait timed out is not seen as what that wait was for": (
-        "polling planted false",
-        "polling planted first",
-    ),
     "A result that the driver has waited for in vain is not named": ("gets_with_timeouts planted first",),
     "A deadlock that a timeout has ended is not named": ("deadlock planted first",),
     "A loop that waits for a blocked event loop comes before what blocks it": ("blocked_event_loop planted first",),

@@ -1156,6 +1156,24 @@ def test_large_arguments_that_are_serialized_while_workers_start_cost_what_the_p
     assert found.share == pytest.approx((90 + 810) / 2000), "the rest of the start is not due to the arguments"
 
 
+def test_calls_with_large_arguments_wait_for_these_before_they_start() -> None:
+    """So it is no wait for resources, unless Ray's task states say so."""
+    run = HandMade()
+    driver = run.driver(0, 4000)
+    calls = [run.submit(driver, "f", 10 + 100 * number, 90) for number in range(10)]
+    for number, call in enumerate(calls):
+        run.run(call, 3000 + number, 3900 - number, worker=f"w{number}")
+        run.started(f"w{number}", -900, -100)
+    run.get(driver, calls, 1001, 3901)
+    found = {each.kind: each for each in findings(run)}
+    assert "waiting-for-resources" not in found
+    assert found["large-arguments"].share == pytest.approx((90 + 2900) / 4000)
+    waited = {call.task: Queued(0, 2900 * MS, 0, 0) for call in calls}
+    found = {each.kind: each for each in find(Analysis(run.table(), States(files=1, first={"": waited})))}
+    assert "waiting-for-resources" in found
+    assert found["large-arguments"].share == pytest.approx((90 + 810) / 4000)
+
+
 @pytest.mark.parametrize(("parts", "is_named"), [("task,actor,get,wait", True), ("task,actor", False)])
 def test_a_driver_that_computes_between_its_calls_is_named(parts: str, is_named: bool) -> None:
     """Where its waits were recorded; otherwise it may have waited for something."""

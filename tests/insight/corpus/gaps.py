@@ -74,12 +74,8 @@ _REASONS: dict[str, tuple[str, ...]] = {
     "The cost of starting workers ends when they are ready, before they have the code of their first call": (
         "process_for_each planted bound",
     ),
-    "The fetching of large arguments is said to be a wait for resources": (
-        "large_by_value planted false",
-        "large_by_value assumed false",
-        "large_by_value_and_straggler planted false",
-        "large_by_value_and_straggler planted first",
-        "large_by_value_and_straggler assumed false",
+    "Recorded when the program measured .remote() alone, without the wait of its calls for their arguments": (
+        "large_by_value_and_straggler planted cost",
     ),
     "Results that take long to unpickle are not named": ("slow_fetch planted first",),
     "Spilling is known of datasets only": ("spilled_objects planted first",),

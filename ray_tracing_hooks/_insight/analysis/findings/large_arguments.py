@@ -59,22 +59,34 @@ def _costly(analysis: Analysis) -> Iterator[tuple[str, Function, int, list[int]]
             continue
         is_slow = len(function.submitting) >= _CALLS and percentile(function.submitting, 0.5) >= _LONG
         rows = _submissions(analysis, function) if is_slow else exported.get(function.name, [])
-        cost = _cost(analysis, rows, None if is_slow else loaded.get(function.name))
+        times = _starts(analysis, function) if is_slow else _loads(analysis, loaded.get(function.name))
+        cost = _cost(analysis, rows, times)
         if rows and cost / wall >= _COST:
             yield KIND if is_slow else CLOSURE, function, cost, rows
 
 
-def large_functions(analysis: Analysis) -> set[str]:
-    """The functions that are a finding because they are large."""
-    return {function.name for kind, function, *_ in _costly(analysis) if kind == CLOSURE}
+def large_functions(analysis: Analysis, *kinds: str) -> set[str]:
+    """The functions that are a finding of one of these kinds."""
+    return {function.name for kind, function, *_ in _costly(analysis) if kind in kinds}
 
 
-def _cost(analysis: Analysis, rows: list[int], loaded: Loading | None) -> int:
-    """``loaded`` says when workers loaded the function."""
-    table = analysis.table
-    times = [(table.start[row] - took, table.start[row]) for row, took in loaded.rows.items()] if loaded else []
+def _cost(analysis: Analysis, rows: list[int], times: list[tuple[int, int]]) -> int:
+    """``times`` is when calls waited for what is large, besides its submission."""
     submitting = sum(map(analysis.submitting_on_path.__getitem__, rows))
     return submitting + _meanwhile(analysis, [*_times(analysis, rows), *times], SCHEDULING, DELIVERY, STARTING)
+
+
+def _loads(analysis: Analysis, loaded: Loading | None) -> list[tuple[int, int]]:
+    """When workers loaded a function."""
+    table = analysis.table
+    return [(table.start[row] - took, table.start[row]) for row, took in loaded.rows.items()] if loaded else []
+
+
+def _starts(analysis: Analysis, function: Function) -> list[tuple[int, int]]:
+    """When the run waited for Ray to start calls of a function, without those that have task states."""
+    calls = set(function.executions)
+    steps = (step for step in analysis.path.steps if step.kind in (SCHEDULING, DELIVERY) and step.row in calls)
+    return [(step.start, step.end) for step in steps if analysis.queued(step.row) is None]
 
 
 def _times(analysis: Analysis, rows: list[int]) -> list[tuple[int, int]]:

@@ -24,7 +24,7 @@ def find(analysis: Analysis) -> list[Finding]:
     states say when a worker had it, so without them there is nothing to find. Functions that are large themselves are
     another finding, which has this time.
     """
-    large = large_arguments.large_functions(analysis)
+    large = large_arguments.large_functions(analysis, large_arguments.CLOSURE)
     return [
         _finding(analysis, function, found)
         for function, found in loading(analysis).items()

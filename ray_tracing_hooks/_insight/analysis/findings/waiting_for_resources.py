@@ -10,7 +10,8 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, SCHEDULING, STARTING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
-from ray_tracing_hooks._insight.analysis.findings.large_arguments import large_functions
+from ray_tracing_hooks._insight.analysis.findings.large_arguments import CLOSURE, large_functions
+from ray_tracing_hooks._insight.analysis.findings.large_arguments import KIND as ARGUMENTS
 from ray_tracing_hooks._insight.analysis.findings.tiny_tasks import tiny_functions
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.call_names import is_creation
@@ -49,12 +50,12 @@ def find(analysis: Analysis) -> list[Finding]:
     """
     wall = analysis.path.wall
     found = []
-    large, tiny = large_functions(analysis), tiny_functions(analysis)
+    large, tiny = large_functions(analysis, CLOSURE, ARGUMENTS), tiny_functions(analysis)
     for function, waiting in _waiting(analysis).items():
         if function in tiny:
             continue
         if function in large and waiting.known < len(waiting.rows):
-            continue  # its workers may have loaded it for all of the time
+            continue  # all of the time may have gone by while nodes fetched its arguments, or workers loaded it
         waited = sum(waiting.rows.values())
         if waiting.known == len(waiting.rows):
             waited = min(waited, waiting.for_resources)

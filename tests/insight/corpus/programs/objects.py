@@ -116,11 +116,8 @@ def large_by_value_and_straggler(run):
     """A large value passed by value ten times, and one call that takes two seconds longer than the others."""
     data = os.urandom(100 * MIB)
     given = ray.put(data) if run.mended else data
-    refs = []
-    for number in range(16):
-        with run.costing():
-            refs.append(measure.remote(given, number))
-    ray.get(refs)
+    with run.costing(less=0.1):
+        ray.get([measure.remote(given, number) for number in range(16)])
     took = ray.get([weigh.remote(number, run.seconds(2.2, 0.2) if number == 4 else 0.2) for number in range(12)])
     run.cost(max(took) - 0.2, 1)
 

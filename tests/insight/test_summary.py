@@ -1454,6 +1454,21 @@ def test_the_start_of_workers_that_others_queued_behind_has_one_number(capsys: p
     assert "39 % starting worker processes" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("actors", "saved"), [(1, None), (2, 0.45)])
+def test_calls_of_one_actor_gain_nothing_by_being_made_ahead(actors: int, saved: float | None) -> None:
+    """It runs them one at a time in any case; with two of them, half of the time could be saved."""
+    run = HandMade()
+    driver = run.driver(0, 200)
+    pool = [run.actor() for _ in range(actors)]
+    for number in range(8):
+        begun, actor = 10 + 20 * number, number % actors
+        call = run.submit(driver, "f", begun, actor=pool[actor])
+        run.run(call, begun, begun + 20, worker=f"w{actor}")
+        run.get(driver, [call], begun, begun + 20)
+    found = {each.kind: each.share for each in findings(run)}
+    assert found.get("get-in-loop") == (None if saved is None else pytest.approx(saved, abs=0.06))
+
+
 def test_loops_of_several_callers_are_not_taken_for_one() -> None:
     """They may run at once, so the time of all is not that of the run."""
     run = HandMade()

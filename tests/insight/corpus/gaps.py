@@ -62,7 +62,6 @@ NOT_RECORDED = frozenset(
 _REASONS: dict[str, tuple[str, ...]] = {
     "A result that the driver has waited for in vain is not named": ("gets_with_timeouts planted first",),
     "A deadlock that a timeout has ended is not named": ("deadlock planted first",),
-    "A loop that waits for a blocked event loop comes before what blocks it": ("blocked_event_loop planted first",),
     "A straggler among a few calls each of a few actors is not named": ("full_threads_and_straggler planted first",),
     "Workers that start once idle actors have ended are not part of the cost of these": (
         "idle_actors_hold_all planted bound",
@@ -77,9 +76,11 @@ _REASONS: dict[str, tuple[str, ...]] = {
     "Recorded when the program measured .remote() alone, without the wait of its calls for their arguments": (
         "large_by_value_and_straggler planted cost",
     ),
+    "Recorded when the program measured what its calls take anyway, side by side, as well": (
+        "queue_and_loop planted cost",
+    ),
     "Results that take long to unpickle are not named": ("slow_fetch planted first",),
     "Spilling is known of datasets only": ("spilled_objects planted first",),
-    "Waits of threads that nobody joins are on the driver's path": ("background_calls assumed false",),
     "The driver's own code after its last result is not counted, since an idle notebook looks the same": (
         "background_wait planted cost",
         "background_wait planted bound",

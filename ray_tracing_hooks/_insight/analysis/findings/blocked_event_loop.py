@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,16 +81,25 @@ def _loops(analysis: Analysis) -> Iterator[tuple[list[int], int]]:
         yield rows, created.get(actor, 0)
 
 
+def stalls(analysis: Analysis) -> dict[str, list[tuple[int, int]]]:
+    """When the event loops of actors were blocked, by actor."""
+    return _by_actor(analysis, [stall for blocking in _blocking(analysis).values() for stall in blocking.stalls])
+
+
+def _by_actor(analysis: Analysis, blocking: Iterable[Stall]) -> dict[str, list[tuple[int, int]]]:
+    found: dict[str, list[tuple[int, int]]] = {}
+    for stall in blocking:
+        found.setdefault(analysis.calls.place(stall.row).actor, []).append((stall.start, stall.end))
+    return found
+
+
 def _on_path(analysis: Analysis, blocking: _Blocking) -> int:
     """How long the run waited for any method of these actors while the loop was blocked."""
-    calls = analysis.calls
-    stalls: dict[str, list[tuple[int, int]]] = {}
-    for stall in blocking.stalls:
-        stalls.setdefault(calls.place(stall.row).actor, []).append((stall.start, stall.end))
+    calls, blocked = analysis.calls, _by_actor(analysis, blocking.stalls)
     found = 0
     for step in analysis.path.steps:
         if step.kind == RUN and 0 <= step.row < len(analysis.table):
-            found += covered(stalls.get(calls.place(step.row).actor, ()), step.start, step.end)
+            found += covered(blocked.get(calls.place(step.row).actor, ()), step.start, step.end)
     return found
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from statistics import median
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import SCHEDULING, STARTING
+from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN, SCHEDULING, STARTING
+from ray_tracing_hooks._insight.analysis.findings.blocked_event_loop import stalls
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
+from ray_tracing_hooks._insight.analysis.functions import covered
 from ray_tracing_hooks._insight.analysis.trials import is_made_by_trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, Calls
@@ -26,15 +28,17 @@ def find(analysis: Analysis) -> list[Finding]:
     """For each function, the loops that submit one call of it and wait for it before they submit the next one.
 
     It measures the time on the critical path in which these calls waited to start, ran, and handed over their results,
-    without the start of workers, and without the wait of the first call: those are there in any order. From a twentieth
-    of the run on that is worth a change. Calls that need the result of the one before look the same, so the advice
-    depends on that. It needs recorded waits of the caller; otherwise it is assumed from the times of the calls.
+    without the start of workers, the delay before retries, and the wait of the first call: those are there in any
+    order. So is the time of calls that cannot run at once, since one actor runs them all, one at a time or on an event
+    loop that they block. From a twentieth of the run on that is worth a change. Calls that need the result of the one
+    before look the same, so the advice depends on that. It needs recorded waits of the caller; otherwise it is assumed
+    from the times of the calls.
     """
     calls, wall = analysis.calls, analysis.path.wall
-    starting: Counter[int] = Counter()
+    others: Counter[int] = Counter()
     for step in analysis.path.steps:
-        if step.kind == STARTING:
-            starting[step.row] += step.end - step.start
+        if step.kind in (STARTING, RETRYING):
+            others[step.row] += step.end - step.start
     loops: dict[int, list[tuple[int, int, int]]] = {}
     assumed = set()
     for frame in calls.frames_with_members(_ROUNDS):
@@ -45,12 +49,13 @@ def find(analysis: Analysis) -> list[Finding]:
             loops.setdefault(function, []).extend(rounds)
             if not calls.records_waits(frame):
                 assumed.add(function)
+    blocked = stalls(analysis) if loops else {}
     found = []
     for function, rounds in loops.items():
         waited = sum(end - start for _, start, end in rounds)
         rows = {row for row, _, _ in rounds}
-        on_path = sum(analysis.path.executions[row] - starting[row] for row in rows)
-        on_path -= _first_scheduling(analysis, calls.functions[function], rows)
+        on_path = sum(analysis.path.executions[row] - others[row] for row in rows)
+        on_path -= _first_scheduling(analysis, calls.functions[function], rows) + _in_turn(analysis, rows, blocked)
         if wall and on_path / wall >= _COST:
             found.append(
                 _finding(analysis, calls.functions[function], rounds, waited, on_path, is_assumed=function in assumed)
@@ -65,6 +70,17 @@ def _first_scheduling(analysis: Analysis, function: str, rows: set[int]) -> int:
     if first not in rows:
         return 0
     return sum(step.end - step.start for step in analysis.path.steps if step.row == first and step.kind == SCHEDULING)
+
+
+def _in_turn(analysis: Analysis, rows: set[int], blocked: dict[str, list[tuple[int, int]]]) -> int:
+    """How long the code of these calls ran on the path that can only run in turn: the most of one actor."""
+    ran: Counter[str] = Counter()
+    for step in analysis.path.steps:
+        if step.kind == RUN and step.row in rows and (place := analysis.calls.place(step.row)).actor:
+            time = step.start, step.end
+            turns = [time] if place.slots == 1 else blocked.get(place.actor, ())
+            ran[place.actor] += covered(turns, *time)
+    return max(ran.values(), default=0)
 
 
 def _loops(calls: Calls, frame: int) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:

@@ -290,7 +290,7 @@ class Fragile:
         return spend(0.1)
 
 
-@planted(("killed-workers", "actor-restarts"), says=("Fragile",), beside=("worker-start", "get-in-loop", "straggler"))
+@planted(("killed-workers", "actor-restarts"), says=("Fragile",), beside=("worker-start", "straggler"))
 def actor_restarts(run):
     """An actor dies twice, and loads its state again for a second each time."""
     fragile = Fragile.remote(os.environ["CORPUS_FOLDER"], run.seconds(1))
@@ -312,7 +312,7 @@ def queue_and_loop(run):
         ray.get([shard.query.remote(number) for shard in shards for number in range(8)])
         return
     for number in range(24):
-        with run.costing(1):
+        with run.costing(1, less=0.1 / 3):
             ray.get(shards[number % 3].query.remote(number))
 
 

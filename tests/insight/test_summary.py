@@ -718,6 +718,28 @@ def test_a_deadlock_is_told_as_the_circle_that_it_is() -> None:
     assert finding.text.endswith("A.f > B.g > A.f")
 
 
+def test_a_deadlock_that_a_timeout_has_ended_is_told() -> None:
+    """The driver gives up, and Ray ends the actors with it. It has cost what the driver waited."""
+    run = HandMade()
+    driver = run.driver(0, 1000)
+    actor, other = run.actor(), run.actor()
+    died = {"state": "lost", "attributes": {names.RAY_END_ESTIMATED: True}, "error": names.WORKER_DIED}
+    first = run.submit(driver, "A.f", 0, actor=actor)
+    frame = run.run(first, 5, 1010, worker="w1", **died)
+    second = run.submit(frame, "B.g", 10, actor=other, worker="w1")
+    below = run.run(second, 20, 1010, worker="w2", **died)
+    third = run.submit(below, "A.h", 30, actor=actor, worker="w2")
+    run.get(below, [third], 31, 1010, state="lost", worker="w2")
+    run.get(frame, [second], 11, 1010, state="lost", worker="w1")
+    run.get(driver, [first], 1, 920, error="GetTimeoutError")
+    finding, _ = findings(run)
+    assert finding.kind == "deadlock"
+    assert finding.text == (
+        "2 calls waited for each other in a cycle, a deadlock, until their processes died: A.f > B.g > A.f"
+    )
+    assert finding.share == pytest.approx((920 - 20) / 1000)
+
+
 @pytest.mark.parametrize(("others", "circles"), [(0, 0), (1, 1), (2, 0)])
 def test_an_actor_with_several_slots_is_in_a_deadlock_if_all_of_them_wait(others: int, circles: int) -> None:
     """Two slots, and a call that waits for another one to its own actor: the other slot is free, waits too, or runs."""

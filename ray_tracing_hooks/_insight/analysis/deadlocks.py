@@ -16,12 +16,14 @@ from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import RUNNING
 
 
-def deadlocks(calls: Calls) -> list[list[int]]:
+def deadlocks(calls: Calls, state: int = RUNNING) -> list[list[int]]:
     """Cycles of running executions, each waiting in ``ray.get`` or ``ray.wait`` for the next one to end, or for a call
     that cannot start because its actor is busy with the next one.
+
+    With ``LOST`` as ``state``, those that were in a cycle until their processes died.
     """
     table = calls.table
-    running = np.nonzero(as_numpy(table.state) == RUNNING)[0].tolist()
+    running = np.nonzero(as_numpy(table.state) == state)[0].tolist()
     busy = _busy(calls, running)
     waits: dict[int, list[_Wait]] = {}
     for row in running:
@@ -36,7 +38,7 @@ def deadlocks(calls: Calls) -> list[list[int]]:
             if is_item(object_id):
                 objects.append([])  # it may be there before its generator ends
             elif execution >= 0:
-                objects.append([execution] if table.state[execution] == RUNNING else [])
+                objects.append([execution] if table.state[execution] == state else [])
             else:
                 place = calls.place(calls.submission[call]) if call >= 0 else None
                 objects.append(busy.get((place.actor, place.group), []) if place is not None else [])

@@ -723,7 +723,11 @@ def test_a_deadlock_that_a_timeout_has_ended_is_told() -> None:
     run = HandMade()
     driver = run.driver(0, 1000)
     actor, other = run.actor(), run.actor()
-    died = {"state": "lost", "attributes": {names.RAY_END_ESTIMATED: True}, "error": names.WORKER_DIED}
+    died: dict[str, Any] = {
+        "state": "lost",
+        "attributes": {names.RAY_END_ESTIMATED: True},
+        "error": names.WORKER_DIED,
+    }
     first = run.submit(driver, "A.f", 0, actor=actor)
     frame = run.run(first, 5, 1010, worker="w1", **died)
     second = run.submit(frame, "B.g", 10, actor=other, worker="w1")
@@ -1014,6 +1018,20 @@ def test_stragglers_that_share_a_node_say_so() -> None:
     assert finding.kind == "straggler"
     assert "2 calls of f took up to 895 ms" in finding.text
     assert "all of them on node n2" in finding.text
+
+
+def test_a_straggler_among_a_few_calls_each_of_a_few_actors_is_named() -> None:
+    """All of them are alike as long as no actor has enough calls to compare."""
+    run = HandMade()
+    driver = run.driver(0, 3000)
+    pool, calls = [run.actor() for _ in range(3)], []
+    for number in range(13):
+        calls.append(run.submit(driver, "Shard.query", 0, actor=pool[number // 6]))
+        begun = 10 + 100 * (number % 6)
+        run.run(calls[-1], begun, begun + (95 if number < 12 else 2000), worker=f"w{number // 6}")
+    run.get(driver, calls, 1, 2011)
+    (finding,) = (each for each in findings(run) if each.kind == "straggler")
+    assert finding.text.startswith("1 call of Shard.query took 2.00 s, 21.1 times the median of 95.0 ms (13 calls)")
 
 
 def test_a_straggler_among_many_calls_that_do_next_to_nothing_is_named() -> None:

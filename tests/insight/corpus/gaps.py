@@ -61,7 +61,6 @@ NOT_RECORDED = frozenset(
 
 _REASONS: dict[str, tuple[str, ...]] = {
     "A result that the driver has waited for in vain is not named": ("gets_with_timeouts planted first",),
-    "A straggler among a few calls each of a few actors is not named": ("full_threads_and_straggler planted first",),
     "Workers that start once idle actors have ended are not part of the cost of these": (
         "idle_actors_hold_all planted bound",
     ),

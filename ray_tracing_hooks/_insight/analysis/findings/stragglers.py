@@ -75,7 +75,7 @@ def _few(times: Any, usual: int, rows: list[int]) -> list[int]:
 def _alike(analysis: Analysis, function: Function) -> list[list[int]]:
     """Groups of a function's executions that should take about equally long.
 
-    All executions of a task; all of a method if it has many actors with few calls each; else those of each actor. The
+    All executions of a task; all of a method if its actors have few calls each; else those of each actor. The
     tasks of an operator of a dataset may be of several stages.
     """
     rows, table = as_numpy(function.executions), analysis.table
@@ -92,7 +92,7 @@ def _by_actor(analysis: Analysis, rows: Any) -> list[list[int]]:
     of_run = of_site[as_numpy(table.site)[rows]]
     (found,) = split(of_run, len(actors), rows)
     by_actor = [found[number].tolist() for number in by_first(of_run)]
-    if len(by_actor) >= _CALLS and max(map(len, by_actor)) < _CALLS:
+    if max(map(len, by_actor)) < _CALLS:
         return [rows.tolist()]
     return [own for own in by_actor if len(own) >= _CALLS]
 

@@ -892,6 +892,25 @@ def test_the_path_goes_through_what_kept_a_replica_busy() -> None:
     }
 
 
+def test_waiting_for_replicas_costs_what_the_driver_waited_for_them() -> None:
+    """A server waits for no request, so there it costs nothing."""
+    run = Served()
+    run.parts = "serve,get,wait"
+    driver = run.driver(0, 500)
+    for number in range(12):
+        begun = 10 + 25 * number
+        run.call(driver, "Gate.__call__", 5, begun, begun, begun + 25, object_id=object_of(number))
+    run.get(driver, [object_of(11)], 6, 311)
+    (found,) = (each for each in find(Analysis(run.table())) if each.kind == "waiting-for-replicas")
+    assert found.share == pytest.approx((10 + 25 * 11 - 5) / 500)
+    served = Served()
+    for number in range(12):
+        root = served.request(0, 100, trace=number + 1)
+        served.call(root, "Gate.__call__", 0, 60, 60, 100, trace=number + 1)
+    (found,) = (each for each in find(Analysis(served.table())) if each.kind == "waiting-for-replicas")
+    assert found.share == 0
+
+
 def test_the_path_goes_through_what_kept_an_event_loop() -> None:
     run = Served()
     run.parts = "serve,get,wait"

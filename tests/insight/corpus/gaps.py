@@ -83,7 +83,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "background_wait planted cost",
         "background_wait planted bound",
     ),
-    "Waits for replicas are named without their cost": ("one_at_a_time planted cost",),
     "A replica whose event loop is blocked is not named": ("blocking_replica planted first",),
     "The path of a driver does not enter the requests that it makes by handles": ("calls_by_handle planted first",),
 }

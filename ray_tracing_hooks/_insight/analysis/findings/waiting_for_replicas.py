@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, REPLICA_QUEUE
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.requests import CODE, DELIVERY, LOOP, REPLICA_WAIT, SPAN, Method, Requests
@@ -27,6 +28,7 @@ def find(analysis: Analysis) -> list[Finding]:
 
     Where they take even longer until they begin for other reasons, such as a busy router, it is not for replicas. Those
     whose replicas mostly wait for other calls come last, with another advice: they are full since these take long.
+    The others cost what the end of the run waited in this way, which is nothing for a server that answers requests.
     """
     found = analysis.requests
     if found is None or found.count < _LEAST_REQUESTS:
@@ -44,9 +46,27 @@ def find(analysis: Analysis) -> list[Finding]:
     ]
     waiting.sort(key=lambda each: each[0] < _LEAST_OWN)
     return [
-        _finding(found, name, waited, methods, _advice(found, application, name, own_share))
+        _finding(
+            found,
+            name,
+            waited,
+            methods,
+            _advice(found, application, name, own_share),
+            _waited(analysis, name) if own_share >= _LEAST_OWN else 0.0,
+        )
         for own_share, application, name, waited, methods in waiting
     ]
+
+
+def _waited(analysis: Analysis, deployment: str) -> float:
+    """The share of the run, from 0 to 1, in which it waited for requests to get a replica; 0 if it waits for none."""
+    if analysis.ends_with_request:
+        return 0.0
+    steps = (step for step in analysis.split.steps if step.kind == REPLICA_QUEUE and step.edge != BY_CODE)
+    waited = sum(
+        step.end - step.start for step in steps if _deployment(analysis.calls.frame_name(step.row)) == deployment
+    )
+    return waited / analysis.split.wall if waited else 0.0
 
 
 def _own_share(found: Requests, application: str, deployment: str, methods: Sequence[Method]) -> float:
@@ -85,7 +105,9 @@ def _time(found: Requests, kind: str, application: str, deployment: str) -> int:
     )
 
 
-def _finding(found: Requests, deployment: str, waited: int, methods: Sequence[Method], advice: str) -> Finding:
+def _finding(
+    found: Requests, deployment: str, waited: int, methods: Sequence[Method], advice: str, share: float
+) -> Finding:
     longest = max(methods, key=lambda each: percentile(each.waited, 0.95))
     at_95, replicas = percentile(longest.waited, 0.95), max(each.replicas for each in methods)
     text = (
@@ -102,4 +124,6 @@ def _finding(found: Requests, deployment: str, waited: int, methods: Sequence[Me
         "replicas": replicas,
     }
     rows = [row for each in sorted(methods, key=lambda each: -each.waited[-1]) for row in each.longest]
-    return Finding(KIND, text, advice, 0.0, rows, figures, title=f"Requests wait for replicas of {quoted(deployment)}")
+    return Finding(
+        KIND, text, advice, share, rows, figures, title=f"Requests wait for replicas of {quoted(deployment)}"
+    )

@@ -1160,6 +1160,20 @@ def closures(size: int) -> HandMade:
     return run
 
 
+def test_a_large_function_that_is_defined_for_each_call_is_no_large_argument() -> None:
+    """Each of its submissions is slow, since each of them sends it."""
+    run = HandMade()
+    driver = run.driver(0, 2000)
+    large = {names.RAY_FUNCTION_SIZE: 20 << 20}
+    calls = [run.submit(driver, "f", 10 + 100 * number, 90, attributes=large) for number in range(8)]
+    for number, call in enumerate(calls):
+        run.run(call, 102 + 100 * number, 103 + 100 * number)
+    run.get(driver, calls, 900, 901)
+    found = {finding.kind for finding in findings(run)}
+    assert "large-closure" in found
+    assert "large-arguments" not in found
+
+
 def test_a_function_that_drags_much_along_is_told() -> None:
     """What Ray packs with each definition, in all of the submissions with which it does."""
     found = {finding.kind: finding for finding in findings(closures(20 << 20))}

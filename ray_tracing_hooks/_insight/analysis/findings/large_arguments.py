@@ -32,8 +32,8 @@ def find(analysis: Analysis) -> list[Finding]:
     the run waits for, a long submission costs nothing. Workers that load a large function belong to its cost too, as
     far as Ray's task states say when they did. From 3 % of the run on that is worth a change.
 
-    - Large arguments: half of at least five submissions take 5 ms or longer, fifty times what Ray needs. A driver
-      that has no processor looks the same, so it only suggests large arguments.
+    - Large arguments: half of at least five submissions take 5 ms or longer, fifty times what Ray needs, and most of
+      them sent no large function. A driver that has no processor looks the same, so it only suggests large arguments.
     - Large functions: the serialized function has 1 MiB or more, as the submission says (``ray.function_size``).
       Without that attribute nothing is said: the first ``.remote()`` of a process is slow by itself, since Ray imports
       its own modules then.
@@ -57,8 +57,13 @@ def _costly(analysis: Analysis) -> Iterator[tuple[str, Function, int, list[int]]
     for function in analysis.functions if wall else ():
         if is_creation(function.name):
             continue
-        is_slow = len(function.submitting) >= _CALLS and percentile(function.submitting, 0.5) >= _LONG
-        rows = _submissions(analysis, function) if is_slow else exported.get(function.name, [])
+        large = exported.get(function.name, [])
+        is_slow = (
+            len(function.submitting) >= _CALLS
+            and percentile(function.submitting, 0.5) >= _LONG
+            and 2 * len(large) < len(function.submitting)
+        )
+        rows = _submissions(analysis, function) if is_slow else large
         times = _starts(analysis, function) if is_slow else _loads(analysis, loaded.get(function.name))
         cost = _cost(analysis, rows, times)
         if rows and cost / wall >= _COST:

@@ -8,7 +8,6 @@ NOT_RECORDED = frozenset(
         "balanced_pipeline",
         "cold_replica",
         "computing_replica",
-        "concurrent_coroutines",
         "dataset_in_the_background",
         "equal_ranks",
         "equal_trials",
@@ -25,7 +24,6 @@ NOT_RECORDED = frozenset(
         "rank_becomes_late",
         "rank_fails",
         "requests_time_out",
-        "shared_but_quick_actor",
         "skewed_keys",
         "slow_caller",
         "slow_checkpoints",
@@ -58,7 +56,15 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "process_for_each planted bound",
     ),
     "Results that take long to unpickle are not named": ("slow_fetch planted first",),
-    "Spilling is known of datasets only": ("spilled_objects planted first",),
+    "Spilling is known of datasets only, so calls that wait for room in the object store seem to wait for resources": (
+        "spilled_objects planted first",
+        "spilled_objects planted false",
+        "spilled_objects assumed false",
+    ),
+    "A new async actor that takes its first calls slowly looks like one whose event loop is blocked": (
+        "concurrent_coroutines planted false",
+        "concurrent_coroutines assumed false",
+    ),
     "The driver's own code after its last result is not counted, since an idle notebook looks the same": (
         "background_wait planted cost",
         "background_wait planted bound",

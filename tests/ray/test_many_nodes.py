@@ -167,15 +167,15 @@ class Cluster:
         process.kill()
         process.wait()
 
-    def start_driver(self, host: int) -> None:
-        """Start the program on a node, in its container."""
+    def start_driver(self, host: int, **variables: str) -> None:
+        """Start the program on a node, in its container, with these environment variables."""
         (first,) = psutil.Process(self._running[host].pid).children()
         inside = ["nsenter", f"--target={first.pid}", "--mount", "--pid", "--net", "--root"]
         inside += ["bash", "-c", 'cd / && exec "$@"', "driver"]
         with open(self.folder / "driver.log", "wb") as log:
             self._driver = subprocess.Popen(
                 [*inside, sys.executable, str(PROGRAMS / "on_nodes.py")],
-                env=self._environment(RTH_ADDRESS=f"{self.network.address(HEAD)}:{PORT}"),
+                env=self._environment(RTH_ADDRESS=f"{self.network.address(HEAD)}:{PORT}", **variables),
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -311,11 +311,11 @@ def test_healthy_nodes(cluster: Cluster) -> None:
 def test_a_node_that_is_killed(cluster: Cluster) -> None:
     """Its tasks run again on others. What it had not sent is in its spool, and what it was running is an error."""
     cluster.start_all()
-    cluster.start_driver(HEAD)
-    cluster.await_tasks(10)
+    cluster.start_driver(HEAD, RTH_SECONDS="2")  # so long that the kill finds one that runs
+    cluster.await_tasks(2)
     cluster.await_task_on(WORKERS[-1])
     cluster.kill(WORKERS[-1])
-    cluster.await_tasks(10, nodes=2)
+    cluster.await_tasks(2, nodes=2)
     cluster.finish()
     cluster.replay()
     found = cluster.found()

@@ -265,7 +265,7 @@ def test_the_critical_path_goes_through_the_requests_that_a_driver_waits_for(ser
     analysis = Analysis(Table.of(run.spans))
     names = [analysis.table.name_of(step.row) for step in analysis.path.steps if step.kind == RUN]
     for method in ("Front.__call__", "Words.count"):
-        assert names.count(f"{method} serve.replica") >= 3
+        assert f"{method} serve.replica" in names
 
 
 def test_the_start_of_a_replica_is_a_trace_of_its_own(served: Served) -> None:

@@ -36,7 +36,7 @@ def main():
     stop = os.environ["RTH_STOP"]
     while running or not os.path.exists(stop):
         while len(running) < AT_ONCE and not os.path.exists(stop):
-            running.append(work.remote(0.2))
+            running.append(work.remote(float(os.environ.get("RTH_SECONDS", "0.2"))))
             made += 1
         done, running = ray.wait(running, timeout=1)
         nodes.update(ray.get(done))

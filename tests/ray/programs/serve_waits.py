@@ -1,5 +1,7 @@
 """A driver that waits for requests to Ray Serve, one after the other, with recorded waits."""
 
+import asyncio
+
 import harness
 from ray import serve
 
@@ -9,6 +11,7 @@ REQUESTS = 3
 @serve.deployment(ray_actor_options={"num_cpus": 0})
 class Words:
     async def count(self, text):
+        await asyncio.sleep(0.1)
         return len(text.split())
 
 

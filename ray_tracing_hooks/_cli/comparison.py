@@ -109,7 +109,7 @@ def _times(found: Comparison) -> Iterator[str | Row]:
 
 
 def _others(functions: Sequence[FunctionChange], more: int) -> Iterator[str]:
-    """What is not in the table, in groups of functions."""
+    """Functions that the table leaves out, in groups."""
     if more:
         yield f"and {count(more, 'other median')}"
     groups: Counter[str] = Counter()

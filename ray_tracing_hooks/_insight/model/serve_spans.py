@@ -178,7 +178,7 @@ class ServeSpans:
         self._labels = list(numbers)
 
     def _number_inner(self, numbers: dict[_Label, int]) -> None:
-        """Spans in the code of a method are told apart by both names."""
+        """Spans in the code of a method have both names as their key."""
         rows, size = np.nonzero(self.is_inner)[0], len(self._applications)
         if not len(rows):
             return

@@ -44,7 +44,7 @@ def main() -> None:
         measured = {"wall": time.perf_counter() - begun, "costs": [run.costs[cause] for cause in sorted(run.costs)]}
         ray.shutdown()
         if program.states:
-            time.sleep(2 * _REPORTS)
+            time.sleep(2 * _REPORTS)  # Ray does not say when all of its processes have reported
             keep(os.environ["RAY_TRACING_LOCAL_DIR"], ask(cluster.address, _PATIENCE))
     finally:
         cluster.shutdown()

@@ -114,7 +114,15 @@ def of_child(parents: Mapping[str, Any]) -> Callable[[bytes], bytes]:
 
 
 def _created() -> dict[str, str]:
-    """When this process was created, to a hundredth of a second; empty if the system does not provide it."""
+    """When this process was created, to a hundredth of a second; empty if the system does not provide it.
+
+    Always the same for one process, although it is computed from two clocks.
+    """
+    return _created_of(os.getpid())
+
+
+@functools.lru_cache(maxsize=1)
+def _created_of(_pid: int) -> dict[str, str]:
     ticks = start_time("self")
     if ticks is None:
         return {}

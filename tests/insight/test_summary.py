@@ -29,7 +29,7 @@ from ray_tracing_hooks._insight.analysis.comparison import Comparison, compare
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
-from ray_tracing_hooks._insight.analysis.findings.slow_places import mann_whitney
+from ray_tracing_hooks._insight.analysis.findings.calls import mann_whitney
 from ray_tracing_hooks._insight.analysis.functions import in_both, percentile
 from ray_tracing_hooks._insight.analysis.queues import Queued, States
 from ray_tracing_hooks._insight.analysis.wording import percent

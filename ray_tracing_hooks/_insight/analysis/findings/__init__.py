@@ -1,6 +1,6 @@
-"""Findings of a run: one file for each kind, with a ``find`` that takes an analysis and returns its findings.
+"""Findings of a run: one function for each cause, which takes an analysis and returns its findings.
 
-Thresholds are defined in the file that uses them. Each finding needs both its pattern and a cost: a share of the wall
+Thresholds stand above the function that uses them. Each finding needs both its pattern and a cost: a share of the wall
 time that is worth saving. So a healthy program has no findings, whatever its structure.
 """
 
@@ -8,72 +8,50 @@ from __future__ import annotations
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import (
-    backpressure,
-    blocked_event_loop,
-    blocked_replica,
-    bottleneck_actor,
-    bottleneck_operator,
-    ended_trials,
-    failed_drivers,
-    failed_spans,
+    actors,
+    calls,
+    data,
+    driver,
     failures,
-    get_in_loop,
-    idle_accelerator,
-    large_arguments,
-    serial_driver,
-    slow_actor_start,
-    slow_loading,
-    slow_places,
-    slow_reports,
-    slow_requests,
-    spilling,
-    straggler_rank,
-    stragglers,
-    tiny_tasks,
-    training_restarts,
-    training_start,
-    unfinished,
-    unrecorded,
-    waiting_for_batches,
-    waiting_for_replicas,
-    waiting_for_resources,
-    worker_start,
+    serve,
+    train_tune,
+    waiting,
 )
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 
 __all__ = ["Finding", "find"]
 
 _FINDERS = (
-    failed_drivers.find,
-    failures.find,
-    failed_spans.find,
-    unfinished.find,
-    bottleneck_operator.find,
-    ended_trials.find,
-    training_restarts.find,
-    bottleneck_actor.find,
-    backpressure.find,
-    slow_actor_start.find,
-    blocked_event_loop.find,
-    get_in_loop.find,
-    stragglers.find,
-    straggler_rank.find,
-    slow_reports.find,
-    slow_places.find,
-    idle_accelerator.find,
-    tiny_tasks.find,
-    large_arguments.find,
-    serial_driver.find,
-    blocked_replica.find,
-    waiting_for_replicas.find,
-    waiting_for_batches.find,
-    slow_requests.find,
-    unrecorded.find,
-    worker_start.find,
-    slow_loading.find,
-    training_start.find,
-    waiting_for_resources.find,
-    spilling.find,
+    failures.failed_drivers,
+    failures.failed_executions,
+    failures.failed_spans,
+    failures.unfinished,
+    data.bottleneck_operators,
+    train_tune.ended_trials,
+    train_tune.training_restarts,
+    actors.bottleneck_actors,
+    data.backpressure,
+    data.slow_actor_start,
+    actors.blocked_event_loops,
+    driver.get_in_loop,
+    calls.stragglers,
+    train_tune.straggler_ranks,
+    train_tune.slow_reports,
+    calls.slow_places,
+    calls.idle_accelerators,
+    driver.tiny_tasks,
+    driver.large_arguments,
+    driver.serial_drivers,
+    serve.blocked_replicas,
+    serve.waiting_for_replicas,
+    serve.waiting_for_batches,
+    serve.slow_requests,
+    waiting.unrecorded,
+    waiting.worker_start,
+    waiting.slow_loading,
+    train_tune.training_start,
+    waiting.waiting_for_resources,
+    data.spilling,
 )
 
 
@@ -85,10 +63,10 @@ def find(analysis: Analysis) -> list[Finding]:
 
 def _joined(found: list[Finding]) -> list[Finding]:
     """With one finding for an actor that is a bottleneck because it is slower than its peers."""
-    busy = {finding.figures["actor_id"]: finding for finding in found if finding.kind == bottleneck_actor.KIND}
+    busy = {finding.figures["actor_id"]: finding for finding in found if finding.kind == actors.BOTTLENECK_ACTOR}
     kept = []
     for finding in found:
-        bottleneck = busy.get(finding.figures.get("place", "")) if finding.kind == slow_places.KIND else None
+        bottleneck = busy.get(finding.figures.get("place", "")) if finding.kind == calls.SLOW_PLACE else None
         if bottleneck is None:
             kept.append(finding)
         else:
@@ -100,9 +78,9 @@ def _joined(found: list[Finding]) -> list[Finding]:
 def _explained(analysis: Analysis, found: list[Finding]) -> list[Finding]:
     """Without the stragglers on event loops that are blocked: their time includes the code of other calls."""
     place = analysis.calls.place
-    blocked = {place(row).actor for each in found if each.kind == blocked_event_loop.KIND for row in each.rows}
+    blocked = {place(row).actor for each in found if each.kind == actors.BLOCKED_EVENT_LOOP for row in each.rows}
     return [
         finding
         for finding in found
-        if finding.kind != stragglers.KIND or not all(place(row).actor in blocked for row in finding.rows)
+        if finding.kind != calls.STRAGGLER or not all(place(row).actor in blocked for row in finding.rows)
     ]

@@ -1,32 +1,101 @@
-"""Executions that failed or whose worker was killed, and what their retries cost."""
+"""Executions, drivers and other spans that failed, and calls that have not ended."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN
-from ray_tracing_hooks._insight.analysis.findings.ended_trials import rows_of_trials
-from ray_tracing_hooks._insight.analysis.findings.error_types import READ, types_of
+from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN, WAITING
+from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
-from ray_tracing_hooks._insight.analysis.findings.passed_on import passed_on
-from ray_tracing_hooks._insight.analysis.findings.training_restarts import rows_of_restarts
-from ray_tracing_hooks._insight.analysis.functions import covered
+from ray_tracing_hooks._insight.analysis.findings.train_tune import rows_of_restarts, rows_of_trials
+from ray_tracing_hooks._insight.analysis.functions import covered, in_both
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, shortened
-from ray_tracing_hooks._insight.model.calls import DRIVER, EXECUTION
-from ray_tracing_hooks._insight.model.errors import error_text
+from ray_tracing_hooks._insight.model.calls import DRIVER, EXECUTION, OTHER, SUBMISSION, WAITS
+from ray_tracing_hooks._insight.model.errors import error_text, error_type
 from ray_tracing_hooks._insight.model.merge import as_numpy
-from ray_tracing_hooks._insight.model.table import LOST, Table
+from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
 
-KILLED, ERRORS = "killed-workers", "errors"
+_READ = 1000
+"""The most spans that are read from files for their error type, which may be in an event."""
+
+_SHOWN = 3
+
+
+def _types_of(table: Table, rows: Sequence[int]) -> str:
+    """The most frequent types of the errors of these spans, with their numbers: ``ValueError x3, KeyError``."""
+    types: Counter[str] = Counter()
+    for row in rows[:_READ]:
+        given = table.attribute(row, names.ERROR_TYPE)
+        types[str(given or error_type(table.span(row)) or "without a type")] += 1
+    several = ", ".join(
+        f"{quoted(name)} x{number:,}" if number > 1 else quoted(name) for name, number in types.most_common(_SHOWN)
+    )
+    more = len(types) - _SHOWN
+    return several + (f" and {count(more, 'other type')}" if more > 0 else "")
+
+
+_OF_A_DEATH = ("WorkerCrashedError", "ActorDiedError", "OutOfMemoryError", "NodeDiedError", "WorkerDiedError")
+"""How the types of errors end that a caller gets from a call whose worker died."""
+
+
+def _passed_on(analysis: Analysis) -> dict[int, int]:
+    """The frames that passed an error on, with the execution that they got it from.
+
+    The error of the caller has the type and the message of the call's, or is one of those that Ray raises if a worker
+    dies. At most ``_READ`` errors are compared; one that is not compared is taken for the caller's own.
+    """
+    table, calls = analysis.table, analysis.calls
+    is_failed, is_dead = analysis.is_failed, table.is_dead()
+    found: dict[int, int] = {}
+    compared = 0
+    for row in np.nonzero(is_failed & (as_numpy(calls.role) == EXECUTION))[0].tolist():
+        submission = calls.submission[calls.call_of[row]]
+        frame = calls.frame[submission] if submission >= 0 else -1
+        if not 0 <= frame < len(table) or not is_failed[frame] or frame in found or not calls.is_last_attempt(row):
+            continue
+        if table.end_or_now(row) > table.end_or_now(frame):
+            continue
+        if (compared := compared + 1) > _READ:
+            break
+        kind = str(table.attribute(frame, names.ERROR_TYPE) or "")
+        is_of_death = is_dead[row] and kind.endswith(_OF_A_DEATH)
+        if is_of_death or error_text(table.span(row)) == error_text(table.span(frame)):
+            found[frame] = row
+    return found
+
+
+def failed_drivers(analysis: Analysis) -> Iterable[Finding]:
+    """Drivers that ended with an error, or whose process died.
+
+    A finding for each failed driver, unless it failed with the error of a call: that call's finding says so.
+    """
+    table, calls = analysis.table, analysis.calls
+    passing = _passed_on(analysis)
+    for row in np.nonzero((as_numpy(calls.role) == DRIVER) & table.is_failed())[0].tolist():
+        if row in passing:
+            continue
+        failed = f"the driver {quoted(calls.frame_name(row))} failed"
+        yield Finding(
+            "failed-driver",
+            f"{failed}: {shortened(error_text(table.span(row)), 160)}",
+            "",
+            0.0,
+            [row],
+            is_failure=True,
+            without_errors=failed,
+            title=f"{quoted(calls.frame_name(row))} failed",
+        )
+
 
 _JOB_ENDED = "its job has finished"
-_ADVICE = {
+_DEATH_ADVICE = {
     _JOB_ENDED: "get its result before the program ends; what has to outlive the program belongs in a detached actor",
     "`ray.kill`": "the program killed the actor: if the call should have ended, get its result before ray.kill",
     "its owner has died": "an actor ends with the process that created it, unless it is detached",
@@ -35,8 +104,8 @@ _ADVICE = {
 }
 """What to do, by a part of the cause of death (:mod:`ray_tracing_hooks._ship.cause_of_death`)."""
 
-_UNKNOWN = "look for the cause in the worker's log; if it ran out of memory, run fewer such tasks per node"
-_OTHER = "look for the cause in the worker's log"
+_DEATH_UNKNOWN = "look for the cause in the worker's log; if it ran out of memory, run fewer such tasks per node"
+_DEATH_OTHER = "look for the cause in the worker's log"
 
 _CALLERS = 3
 
@@ -47,8 +116,10 @@ _ESTIMATED = 1_000_000_000
 """By how much the end of a driver that died may be estimated too late, in nanoseconds."""
 
 
-def find(analysis: Analysis) -> list[Finding]:
-    """Executions whose worker died, and executions that failed, by the type of their error.
+def failed_executions(analysis: Analysis) -> list[Finding]:
+    """Executions that failed or whose worker was killed, and what their retries cost.
+
+    Executions whose worker died, and executions that failed, by the type of their error.
 
     An error counts once, for the execution that raised it. Callers that passed it on are named as its way up. What
     failed attempts cost is their time on the critical path, and that between them and their retries.
@@ -58,7 +129,7 @@ def find(analysis: Analysis) -> list[Finding]:
     # Other findings say what the restarts of training and failed trials cost. Of a rank that failed for another one,
     # the other one says why.
     restarted, trials = rows_of_restarts(analysis), rows_of_trials(analysis)
-    passing = passed_on(analysis)
+    passing = _passed_on(analysis)
     told = restarted | passing.keys()
     failed = [row for row in failed if row not in told and not _is_below(table, row, trials)]
     is_dead = table.is_dead()
@@ -71,9 +142,9 @@ def find(analysis: Analysis) -> list[Finding]:
         *(
             found
             for cause, rows in died.items()
-            for found in _killed(analysis, rows, _ADVICE.get(cause, cause), passing)
+            for found in _killed(analysis, rows, _DEATH_ADVICE.get(cause, cause), passing)
         ),
-        *_killed(analysis, unended, _UNKNOWN, passing),
+        *_killed(analysis, unended, _DEATH_UNKNOWN, passing),
         *_ended_with_driver(analysis, with_driver),
         *_errors(analysis, raised, passing),
     ]
@@ -82,15 +153,18 @@ def find(analysis: Analysis) -> list[Finding]:
 def _by_cause(table: Table, rows: list[int]) -> dict[str, list[int]]:
     """These executions by their cause of death, a key of the advice or the advice itself, the most frequent first.
 
-    That of the rows beyond :data:`READ` is not looked at.
+    That of the rows beyond :data:`_READ` is not looked at.
     """
     found: dict[str, list[int]] = {}
-    for row in rows[:READ]:
+    for row in rows[:_READ]:
         message = table.span(row).status_message
-        known = next((cause for cause in _ADVICE if cause in message), _OTHER if ": " in message else _UNKNOWN)
+        known = next(
+            (cause for cause in _DEATH_ADVICE if cause in message),
+            _DEATH_OTHER if ": " in message else _DEATH_UNKNOWN,
+        )
         found.setdefault(known, []).append(row)
-    if rows[READ:]:
-        found.setdefault(_UNKNOWN, []).extend(rows[READ:])
+    if rows[_READ:]:
+        found.setdefault(_DEATH_UNKNOWN, []).extend(rows[_READ:])
     return dict(sorted(found.items(), key=lambda each: -len(each[1])))
 
 
@@ -113,9 +187,9 @@ def _ended_with_driver(analysis: Analysis, rows: list[int]) -> Iterable[Finding]
         return
     was, its = ("was", "its") if len(rows) == 1 else ("were", "their")
     yield Finding(
-        KILLED,
+        "killed-workers",
         f"{count(len(rows), 'execution')} of {_functions(analysis, rows)} {was} still running when {its} driver ended",
-        _ADVICE[_JOB_ENDED],
+        _DEATH_ADVICE[_JOB_ENDED],
         0.0,
         rows,
         _retries(analysis, rows).figures,
@@ -207,7 +281,7 @@ def _killed(analysis: Analysis, rows: list[int], advice: str, passing: dict[int,
     died = _died(analysis, rows)
     is_known = bool(analysis.table.attribute(rows[0], names.RAY_END_ESTIMATED))
     yield Finding(
-        KILLED,
+        "killed-workers",
         f"{died}{_reasons(analysis, rows)}; {retries}",
         advice,
         found.share,
@@ -221,7 +295,7 @@ def _killed(analysis: Analysis, rows: list[int], advice: str, passing: dict[int,
 
 def _reasons(analysis: Analysis, rows: list[int]) -> str:
     """The most frequent one, in brackets; empty if none was recorded."""
-    spans = map(analysis.table.span, rows[:READ])
+    spans = map(analysis.table.span, rows[:_READ])
     told = (error_text(span).removeprefix(_DIED).removeprefix(": ") for span in spans if span.status_message)
     reasons = Counter(filter(None, told)).most_common()
     if not reasons:
@@ -247,8 +321,8 @@ def _errors(analysis: Analysis, rows: list[int], passing: dict[int, int]) -> Ite
     retries = f"{found}{_way_up(analysis, rows, passing)}"
     failed = f"{count(len(rows), 'execution')} of {_functions(analysis, rows)} failed"
     yield Finding(
-        ERRORS,
-        f"{failed}: {types_of(analysis.table, rows)}; {retries}",
+        "errors",
+        f"{failed}: {_types_of(analysis.table, rows)}; {retries}",
         "each retry repeats the whole call: find out why attempts fail, or do the part that fails in a call of its own"
         if found.retried
         else "",
@@ -265,3 +339,135 @@ def _functions(analysis: Analysis, rows: list[int]) -> str:
     by_name = Counter(analysis.calls.function_of(row) for row in rows)
     (name, _), *others = by_name.most_common()
     return quoted(name) + (f" and {count(len(others), 'other function')}" if others else "")
+
+
+_OF_LIBRARY = re.compile(r" ray\.(data|train|tune|rllib)\b")
+"""Runs, operators and trials: their calls fail too, and other findings say what that costs."""
+
+
+def failed_spans(analysis: Analysis) -> Iterable[Finding]:
+    """Failed spans outside of calls and drivers that failed: requests of Ray Serve, and spans of the program.
+
+    The failed spans with no failed span right below them, in one finding.
+
+    What passes an error on is not counted. An exception that leaves several methods of deployments, and fails their
+    request, counts once, at the method that raised it.
+    """
+    table, calls = analysis.table, analysis.calls
+    is_failed, role = table.is_failed(), as_numpy(calls.role)
+    failed = np.nonzero(is_failed)[0].tolist()
+    above_failed = {table.parent[row] for row in failed} | _passing_on(analysis, failed)
+    within = {row for row in failed if role[row] in {EXECUTION, DRIVER}}
+    rows = [
+        row
+        for row in failed
+        if role[row] in {OTHER, SUBMISSION}
+        and row not in above_failed
+        and calls.frame[row] not in within
+        and not _OF_LIBRARY.search(table.name_of(row))
+    ]
+    if not rows:
+        return
+    by_name = Counter(table.name_of(row) for row in rows)
+    (name, _), *others = by_name.most_common()
+    more = f" and {count(len(others), 'other name')}" if others else ""
+    yield Finding(
+        "failed-spans",
+        f"{count(len(rows), 'span')} of {quoted(name)}{more} failed: {_types_of(table, rows)}",
+        "",
+        0.0,
+        rows,
+        {"spans": len(rows)},
+        is_failure=True,
+        without_errors=f"{count(len(rows), 'span')} of {quoted(name)}{more} failed",
+        title=f"{quoted(name)}{more} failed",
+    )
+
+
+def _passing_on(analysis: Analysis, failed: Sequence[int]) -> set[int]:
+    """Failed requests and methods of deployments with a failed method below them that has the same type of error.
+
+    That of a server is the status of its response.
+    """
+    table, spans = analysis.table, analysis.serve_spans
+    if spans is None:
+        return set()
+    found: set[int] = set()
+    for row in failed:
+        error, above = table.attribute(row, names.ERROR_TYPE), spans.above[row]
+        while above >= 0 and above not in found:
+            if spans.is_failed[above] and (spans.is_server[above] or table.attribute(above, names.ERROR_TYPE) == error):
+                found.add(int(above))
+            above = spans.above[above]
+    return found
+
+
+_NAMED = 6
+_DEADLOCK_ADVICE = (
+    "an actor cannot run a call while it waits for that call: make the actor async, or do not wait for the call"
+)
+_DEADLOCK_TITLE = "Calls wait for each other"
+
+
+def unfinished(analysis: Analysis) -> list[Finding]:
+    """A run that is still running, or hangs: what it is doing now. And deadlocks that ended with their processes.
+
+    What has been running longest, if anything is running, and whether calls are in a deadlock.
+
+    If nothing runs any more, deadlocks that lasted until their processes died, as where a driver has given up. They
+    cost what the run waited in vain meanwhile.
+    """
+    table, calls = analysis.table, analysis.calls
+    is_running = as_numpy(table.state) == RUNNING
+    running = np.nonzero(is_running & np.isin(as_numpy(calls.role), (EXECUTION, *WAITS)))[0].tolist()
+    if not running:
+        return _ended(analysis)
+    # What has ended was in no deadlock: a wait may have timed out.
+    circle = analysis.path.circle
+    circle = circle if all(frame >= len(table) or is_running[frame] for frame in circle) else []
+    # A waiting call is open because of what it waits for, so the innermost calls say most.
+    waiting = {calls.frame[row] for row in running if calls.role[row] in WAITS}
+    leaves = [row for row in running if calls.role[row] == EXECUTION and row not in waiting]
+    executions = [row for row in running if calls.role[row] == EXECUTION]
+    text = f"{count(len(executions), 'call')} had not ended when this was read"
+    if circle:
+        text += f"; they wait for each other in a cycle, a deadlock: {_cycle(analysis, circle)}"
+    elif leaves:
+        oldest = min(leaves, key=table.start.__getitem__)
+        since = duration(table.duration(oldest))
+        text += f"; the one that has run longest without waiting is {quoted(calls.function_of(oldest))}, for {since}"
+    elif running:
+        oldest = min(running, key=table.start.__getitem__)
+        text += f"; all of them wait, the longest for {duration(table.duration(oldest))}"
+    shown = [row for row in circle if row < len(table)] or sorted(leaves or running, key=table.start.__getitem__)
+    share = max((table.duration(row) for row in shown), default=0) / max(1, analysis.path.wall)
+    figures: dict[str, float | int | str] = {"running": len(executions), "circle": len(circle)}
+    title, advice = (_DEADLOCK_TITLE, _DEADLOCK_ADVICE) if circle else ("Calls have not ended", "")
+    return [Finding("unfinished", text, advice, min(1.0, share), shown, figures, is_failure=True, title=title)]
+
+
+def _ended(analysis: Analysis) -> list[Finding]:
+    table, path = analysis.table, analysis.path
+    is_dead = table.is_dead()
+    found = []
+    for circle in deadlocks(analysis.calls, LOST):
+        if not all(is_dead[row] for row in circle):
+            continue
+        # All of them were stuck from the start of the last one until the first of their processes died.
+        stuck = max(map(table.start.__getitem__, circle)), min(map(table.end_or_now, circle))
+        cost = in_both([stuck], [(step.start, step.end) for step in path.steps if step.kind == WAITING])
+        text = (
+            f"{count(len(circle), 'call')} waited for each other in a cycle, a deadlock, until their processes died: "
+            f"{_cycle(analysis, circle)}"
+        )
+        figures: dict[str, float | int | str] = {"circle": len(circle), "waited_ns": cost}
+        share = cost / path.wall if path.wall else 0.0
+        found.append(
+            Finding("deadlock", text, _DEADLOCK_ADVICE, share, circle, figures, is_failure=True, title=_DEADLOCK_TITLE)
+        )
+    return found
+
+
+def _cycle(analysis: Analysis, circle: list[int]) -> str:
+    names = [quoted(analysis.calls.frame_name(frame)) for frame in circle[:_NAMED]]
+    return " > ".join([*names, names[0]])

@@ -1,0 +1,253 @@
+"""Actors that calls wait for: because they are busy, or block their event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ray_tracing_hooks._insight.analysis.actors import Actor, by_group
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import RUN
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.functions import covered, percentile
+from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
+from ray_tracing_hooks._insight.model.call_names import is_creation
+from ray_tracing_hooks._insight.model.calls import EXECUTION
+from ray_tracing_hooks._insight.model.event_loops import Loop, Stall, is_loop
+from ray_tracing_hooks._insight.model.merge import as_numpy
+
+BOTTLENECK_ACTOR = "bottleneck-actor"
+
+_ACTOR_CALLS = 8
+_ACTOR_BUSY = 0.7
+_ACTOR_DEPTH = 1.0
+_ACTOR_SATURATED = 0.7
+"""With backpressure, as in Ray Data, few calls wait for an actor at a time, but the next one whenever one ends."""
+_ACTOR_COST = 0.1
+_ACTOR_HOTTER = 1.5
+
+
+def bottleneck_actors(analysis: Analysis) -> list[Finding]:
+    """An actor that many calls wait for while it is busy.
+
+    Actors that are busy most of the time while calls wait, and so are on the critical path.
+    """
+    found = []
+    wall, of_operators = analysis.path.wall, _of_operators(analysis)
+    for actor in analysis.actors:
+        if (
+            len(actor.executions) >= _ACTOR_CALLS
+            and wall
+            and actor.on_path / wall >= _ACTOR_COST
+            and _is_hot(actor, analysis.actors)
+            and actor.actor_class not in of_operators
+        ):
+            for each in by_group(actor, analysis.calls, analysis.self_time, analysis.path):
+                each.slots, is_known = analysis.calls.slots_of(each.executions)
+                if len(each.executions) >= _ACTOR_CALLS and each.on_path / wall >= _ACTOR_COST and _is_full(each):
+                    found.append(_actor_finding(each, analysis, each.on_path / wall, is_known=is_known))
+    return found
+
+
+def _is_full(actor: Actor) -> bool:
+    """Whether its slots are taken most of the time, and calls wait for them."""
+    if actor.slots > 1:
+        return actor.taken_share >= _ACTOR_BUSY and actor.mean_depth >= _ACTOR_DEPTH
+    return actor.busy_share >= _ACTOR_BUSY and (
+        actor.mean_depth >= _ACTOR_DEPTH or actor.found_busy >= _ACTOR_SATURATED * len(actor.executions)
+    )
+
+
+def _of_operators(analysis: Analysis) -> set[str]:
+    """The classes of the actors of operators of datasets: an operator that limits its dataset is a finding of its own.
+
+    The others may be busy with waiting until their output is read.
+    """
+    operators = (each for one in analysis.pipelines.executions for each in one.operators)
+    return {analysis.calls.place(each.executions[0]).actor_class for each in operators if each.executions} - {""}
+
+
+def _is_hot(actor: Actor, actors: list[Actor]) -> bool:
+    """Whether it clearly has more work than others of its class: if a whole pool is busy, no one actor is the cause."""
+    others = [each.self_time for each in actors if each.actor_class == actor.actor_class and each is not actor]
+    return not others or actor.self_time >= _ACTOR_HOTTER * sum(others) / len(others)
+
+
+def _actor_finding(actor: Actor, analysis: Analysis, cost: float, *, is_known: bool) -> Finding:
+    waited = percentile(actor.queued, 0.5)
+    name = quoted(actor.name)
+    what = f"concurrency group {quoted(actor.group)} of actor {name}" if actor.group else f"actor {name}"
+    if actor.slots == 1:
+        busy = f"{what} was busy {percent(actor.busy_share)}"
+    else:
+        slots = f"{actor.slots:,} slots" + ("" if is_known else " (the most calls that ran at once)")
+        busy = f"the {slots} of {what} were taken {percent(actor.taken_share)}"
+    text = (
+        f"{busy} of the {duration(actor.end - actor.begin)} "
+        f"it was in use, while up to {count(actor.deepest, 'call')} waited for it (median wait {duration(waited)}, "
+        f"{count(len(actor.executions), 'call')} from {count(actor.callers, 'caller')})"
+    )
+    slowest = sorted(actor.executions, key=lambda row: -analysis.self_time[row])
+    figures: dict[str, float | int | str] = {
+        "actor": actor.name,
+        "actor_id": actor.actor_id,
+        "busy_share": actor.busy_share,
+        "slots": actor.slots,
+        "taken_share": actor.taken_share,
+        "deepest_queue": actor.deepest,
+        "mean_queue": actor.mean_depth,
+        "median_wait_ns": waited,
+        "calls": len(actor.executions),
+        "callers": actor.callers,
+        "self_time_ns": actor.self_time,
+        "on_path_ns": actor.on_path,
+    }
+    title, is_assumed = f"Actor {name} is a bottleneck", not is_known
+    return Finding(
+        BOTTLENECK_ACTOR, text, _actor_advice(actor, analysis), cost, slowest, figures, is_assumed, title=title
+    )
+
+
+def _actor_advice(actor: Actor, analysis: Analysis) -> str:
+    if actor.slots == 1 and not actor.group:
+        return (
+            "an actor runs its calls one at a time: split its work across several actors, make its methods shorter, or "
+            "make them async if they wait"
+        )
+    more = "more slots (its size in concurrency_groups)" if actor.group else "more slots (max_concurrency)"
+    if analysis.calls.place(actor.executions[0]).is_asyncio:
+        return f"if its methods mostly wait, give it {more}; otherwise split its work across several actors"
+    return (
+        f"if its methods mostly wait for something outside, give it {more}; threads that compute in Python, or wait "
+        "for each other's locks, only take turns, so split their work across several actors"
+    )
+
+
+BLOCKED_EVENT_LOOP = "blocked-event-loop"
+
+_LOOP_CALLS = 3
+_LOOP_COST = 0.05
+
+
+@dataclass
+class _Blocking:
+    """The calls that one method kept waiting."""
+
+    stalls: dict[Stall, None] = field(default_factory=dict)
+    waited: dict[int, int] = field(default_factory=dict)
+    """How long each call waited for the method, by the row of its execution."""
+    actors: set[str] = field(default_factory=set)
+
+
+def blocked_event_loops(analysis: Analysis) -> list[Finding]:
+    """A method of an async actor that blocks the event loop, so that no other call of the actor starts or continues.
+
+    Methods during which calls of their async actor waited although they had nothing else to wait for.
+    """
+    wall = analysis.path.wall
+    found = []
+    for function, blocking in _blocking(analysis).items():
+        on_path = _on_path(analysis, blocking)
+        if len(blocking.waited) >= _LOOP_CALLS and wall and on_path / wall >= _LOOP_COST:
+            found.append(_loop_finding(analysis, function, blocking, on_path))
+    return found
+
+
+def _blocking(analysis: Analysis) -> dict[str, _Blocking]:
+    calls = analysis.calls
+    found: dict[str, _Blocking] = {}
+    for rows, created in _loops(analysis):
+        loop = Loop(analysis.table, rows, calls.slots_of(rows)[0])
+        for row in rows:
+            call = calls.call_of[row]
+            submitted, begun = calls.submitted_ns(call), analysis.table.start[row]
+            # A call with arguments may have waited for those instead.
+            if not submitted or calls.attempts(call)[0] != row or calls.objects_of(calls.submission[call]):
+                continue
+            ready = max(submitted, created)
+            for stall in loop.waited(ready, begun):
+                each = found.setdefault(calls.function_of(stall.row), _Blocking())
+                each.stalls[stall] = None
+                each.waited[row] = each.waited.get(row, 0) + stall.end - max(stall.start, ready)
+                each.actors.add(calls.place(row).actor)
+    return found
+
+
+def _loops(analysis: Analysis) -> Iterator[tuple[list[int], int]]:
+    """The executions on each event loop, and when its actor had been created."""
+    calls, table = analysis.calls, analysis.table
+    loops: dict[tuple[str, str], list[int]] = {}
+    created: dict[str, int] = {}
+    with_loop = {place.actor for place in calls.places if place.actor and is_loop(place)}
+    is_wanted = np.array([place.actor in with_loop for place in calls.places], bool)[as_numpy(table.site)]
+    for row in np.nonzero(is_wanted & (as_numpy(calls.role) == EXECUTION))[0].tolist():
+        place = calls.place(row)
+        if is_creation(calls.function_of(row)):
+            created[place.actor] = table.end_or_now(row)
+        elif is_loop(place):
+            loops.setdefault((place.actor, place.group), []).append(row)
+    for (actor, _), rows in loops.items():
+        yield rows, created.get(actor, 0)
+
+
+def stalls(analysis: Analysis) -> dict[str, list[tuple[int, int]]]:
+    """When the event loops of actors were blocked, by actor."""
+    return _by_actor(analysis, [stall for blocking in _blocking(analysis).values() for stall in blocking.stalls])
+
+
+def _by_actor(analysis: Analysis, blocking: Iterable[Stall]) -> dict[str, list[tuple[int, int]]]:
+    found: dict[str, list[tuple[int, int]]] = {}
+    for stall in blocking:
+        found.setdefault(analysis.calls.place(stall.row).actor, []).append((stall.start, stall.end))
+    return found
+
+
+def _on_path(analysis: Analysis, blocking: _Blocking) -> int:
+    """How long the run waited for any method of these actors while the loop was blocked."""
+    calls, blocked = analysis.calls, _by_actor(analysis, blocking.stalls)
+    found = 0
+    for step in analysis.path.steps:
+        if step.kind == RUN and 0 <= step.row < len(analysis.table):
+            found += covered(blocked.get(calls.place(step.row).actor, ()), step.start, step.end)
+    return found
+
+
+def _loop_finding(analysis: Analysis, function: str, blocking: _Blocking, on_path: int) -> Finding:
+    stalls = list(blocking.stalls)
+    stood_still = sum(stall.end - stall.start for stall in stalls)
+    longest = max(stall.end - stall.start for stall in stalls)
+    waited = percentile(sorted(blocking.waited.values()), 0.5)
+    where = "of its async actor" if len(blocking.actors) == 1 else f"of {count(len(blocking.actors), 'async actor')}"
+    text = (
+        f"{quoted(function)} seems to block the event loop {where}: {count(len(stalls), 'time')}, for up to "
+        f"{duration(longest)} and {duration(stood_still)} in all, no other call started or ended while it ran, and "
+        f"{count(len(blocking.waited), 'call')} waited for it (median {duration(waited)})"
+    )
+    advice = (
+        "use await to wait (asyncio.sleep, an async client), and run blocking calls and computations in a thread, with "
+        "asyncio.to_thread; or make the methods plain functions that run in threads, with max_concurrency"
+    )
+    figures: dict[str, float | int | str] = {
+        "function": function,
+        "actors": len(blocking.actors),
+        "stalls": len(stalls),
+        "longest_ns": longest,
+        "stood_still_ns": stood_still,
+        "waiting_calls": len(blocking.waited),
+        "median_wait_ns": waited,
+        "on_path_ns": on_path,
+    }
+    rows = dict.fromkeys(stall.row for stall in sorted(stalls, key=lambda stall: stall.start - stall.end))
+    title = f"{quoted(function)} blocks an event loop"
+    return Finding(
+        BLOCKED_EVENT_LOOP,
+        text,
+        advice,
+        min(1.0, on_path / analysis.path.wall),
+        list(rows),
+        figures,
+        is_assumed=True,
+        title=title,
+    )

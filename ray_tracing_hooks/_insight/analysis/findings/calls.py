@@ -1,0 +1,391 @@
+"""Calls that take longer than others of their function, and accelerators that are held but idle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.accelerators import Accelerator
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import RUN
+from ray_tracing_hooks._insight.analysis.findings.data import skewed_blocks
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
+from ray_tracing_hooks._insight.analysis.functions import Function, percentile
+from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, shortened
+from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS
+from ray_tracing_hooks._insight.model.grouped import by_first, split
+from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
+
+STRAGGLER = "straggler"
+
+_STRAGGLER_CALLS = 8
+_STRAGGLER_TIMES = 3.0
+_STRAGGLER_COST = 0.05
+_LONGEST_ARGUMENTS = 160
+_STRAGGLER_FEW = 0.2
+"""The largest share of calls that count as stragglers. If more are slow, the function's durations simply vary."""
+_STRAGGLER_MOST = 0.5
+"""The share of all excess over the median that the few must have."""
+
+
+def stragglers(analysis: Analysis) -> list[Finding]:
+    """Functions with a few calls on the critical path that took at least three times the median.
+
+    If they are tasks for blocks of a dataset that are larger than the others, that is another finding.
+
+    It measures by how much the code of these calls ran longer than the median on the critical path: from a twentieth
+    of the run on. The few are the longest calls that have half of all excess over the median, so that many calls that
+    are a little longer than a tiny median hide none. Calls that take turns at two kinds of work look the same if one
+    kind is rare. It needs no more than executions; where waits were not recorded, it is assumed.
+    """
+    wall = analysis.path.wall
+    found = []
+    on_path = analysis.ran_on_path
+    for function in analysis.functions:
+        if len(function.executions) < _STRAGGLER_CALLS or not wall:
+            continue
+        for rows in _alike(analysis, function):
+            times = as_numpy(analysis.self_time)[rows]
+            usual = percentile(as_array(np.sort(times), "q"), 0.5)
+            slow = _few(times, usual, rows)
+            excess = sum(max(0, min(on_path[row], analysis.self_time[row]) - usual) for row in slow)
+            if slow and excess / wall >= _STRAGGLER_COST:
+                skewed = skewed_blocks(analysis, rows, slow, usual, excess)
+                found.append(skewed or _straggler_finding(analysis, function, usual, rows, slow, excess))
+    return found
+
+
+def _few(times: Any, usual: int, rows: list[int]) -> list[int]:
+    """The calls that took far longer than the others, the longest first; none if they are not few.
+
+    To those that have most of the excess belong all others that took at least half as long.
+    """
+    order = np.argsort(-times, kind="stable")
+    excess = np.maximum(times[order] - usual, 0)
+    if not excess[0]:
+        return []
+    last = int(np.searchsorted(np.cumsum(excess), _STRAGGLER_MOST * excess.sum()))
+    least = max(times[order[last]] / 2, _STRAGGLER_TIMES * max(usual, 1))
+    few = order[times[order] > least]
+    return np.array(rows)[few].tolist() if len(few) <= max(1, _STRAGGLER_FEW * len(rows)) else []
+
+
+def _alike(analysis: Analysis, function: Function) -> list[list[int]]:
+    """Groups of a function's executions that should take about equally long.
+
+    All executions of a task; all of a method if its actors have few calls each; else those of each actor. The
+    tasks of an operator of a dataset may be of several stages.
+    """
+    rows, table = as_numpy(function.executions), analysis.table
+    stages: dict[Any, int] = {}
+    of_site = np.array([stages.setdefault(site.get(names.RAY_DATA_STAGE), len(stages)) for site in table.sites])
+    (by_stage,) = split(of_site[as_numpy(table.site)[rows]], len(stages), rows)
+    return [group for each in by_stage if len(each) for group in _by_actor(analysis, each)]
+
+
+def _by_actor(analysis: Analysis, rows: Any) -> list[list[int]]:
+    table = analysis.table
+    actors: dict[str, int] = {}
+    of_site = np.array([actors.setdefault(place.actor, len(actors)) for place in analysis.calls.places], np.int64)
+    of_run = of_site[as_numpy(table.site)[rows]]
+    (found,) = split(of_run, len(actors), rows)
+    by_actor = [found[number].tolist() for number in by_first(of_run)]
+    if max(map(len, by_actor)) < _STRAGGLER_CALLS:
+        return [rows.tolist()]
+    return [own for own in by_actor if len(own) >= _STRAGGLER_CALLS]
+
+
+def _straggler_finding(
+    analysis: Analysis, function: Function, usual: int, rows: list[int], slow: list[int], excess: int
+) -> Finding:
+    longest = analysis.self_time[slow[0]]
+    where = _in_common(analysis, rows, slow) or _itself(analysis, slow[0], among=rows)
+    up_to, them = ("up to ", "them") if len(slow) > 1 else ("", "it")
+    text = (
+        f"{count(len(slow), 'call')} of {quoted(function.name)} took {up_to}{duration(longest)}, "
+        f"{longest / max(usual, 1):.1f} times the median of {duration(usual)} "
+        f"({count(len(rows), 'call')}){where}; the run waited {duration(excess)} longer because of {them}"
+    )
+    given = _given(analysis, slow[0])
+    if given:
+        text += f"; arguments of the longest: {given}"
+    advice = _straggler_advice(analysis, rows, slow[0])
+    if not given and slow[0] not in analysis.pipelines.of_task:
+        advice = f"look at the arguments of these calls (RAY_TRACING_ARGUMENTS=1 records them): {advice}"
+    figures: dict[str, float | int | str] = {
+        "function": function.name,
+        "slow_calls": len(slow),
+        "calls": len(rows),
+        "longest_ns": longest,
+        "median_ns": usual,
+        "excess_ns": excess,
+        "name": analysis.calls.name_of(slow[0]),
+        "node": analysis.calls.place(slow[0]).node,
+        "worker": analysis.calls.place(slow[0]).worker,
+        "arguments": given,
+    }
+    quotes = {names.RAY_ARGUMENTS: given}
+    is_assumed = analysis.is_assumed(rows)
+    text = seems(text, is_assumed=is_assumed)
+    title = f"{count(len(slow), 'straggler')} of {quoted(function.name)}"
+    return Finding(
+        STRAGGLER, text, advice, excess / analysis.path.wall, slow, figures, is_assumed, quotes=quotes, title=title
+    )
+
+
+def _straggler_advice(analysis: Analysis, rows: list[int], longest: int) -> str:
+    """To start it first helps if it was not; to take other results first helps if its caller took
+    them itself and then had work to do.
+    """
+    calls, table = analysis.calls, analysis.table
+    if longest in analysis.pipelines.of_task:
+        return "see whether one key or file has most of its rows: group by a finer key, or treat that one by itself"
+    told = ["split its work into smaller pieces"]
+    if min(map(table.end_or_now, rows)) <= table.start[longest]:
+        told.append("start it first")
+    submission = calls.submission[calls.call_of[longest]]
+    caller, end = calls.frame[submission] if submission >= 0 else -1, table.end_or_now(longest)
+    later = sum(
+        step.end - max(step.start, end)
+        for step in analysis.path.steps
+        if step.kind == RUN and step.row == caller and step.end > end
+    )
+    if caller >= 0 and later >= _STRAGGLER_COST * analysis.path.wall and not _is_only_passed_on(analysis, longest):
+        told.append(
+            f"take results as they become ready with ray.wait: its caller ran for {duration(later)} afterwards, and "
+            "could have begun with other results"
+        )
+    return "; or ".join(told)
+
+
+def _is_only_passed_on(analysis: Analysis, row: int) -> bool:
+    """Whether the result of an execution is an argument of other calls, and no recorded wait is for itself."""
+    calls, objects = analysis.calls, analysis.table.objects
+    rows, ids = objects.flat()
+    users = {calls.role[each] for each in rows[calls.producers(objects)[ids] == calls.call_of[row]].tolist()}
+    return SUBMISSION in users and not users.intersection(WAITS)
+
+
+def _given(analysis: Analysis, row: int) -> str:
+    """The arguments of a call, empty if not recorded."""
+    given = analysis.table.attribute(row, names.RAY_ARGUMENTS)
+    return shortened(str(given), _LONGEST_ARGUMENTS) if given else ""
+
+
+def _itself(analysis: Analysis, row: int, *, among: list[int]) -> str:
+    """What distinguishes the longest call from the others: its name, and where it ran if not all ran there."""
+    calls = analysis.calls
+    name, place = calls.name_of(row), calls.place(row)
+    told = [f'named "{shortened(name)}"'] if name and not calls.function_of(row).endswith(f'"{name}"') else []
+    if place.node and any(calls.place(other).node != place.node for other in among):
+        told.append(f"on node {place.node[:8]}")
+    elif place.worker:
+        told.append(f"on worker {place.worker[:8]}")
+    return "".join(f", {each}" for each in told)
+
+
+def _in_common(analysis: Analysis, rows: list[int], slow: list[int]) -> str:
+    """What all of the slow calls have in common, but not all calls: a worker or a node."""
+    if len(slow) < 2:
+        return ""
+    calls = analysis.calls
+    workers = {row: calls.place(row).worker for row in rows}
+    nodes = {row: calls.place(row).node for row in rows}
+    for what, place_of in (("worker", workers), ("node", nodes)):
+        here = {place_of[row] for row in slow}
+        if len(here) == 1 and "" not in here and len(set(place_of.values())) > 1:
+            return f", all of them on {what} {here.pop()[:8]}"
+    return ""
+
+
+SLOW_PLACE = "slow-place"
+
+_PLACE_CALLS = 5
+_PLACE_TIMES = {"node": 1.1, "accelerator": 1.1, "actor": 1.5}
+"""The least factor. Actors of a class differ in their data, so that small differences between them mean little."""
+_PLACE_SURE = 0.01
+_PLACE_COST = 0.025
+
+
+def slow_places(analysis: Analysis) -> list[Finding]:
+    """A node, a GPU or an actor on which the same functions take longer than on its peers.
+
+    Nodes, accelerators and actors on which the calls of a function take clearly longer than on the others.
+
+    Clearly means a median longer by a tenth, by half for actors, and a significant difference by the Mann-Whitney U
+    test, corrected for the number of places that are compared. That needs five calls in each of two places. It measures
+    the excess over the others' median on the critical path, from a fortieth of the run on. Work that differs by place
+    looks the same, so the advice names that too. Where waits were not recorded, times are assumed.
+    """
+    places = analysis.calls.places
+    nodes = [place.node[:8] for place in places]
+    held = [site.get(names.RAY_ACCELERATOR_IDS) for site in analysis.table.sites]
+    accelerators = [
+        f"{ids[0]} of node {node}" if isinstance(ids, list) and ids else ""
+        for ids, node in zip(held, nodes, strict=True)
+    ]
+    actors = [place.actor for place in places]
+    found = []
+    for function in analysis.functions:
+        for places_of, what in ((nodes, "node"), (accelerators, "accelerator"), (actors, "actor")):
+            if slowest := _slowest(analysis, function, places_of, what):
+                found += slowest
+                break
+    return found
+
+
+def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], what: str) -> list[Finding]:
+    """``place_of``: for each site of the table the name of the place, empty if it is unknown."""
+    wall = analysis.path.wall
+    if not wall or function.on_path / wall < _PLACE_COST:
+        return []
+    executions, places = as_numpy(function.executions), list(dict.fromkeys(place_of))
+    number = {place: index for index, place in enumerate(places)}
+    of = np.array([number[place] for place in place_of], np.int64)[as_numpy(analysis.table.site)[executions]]
+    (members,) = split(of, len(places), executions)
+    by_place = {
+        places[each]: members[each] for each in by_first(of) if places[each] and len(members[each]) >= _PLACE_CALLS
+    }
+    if len(by_place) < 2:
+        return []
+    times = {place: as_numpy(analysis.self_time)[rows] for place, rows in by_place.items()}
+    slowest = max(times, key=lambda place: _median(times[place]))
+    here = times[slowest]
+    elsewhere = np.concatenate([found for place, found in times.items() if place != slowest])
+    usual, slow = round(_median(elsewhere)), round(_median(here))
+    excess = 1 - usual / max(slow, 1)
+    # Calls that are not on the path may have left others to workers that are, so that all were delayed alike.
+    on_path = max(
+        sum(analysis.ran_on_path[row] for row in by_place[slowest].tolist()),
+        function.on_path * int(here.sum()) // max(1, function.self_time),
+    )
+    share = min(1.0, on_path * excess / wall)
+    if slow < _PLACE_TIMES[what] * usual or share < _PLACE_COST:
+        return []
+    if mann_whitney(here.tolist(), elsewhere.tolist()) > _PLACE_SURE / len(times) / len(analysis.functions):
+        return []
+    place = analysis.calls.place(int(by_place[slowest][0]))
+    shown = f"{place.actor_class.rpartition('.')[2]}#{place.actor[:8]}" if what == "actor" else slowest
+    text = (
+        f"{quoted(function.name)} takes {duration(slow)} on {what} {shown} and {duration(usual)} elsewhere (medians "
+        f"of {count(len(here), 'call')} and of {len(elsewhere):,})"
+    )
+    figures: dict[str, float | int | str] = {
+        "function": function.name,
+        "place": slowest,
+        "what": what,
+        "median_ns": slow,
+        "elsewhere_median_ns": usual,
+        "calls": len(here),
+        "calls_elsewhere": len(elsewhere),
+    }
+    rows = sorted(by_place[slowest].tolist(), key=lambda row: -analysis.self_time[row])
+    advice = (
+        "check whether it gets more or larger work in each call than the other actors, and what else runs on its node"
+        if what == "actor"
+        else f"check what else runs on that {what}, and whether its hardware or the data it has to fetch differs"
+    )
+    is_assumed = analysis.is_assumed(executions)
+    title = f"{what.capitalize()} {shown} is slow"
+    return [
+        Finding(SLOW_PLACE, seems(text, is_assumed=is_assumed), advice, share, rows, figures, is_assumed, title=title)
+    ]
+
+
+def _median(times: Any) -> float:
+    ordered = np.sort(times)
+    middle: list[int] = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1].tolist()
+    return median(middle)
+
+
+def mann_whitney(one: Sequence[int], other: Sequence[int]) -> float:
+    """The two-sided p-value that both samples come from the same distribution; 1 if one is empty.
+
+    By the Mann-Whitney U test (rank sum), with the normal approximation, corrected for ties and continuity.
+    """
+    many, more = len(one), len(other)
+    if not many or not more:
+        return 1.0
+    ordered = sorted([(value, 0) for value in one] + [(value, 1) for value in other])
+    total = many + more
+    ranks = 0.0
+    ties = 0
+    first = 0
+    while first < total:
+        last = first
+        while last < total and ordered[last][0] == ordered[first][0]:
+            last += 1
+        size = last - first
+        ties += size**3 - size
+        ranks += (first + 1 + last) / 2 * sum(1 for place in range(first, last) if ordered[place][1] == 0)
+        first = last
+    surplus = abs(ranks - many * (many + 1) / 2 - many * more / 2)
+    variance = many * more / 12 * (total + 1 - ties / (total * (total - 1)))
+    if variance <= 0:
+        return 1.0
+    return math.erfc(max(0.0, surplus - 0.5) / math.sqrt(2 * variance))
+
+
+_ACCELERATOR_BUSY = 0.5
+_ACCELERATOR_COST = 0.2
+
+
+def idle_accelerators(analysis: Analysis) -> list[Finding]:
+    """A GPU that is held, but whose holders do not run for most of that time; or that is hardly in use while they run.
+
+    Accelerators that were idle for more than half of the time that they were held, and for a fifth of the run.
+
+    Where its node was sampled, an accelerator was idle as far as its driver says so: a holder may run without using it.
+    A sample is of the last second before it at most, so it takes at least ten to say something about the time between
+    them; with fewer, as without any, it is idle while no holder runs.
+    """
+    wall = analysis.path.wall
+    return [
+        _accelerator_finding(each, (1 - _busy_share(each)) * each.held / wall)
+        for each in analysis.accelerators
+        if wall
+        and _busy_share(each) < _ACCELERATOR_BUSY
+        and (1 - _busy_share(each)) * each.held / wall >= _ACCELERATOR_COST
+    ]
+
+
+def _busy_share(accelerator: Accelerator) -> float:
+    return accelerator.busy_share if accelerator.used is None else accelerator.used
+
+
+def _accelerator_finding(accelerator: Accelerator, share: float) -> Finding:
+    held_by = quoted(accelerator.holders[0])
+    if others := len(accelerator.holders) - 1:
+        held_by += f" and {count(others, 'other')}"
+    busy = f"{duration(accelerator.busy)} ({percent(accelerator.busy_share)})"
+    text = f"{accelerator.name} of node {accelerator.node[:8]} was held by {held_by} for {duration(accelerator.held)}, "
+    if accelerator.used is None:
+        text += f"but its holders ran for only {busy}"
+    else:
+        text += (
+            f"but only {percent(accelerator.used)} of it was in use on average "
+            f"({count(accelerator.samples, 'sample')}, one in {duration(accelerator.resolution)}); its holders ran for "
+            f"{busy}"
+        )
+    text += f"; the longest gap was {duration(accelerator.longest_gap)}"
+    advice = (
+        "prepare the next input before it is needed, use larger batches, or let several tasks or actors share it "
+        "(num_gpus below 1)"
+    )
+    figures: dict[str, float | int | str] = {
+        "accelerator": accelerator.name,
+        "node": accelerator.node,
+        "held_ns": accelerator.held,
+        "busy_ns": accelerator.busy,
+        "longest_gap_ns": accelerator.longest_gap,
+        "executions": len(accelerator.executions),
+    }
+    if accelerator.used is not None:
+        figures |= {"used": accelerator.used, "samples": accelerator.samples}
+    title = f"{accelerator.name} is idle"
+    return Finding("idle-accelerator", text, advice, min(1.0, share), accelerator.executions, figures, title=title)

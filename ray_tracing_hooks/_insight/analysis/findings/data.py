@@ -1,0 +1,372 @@
+"""Datasets of Ray Data: their operators, their blocks and their memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis import limits
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import RUN
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
+from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.pipelines import Cause, Operator, Pipeline
+from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, size
+from ray_tracing_hooks._insight.model.calls import Calls
+
+_OPERATOR_COST = 0.1
+
+
+def bottleneck_operators(analysis: Analysis) -> list[Finding]:
+    """An operator of a dataset whose limit on its own tasks limits the throughput of all of them.
+
+    Operators that are as busy as they may be, while a higher limit could make the execution shorter.
+    """
+    wall = analysis.path.wall
+    found = []
+    for pipeline in analysis.pipelines.executions:
+        operator = limits.saturated(pipeline)
+        if operator is None or not wall:
+            continue
+        cost = (limits.least_time(operator) - limits.next_limit(pipeline, operator)) / wall
+        if cost >= _OPERATOR_COST:
+            found.append(_operator_finding(pipeline, operator, min(1.0, cost), analysis))
+    return found
+
+
+def _operator_finding(pipeline: Pipeline, operator: Operator, cost: float, analysis: Analysis) -> Finding:
+    slots, busy = operator.slots or 1, limits.slot_share(operator)
+    by = count(operator.actors, "actor") if operator.has_actors else "its concurrency"
+    text = (
+        f"operator {quoted(operator.name)} limits {quoted(pipeline.name)} ({pipeline.consumer or 'an execution'}): it "
+        f"may run {count(slots, 'task')} at a time ({by}) and was busy {percent(busy)} of the "
+        f"{duration(operator.worked)} it worked"
+    )
+    others = []
+    if operator.longest_queue:
+        others.append(f"up to {count(operator.longest_queue, 'block')} waited for it")
+    used = limits.processor_share(pipeline)
+    if used is not None and used < busy:
+        others.append(f"the execution held only {percent(used)} of its {pipeline.limits['CPU']:g} CPUs")
+    if others:
+        text += f", while {' and '.join(others)}"
+    slowest = sorted(operator.executions, key=lambda row: -analysis.self_time[row])
+    figures: dict[str, float | int | str] = {
+        "operator": operator.name,
+        "dataset": pipeline.name,
+        "slots": slots,
+        "actors": operator.actors,
+        "busy_share": busy,
+        "tasks": operator.tasks,
+        "busy_ns": operator.busy,
+        "longest_queue": operator.longest_queue,
+        "processor_share": -1.0 if used is None else used,
+    }
+    quotes = {names.RAY_DATA_CONSUMER: pipeline.consumer}
+    title = f"{quoted(operator.name)} limits its dataset"
+    return Finding(
+        "bottleneck-operator",
+        text,
+        _operator_advice(operator),
+        cost,
+        [operator.row, *slowest],
+        figures,
+        quotes=quotes,
+        title=title,
+    )
+
+
+def _operator_advice(operator: Operator) -> str:
+    if operator.needs.get("GPU"):
+        return (
+            "give it more GPUs (concurrency), let several of its actors share one (num_gpus below 1), or make its "
+            "function faster, for example with larger batches"
+        )
+    required = operator.needs.get("CPU")
+    each = f" (each {'actor' if operator.has_actors else 'task'} requires {required:g} CPU)" if required else ""
+    return f"raise its concurrency{each}, or make its function faster, for example with larger batches"
+
+
+_BACKPRESSURE_COST = 0.1
+_STORE = "object store memory"
+
+
+def backpressure(analysis: Analysis) -> list[Finding]:
+    """Memory that holds an operator of a dataset back, while processors are idle.
+
+    Executions that memory limits, and no operator's own limit and not their consumer.
+    """
+    wall = analysis.path.wall
+    found = []
+    for pipeline in analysis.pipelines.executions:
+        limit = limits.limit_of(pipeline)
+        if not wall or limit is None or limit.kind != limits.MEMORY or limit.operator is None:
+            continue
+        idle = 1 - (limits.processor_share(pipeline) or 0.0)
+        cost = limits.held_by_memory(limit.operator) * idle / wall
+        if cost >= _BACKPRESSURE_COST:
+            found.append(_backpressure_finding(pipeline, limit.operator, min(1.0, cost)))
+    return found
+
+
+def _backpressure_finding(pipeline: Pipeline, operator: Operator, cost: float) -> Finding:
+    held = limits.held_by_memory(operator)
+    causes = [cause for cause in operator.held_back if cause.kind == "submission" and "memory" in cause.resource]
+    main = max(causes, key=operator.held_back.__getitem__)
+    text = (
+        f"operator {quoted(operator.name)} of {quoted(pipeline.name)} could not submit tasks for {duration(held)} of "
+        f"{duration(pipeline.duration)}, since {_lacking(main, pipeline)}"
+    )
+    used = limits.processor_share(pipeline)
+    if used is not None:
+        text += f"; meanwhile the execution held only {percent(used)} of its {pipeline.limits['CPU']:g} CPUs"
+    blocks = operator.bytes / operator.blocks if operator.bytes and operator.blocks else 0
+    if blocks:
+        text += f". Its blocks have {size(blocks)} on average"
+    figures: dict[str, float | int | str] = {
+        "operator": operator.name,
+        "dataset": pipeline.name,
+        "policy": main.policy,
+        "resource": main.resource,
+        "held_back_ns": held,
+        "bytes_per_block": int(blocks),
+        "object_store_bytes": int(pipeline.limits.get("object_store_memory", 0)),
+        "processor_share": -1.0 if used is None else used,
+    }
+    quotes = {
+        names.RAY_DATA_BACKPRESSURE_BY: main.policy,
+        names.RAY_DATA_BACKPRESSURE_POLICY: main.policy,
+        names.RAY_DATA_LIMITS: _allowed(main, pipeline),
+        names.RAY_DATA_BYTES: size(blocks) if blocks else "",
+    }
+    title = f"Memory holds {quoted(operator.name)} back"
+    return Finding(
+        "backpressure",
+        text,
+        _backpressure_advice(main),
+        cost,
+        [operator.row, pipeline.row],
+        figures,
+        quotes=quotes,
+        title=title,
+    )
+
+
+def _lacking(cause: Cause, pipeline: Pipeline) -> str:
+    by = f" (policy {cause.policy})" if cause.policy else ""
+    allowed = _allowed(cause, pipeline)
+    of = f" of the {allowed} that it may use" if allowed else ""
+    return f"{_STORE if _STORE in cause.resource else 'heap memory'}{of} was used up{by}"
+
+
+def _allowed(cause: Cause, pipeline: Pipeline) -> str:
+    limit = pipeline.limits.get("object_store_memory" if _STORE in cause.resource else "memory")
+    return size(limit) if limit else ""
+
+
+def _backpressure_advice(cause: Cause) -> str:
+    if _STORE in cause.resource:
+        return (
+            "make blocks smaller (override_num_blocks), drop columns early, make the operators behind it faster, or "
+            "allow more memory (object_store_memory of ray.init)"
+        )
+    return "request less memory for each task (memory), or use fewer tasks at a time (concurrency)"
+
+
+_CREATION_COST = 0.1
+_CREATION_LEAST = 1_000_000_000
+
+
+def slow_actor_start(analysis: Analysis) -> list[Finding]:
+    """Actors of an operator whose constructors take long, while the run waits for them.
+
+    Operators for whose actors' constructors the run waited at least a second and a tenth of its time.
+    """
+    wall = analysis.path.wall
+    if not analysis.pipelines.executions or not wall:
+        return []
+    on_path: dict[int, int] = {}
+    for step in analysis.path.steps:
+        if step.kind == RUN:
+            on_path[step.row] = on_path.get(step.row, 0) + step.end - step.start
+    found = []
+    for pipeline in analysis.pipelines.executions:
+        for operator in pipeline.operators:
+            waited = sum(on_path.get(row, 0) for row in operator.creations)
+            if waited >= _CREATION_LEAST and waited / wall >= _CREATION_COST:
+                found.append(_creation_finding(analysis, pipeline, operator, waited))
+    return found
+
+
+def _creation_finding(analysis: Analysis, pipeline: Pipeline, operator: Operator, waited: int) -> Finding:
+    rows = sorted(operator.creations, key=lambda row: -analysis.table.duration(row))
+    times = sorted(map(analysis.table.duration, rows))
+    usual = percentile(times, 0.5)
+    each = f"{count(len(rows), 'actor')} took {duration(usual)} {'each ' if len(rows) > 1 else ''}to construct"
+    text = (
+        f"the run waited {duration(waited)} for the actors of operator {quoted(operator.name)} of "
+        f"{quoted(pipeline.name)} to start: {each}{' (median)' if len(rows) > 1 else ''}, and their "
+        f"{count(operator.tasks, 'task')} took {duration(operator.busy)} in all"
+    )
+    advice = (
+        "load less in __init__, or load it faster (from a local disk, or once with ray.put for all actors), and let "
+        "one execution use the actors for all of the data instead of starting them for each"
+    )
+    figures: dict[str, float | int | str] = {
+        "operator": operator.name,
+        "dataset": pipeline.name,
+        "actors": len(rows),
+        "median_ns": usual,
+        "waited_ns": waited,
+        "tasks": operator.tasks,
+        "busy_ns": operator.busy,
+    }
+    title = f"Actors of {quoted(operator.name)} take long to construct"
+    return Finding("slow-actor-start", text, advice, waited / analysis.path.wall, rows, figures, title=title)
+
+
+_BLOCK_TIMES = 2.0
+_BLOCK_SAMPLE = 30
+"""How many of the usual tasks are looked at: their rows are read from the file."""
+
+
+def skewed_blocks(
+    analysis: Analysis, rows: Sequence[int], slow: Sequence[int], usual: int, excess: int
+) -> Finding | None:
+    """Blocks of a dataset that are far larger than the others of their operator, so that their tasks take far longer.
+
+    The finding for stragglers among the tasks of an operator; None if their blocks are not larger.
+
+    ``rows`` are all of its tasks and ``slow`` the stragglers, the longest first; ``usual`` is the median of their
+    times, and the run waited ``excess`` longer because of the stragglers.
+    """
+    operator = analysis.pipelines.of_task.get(slow[0])
+    if operator is None:
+        return None
+    others = sorted(set(rows) - set(slow))
+    step = max(1, len(others) // _BLOCK_SAMPLE)
+    largest, typical = _rows_of(analysis.calls, slow[:_BLOCK_SAMPLE]), _rows_of(analysis.calls, others[::step])
+    if not largest or not typical or max(largest) < _BLOCK_TIMES * max(1.0, median(typical)):
+        return None
+    longest, most, many = analysis.self_time[slow[0]], max(largest), median(typical)
+    several = len(slow) > 1
+    rows_told = f"{most:,.0f} rows, {most / max(1.0, many):.1f} times the median of {many:,.0f}"
+    up_to = "up to " if several else ""
+    text = (
+        f"{count(len(slow), 'block')} of operator {quoted(operator.name)} had {up_to}{rows_told}, and took "
+        f"{up_to}{duration(longest)}, {longest / max(usual, 1):.1f} times the median of "
+        f"{duration(usual)} ({count(len(rows), 'task')}); the run waited {duration(excess)} longer because of "
+        f"{'them' if several else 'it'}"
+    )
+    advice = (
+        "make blocks of equal size: repartition before this operator, or use more and smaller blocks; after a groupby "
+        "or join, one key may have most of the rows: group by a finer key first, or treat it by itself"
+    )
+    figures: dict[str, float | int | str] = {
+        "operator": operator.name,
+        "function": analysis.calls.function_of(slow[0]),
+        "slow_calls": len(slow),
+        "calls": len(rows),
+        "longest_ns": longest,
+        "median_ns": usual,
+        "excess_ns": excess,
+        "most_rows": most,
+        "median_rows": many,
+    }
+    quotes = {names.RAY_DATA_ROWS: rows_told}
+    is_assumed = analysis.is_assumed(rows)
+    text = seems(text, is_assumed=is_assumed)
+    title = f"Blocks of {quoted(operator.name)} are skewed"
+    return Finding(
+        "skewed-blocks",
+        text,
+        advice,
+        excess / analysis.path.wall,
+        slow,
+        figures,
+        is_assumed,
+        quotes=quotes,
+        title=title,
+    )
+
+
+def _rows_of(calls: Calls, tasks: Iterable[int]) -> list[float]:
+    """The rows of each task: of its input if that is known, or of its output, whichever is more."""
+    return [max(found) for row in tasks if (found := [*_input(calls, row), *_output(calls, row)])]
+
+
+def _output(calls: Calls, row: int) -> list[float]:
+    rows = calls.table.span(row).attributes.get(names.RAY_DATA_ROWS)
+    return [float(rows)] if isinstance(rows, int) else []
+
+
+def _input(calls: Calls, row: int) -> list[float]:
+    """The rows of the blocks that a task got; a task that made several blocks is taken to have made equal ones."""
+    submission = calls.submission[calls.call_of[row]]
+    total, is_known = 0.0, False
+    for _, call in calls.made_by(submission) if submission >= 0 else ():
+        made_by = calls.execution[call] if call >= 0 else -1
+        if made_by < 0:
+            continue
+        told = calls.table.span(made_by).attributes
+        rows, blocks = told.get(names.RAY_DATA_ROWS), told.get(names.RAY_DATA_BLOCKS)
+        if isinstance(rows, int) and isinstance(blocks, int) and blocks:
+            total, is_known = total + rows / blocks, True
+    return [total] if is_known else []
+
+
+_SPILLING_LEAST = 64 << 20
+_SPILLING_SHARE = 0.1
+"""Of what the operators handed on: less is not worth a change."""
+
+
+def spilling(analysis: Analysis) -> list[Finding]:
+    """Datasets that do not fit into the object store, so that the cluster writes blocks to disk and reads them again.
+
+    Executions during which the cluster spilled at least a tenth of what their operators handed on.
+
+    How much time this took is not known, so the finding claims none.
+    """
+    taken: list[Pipeline] = []
+    for each in sorted(analysis.pipelines.executions, key=lambda each: -each.spilled):
+        # What is spilled is counted for the whole cluster: at one time, it is the same for each execution.
+        if each.spilled and not any(each.start < other.end and other.start < each.end for other in taken):
+            taken.append(each)
+    spilled = sum(each.spilled for each in taken)
+    made = sum(operator.bytes or 0 for each in taken for operator in each.operators)
+    return [_spilling_finding(taken, spilled, made)] if spilled >= max(_SPILLING_LEAST, _SPILLING_SHARE * made) else []
+
+
+def _spilling_finding(taken: list[Pipeline], spilled: int, made: int) -> Finding:
+    restored = sum(each.restored for each in taken)
+    most = taken[0]
+    during = f"{quoted(most.name)} ({most.consumer or 'an execution'})"
+    if len(taken) > 1:
+        during += f" and {count(len(taken) - 1, 'other execution')}"
+    limit = most.limits.get("object_store_memory")
+    allowed = f", which may use {size(limit)} of object store memory" if limit else ""
+    text = (
+        f"the cluster wrote {size(spilled)} of objects to disk{f' and read {size(restored)} back' if restored else ''} "
+        f"during {during}{allowed}; their operators handed on {size(made)}"
+    )
+    advice = (
+        "keep less at a time: iterate over the dataset or write it instead of materialize, drop columns early, make "
+        "blocks smaller, or enlarge the object store (object_store_memory of ray.init)"
+    )
+    figures: dict[str, float | int | str] = {
+        "dataset": most.name,
+        "executions": len(taken),
+        "spilled_bytes": spilled,
+        "restored_bytes": restored,
+        "handed_on_bytes": made,
+    }
+    quotes = {
+        names.RAY_DATA_CONSUMER: most.consumer,
+        names.RAY_DATA_SPILLED: size(spilled),
+        names.RAY_DATA_RESTORED: size(restored),
+        names.RAY_DATA_LIMITS: size(limit) if limit else "",
+        names.RAY_DATA_BYTES: size(made),
+    }
+    title = f"Objects of {quoted(most.name)} are spilled"
+    return Finding("spilling", text, advice, 0.0, [each.row for each in taken], figures, quotes=quotes, title=title)

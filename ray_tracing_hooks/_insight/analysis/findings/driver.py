@@ -1,0 +1,539 @@
+"""Callers: code of the driver that the run waits for, and the way in which calls are made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from statistics import median
+
+import numpy as np
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis import recorded
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import DELIVERY, RETRYING, RUN, SCHEDULING, STARTING, submissions
+from ray_tracing_hooks._insight.analysis.findings.actors import stalls
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
+from ray_tracing_hooks._insight.analysis.functions import Function, covered, in_both, percentile
+from ray_tracing_hooks._insight.analysis.loading import Loading, loading
+from ray_tracing_hooks._insight.analysis.trials import is_made_by_trial
+from ray_tracing_hooks._insight.analysis.wording import count, duration, size
+from ray_tracing_hooks._insight.model.call_names import is_creation
+from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, WAITS, Calls
+from ray_tracing_hooks._insight.model.grouped import by_first, split
+from ray_tracing_hooks._insight.model.merge import as_numpy
+
+_DRIVER_CALLS = 8
+_DRIVER_COST = 0.1
+_DRIVER_OWN_COST = 0.2
+_DRIVER_OWN_LEAST = 500_000_000
+
+
+def serial_drivers(analysis: Analysis) -> list[Finding]:
+    """A driver whose own code the run waits for: before each call longer than the call runs, or at any other time.
+
+    Drivers that submit calls of a function more slowly than one worker runs them, and drivers whose code takes long.
+
+    Both measure the time on the critical path in which the driver's own code ran, outside of ``.remote()``. A driver
+    that sleeps, or waits for something else than Ray, looks the same.
+
+    - Serial: at least eight calls follow each other without a wait, the code before each takes longer than a call
+      runs (medians), and it takes a tenth of the run. Where waits were not recorded, it is assumed.
+    - Any other code between its first call and its last result, of half a second and a fifth of the run. That needs
+      recorded waits: otherwise it may be waiting. So it may where a library of Ray works in the driver: Ray Serve, Ray
+      Tune, Ray Data, and those whose part is switched off. Then nothing is said. Nor does the time count in which a
+      call ran that no recorded wait was for, since the driver may wait for it by ``ObjectRef.future``, for example.
+    """
+    found: list[Finding] = []
+    by_name = {function.name: function for function in analysis.functions}
+    for driver in analysis.calls.drivers():
+        if driver in analysis.calls.with_futures:
+            continue  # what seems to be its code may be a wait
+        serial = len(found)
+        for name, (between, rows) in _between(analysis.calls, driver).items():
+            if len(between) < _DRIVER_CALLS or not analysis.path.wall or name in analysis.pipelines.operator_names:
+                continue  # Ray Data decides when to submit the tasks of operators, as Ray Tune does for its trials
+            usual, runs = percentile(sorted(between), 0.5), percentile(by_name[name].self_times, 0.5)
+            # The critical path includes this time if the run waits for it.
+            own = min(sum(between), analysis.path.functions[analysis.calls.frame_name(driver)])
+            if usual <= runs or own / analysis.path.wall < _DRIVER_COST:
+                continue
+            if not all(is_made_by_trial(analysis.table, row) for row in rows):
+                found.append(_driver_finding(analysis, driver, by_name[name], usual, runs, own, rows))
+        if len(found) == serial:
+            found += _own_code(analysis, driver)
+    return found
+
+
+def _own_code(analysis: Analysis, driver: int) -> list[Finding]:
+    calls, table, path = analysis.calls, analysis.table, analysis.path
+    if driver >= len(table) or not calls.records_waits(driver) or recorded.libraries(calls):
+        return []
+    if analysis.serve_spans is not None or analysis.experiments or analysis.pipelines.executions:
+        return []
+    made = [row for row in calls.members(driver) if calls.role[row] in {SUBMISSION, *WAITS}]
+    if not made:
+        return []
+    first, last = table.start[made[0]], max(map(table.end_or_now, made))
+    steps = [step for step in path.steps if step.kind == RUN and step.row == driver]
+    pieces = [min(step.end, last) - max(step.start, first) for step in steps]
+    own = sum(each for each in pieces if each > 0) - sum(took for step in steps for _, took in submissions(calls, step))
+    least = max(_DRIVER_OWN_LEAST, _DRIVER_OWN_COST * path.wall)
+    if own >= least:
+        own -= in_both(_unwaited(calls, made), [(step.start, step.end) for step in steps])
+    if own < least:
+        return []
+    name, longest = calls.frame_name(driver), max(pieces)
+    text = (
+        f"{quoted(name)} ran its own code for {duration(own)} between its first call and its last result, for up to "
+        f"{duration(longest)} at a time, while the run waited for it"
+    )
+    advice = (
+        "if it computes there, move that into tasks, or submit the next calls before it; if it sleeps or waits for "
+        "something else than Ray, shorten that"
+    )
+    figures: dict[str, float | int | str] = {"driver": name, "own_ns": own, "longest_ns": longest}
+    return [
+        Finding("driver-code", text, advice, own / path.wall, [driver], figures, title=f"Own code of {quoted(name)}")
+    ]
+
+
+def _unwaited(calls: Calls, made: list[int]) -> list[tuple[int, int]]:
+    """When calls ran whose results no recorded wait was for: the driver may have waited for them in another way."""
+    table = calls.table
+    waited = {call for row in made if calls.role[row] in WAITS for _, call in calls.made_by(row)}
+    submitted = {calls.call_of[row] for row in made if calls.role[row] == SUBMISSION}
+    rows = (calls.execution[call] for call in submitted - waited)
+    return [(table.start[row], table.end_or_now(row)) for row in rows if row >= 0]
+
+
+def _between(calls: Calls, driver: int) -> dict[str, tuple[list[int], list[int]]]:
+    """How long the driver's own code ran before each submission that follows another one without a wait, by function.
+
+    If waiting was not recorded, the time in which the previous call ran is left out, since the driver may have waited
+    for it.
+    """
+    role, ends = as_numpy(calls.role), as_numpy(calls.table.ends)
+    rows = as_numpy(calls.members(driver))
+    rows = rows[np.isin(role[rows], (SUBMISSION, *WAITS))]
+    is_submission = role[rows] == SUBMISSION
+    follows = is_submission[1:] & is_submission[:-1]
+    previous, rows = rows[:-1][follows], rows[1:][follows]
+    before = ends[previous]
+    if not calls.records_waits(driver):
+        execution = as_numpy(calls.execution)[as_numpy(calls.call_of)[previous]]
+        before = np.where(execution >= 0, np.maximum(before, ends[execution]), before)
+    between = np.maximum(0, as_numpy(calls.table.start)[rows] - before)
+    function = as_numpy(calls.function)[as_numpy(calls.call_of)[rows]]
+    # Only its own functions, since there may be thousands of drivers and of functions.
+    own, number = np.unique(function, return_inverse=True)
+    between_of, rows_of = split(number, len(own), between, rows)
+    return {
+        calls.functions[own[each]]: (between_of[each].tolist(), rows_of[each].tolist()) for each in by_first(number)
+    }
+
+
+def _driver_finding(
+    analysis: Analysis, driver: int, function: Function, usual: int, runs: int, own: int, rows: list[int]
+) -> Finding:
+    name = analysis.calls.frame_name(driver)
+    text = (
+        f"{quoted(name)} runs its own code for {duration(usual)} before each call of {quoted(function.name)}, which "
+        f"takes {duration(runs)} (medians of {count(len(rows), 'call')}): workers wait for the driver, "
+        f"{duration(own)} in all"
+    )
+    advice = "move that work into the tasks, or into separate tasks"
+    figures: dict[str, float | int | str] = {
+        "driver": name,
+        "function": function.name,
+        "calls": len(rows),
+        "median_between_ns": usual,
+        "median_run_ns": runs,
+        "driver_ns": own,
+    }
+    # It may also have waited for something else in that time.
+    is_assumed = not analysis.calls.records_waits(driver) or function.is_assumed
+    text = seems(text, is_assumed=is_assumed)
+    title = f"{quoted(name)} is slower than its workers"
+    return Finding("serial-driver", text, advice, own / analysis.path.wall, rows, figures, is_assumed, title=title)
+
+
+_LOOP_ROUNDS = 5
+_LOOP_COST = 0.05
+_LOOP_PAUSE = 0.25
+"""Where waiting is not recorded: the longest pause between the end of a call and the next submission in such a loop, as
+a share of the call."""
+
+
+def get_in_loop(analysis: Analysis) -> list[Finding]:
+    """Calls that a loop makes and waits for one by one, so that only one runs at a time.
+
+    For each function, the loops that submit one call of it and wait for it before they submit the next one.
+
+    It measures the time on the critical path in which these calls waited to start, ran, and handed over their results,
+    without the start of workers, the delay before retries, and the wait of the first call: those are there in any
+    order. So is the time of calls that cannot run at once, since one actor runs them all, one at a time or on an event
+    loop that they block. From a twentieth of the run on that is worth a change. Calls that need the result of the one
+    before look the same, so the advice depends on that. It needs recorded waits of the caller; otherwise it is assumed
+    from the times of the calls.
+    """
+    calls, wall = analysis.calls, analysis.path.wall
+    others: Counter[int] = Counter()
+    for step in analysis.path.steps:
+        if step.kind in (STARTING, RETRYING):
+            others[step.row] += step.end - step.start
+    loops: dict[int, list[tuple[int, int, int]]] = {}
+    assumed = set()
+    for frame in calls.frames_with_members(_LOOP_ROUNDS):
+        for function, rounds in _loops(calls, frame):
+            # Ray Data decides when it submits the next task, and Ray Tune when a trial goes on.
+            if calls.functions[function] in analysis.pipelines.operator_names or _is_of_trial(calls, rounds):
+                continue
+            loops.setdefault(function, []).extend(rounds)
+            if not calls.records_waits(frame):
+                assumed.add(function)
+    blocked = stalls(analysis) if loops else {}
+    found = []
+    for function, rounds in loops.items():
+        waited = sum(end - start for _, start, end in rounds)
+        rows = {row for row, _, _ in rounds}
+        on_path = sum(analysis.path.executions[row] - others[row] for row in rows)
+        on_path -= _first_scheduling(analysis, calls.functions[function], rows) + _in_turn(analysis, rows, blocked)
+        if wall and on_path / wall >= _LOOP_COST:
+            found.append(
+                _loop_finding(
+                    analysis, calls.functions[function], rounds, waited, on_path, is_assumed=function in assumed
+                )
+            )
+    return found
+
+
+def _first_scheduling(analysis: Analysis, function: str, rows: set[int]) -> int:
+    """How long the first call of a function on the path waited for Ray, if it is one of these."""
+    steps = (step for step in analysis.path.steps if step.kind in (SCHEDULING, STARTING) and step.row >= 0)
+    first = next((step.row for step in steps if analysis.calls.function_of(step.row) == function), -1)
+    if first not in rows:
+        return 0
+    return sum(step.end - step.start for step in analysis.path.steps if step.row == first and step.kind == SCHEDULING)
+
+
+def _in_turn(analysis: Analysis, rows: set[int], blocked: dict[str, list[tuple[int, int]]]) -> int:
+    """How long the code of these calls ran on the path that can only run in turn: the most of one actor."""
+    ran: Counter[str] = Counter()
+    for step in analysis.path.steps:
+        if step.kind == RUN and step.row in rows and (place := analysis.calls.place(step.row)).actor:
+            time = step.start, step.end
+            turns = [time] if place.slots == 1 else blocked.get(place.actor, ())
+            ran[place.actor] += covered(turns, *time)
+    return max(ran.values(), default=0)
+
+
+def _loops(calls: Calls, frame: int) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
+    """The loops of a frame: the function, and for each round the execution, and the start and end of the wait."""
+    rounds: list[tuple[int, int, int]] = []
+    function = -1
+    for call, start, end in _rounds(calls, frame) if calls.records_waits(frame) else _likely_rounds(calls, frame):
+        if call < 0 or calls.function[call] != function:
+            if len(rounds) >= _LOOP_ROUNDS:
+                yield function, rounds
+            rounds, function = [], calls.function[call] if call >= 0 else -1
+        if call >= 0:
+            rounds.append((calls.execution[call], start, end))
+    if len(rounds) >= _LOOP_ROUNDS:
+        yield function, rounds
+
+
+def _rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
+    """The calls that a frame waits for right after their submission; a call of -1 ends a series of them."""
+    table = calls.table
+    submitted: list[int] = []
+    for row in calls.members(frame):
+        role = calls.role[row]
+        if role == SUBMISSION:
+            submitted.append(calls.call_of[row])
+            continue
+        if role not in (GET, WAIT):
+            continue
+        objects = calls.made_by(row)
+        call = objects[0][1] if len(objects) == 1 and not calls.is_cut(row) else -1
+        if role == GET and len(submitted) == 1 and call == submitted[0] and calls.execution[call] >= 0:
+            yield call, table.start[row], table.end_or_now(row)
+        elif objects:
+            yield -1, 0, 0
+        submitted.clear()
+
+
+def _likely_rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
+    """The same where waiting is not recorded: each call is submitted soon after the previous one has ended."""
+    table = calls.table
+    ended = 0
+    for row in calls.members(frame):
+        if calls.role[row] != SUBMISSION or (execution := calls.execution[calls.call_of[row]]) < 0:
+            continue
+        start, end = calls.submitted_ns(calls.call_of[row]), table.end_or_now(execution)
+        pause = table.start[row] - ended
+        if ended and not 0 <= pause <= _LOOP_PAUSE * (end - start):
+            yield -1, 0, 0
+        yield calls.call_of[row], start, end
+        ended = end
+
+
+def _is_of_trial(calls: Calls, rounds: list[tuple[int, int, int]]) -> bool:
+    """Whether Ray Tune makes these calls, for one of its trials."""
+    execution, *_ = rounds[0]
+    submission = calls.submission[calls.call_of[execution]]
+    return submission >= 0 and is_made_by_trial(calls.table, submission)
+
+
+def _caller(calls: Calls, execution: int) -> int:
+    """The frame that made a call; -1 if unknown."""
+    submission = calls.submission[calls.call_of[execution]]
+    return calls.frame[submission] if submission >= 0 else -1
+
+
+def _loop_finding(
+    analysis: Analysis,
+    function: str,
+    rounds: list[tuple[int, int, int]],
+    waited: int,
+    on_path: int,
+    *,
+    is_assumed: bool,
+) -> Finding:
+    calls = analysis.calls
+    frame = _caller(calls, rounds[0][0])
+    caller = calls.frame_name(frame) if frame >= 0 else "a caller"
+    each = round(median(end - start for _, start, end in rounds))
+    loops = len({_caller(calls, row) for row, _, _ in rounds})
+    of_loops = f" in {loops:,} such loops, which may run at once" if loops > 1 else " one after the other"
+    text = (
+        f"{quoted(caller)} calls {quoted(function)} in a loop and waits for each call before it makes the next: "
+        f"{count(len(rounds), 'call')}{of_loops}, {duration(each)} each (median), {duration(waited)} in all"
+    )
+    advice = "if a call does not need the result of the previous one: submit all calls first, then wait for all at once"
+    figures: dict[str, float | int | str] = {
+        "function": function,
+        "caller": caller,
+        "rounds": len(rounds),
+        "loops": loops,
+        "median_wait_ns": each,
+        "waited_ns": waited,
+        "on_path_ns": on_path,
+    }
+    share = min(1.0, on_path / analysis.path.wall)
+    rows = [row for row, _, _ in rounds]
+    title = f"{quoted(function)} runs one call at a time, in a loop"
+    return Finding(
+        "get-in-loop", seems(text, is_assumed=is_assumed), advice, share, rows, figures, is_assumed, title=title
+    )
+
+
+LARGE_ARGUMENTS = "large-arguments"
+LARGE_CLOSURE = "large-closure"
+
+_LARGE_CALLS = 5
+_LARGE_LONG = 5_000_000
+_LARGE_COST = 0.03
+_LARGE = 1 << 20
+"""The size of a serialized function from which it captures more than code."""
+
+
+def large_arguments(analysis: Analysis) -> list[Finding]:
+    """Calls that take long to submit: each one serializes large values again, or its function captures large ones.
+
+    Functions whose every ``.remote()`` takes milliseconds, and functions that are large when Ray serializes them.
+
+    It measures the time of ``.remote()`` on the critical path, and the time that the run waited meanwhile for calls to
+    be scheduled and for workers to start: that takes longer because of these submissions. While other calls run that
+    the run waits for, a long submission costs nothing. Workers that load a large function belong to its cost too, as
+    far as Ray's task states say when they did. From 3 % of the run on that is worth a change.
+
+    - Large arguments: half of at least five submissions take 5 ms or longer, fifty times what Ray needs, and most of
+      them sent no large function. A driver that has no processor looks the same, so it only suggests large arguments.
+    - Large functions: the serialized function has 1 MiB or more, as the submission says (``ray.function_size``).
+      Without that attribute nothing is said: the first ``.remote()`` of a process is slow by itself, since Ray imports
+      its own modules then.
+    """
+    return [
+        _arguments(analysis, function, cost, rows)
+        if kind == LARGE_ARGUMENTS
+        else _closure(analysis, function, cost, rows)
+        for kind, function, cost, rows in _large_costly(analysis)
+    ]
+
+
+def starting_by_arguments(analysis: Analysis) -> int:
+    """How much of the time in which the run waited for workers to start passed during such submissions."""
+    rows = [row for *_, rows in _large_costly(analysis) for row in rows]
+    return _meanwhile(analysis, _times(analysis, rows), STARTING)
+
+
+def _large_costly(analysis: Analysis) -> Iterator[tuple[str, Function, int, list[int]]]:
+    """The kind, the function, the cost, and the rows of the submissions, the longest first."""
+    wall = analysis.path.wall
+    exported, loaded = _exported(analysis), loading(analysis)
+    for function in analysis.functions if wall else ():
+        if is_creation(function.name):
+            continue
+        large = exported.get(function.name, [])
+        is_slow = (
+            len(function.submitting) >= _LARGE_CALLS
+            and percentile(function.submitting, 0.5) >= _LARGE_LONG
+            and 2 * len(large) < len(function.submitting)
+        )
+        rows = _submissions(analysis, function) if is_slow else large
+        times = _starts(analysis, function) if is_slow else _loads(analysis, loaded.get(function.name))
+        cost = _cost(analysis, rows, times)
+        if rows and cost / wall >= _LARGE_COST:
+            yield LARGE_ARGUMENTS if is_slow else LARGE_CLOSURE, function, cost, rows
+
+
+def large_functions(analysis: Analysis, *kinds: str) -> set[str]:
+    """The functions that are a finding of one of these kinds."""
+    return {function.name for kind, function, *_ in _large_costly(analysis) if kind in kinds}
+
+
+def _cost(analysis: Analysis, rows: list[int], times: list[tuple[int, int]]) -> int:
+    """``times`` is when calls waited for what is large, besides its submission."""
+    submitting = sum(map(analysis.submitting_on_path.__getitem__, rows))
+    return submitting + _meanwhile(analysis, [*_times(analysis, rows), *times], SCHEDULING, DELIVERY, STARTING)
+
+
+def _loads(analysis: Analysis, loaded: Loading | None) -> list[tuple[int, int]]:
+    """When workers loaded a function."""
+    table = analysis.table
+    return [(table.start[row] - took, table.start[row]) for row, took in loaded.rows.items()] if loaded else []
+
+
+def _starts(analysis: Analysis, function: Function) -> list[tuple[int, int]]:
+    """When the run waited for Ray to start calls of a function, without those that have task states."""
+    calls = set(function.executions)
+    steps = (step for step in analysis.path.steps if step.kind in (SCHEDULING, DELIVERY) and step.row in calls)
+    return [(step.start, step.end) for step in steps if analysis.queued(step.row) is None]
+
+
+def _times(analysis: Analysis, rows: list[int]) -> list[tuple[int, int]]:
+    return [(analysis.table.start[row], analysis.table.end_or_now(row)) for row in rows]
+
+
+def _meanwhile(analysis: Analysis, times: list[tuple[int, int]], *kinds: str) -> int:
+    """The time on the critical path of these kinds that passed in these intervals."""
+    return in_both(times, ((step.start, step.end) for step in analysis.path.steps if step.kind in kinds))
+
+
+def _exported(analysis: Analysis) -> dict[str, list[int]]:
+    """The submissions with which Ray serialized large functions, the longest first, by function."""
+    calls, table = analysis.calls, analysis.table
+    sizes = [site.get(names.RAY_FUNCTION_SIZE) for site in table.sites]
+    is_large = [isinstance(each, int) and each >= _LARGE for each in sizes]
+    found: dict[str, list[int]] = {}
+    for row, site in enumerate(table.site) if any(is_large) else ():
+        if is_large[site] and calls.role[row] == SUBMISSION:
+            found.setdefault(calls.function_of(row), []).append(row)
+    return {name: sorted(rows, key=lambda row: -table.duration(row)) for name, rows in found.items()}
+
+
+def _submissions(analysis: Analysis, function: Function) -> list[int]:
+    """The rows of the submissions of a function that was executed, the longest first."""
+    calls, table = analysis.calls, analysis.table
+    rows = [row for each in function.executions if (row := calls.submission[calls.call_of[each]]) >= 0]
+    return sorted(dict.fromkeys(rows), key=lambda row: -table.duration(row))
+
+
+def _arguments(analysis: Analysis, function: Function, cost: int, rows: list[int]) -> Finding:
+    usual, total = percentile(function.submitting, 0.5), sum(function.submitting)
+    text = (
+        f"each {quoted(function.name)}.remote() takes {duration(usual)} (median of "
+        f"{count(len(function.submitting), 'call')}, {duration(total)} in all), which suggests that it serializes "
+        "large arguments"
+    )
+    advice = (
+        "if several calls get the same value, store it once with ray.put, and pass the reference; if each has its own, "
+        "let the calls load them"
+    )
+    figures: dict[str, float | int | str] = {
+        "function": function.name,
+        "calls": len(function.submitting),
+        "median_ns": usual,
+        "total_ns": total,
+        "on_path_ns": cost,
+    }
+    title = f"{quoted(function.name)} gets large arguments"
+    return Finding(LARGE_ARGUMENTS, text, advice, min(1.0, cost / analysis.path.wall), rows, figures, title=title)
+
+
+def _closure(analysis: Analysis, function: Function, cost: int, rows: list[int]) -> Finding:
+    table = analysis.table
+    total = sum(map(table.duration, rows))
+    largest = max(each for row in rows if isinstance(each := table.attribute(row, names.RAY_FUNCTION_SIZE), int))
+    several = len(rows) > 1
+    text = (
+        f"{quoted(function.name)} has {'up to ' if several else ''}{size(largest)} when Ray serializes it with all "
+        f"that it refers to{f', {len(rows):,} times' if several else ''}: these .remote() took {duration(total)}"
+    )
+    advice = "store large values with ray.put and pass the references as arguments, instead of capturing them"
+    if several:
+        advice += "; define the function once: Ray serializes each definition"
+    figures: dict[str, float | int | str] = {
+        "function": function.name,
+        "times": len(rows),
+        "largest_bytes": largest,
+        "total_ns": total,
+        "on_path_ns": cost,
+    }
+    title = f"{quoted(function.name)} captures large values"
+    return Finding(LARGE_CLOSURE, text, advice, min(1.0, cost / analysis.path.wall), rows, figures, title=title)
+
+
+_TINY_CALLS = 100
+_TINY = 1_000_000
+_TINY_COST = 0.1
+
+
+def tiny_tasks(analysis: Analysis) -> list[Finding]:
+    """Tasks that are so small that the overhead of each call dominates.
+
+    Functions that are called often, run for less than a millisecond, and whose calls take a share of the run.
+    """
+    return [_tiny_finding(analysis, *tiny) for tiny in _tiny_costly(analysis)]
+
+
+def tiny_functions(analysis: Analysis) -> set[str]:
+    """The functions that are a finding because they are tiny."""
+    return {function.name for function, *_ in _tiny_costly(analysis)}
+
+
+def _tiny_costly(analysis: Analysis) -> Iterator[tuple[Function, int, int]]:
+    """The function, the median time of its calls, and their cost."""
+    wall = analysis.path.wall
+    for function in analysis.functions:
+        # Where waiting was not recorded, the code of a call may have run while calls of its own did.
+        usual = percentile(function.durations if function.is_assumed else function.self_times, 0.5)
+        if function.calls < _TINY_CALLS or not function.executions or usual >= _TINY or not wall:
+            continue
+        took = analysis.table.duration if function.is_assumed else analysis.self_time.__getitem__
+        tiny = [row for row in function.executions if took(row) < _TINY]
+        submitting = analysis.path.submitting[function.name] * len(tiny) // len(function.executions)
+        sending = sum(analysis.path.executions[row] for row in tiny)
+        # The first call waits for workers to start, which has nothing to do with its size.
+        cost = max(0, min(wall, submitting + sending) - analysis.path.first_scheduling.get(function.name, 0))
+        if cost / wall >= _TINY_COST:
+            yield function, usual, cost
+
+
+def _tiny_finding(analysis: Analysis, function: Function, usual: int, cost: int) -> Finding:
+    text = (
+        f"{count(function.calls, 'call')} of {quoted(function.name)} run for {duration(usual)} each (median), and with "
+        f"their submission and results they take {duration(cost)} of the run"
+    )
+    advice = "give each call more work: batch what is now one call each"
+    if function.name in analysis.pipelines.operator_names:
+        advice = "use fewer and larger blocks (override_num_blocks or repartition): each block is a task"
+    figures: dict[str, float | int | str] = {
+        "function": function.name,
+        "calls": function.calls,
+        "median_ns": usual,
+        "cost_ns": cost,
+    }
+    title = f"Calls of {quoted(function.name)} are tiny"
+    return Finding("tiny-tasks", text, advice, cost / analysis.path.wall, function.executions, figures, title=title)

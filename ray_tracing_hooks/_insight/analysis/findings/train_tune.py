@@ -1,0 +1,516 @@
+"""Runs of Ray Train and experiments of Ray Tune."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import STARTING
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.functions import in_both
+from ray_tracing_hooks._insight.analysis.training import Attempt, Meeting, Rank, TrainRun
+from ray_tracing_hooks._insight.analysis.trials import Experiment, Trial
+from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
+from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION
+from ray_tracing_hooks._insight.model.errors import error_type
+from ray_tracing_hooks._insight.model.merge import as_numpy
+
+_START_COST = 0.1
+_START_SECONDS = {"controller": 15, "resources": 2, "workers": 20, "backend": 15, "loop": 30}
+_START_USUAL = {part: seconds * 10**9 for part, seconds in _START_SECONDS.items()}
+"""How long each part of the start may take. The loop's is that until its first step."""
+
+_CREATION = "RayTrainWorker.__init__"
+
+_START_WHAT = {
+    "controller": "for its controller to start",
+    "resources": "for resources for its workers",
+    "workers": "for its workers to start",
+    "backend": "for the set-up of its workers and their backend",
+    "loop": "from the start of the training loops to their first step",
+}
+_WITH_PROCESSES = ("controller", "workers")
+"""The parts in which worker processes start."""
+_TO_STEP, _TO_LOOPS = "its first step", "its training loops, which took no step"
+_START_ADVICE = {
+    "controller": "start it on a node that is not busy, and with a small runtime_env",
+    "resources": "free resources that are held but not used, ask for less per worker, or add nodes before the run",
+    "workers": "start with images that have all packages, a small runtime_env, and fewer workers on each node",
+    "backend": "look at the calls of RayTrainWorker before the training loops, such as the set-up of process groups",
+    "loop": "load models and data once for each node, or while other parts of the run start",
+}
+
+
+def training_start(analysis: Analysis) -> list[Finding]:
+    """Runs in which a part of the start took longer than usual, and at least a tenth of the whole time.
+
+    It measures the time from ``fit()`` to the first step, by what is recorded of it: the attempt, the creation of its
+    workers, and the training loops. What is longer than usual in the longest of these parts is what it costs, since
+    the caller waits.
+    """
+    return [_start_finding(analysis, *each) for each in _slow_starts(analysis)]
+
+
+def starting_in_training(analysis: Analysis) -> int:
+    """How much of the time in which the run waited for workers to start is in the part that such a finding is about."""
+    times = []
+    for run, parts, _, slow in _slow_starts(analysis):
+        if slow in _WITH_PROCESSES:
+            before = list(parts)[: list(parts).index(slow)]
+            begin = analysis.table.start[run.row] + sum(parts[part] for part in before)
+            times.append((begin, begin + parts[slow]))
+    steps = analysis.path.steps
+    return in_both(times, ((step.start, step.end) for step in steps if step.kind == STARTING))
+
+
+def _slow_starts(analysis: Analysis) -> Iterator[tuple[TrainRun, dict[str, int], int, str]]:
+    """Each run with its parts, their total, and the slowest part."""
+    wall = analysis.path.wall
+    for run in analysis.train_runs:
+        parts, total = _parts(analysis, run)
+        slow = {
+            part: took
+            for part, took in parts.items()
+            if took > _START_USUAL[part] and wall and took / wall >= _START_COST
+        }
+        if slow:
+            yield run, parts, total, max(slow, key=lambda part: slow[part])
+
+
+def _parts(analysis: Analysis, run: TrainRun) -> tuple[dict[str, int], int]:
+    """How long each part of the start of a run took, in nanoseconds: those that are known, in their order. And how long
+    all of it took.
+    """
+    if not run.attempts or not run.attempts[0].ranks:
+        return {}, 0
+    table, attempt = analysis.table, run.attempts[0]
+    begun = min(table.start[rank.row] for rank in attempt.ranks)
+    asked, ready = _workers(analysis, attempt)
+    steps = [table.start[rank.steps[0].row] for rank in attempt.ranks if rank.steps]
+    moments = {
+        "controller": table.start[attempt.row],
+        "resources": asked,
+        "workers": ready,
+        "backend": begun,
+        "loop": min(steps, default=0),
+    }
+    parts, before = {}, table.start[run.row]
+    for part, moment in moments.items():
+        if moment >= before:
+            # Where the creation of workers was not recorded, this may be the time that they took to start.
+            if part != "backend" or ready:
+                parts[part] = moment - before
+            before = moment
+    return parts, before - table.start[run.row]
+
+
+def _workers(analysis: Analysis, attempt: Attempt) -> tuple[int, int]:
+    """When the first worker of an attempt was asked for, and when the last one was there; 0 if unknown."""
+    calls, table = analysis.calls, analysis.table
+    asked, ready = 0, 0
+    is_creation = np.array([_CREATION in name for name in table.names], bool)
+    for row in np.nonzero(is_creation[as_numpy(table.name)])[0].tolist():
+        call = calls.call_of[row]
+        submission, execution = (calls.submission[call], calls.execution[call]) if call >= 0 else (-1, -1)
+        if submission < 0 or table.parent[submission] != attempt.row:
+            continue
+        if calls.role[row] == SUBMISSION:
+            asked = min(asked or table.start[row], table.start[row])
+        elif calls.role[row] == EXECUTION and execution == row:
+            ready = max(ready, table.end_or_now(row))
+    return asked, ready
+
+
+def _start_finding(analysis: Analysis, run: TrainRun, parts: dict[str, int], total: int, slow: str) -> Finding:
+    in_order = [slow, *(part for part in parts if part != slow)]
+    text = (
+        f"{quoted(run.name)} took {duration(total)} from fit() to {_TO_STEP if 'loop' in parts else _TO_LOOPS}: "
+        + ", ".join(f"{duration(parts[part])} {_START_WHAT[part]}" for part in in_order)
+    )
+    if slow == "resources" and (held := _held(analysis, run)):
+        text += f"; {held} ran on the cluster in that time"
+    figures: dict[str, float | int | str] = {
+        "run": run.name,
+        "part": slow,
+        "total_ns": total,
+        **{f"{part}_ns": took for part, took in parts.items()},
+    }
+    share = min(1.0, (parts[slow] - _START_USUAL[slow] // 2) / analysis.path.wall)
+    title = f"{quoted(run.name)} starts slowly"
+    return Finding(
+        "training-start", text, _START_ADVICE[slow], share, [run.row, run.attempts[0].row], figures, title=title
+    )
+
+
+def _held(analysis: Analysis, run: TrainRun) -> str:
+    """How many other calls ran when the run began, which may have held what it waited for."""
+    table, calls = analysis.table, analysis.calls
+    begun = table.start[run.row]
+    running = [
+        row
+        for row in np.nonzero(as_numpy(calls.role) == EXECUTION)[0].tolist()
+        if table.start[row] < begun < table.end_or_now(row)
+    ]
+    return count(len(running), "call") if running else ""
+
+
+_RANK_COST = 0.05
+_RANK_STEPS = 3
+"""A rank that was late less often may have been so by chance."""
+_RANK_LATE = 0.1
+"""A rank that came last was late where the step waited for it at least this share of what it did at worst."""
+_RANK_DEVIATIONS = 2.0
+"""How far from its share of the delays, in standard deviations, those of a rank are that are not by chance."""
+
+
+def straggler_ranks(analysis: Analysis) -> list[Finding]:
+    """In each run the rank whose lateness cost most, if the run would be a twentieth shorter without it."""
+    wall = analysis.path.wall
+    found = []
+    for run in analysis.train_runs:
+        late: dict[int, list[tuple[Attempt, Meeting]]] = {}
+        for attempt in run.attempts:
+            for meeting in attempt.meetings:
+                late.setdefault(meeting.last, []).append((attempt, meeting))
+        if not late or not wall:
+            continue
+        rank = max(late, key=lambda each: sum(meeting.delay for _, meeting in late[each]))
+        delay = sum(meeting.delay for _, meeting in late[rank])
+        if delay / wall >= _RANK_COST and _is_often(late[rank]) and not _is_chance(run, delay):
+            found.append(_rank_finding(analysis, run, rank, late[rank], delay))
+    return found
+
+
+def _is_often(late: list[tuple[Attempt, Meeting]]) -> bool:
+    """Whether a rank was late at several steps, and not only the last one by a hair."""
+    worst = max(meeting.delay for _, meeting in late)
+    return sum(meeting.delay >= _RANK_LATE * worst for _, meeting in late) >= _RANK_STEPS
+
+
+def _is_chance(run: TrainRun, delay: int) -> bool:
+    """Whether one of the ranks would delay the run as much if each was as likely as the others to be last at a step."""
+    expected = variance = 0.0
+    for attempt in run.attempts:
+        share = 1 / max(1, len(attempt.ranks))
+        for meeting in attempt.meetings:
+            expected += share * meeting.delay
+            variance += share * (1 - share) * meeting.delay**2
+    return delay - expected < _RANK_DEVIATIONS * math.sqrt(variance)
+
+
+def _rank_finding(
+    analysis: Analysis, run: TrainRun, rank: int, late: list[tuple[Attempt, Meeting]], delay: int
+) -> Finding:
+    met = sum(len(attempt.meetings) for attempt in run.attempts)
+    waited = sum(meeting.waited for _, meeting in late)
+    most = max(len(attempt.ranks) for attempt in run.attempts)
+    worst = max(late, key=lambda each: each[1].delay)[1]
+    text = (
+        f"rank {rank} of {quoted(run.name)} was the last of {most} ranks at {len(late):,} of {count(met, 'step')}: "
+        f"the run waited {duration(delay)} for it, and the other ranks {duration(waited)} together; "
+        f"at worst {duration(worst.delay)}, at step {worst.number:,}{_where(analysis, run, rank)}"
+    )
+    advice = (
+        "look at what this rank does more than the others, such as saving checkpoints or logging, at its share of the "
+        "data, and at its node; reports are less frequent if they cover several steps"
+    )
+    rows = [
+        step.row
+        for attempt, meeting in sorted(late, key=lambda each: -each[1].delay)
+        for each in attempt.ranks
+        if each.rank == rank
+        for step in each.steps
+        if step.number == meeting.number
+    ]
+    figures: dict[str, float | int | str] = {
+        "run": run.name,
+        "rank": rank,
+        "ranks": most,
+        "steps": met,
+        "last_at": len(late),
+        "delay_ns": delay,
+        "waited_ns": waited,
+        "longest_ns": worst.delay,
+        "longest_step": worst.number,
+    }
+    title = f"Rank {rank} of {quoted(run.name)} comes last"
+    return Finding("straggler-rank", text, advice, min(1.0, delay / analysis.path.wall), rows, figures, title=title)
+
+
+def _where(analysis: Analysis, run: TrainRun, rank: int) -> str:
+    """The node of the rank, if it has others than all ranks have."""
+    nodes = {each.rank: analysis.calls.place(each.row).node for attempt in run.attempts for each in attempt.ranks}
+    own = nodes.get(rank, "")
+    others = sum(node != own for node in nodes.values())
+    return f"; {percent(others / len(nodes))} of the ranks ran on other nodes than its {own[:8]}" if others else ""
+
+
+_REPORT_COST = 0.1
+
+
+def slow_reports(analysis: Analysis) -> list[Finding]:
+    """Reports of Ray Train that wait until the controller has taken the report before them.
+
+    Runs in which every rank waited in this way for at least a tenth of the whole time.
+    """
+    wall = analysis.path.wall
+    found = []
+    for run in analysis.train_runs:
+        least = [min(attempt.ranks, key=_handover) for attempt in run.attempts if attempt.ranks]
+        waited = sum(map(_handover, least))
+        if wall and waited / wall >= _REPORT_COST:
+            found.append(_report_finding(run, least, waited, wall))
+    return found
+
+
+def _handover(rank: Rank) -> int:
+    return sum(step.handover for step in rank.steps)
+
+
+def _report_finding(run: TrainRun, least: list[Rank], waited: int, wall: int) -> Finding:
+    steps = sorted((step for rank in least for step in rank.steps if step.handover), key=lambda step: -step.handover)
+    text = (
+        f"reports of {quoted(run.name)} waited until the controller of Ray Train had taken the report before: each "
+        f"rank for {duration(waited)} or more, at {count(len(steps), 'step')}, up to {duration(steps[0].handover)}"
+    )
+    advice = (
+        "report once for several steps, or set RAY_TRAIN_HEALTH_CHECK_INTERVAL_S to less than 2: after so many seconds "
+        "the controller takes reports"
+    )
+    figures: dict[str, float | int | str] = {
+        "run": run.name,
+        "waited_ns": waited,
+        "steps": len(steps),
+        "longest_ns": steps[0].handover,
+    }
+    title = f"Reports of {quoted(run.name)} wait for the controller"
+    return Finding(
+        "slow-reports", text, advice, min(1.0, waited / wall), [step.row for step in steps], figures, title=title
+    )
+
+
+_RESTART_COST = 0.02
+
+
+@dataclass
+class _Restart:
+    """An attempt that failed and was followed by another one. Times are nanoseconds."""
+
+    attempt: Attempt
+    cause: str
+    down: int
+    """Until the ranks of the next attempt ran."""
+    lost: int
+    """From the last checkpoint of the attempt, or else the start of its loops, to its end."""
+    ran_again: bool
+
+
+def training_restarts(analysis: Analysis) -> list[Finding]:
+    """Runs whose restarts cost a fiftieth of the time."""
+    wall, found = analysis.path.wall, []
+    for run in analysis.train_runs:
+        restarts = _restarts(analysis, run)
+        cost = sum(each.down + each.lost for each in restarts)
+        if restarts and wall and cost / wall >= _RESTART_COST:
+            found.append(_restart_finding(analysis, run, restarts, cost))
+    return found
+
+
+def rows_of_restarts(analysis: Analysis) -> set[int]:
+    """The training loops of attempts that failed and were followed by another one, and of ranks that were ended because
+    another one had failed.
+    """
+    found: set[int] = set()
+    for run in analysis.train_runs:
+        for attempt in run.attempts[:-1]:
+            if analysis.table.failed(attempt.row):
+                found.update(rank.row for rank in attempt.ranks)
+        for attempt in run.attempts[-1:]:
+            failed = [rank.row for rank in attempt.ranks if analysis.table.failed(rank.row)]
+            raised = [row for row in failed if _is_own(analysis, row)]
+            if raised:
+                found.update(set(failed) - set(raised))
+    return found
+
+
+def _is_own(analysis: Analysis, row: int) -> bool:
+    """Whether a rank failed by itself: others are killed where one has failed."""
+    return error_type(analysis.table.span(row)) != names.WORKER_DIED
+
+
+def _restarts(analysis: Analysis, run: TrainRun) -> list[_Restart]:
+    table, found = analysis.table, []
+    transfers = _transfers(analysis)
+    for attempt, following in zip(run.attempts, run.attempts[1:], strict=False):
+        if not table.failed(attempt.row):
+            continue  # it was resized
+        end = table.end_or_now(attempt.row)
+        running = min((table.start[rank.row] for rank in following.ranks), default=table.end_or_now(following.row))
+        begun = min((table.start[rank.row] for rank in attempt.ranks), default=end)
+        saved = [transfers[step.row] for rank in attempt.ranks for step in rank.steps if step.row in transfers]
+        found.append(
+            _Restart(
+                attempt,
+                error_type(table.span(attempt.row)),
+                running - end,
+                end - max([begun, *saved]),
+                bool(following.ranks),
+            )
+        )
+    return found
+
+
+def _transfers(analysis: Analysis) -> dict[int, int]:
+    """When the transfer of the checkpoint of a report ended, by the row of the report."""
+    table = analysis.table
+    if names.TRAIN_TRANSFER not in table.names:
+        return {}
+    name = table.names.index(names.TRAIN_TRANSFER)
+    return {
+        table.parent[row]: table.end_or_now(row)
+        for row, its in enumerate(table.name)
+        if its == name and not table.failed(row)
+    }
+
+
+def _restart_finding(analysis: Analysis, run: TrainRun, restarts: list[_Restart], cost: int) -> Finding:
+    causes = list(dict.fromkeys(each.cause for each in restarts if each.cause))
+    after = f" after {', '.join(map(quoted, causes))}" if causes else ""
+    down, lost = sum(each.down for each in restarts), sum(each.lost for each in restarts)
+    until = "until it ran again" if all(each.ran_again for each in restarts) else "in which it did not run"
+    head = f"{quoted(run.name)} was restarted {count(len(restarts), 'time')}"
+    tail = f": {duration(down)} {until}, and {duration(lost)} of work since the last checkpoint was lost"
+    advice = "save checkpoints more often" if lost > down else "look for the cause of the failures"
+    figures: dict[str, float | int | str] = {
+        "run": run.name,
+        "restarts": len(restarts),
+        "down_ns": down,
+        "lost_ns": lost,
+        "causes": ",".join(causes),
+    }
+    rows = [each.attempt.row for each in sorted(restarts, key=lambda each: -(each.down + each.lost))]
+    share = min(1.0, cost / analysis.path.wall)
+    title = f"{quoted(run.name)} was restarted"
+    return Finding(
+        "training-restarts", head + after + tail, advice, share, rows, figures, without_errors=head + tail, title=title
+    )
+
+
+_ENDED_TRIALS = "ended-trials"
+
+_TRIAL_COST = 0.05
+_BY_EXPERIMENT, _BY_SCHEDULER = "experiment", "scheduler"
+
+
+def ended_trials(analysis: Analysis) -> list[Finding]:
+    """Trials of Ray Tune that ended before they were done: because they failed, or because their experiment ended.
+
+    Experiments whose trials that ended so took a twentieth of the time of all its trials, or that ran no trial.
+
+    It costs the time on the critical path that calls of these trials have; trials that a scheduler stopped are no
+    fault. A trial that never ran has no time, which its span says once it has ended.
+    """
+    found = []
+    for experiment in analysis.experiments:
+        ended = [trial for trial in experiment.trials if trial.error or trial.stopped_by == _BY_EXPERIMENT]
+        total = sum(trial.running for trial in experiment.trials)
+        if experiment.trials and len(ended) == len(experiment.trials) and not any(each.has_run for each in ended):
+            found.append(_never_ran(analysis, experiment))
+        elif ended and total and sum(trial.running for trial in ended) / total >= _TRIAL_COST:
+            found.append(_trial_finding(analysis, experiment, ended, total))
+    return found
+
+
+def _never_ran(analysis: Analysis, experiment: Experiment) -> Finding:
+    table, trials = analysis.table, experiment.trials
+    took = table.duration(experiment.row)
+    text = (
+        f"none of {count(len(trials), 'trial')} of {quoted(experiment.name)} ran before the experiment ended, after "
+        f"{duration(took)}"
+    )
+    advice = "give the experiment more time than its actors need to start, and the resources that each trial needs"
+    figures: dict[str, float | int | str] = {"experiment": experiment.name, "trials": len(trials), "ran_ns": 0}
+    share = min(1.0, took / analysis.path.wall) if analysis.path.wall else 0.0
+    title = f"No trial of {quoted(experiment.name)} ran"
+    return Finding(_ENDED_TRIALS, text, advice, share, [trial.row for trial in trials], figures, title=title)
+
+
+def _on_path(analysis: Analysis, ended: list[Trial]) -> int:
+    """The time on the critical path of what these trials called, without the start of workers."""
+    parent, rows = analysis.table.parent, {trial.row for trial in ended}
+    is_below: dict[int, bool] = {-1: False} | dict.fromkeys(rows, True)
+
+    def below(row: int) -> bool:
+        passed = []
+        while row not in is_below:
+            passed.append(row)
+            row = parent[row]
+        is_below.update(dict.fromkeys(passed, is_below[row]))
+        return is_below[row]
+
+    steps = (step for step in analysis.path.steps if step.kind != STARTING and 0 <= step.row < len(parent))
+    return sum(step.end - step.start for step in steps if below(step.row))
+
+
+def rows_of_trials(analysis: Analysis) -> set[int]:
+    """The rows of trials that failed."""
+    return {trial.row for experiment in analysis.experiments for trial in experiment.trials if trial.error}
+
+
+def _trial_finding(analysis: Analysis, experiment: Experiment, ended: list[Trial], total: int) -> Finding:
+    errors = Counter(trial.error for trial in ended if trial.error)
+    never = sum(not trial.has_run for trial in ended)
+    cut = sum(not trial.error for trial in ended) - never
+    took = sum(trial.running for trial in ended)
+    reasons = [f"{count(number, 'trial')} failed with {quoted(error)}" for error, number in errors.most_common()]
+    failed = sum(errors.values())
+    untyped = [f"{count(failed, 'trial')} failed"] if failed else []
+    unended = [f"{count(cut, 'trial')} had not ended when the experiment did"] if cut else []
+    unended += [f"{count(never, 'trial')} had not begun"] if never else []
+    most = max(trial.iterations for trial in experiment.trials)
+    furthest = max(trial.iterations for trial in ended)
+    head = f"{len(ended):,} of {count(len(experiment.trials), 'trial')} of {quoted(experiment.name)} ended early: "
+    tail = (
+        f"; {'they' if len(ended) > 1 else 'it'} ran for {duration(took)} "
+        f"({percent(took / total)} of the running time of all trials), up to {count(furthest, 'iteration')} of {most:,}"
+    )
+    by = quoted(experiment.scheduler) or "the scheduler"
+    stopped = [trial for trial in experiment.trials if trial.stopped_by == _BY_SCHEDULER and trial not in ended]
+    if stopped:
+        tail += f"; {by} ended {len(stopped):,} more"
+    advice = (
+        "look at the error and the configuration of these trials; with checkpoints, and max_failures in FailureConfig, "
+        "failed trials continue"
+        if errors
+        else "give the experiment more time, or stop trials by a condition of their own"
+    )
+    figures: dict[str, float | int | str] = {
+        "experiment": experiment.name,
+        "trials": len(experiment.trials),
+        "failed": failed,
+        "cut": cut,
+        "stopped_by_scheduler": len(stopped),
+        "ran_ns": took,
+        "errors": ",".join(errors),
+    }
+    wall = analysis.path.wall
+    share = min(took, _on_path(analysis, ended)) / wall if wall else 0.0
+    rows = [trial.row for trial in sorted(ended, key=lambda trial: -trial.running)]
+    return Finding(
+        _ENDED_TRIALS,
+        head + ", ".join([*reasons, *unended]) + tail,
+        advice,
+        share,
+        rows,
+        figures,
+        is_failure=bool(errors),
+        quotes={names.RAY_TUNE_SCHEDULER: quoted(experiment.scheduler)},
+        without_errors=head + ", ".join([*untyped, *unended]) + tail,
+        title=f"Trials of {quoted(experiment.name)} ended early",
+    )

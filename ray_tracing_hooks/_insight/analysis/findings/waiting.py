@@ -1,0 +1,413 @@
+"""Time until calls run: for workers, resources and code; and time that no span explains."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis import recorded
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, RUN, SCHEDULING, STARTING, UNEXPLAINED, WAITING
+from ray_tracing_hooks._insight.analysis.findings.driver import (
+    LARGE_ARGUMENTS,
+    LARGE_CLOSURE,
+    large_functions,
+    starting_by_arguments,
+    tiny_functions,
+)
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.train_tune import starting_in_training
+from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.loading import Loading, loading
+from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
+from ray_tracing_hooks._insight.model.call_names import is_creation
+from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
+from ray_tracing_hooks._insight.model.table import RUNNING
+from ray_tracing_hooks._insight.model.worker_starts import Start, Workers
+
+_WORKER_COST = 0.1
+_WORKER_LEAST = 1_000_000_000
+
+
+def worker_start(analysis: Analysis) -> list[Finding]:
+    """Worker processes whose start the run waits for.
+
+    The start of workers, if the run waited for it at least a second and a tenth of its time; one finding for all.
+
+    It measures the time on the critical path in which everything else was ready, but a worker process was not. That
+    needs the times of creation and readiness of workers, which their resources have. The time in which the driver
+    submitted large arguments or functions meanwhile belongs to those: workers start slowly because of them. So does the
+    slow start of a training to its finding.
+    """
+    path = analysis.path
+    cost = path.kinds[STARTING] - starting_by_arguments(analysis)
+    cost -= starting_in_training(analysis)
+    if cost < _WORKER_LEAST or cost / path.wall < _WORKER_COST:
+        return []
+    found = Workers(analysis.table).of_resource
+    used = dict.fromkeys(analysis.table.resource)
+    started = [start for index in used if (start := found[index]) is not None and start.ready > path.start]
+    at_once, processors = max(_at_once(started, node) for node in {start.node for start in started})
+    each = percentile(sorted(start.ready - start.created for start in started), 0.5)
+    of = f" on a node with {count(processors, 'processor')}" if processors else ""
+    text = (
+        f"{count(len(started), 'worker')} started while it ran, up to {at_once:,} at once{of}, and took "
+        f"{duration(each)} (median) until they were ready for work"
+    )
+    steps = sorted((step for step in path.steps if step.kind == STARTING), key=lambda step: step.start - step.end)
+    figures: dict[str, float | int | str] = {
+        "workers": len(started),
+        "at_once": at_once,
+        "processors": processors,
+        "median_start_ns": each,
+        "waited_ns": cost,
+    }
+    rows = list(dict.fromkeys(step.row for step in steps))
+    title = "Starting worker processes"
+    return [
+        Finding("worker-start", text, _worker_advice(at_once, processors), cost / path.wall, rows, figures, title=title)
+    ]
+
+
+def _worker_advice(at_once: int, processors: int) -> str:
+    if processors and at_once > processors:
+        return "start fewer at once, since they share the processors: fewer actors that do more each"
+    return "reuse workers and actors, and create actors before they are needed"
+
+
+def _at_once(started: list[Start], node: str) -> tuple[int, int]:
+    """The most processes of a node that were starting at the same time, and its number of processors."""
+    here = [start for start in started if start.node == node]
+    changes = sorted([(start.created, 1) for start in here] + [(start.ready, -1) for start in here])
+    number = most = 0
+    for _, change in changes:
+        number += change
+        most = max(most, number)
+    return most, max(start.processors for start in here)
+
+
+_RESOURCES_COST = 0.1
+_RESOURCES_LEAST = 1_000_000_000
+_RESOURCES_NAMED = 3
+_RESOURCES_NEARLY_ALL = 0.9
+
+
+@dataclass
+class _Waiting:
+    """The calls of one function that the run waited for before they started. Times are nanoseconds."""
+
+    rows: dict[int, int] = field(default_factory=dict)
+    """How long the run waited for each execution."""
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    for_resources: int = 0
+    """How long of that they had no node and worker yet, according to Ray's task states."""
+    known: int = 0
+    """How many of the calls have task states."""
+
+
+def waiting_for_resources(analysis: Analysis) -> list[Finding]:
+    """Calls that were ready to run but had to wait for free resources or for the lease of a worker.
+
+    Functions whose calls the run waited for in this way, for at least a second and a tenth of its time.
+
+    It measures the time on the critical path in which all that a call depends on was there, and no worker process was
+    starting. Ray's task states say whether it was resources; without them the finding says that it is not known. An
+    actor holds its resources from its creation until its process ends, which no span records: it held them for certain
+    until its last call, and may have held them afterwards. Tiny calls are another finding, which has this time: they
+    wait for each other, and for what Ray does for each.
+    """
+    wall = analysis.path.wall
+    found = []
+    large, tiny = large_functions(analysis, LARGE_CLOSURE, LARGE_ARGUMENTS), tiny_functions(analysis)
+    for function, waiting in _waiting(analysis).items():
+        if function in tiny:
+            continue
+        if function in large and waiting.known < len(waiting.rows):
+            continue  # all of the time may have gone by while nodes fetched its arguments, or workers loaded it
+        waited = sum(waiting.rows.values())
+        if waiting.known == len(waiting.rows):
+            waited = min(waited, waiting.for_resources)
+        if waited >= _RESOURCES_LEAST and waited / wall >= _RESOURCES_COST:
+            found.append(_resources_finding(analysis, function, waiting, waited))
+    return found
+
+
+def _waiting(analysis: Analysis) -> dict[str, _Waiting]:
+    """The waiting calls by function, without methods of existing actors, which need no resources.
+
+    The time after the start of a new worker is left out, and that in which the worker had the call. So are workers
+    whose start is not recorded, since most of the time might be their start.
+    """
+    calls, table = analysis.calls, analysis.table
+    started = Workers(table).of_resource
+    starting: Counter[int] = Counter()
+    for step in analysis.path.steps:
+        if step.kind == STARTING:
+            starting[step.row] += step.end - step.start
+    found: dict[str, _Waiting] = {}
+    for step in analysis.path.steps:
+        if step.kind != SCHEDULING or step.edge == BY_CODE or not _needs_resources(calls, step.row):
+            continue
+        if started[table.resource[step.row]] is None:
+            continue
+        end = min(step.end, analysis.loading_since(step.row) or step.end)
+        if end <= step.start:
+            continue
+        waiting = found.setdefault(calls.function_of(step.row), _Waiting())
+        if step.row not in waiting.rows:
+            states = analysis.queued(step.row)
+            waiting.known += states is not None
+            waiting.for_resources += max(0, states.scheduling - starting[step.row]) if states is not None else 0
+        waiting.rows[step.row] = waiting.rows.get(step.row, 0) + end - step.start
+        waiting.spans.append((step.start, end))
+    return found
+
+
+def _needs_resources(calls: Calls, row: int) -> bool:
+    return calls.role[row] == EXECUTION and (not calls.place(row).actor or is_creation(calls.function_of(row)))
+
+
+def _resources_finding(analysis: Analysis, function: str, waiting: _Waiting, waited: int) -> Finding:
+    rows = sorted(waiting.rows, key=lambda row: -waiting.rows[row])
+    needs = str(analysis.table.attribute(rows[0], names.RAY_ASSIGNED_RESOURCES) or "")
+    is_known = waiting.known == len(waiting.rows)
+    why = "no resources were free, or no worker was leased" if is_known else "no worker process was starting for them"
+    who = f"{count(len(rows), 'call')} of {quoted(function)}"
+    text = f"the run waited {duration(waited)} for {who} to start: {why}"
+    if needs:
+        text += f"; each needs {quoted(needs)}"
+    holders, possible = _holders(analysis, waiting, needs)
+    if holders:
+        text += f", and {_several(holders)} held some of that during the wait"
+    if possible:
+        text += f"; {_several(possible)} had been created before and may still have held some, without any call"
+    advice = "end actors that are not used, request less for each call (num_cpus, resources), or add resources"
+    if not is_known:
+        advice = (
+            "Ray's task states show whether it was resources (ray-tracing-hooks states, while the cluster runs); if it "
+            f"was, {advice}"
+        )
+    figures: dict[str, float | int | str] = {
+        "function": function,
+        "calls": len(rows),
+        "waited_ns": waited,
+        "calls_with_states": waiting.known,
+        "needs": needs,
+        "holders": len(holders),
+        "possible_holders": len(possible),
+    }
+    share = min(1.0, waited / analysis.path.wall)
+    quotes = {names.RAY_ASSIGNED_RESOURCES: quoted(needs)}
+    title = f"Calls of {quoted(function)} wait to start"
+    return Finding(
+        "waiting-for-resources", text, advice, share, rows, figures, not is_known, quotes=quotes, title=title
+    )
+
+
+def _holders(analysis: Analysis, waiting: _Waiting, needs: str) -> tuple[list[str], list[str]]:
+    """The actors that held a resource these calls need for nearly all of the wait, by amount held, largest first; and
+    those that may have held one, since they had been created before and their end is not recorded.
+    """
+    calls, table = analysis.calls, analysis.table
+    wanted = _resources(needs)
+    begin, until = max(waiting.spans, key=lambda span: span[1] - span[0])
+    is_dead = table.is_dead()
+    lives: dict[str, tuple[int, int, float, str]] = {}
+    for row, role in enumerate(calls.role):
+        place = calls.place(row)
+        if role != EXECUTION or not place.actor:
+            continue
+        held = _resources(str(table.attribute(row, names.RAY_ASSIGNED_RESOURCES) or ""))
+        if not wanted.keys() & held.keys() or (is_dead[row] and table.end_or_now(row) < until):
+            held = {}
+        start, end = table.start[row], table.end_or_now(row)
+        first, last, *_ = lives.get(place.actor, (start, end))
+        name = f"{place.actor_class.rpartition('.')[2]}#{place.actor[:8]}"
+        lives[place.actor] = min(start, first), max(end, last), sum(held.values()), name
+    enough = _RESOURCES_NEARLY_ALL * (until - begin)
+    certain: list[str] = []
+    possible: list[str] = []
+    for start, end, amount, name in sorted(lives.values(), key=lambda each: (-each[2], each[3])):
+        if amount and until - max(start, begin) >= enough:
+            (certain if min(end, until) - max(start, begin) >= enough else possible).append(name)
+    return certain, possible
+
+
+def _several(holders: list[str]) -> str:
+    more = f" and {count(len(holders) - _RESOURCES_NAMED, 'other')}" if len(holders) > _RESOURCES_NAMED else ""
+    return f"{', '.join(map(quoted, holders[:_RESOURCES_NAMED]))}{more}"
+
+
+def _resources(told: str) -> dict[str, float]:
+    try:
+        found = json.loads(told or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return {str(key): value for key, value in found.items() if isinstance(value, (int, float))}
+
+
+_LOADING_COST = 0.1
+_LOADING_LEAST = 1_000_000_000
+_LOADING_MOST = 0.5
+"""The share of the time that calls take which are not the first ones in their process, where code is no reason."""
+
+
+def slow_loading(analysis: Analysis) -> list[Finding]:
+    """Calls whose workers load code, or unpickle arguments, for long before they start, while the run waits for them.
+
+    Functions whose loading the run waited for, for at least a second and a tenth of its time.
+
+    It measures the time on the critical path from when a worker had a call until the call's code began. Only Ray's task
+    states say when a worker had it, so without them there is nothing to find. Functions that are large themselves are
+    another finding, which has this time.
+    """
+    large = large_functions(analysis, LARGE_CLOSURE)
+    return [
+        _loading_finding(analysis, function, found)
+        for function, found in loading(analysis).items()
+        if found.waited >= _LOADING_LEAST
+        and found.waited / analysis.path.wall >= _LOADING_COST
+        and function not in large
+    ]
+
+
+def _loading_finding(analysis: Analysis, function: str, found: Loading) -> Finding:
+    rows = sorted(found.rows, key=lambda row: -found.rows[row])
+    times = sorted(found.rows.values())
+    usual = percentile(times, 0.5)
+    text = (
+        f"the run waited {duration(found.waited)} while workers loaded the code and the arguments of "
+        f"{count(len(rows), 'call')} of {quoted(function)}"
+    )
+    if len(rows) > 1:
+        text += f": {duration(usual)} each (median), {duration(times[-1])} at most"
+    advice = (
+        "reuse workers and actors, or create actors before they are needed: the first call in a process imports what "
+        "its code and its arguments need"
+    )
+    if sum(found.rows[row] for row in _later(analysis, function, rows)) >= _LOADING_MOST * sum(times):
+        advice = (
+            "pass smaller arguments, or keep large ones in an actor: later calls in the same process load for long "
+            "too, and each call unpickles its arguments again"
+        )
+    figures: dict[str, float | int | str] = {
+        "function": function,
+        "calls": len(rows),
+        "median_ns": usual,
+        "waited_ns": found.waited,
+    }
+    title = f"Workers load {quoted(function)} slowly"
+    return Finding(
+        "slow-loading", text, advice, min(1.0, found.waited / analysis.path.wall), rows, figures, title=title
+    )
+
+
+def _later(analysis: Analysis, function: str, rows: list[int]) -> list[int]:
+    """Those of these executions that are not the first of their function in their process, which has its code then."""
+    table = analysis.table
+    first: dict[int, int] = {}
+    for row in (row for each in analysis.functions if each.name == function for row in each.executions):
+        begun = table.start[row]
+        first[table.resource[row]] = min(begun, first.get(table.resource[row], begun))
+    return [row for row in rows if table.start[row] > first.get(table.resource[row], table.start[row])]
+
+
+_UNRECORDED_COST = 0.4
+_SHOWN_DIGITS = 8
+
+
+def unrecorded(analysis: Analysis) -> list[Finding]:
+    """Time that no span explains, with the known reasons and the settings that would record it.
+
+    A driver that had no calls, or no recorded ones, for at least two fifths of the run.
+
+    Unexplained time always counts. If the driver imported a Ray library whose internal calls make no spans, the
+    driver's time between its own calls counts too, since the library may have worked then.
+    """
+    calls, path = analysis.calls, analysis.path
+    drivers = set(calls.drivers())
+    if not path.wall or not drivers:
+        return []
+    parts = recorded.libraries(calls)
+    libraries = [recorded.LIBRARIES[part] for part in parts]
+    own = (RUN, WAITING) if libraries else ()
+    steps = [
+        step
+        for step in path.steps
+        if step.kind == UNEXPLAINED or (step.kind in own and step.row >= 0 and calls.frame_of(step.row) in drivers)
+    ]
+    hidden = sum(step.end - step.start for step in steps) - recorded.with_requests(analysis, steps)
+    if hidden / path.wall < _UNRECORDED_COST:
+        return []
+    unseen, strays = recorded.unseen_objects(analysis), list(recorded.strays(calls))
+    records_waits = all(map(calls.records_waits, drivers))
+    reasons, advice = [], []
+    if libraries:
+        several = " and ".join(libraries)
+        was, its = ("was", "its") if len(libraries) == 1 else ("were", "their")
+        reasons.append(f"{several} {was} imported and {its} internal calls made no spans")
+        advice.append(f"RAY_TRACING_RAY=+{',+'.join(parts)} shows what {several} {'does' if len(parts) == 1 else 'do'}")
+    if unseen:
+        # Those of Ray Serve's controller and routers make none with any setting, so there is nothing to advise.
+        of_serve = " (such as those of Ray Serve's controller)" if analysis.requests is not None else ""
+        reasons.append(f"{count(unseen, 'object')} that the run waited for came from calls without spans{of_serve}")
+    requests, by_handle, others = _requests(analysis, strays)
+    if requests:
+        apart = "is a trace of its own" if len(requests) == 1 else "are traces of their own"
+        reasons.append(f"{count(len(requests), 'request')} {apart}")
+        slowest = analysis.table.trace_id_of(max(requests, key=analysis.table.duration))
+        command = f"ray-tracing-hooks summary --trace {slowest[:_SHOWN_DIGITS]}"
+        advice.append(f"{command} shows where the time of the slowest request went")
+    if others:
+        reasons.append(f"{count(len(others), 'worker span')} {'is' if len(others) == 1 else 'are'} in no recorded call")
+    # Those of Ray Serve make no spans then either.
+    if (unseen or others) and not libraries and not calls.internal and analysis.serve_spans is None:
+        advice.append(f"{recorded.RECORD_INTERNAL} shows the tasks and actors of Ray's libraries")
+    unexecuted = analysis.unexecuted if RUNNING not in analysis.table.state else 0
+    if unexecuted:
+        them = "it" if unexecuted == 1 else "they"
+        reasons.append(f"{count(unexecuted, 'call')} made no span where {them} should have run")
+        advice.append("read the spans of every node, and check that each of them records (ray-tracing-hooks status)")
+    if calls.left_out:
+        reasons.append(recorded.left_out(calls))
+    if not records_waits:
+        reasons.append("waiting was not recorded")
+        advice.append(f"{recorded.RECORD_WAITS} shows what callers wait for")
+    if not reasons:
+        return []
+    text = (
+        f"no span explains {duration(hidden)} of {quoted(analysis.name)} ({percent(hidden / path.wall)} of the run): "
+        f"{', '.join(reasons)}"
+    )
+    figures: dict[str, float | int | str] = {
+        "driver": analysis.name,
+        "hidden_ns": hidden,
+        "unexplained_ns": path.kinds[UNEXPLAINED],
+        "libraries": ",".join(libraries),
+        "unseen_objects": unseen,
+        "spans_below_no_call": len(strays),
+        "requests": len(requests) + by_handle,
+        "unexecuted": unexecuted,
+    }
+    rows = [*(row for row in sorted(drivers) if row < len(analysis.table)), *strays]
+    return [
+        Finding("unrecorded", text, "; ".join(advice), hidden / path.wall, rows, figures, title="Time without spans")
+    ]
+
+
+def _requests(analysis: Analysis, strays: Sequence[int]) -> tuple[list[int], int, list[int]]:
+    """The requests that begin a trace, the number of others, and those of the spans that are in no request."""
+    spans, found = analysis.serve_spans, analysis.requests
+    if spans is None or found is None:
+        return [], 0, list(strays)
+    rows = [row for route in found.routes for row in route.rows]
+    parents = {row: analysis.table.parent[row] for row in rows}
+    first = [row for row, parent in parents.items() if parent < 0 or spans.is_route[parent]]
+    is_call = np.zeros(len(analysis.table), bool)
+    is_call[spans.called] = True
+    return first, len(rows) - len(first), [row for row in strays if spans.frame[row] < 0 and not is_call[row]]

@@ -300,6 +300,13 @@ class _Lane:
             return None
         return _Freed(self.by_end[place], self.ends[place], is_assumed=not (self.is_known and was_full))
 
+    def may_have_been_full(self, row: int, ready: int) -> bool:
+        """Whether a slot that seemed free when this execution was ready may have been that of a call on its way."""
+        before = bisect_right(self.starts, ready)
+        running = before - bisect_right(self.ends, ready)
+        began_since = bisect_left(self.by_start, row) - before
+        return self.slots > 1 and running + began_since >= self.slots
+
     def holder(self, time: int) -> int:
         """The last to start of the executions that held the slots at this time, if all were taken; else -1."""
         begun, ended = bisect_left(self.starts, time), bisect_left(self.ends, time)
@@ -456,7 +463,9 @@ class _Walk:
         elif before.edge == BY_RETRY:
             self._step(RETRYING, before.time, begun, row, before.edge, before.source)
         else:
-            self._scheduled(before.time, begun, row, before.edge, before.source)
+            lane = self._lane(row) if has_slots else None
+            assumed = lane is not None and lane.may_have_been_full(row, before.time)
+            self._scheduled(before.time, begun, row, before.edge, before.source, is_assumed=assumed)
         return self._frame_of(before.source), before.time
 
     def _enter_replica(self, ran: Served, time: int) -> tuple[int, int]:
@@ -885,8 +894,11 @@ class _Walk:
         return self.table.start[first] if first != row else None
 
     def _freed(self, row: int, begun: int, ready: int) -> _Freed | None:
-        lane = self._index().get(_lane_of(self.calls.place(row)))
+        lane = self._lane(row)
         return None if lane is None else lane.freed(row, begun, ready)
+
+    def _lane(self, row: int) -> _Lane | None:
+        return self._index().get(_lane_of(self.calls.place(row)))
 
     def _index(self) -> dict[tuple[str, str], _Lane]:
         if self._lanes is not None:

@@ -24,10 +24,12 @@ from ray_tracing_hooks import _guard
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No deadline: how long an example takes on a busy machine says nothing about the code.
-hypothesis.settings.register_profile("ray_tracing_hooks", deadline=None)
-# `make quick` takes this one, with pytest's option --hypothesis-profile: other runs try more examples.
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
+# No deadline: how long an example takes on a busy machine says nothing about the code. The same examples each time: who
+# changes something else must not be the one who finds a new case. `--hypothesis-profile=search` looks for such cases.
+hypothesis.settings.register_profile("ray_tracing_hooks", deadline=None, derandomize=True)
+# `make quick` takes this one: other runs try more examples.
+hypothesis.settings.register_profile("quick", deadline=None, derandomize=True, max_examples=20)
+hypothesis.settings.register_profile("search", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("ray_tracing_hooks")
 
 

@@ -73,6 +73,7 @@ def test_the_path_of_a_recorded_run_is_exact_and_that_of_its_schedule(seed: int,
 
 
 @given(seed=st.integers(0, 1 << 32), shape=SHAPES, excludes=st.booleans(), loses=st.booleans())
+@example(seed=38555, shape=Shape(steps=1, depth=2, workers=1, slots=(1, 2, 4)), excludes=True, loses=False)
 @example(seed=13785833, shape=Shape(steps=6, depth=0, workers=1, slots=(2,)), excludes=False, loses=False)
 @example(seed=240043, shape=Shape(steps=4, depth=0, workers=1, slots=(2,)), excludes=False, loses=False)
 def test_a_path_with_something_missing_is_exact_only_if_that_does_not_matter(

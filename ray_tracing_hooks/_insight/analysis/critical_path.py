@@ -500,13 +500,14 @@ class _Walk:
     def _scheduled(self, start: int, end: int, row: int, edge: str, source: int, *, is_assumed: bool = False) -> None:
         """Add the time in which an execution waited only for Ray, and perhaps for its worker process to start."""
         start = max(start, self.start)
+        # What an actor does before its first recorded call is unknown if its creation is not recorded.
+        is_assumed = is_assumed or (self._is_method(row) and self._created(row, self.table.start[row]) is None)
         there = self._there_since(row)
         if there is not None and there < end:
             begun = max(start, there)
             by, what = (edge, source) if begun == start else (BY_CODE, row)
-            # Calls that make no spans, or those of other programs, may have kept the actor.
-            unseen = self.calls.is_selection or self._created(row, self.table.start[row]) is None
-            self._step(DELIVERY, begun, end, row, by, what, is_assumed=is_assumed or unseen)
+            # Calls that make no spans may have kept the actor.
+            self._step(DELIVERY, begun, end, row, by, what, is_assumed=is_assumed or self.calls.is_selection)
             end = begun
         worker = self._workers.of_resource[self.table.resource[row]]
         if worker is not None and start < worker.ready and worker.created < end:

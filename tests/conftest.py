@@ -10,13 +10,11 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import ports
 import psutil
 import pytest
-from xdist.scheduler import LoadScopeScheduling
 
 from ray_tracing_hooks import _guard
 
@@ -51,7 +49,7 @@ def pytest_unconfigure() -> None:
         os.unlink(path)
 
 
-FOLDERS = ("ray", "backends", "browser", "deploy", "security", "insight", "unit")
+FOLDERS = ("ray", "backends", "browser", "deploy", "security", "javascript", "insight", "unit")
 """By how long a file of theirs takes."""
 
 LONGEST = (
@@ -65,59 +63,26 @@ LONGEST = (
     "ray/test_client.py",
     "ray/test_mixed.py",
     "browser/test_page.py",
-    "ray/test_unchanged.py",
-    "ray/test_calls.py",
-    "ray/test_files.py",
-    "ray/test_rllib.py",
-    "ray/test_serve_scenarios.py",
-    "ray/test_frameworks.py",
-    "ray/test_serve_mixed.py",
-    "ray/test_context.py",
-    "ray/test_endings.py",
-    "ray/test_jobs.py",
-    "ray/test_ids.py",
-    "ray/test_other_rays.py",
-    "ray/test_serve_protocols.py",
-    "ray/test_serve_direct.py",
-    "ray/test_bad_input.py",
-    "ray/test_serve_routing.py",
-    "ray/test_states.py",
-    "ray/test_endings_of_shippers.py",
 )
-"""The files that take more than twenty seconds of processor time or of waiting, the longest first."""
-
-EACH_ALONE = ("ray/test_conformance.py", "unit/test_ship.py")
-"""Files whose tests share nothing that only they use: each test may run in another process than the one before."""
-
-TOGETHER = {"ray/test_calls.py": "runs", "ray/test_files.py": "runs", "ray/test_unchanged.py": "runs"}
-"""Files that look at the same runs of programs, by a name for these: they run in one process."""
+"""The longest files, the longest first."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long begins first, so that no process has a long file left when the others are done."""
+    """The tests of a file run in one process, since they share what its fixtures start, unless they have the mark
+    ``apart``, or its file is in a group with others. What takes long begins first, so that no process has a long file
+    left when the others are done.
+    """
     tests = Path(__file__).parent
+    for item in items:
+        if not item.get_closest_marker("apart") and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(tests).as_posix()))
 
     def rank(item: pytest.Item) -> tuple[int, int]:
-        path = item.path.relative_to(tests)
-        folder, file = path.parts[0], path.as_posix()
-        if file in LONGEST:
-            return -2, LONGEST.index(file)
-        return FOLDERS.index(folder) if folder in FOLDERS else -1, 0
+        file = item.path.relative_to(tests).as_posix()
+        return (-1, LONGEST.index(file)) if file in LONGEST else (FOLDERS.index(file.partition("/")[0]), 0)
 
     items.sort(key=rank)
-
-
-class _ByFile(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist comes without types
-    """The tests of a file run in one process, since they share what its fixtures start."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = "/".join(nodeid.partition("::")[0].split("/")[-2:])
-        return nodeid if file in EACH_ALONE else TOGETHER.get(file, file)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    return _ByFile(config, log)
 
 
 def pytest_report_header() -> str:

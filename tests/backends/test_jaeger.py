@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import needs
 from jaeger_receivers import KINDS as RECEIVERS
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from peers import Send, local_files, spans_of
 from support import run_program
+
+pytestmark = needs("definitions")
 
 KINDS = {Span.SPAN_KIND_CLIENT: "client", Span.SPAN_KIND_PRODUCER: "producer", Span.SPAN_KIND_CONSUMER: "consumer"}
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from browser import served
 from click.testing import CliRunner
+from installed import needs
 from made_spans import CONSUMER, PRODUCER, process, span
 
 from ray_tracing_hooks._cli import main
@@ -24,7 +25,7 @@ from ray_tracing_hooks._insight.model.span import Event, Span
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.exports.otlp import _attributes, _described
 
-pytestmark = pytest.mark.slow  # each export in a viewer of others
+pytestmark = [needs("viewers"), pytest.mark.slow]  # each export in a viewer of others
 
 VIEWERS = Path(sys.prefix) / "viewers"
 EPOCH = 1_795_300_404_477_229_122

@@ -1,12 +1,14 @@
-"""Coverage-guided fuzzing of one target with Atheris: ``python tests/fuzz/fuzz.py TARGET SECONDS [libFuzzer options]``.
+"""Coverage-guided fuzzing with Atheris: ``python tests/fuzz/fuzz.py SECONDS [TARGET [libFuzzer options]]``.
 
-An input that shows a defect is written to ``crash-*`` in the current folder, and the exit code is not 0. So is one that
-takes longer than ten seconds, or two gibibytes. Without arguments it lists the targets.
+Without a target it takes all, one after the other. An input that shows a defect is written to ``crash-*`` in the
+current folder, and the exit code is not 0. So is one that takes longer than ten seconds, or two gibibytes.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import sys
 import tempfile
 
@@ -37,9 +39,18 @@ def with_checksums(data: bytes, max_size: int, seed: int) -> bytes:
 
 
 def main(arguments: list[str]) -> None:
-    if len(arguments) < 2 or arguments[0] not in TARGETS:
-        sys.exit(f"expected one of {', '.join(TARGETS)}, and for how many seconds")
-    name, seconds, *options = arguments
+    if not arguments or not arguments[0].isdigit() or set(arguments[1:2]) - set(TARGETS):
+        sys.exit(f"expected how many seconds, and one of {', '.join(TARGETS)}, or nothing for all")
+    if len(arguments) == 1:
+        for target in TARGETS:
+            print(f"==> Fuzzing {target} for {arguments[0]} s", flush=True)
+            command = [sys.executable, __file__, *arguments, target]
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
+            if done.returncode:
+                sys.exit(done.stderr[-4000:])
+            print(*re.findall("stat::number_of_executed_units.*", done.stderr))
+        return
+    seconds, name, *options = arguments
     with tempfile.TemporaryDirectory(prefix="rth-corpus-") as corpus:
         for number, seed in enumerate(SEEDS[name]):
             with open(os.path.join(corpus, f"seed-{number}"), "wb") as file:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import http.server
-import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from installed import program
 from playwright.sync_api import Browser, sync_playwright
 
 _ARGUMENTS = (
@@ -22,8 +22,7 @@ _ARGUMENTS = (
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """A browser, as Playwright's ``Browser``; ended at the end."""
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    assert found, "these tests need a browser: apt-get install chromium"
+    found = program("chromium", "chromium-browser", "google-chrome")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=_ARGUMENTS)
         try:

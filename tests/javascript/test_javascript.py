@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from array import array
 from importlib.resources import files
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from installed import program
 
 from ray_tracing_hooks._insight.analysis.wording import duration
 from ray_tracing_hooks._insight.model.table import Table
@@ -28,9 +28,9 @@ def cases(name: str) -> Any:
 @pytest.mark.parametrize("file", sorted(each.name for each in HERE.glob("*.test.js")))
 def test_in_node(file: str) -> None:
     """What a file of tests says of the page's logic."""
-    node = shutil.which("node")
-    assert node, "node is needed to test the report's JavaScript: make installs it, or install nodejs"
-    done = subprocess.run([node, "--test", HERE / file], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        [program("node"), "--test", HERE / file], capture_output=True, text=True, timeout=100, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

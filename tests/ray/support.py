@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import installed
 import pytest
 from packaging.version import Version
 
@@ -83,7 +84,7 @@ def with_lean_clusters(path: str) -> str:
 def with_extras() -> dict[str, Any]:
     """The variables of processes that need what the dashboard or Serve does, and of those that call them."""
     return {
-        "PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "extras")]),
+        "PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], installed.folder("extras")]),
         # Serve kills a proxy that has not answered for 5 and 10 s, which a busy machine may take to start it.
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
@@ -94,13 +95,13 @@ def with_extras() -> dict[str, Any]:
 
 def with_data() -> dict[str, Any]:
     """The variables of processes that need what Ray Data does."""
-    return {"PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "data")])}
+    return {"PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], installed.folder("data")])}
 
 
 def with_training() -> dict[str, Any]:
     """The variables of processes that use Ray Train, Tune or RLlib."""
     return {
-        "PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], os.path.join(sys.prefix, "train")]),
+        "PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], installed.folder("train")]),
         # How long a report may wait until the controller asks for it.
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
         "RAY_DATA_DISABLE_PROGRESS_BARS": "1",

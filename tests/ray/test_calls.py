@@ -12,6 +12,8 @@ from support import CONSUMER, HOOK, PRODUCER, by_name, check_links, run_program,
 
 from ray_tracing_hooks import names
 
+pytestmark = pytest.mark.xdist_group("runs")  # files that look at the same runs of programs
+
 
 def test_tasks_of_every_kind_make_a_submission_and_an_execution_span(cluster: Cluster) -> None:
     """Every way to call a task gives its result, and one PRODUCER with one CONSUMER below it, nested as the calls

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import installed
 import pytest
 from conftest import Nodes, start_head, stop_head
 from ports import free_port
@@ -168,9 +169,8 @@ def test_a_run_that_is_killed_is_continued(spread: Spread, tmp_path: Path) -> No
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a bucket of an object store that speaks S3."""
-    server, arrow = Path(sys.prefix) / "objects" / "bin" / "moto_server", Path(sys.prefix) / "data" / "pyarrow"
-    if not server.exists() or not arrow.exists():
-        pytest.skip("needs moto and pyarrow, which `make test` installs for this file")
+    installed.folder("data")
+    server = Path(installed.folder("peers")) / "bin" / "moto_server"
     port = free_port()
     log = tmp_path_factory.mktemp("objects") / "log"
     with open(log, "wb") as file:
@@ -234,8 +234,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.slow  # as the one above, for another package
 def test_spans_go_to_whatever_fsspec_knows(spread: Spread, tmp_path: Path) -> None:
     """Where pyarrow does not know the scheme."""
-    if not (Path(sys.prefix) / "data" / "fsspec").exists():
-        pytest.skip("needs fsspec, which `make test` installs for this file")
     spread.run("second")
     for expected in (" fetched now", "; nothing new"):
         done = spread.collect(f"local://{tmp_path}/output", **with_data())
@@ -266,7 +264,7 @@ def test_an_object_that_has_doubled_is_written_again(
 
 
 def test_an_object_is_replaced_only_by_a_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(os.path.join(sys.prefix, "data"))
+    monkeypatch.syspath_prepend(installed.folder("data"))
     target = target_of(f"local://{tmp_path}/output")
     for data, is_whole in ((b"whole", True), (b"part", False)):
         writer = target.write("name", 0)

@@ -10,6 +10,8 @@ from conformance import LOGS, NAMES, TRAINING, WITH_DATA, WITH_LOGS, check, made
 from conftest import Cluster, start_head, stop_head
 from support import HOOK
 
+pytestmark = pytest.mark.apart
+
 EVERYTHING = {"RAY_TRACING_RAY": "task,actor,get,wait,put", "RAY_TRACING_LOGS": "ids,events,otlp"}
 
 COMMON = {"conform_actors", "conform_async", "conform_functions", "conform_types"}

@@ -13,6 +13,8 @@ from protobuf_json import with_protobuf_ids
 from support import EXAMPLES as EXAMPLES_FOLDER
 from support import logs_in_json, run_example, with_data, with_extras
 
+pytestmark = pytest.mark.xdist_group("runs")  # files that look at the same runs of programs
+
 EXAMPLES = sorted(EXAMPLES_FOLDER.glob("*.py"))
 OF_TRAINING = EXAMPLES_FOLDER / "training.py"
 """Is run with the other tests of training."""

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 import pytest
 import skywalking_peers as peers
+from installed import needs
 from skywalking_peers import Backend
 from support import PROGRAMS, environment, run_program, spans_in, with_extras
 
 from ray_tracing_hooks._formats.skywalking import headers, ids
 from ray_tracing_hooks._formats.skywalking.headers import Reference
 
-pytestmark = pytest.mark.slow  # agents of SkyWalking and a server
+pytestmark = [needs("skywalking", "agent"), pytest.mark.slow]  # agents of SkyWalking and a server
 
 CALLS = 10_000
 """Calls by one driver, besides those of the trace through the services."""

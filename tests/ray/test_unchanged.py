@@ -12,6 +12,8 @@ from support import PROGRAMS, by_name, environment, run_program, spans_in, with_
 
 from ray_tracing_hooks._ray import arguments
 
+pytestmark = pytest.mark.xdist_group("runs")  # files that look at the same runs of programs
+
 RECOVER = f"{arguments.signature_module().__name__} recover_args"
 
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 import yaml
+from installed import tool
 from manifests import MANIFESTS
 from peers import until_open
 from ports import free_port
 
-PROGRAM = os.environ.get("FLUENT_BIT", "")
+PROGRAM = tool("FLUENT_BIT", "fluent-bit")
 needs_fluent_bit = pytest.mark.skipif(not PROGRAM, reason="FLUENT_BIT does not name the program of Fluent Bit")
 
 CONFIGURATION = MANIFESTS / "components" / "fluent-bit" / "fluent-bit.yaml"

@@ -20,20 +20,12 @@ _THRIFT = "aiojaeger/jaeger-idl/thrift"
 _PROTO = "opentelemetry/exporter/jaeger/proto/grpc/gen"
 
 
-def folder(name: str) -> Path:
-    """A folder of one of the packages. Raises RuntimeError where it is not installed."""
-    found = DEFINITIONS / name
-    if not found.is_dir():
-        raise RuntimeError(f"{name} is not in {DEFINITIONS}; `make test` installs it")
-    return found
-
-
 @lru_cache(maxsize=1)
 def thrift() -> tuple[Any, Any]:
     """The modules of ``jaeger.thrift`` and ``agent.thrift``."""
     import thriftpy2
 
-    definitions = folder(_THRIFT)
+    definitions = DEFINITIONS / _THRIFT
     return (
         thriftpy2.load(str(definitions / "jaeger.thrift"), module_name="jaeger_thrift"),
         thriftpy2.load(str(definitions / "agent.thrift"), module_name="agent_thrift"),
@@ -80,7 +72,7 @@ def post_spans_request() -> Any:
     for module in (any_pb2, descriptor_pb2, duration_pb2, struct_pb2, timestamp_pb2):
         pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
     found = {}
-    for path in folder(_PROTO).rglob("*_pb2.py"):
+    for path in (DEFINITIONS / _PROTO).rglob("*_pb2.py"):
         file = descriptor_pb2.FileDescriptorProto.FromString(_descriptor(path))
         found[file.name] = file
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import installed
 from google.protobuf import json_format
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -55,6 +56,7 @@ class Peer:
     """A server in a process of its own."""
 
     def __init__(self, folder: Path) -> None:
+        installed.folder("peers")
         self.folder = folder
         self.grpc_port = free_port()
         self.http_port = free_port()

@@ -15,6 +15,7 @@ import grpc
 import jaeger_idl
 import pytest
 import trustme
+from installed import needs
 from jaeger_receivers import KINDS, OK, OTLP_EXPORT, POST_SPANS, from_thrift
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList
@@ -26,6 +27,8 @@ from ray_tracing_hooks._formats.protobuf import field
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surroundings
 from ray_tracing_hooks._ship.sinks.registry import make_sink
+
+pytestmark = needs("definitions")
 
 START = 1_700_000_000_123_456_789
 OWN = ["thrift-udp", "thrift-http", "grpc"]

@@ -37,6 +37,8 @@ from ray_tracing_hooks._ship.stand_by import _is_below_raylet
 from ray_tracing_hooks._ship.start import come_back, ensure_running, leave
 from ray_tracing_hooks._spool.reader import segments
 
+pytestmark = pytest.mark.apart
+
 
 def test_spans_arrive_and_their_segments_are_removed(node: Node) -> None:
     """Everything that a process wrote is in the output once, and when it has ended nothing of it is in the spool."""

@@ -13,6 +13,7 @@ import psutil
 import pytest
 import skywalking_peers as peers
 import trustme
+from installed import needs
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from ports import free_port
 from shipping import Node, ended, until
@@ -27,6 +28,8 @@ from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surrounding
 from ray_tracing_hooks._ship.sinks import skywalking
 from ray_tracing_hooks._ship.sinks.registry import destination_of, make_sink
 from ray_tracing_hooks._ship.start import ensure_running
+
+pytestmark = needs("skywalking")
 
 START = 1_700_000_000_123_456_789
 PLAN = ShipPlan(("skywalking",), "/nowhere", 1, 1, 1)

@@ -3,7 +3,7 @@
 
 const path = require("node:path");
 
-const agent = require(path.join(process.env.RTH_AGENT, "node", "node_modules", "skywalking-backend-js")).default;
+const agent = require(path.join(process.env.RTH_AGENT, "..", "agent", "node_modules", "skywalking-backend-js")).default;
 
 agent.start({
   serviceName: process.env.SW_AGENT_NAME,

@@ -152,11 +152,8 @@ class guarded:  # noqa: N801 - reads as the keyword that it stands for
     """Keeps the errors of a block, or of a function, from the traced program.
 
     ``doing`` says what the block does, such as "setting up tracing". An Exception raised inside is reported and ends
-    the block; a guarded function then returns None. After :func:`set_strict` it is re-raised instead. A block that
-    reads the setting itself sets ``strict``, which has the same effect::
-
-        with guarded("setting up tracing") as guard:
-            guard.strict = settings().strict
+    the block; a guarded function then returns None. After :func:`set_strict` it is re-raised instead, and so it is if
+    ``strict`` says so: a block that may fail before the settings are known reads them there.
 
     KeyboardInterrupt, SystemExit and the like are not internal errors and pass through. So does an exception of the
     program that interrupts code of this package, such as a time-out that a signal handler raises. For an async function
@@ -166,9 +163,9 @@ class guarded:  # noqa: N801 - reads as the keyword that it stands for
 
     __slots__ = ("doing", "strict")
 
-    def __init__(self, doing: str) -> None:
+    def __init__(self, doing: str, strict: Callable[[], bool] | None = None) -> None:
         self.doing = doing
-        self.strict = False
+        self.strict = strict
 
     def __enter__(self) -> guarded:  # noqa: PYI034 - typing.Self needs Python 3.11
         return self
@@ -176,7 +173,7 @@ class guarded:  # noqa: N801 - reads as the keyword that it stands for
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if error is None or not is_a(error, Exception) or self.strict or _reports.is_strict:
+        if error is None or not is_a(error, Exception) or _reports.is_strict or (self.strict and self.strict()):
             return False
         failed(self.doing, error)
         return True

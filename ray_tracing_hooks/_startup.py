@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ray.process import RayProcess
 
 
+def _is_strict() -> bool:
+    """Whether what has failed is raised. Read only then: the settings may not have been read yet."""
+    from ray_tracing_hooks import _settings  # noqa: PLC0415
+
+    return _settings.load(os.environ, lambda _problem: None).strict
+
+
 class TracedProcess:
     """The tracing of this process. The only instance is :data:`_here`.
 
@@ -47,23 +54,19 @@ class TracedProcess:
 
         Never raises, unless ``RAY_TRACING_STRICT=1``.
         """
-        with guarded("setting up tracing") as guard:
-            guard.strict = os.environ.get("RAY_TRACING_STRICT", "").strip().lower() in {"1", "true", "yes", "on"}
-            with self._lock:
-                self._start(exporters)
+        with guarded("setting up tracing", strict=_is_strict), self._lock:
+            self._start(exporters)
 
     def record(self) -> None:
         """Record and deliver the spans that this process makes with OpenTelemetry, without tracing Ray.
 
         Does nothing if a hook traces this process already. Never raises, unless ``RAY_TRACING_STRICT=1``.
         """
-        with guarded("setting up the delivery of spans") as guard:
-            guard.strict = os.environ.get("RAY_TRACING_STRICT", "").strip().lower() in {"1", "true", "yes", "on"}
-            with self._lock:
-                from ray_tracing_hooks._ray import process  # noqa: PLC0415  import Ray only inside the guard
+        with guarded("setting up the delivery of spans", strict=_is_strict), self._lock:
+            from ray_tracing_hooks._ray import process  # noqa: PLC0415  import Ray only inside the guard
 
-                if self._connection is None and process.mode() in {process.DRIVER, process.WORKER}:
-                    self._trace(process.describe(), of_ray=False)
+            if self._connection is None and process.mode() in {process.DRIVER, process.WORKER}:
+                self._trace(process.describe(), of_ray=False)
 
     def stop(self) -> None:
         """Stop tracing this process until a hook is called again, and deliver what has been recorded.

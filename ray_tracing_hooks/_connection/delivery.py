@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 SKYWALKING = "skywalking"
+_DISABLED = "OTEL_SDK_DISABLED"
 
 
 class Delivery:
@@ -184,8 +185,12 @@ class Delivery:
 
 
 def is_disabled(environ: Mapping[str, str]) -> bool:
-    """Whether ``OTEL_SDK_DISABLED`` says that nothing is recorded."""
-    return environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    """Whether ``OTEL_SDK_DISABLED`` says that nothing is recorded. An invalid value is reported elsewhere."""
+    if not environ.get(_DISABLED):
+        return False
+    from ray_tracing_hooks import _standard  # noqa: PLC0415  most processes have no such variable
+
+    return bool(_standard.read(_DISABLED, environ, lambda _problem: None))
 
 
 def sending(settings: Settings, exporters: tuple[str, ...] | None) -> tuple[str, ...]:

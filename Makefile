@@ -73,7 +73,7 @@ pure: ## Run tests of the package in pure Python, as where nothing is compiled
 
 # gcc's sanitizers end a program that reads or writes where it must not. Python has to be started with their library.
 ASAN = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
-SANITIZED = $(addprefix $(ROOT)/tests/unit/test_,compiled.py otlp_json_calls.py spool.py recorder.py inherited.py reentrancy.py forks.py disk.py hot_path.py)
+SANITIZED = $(addprefix $(ROOT)/tests/unit/test_,compiled.py compiled_delivery.py otlp_json_calls.py spool.py recorder.py inherited.py reentrancy.py forks.py disk.py hot_path.py)
 
 sanitize: $(PACKAGE) ## Run tests of the compiled part with AddressSanitizer and UndefinedBehaviorSanitizer, where there is gcc
 	@if $(has_gcc); then rm -rf $(VENV)/sanitized && $(ASAN) CC=gcc RAY_TRACING_HOOKS_COMPILE=1 \
@@ -85,7 +85,7 @@ sanitize: $(PACKAGE) ## Run tests of the compiled part with AddressSanitizer and
 # since they take long and compare Ray with itself. GOAL=prepare only makes the environments.
 GOAL ?= test
 RAYS ?= 2.40.0 2.44.1 2.46.0 2.49.2 2.52.1 2.55.1 2.58.1
-PYTHONS ?= 3.10 3.12 3.13
+PYTHONS ?= 3.10 3.11 3.12 3.13
 MATRIX_TESTS ?= $(patsubst %,tests/ray/test_%.py,calls context doctor files frameworks ids mixed other_rays rllib serve serve_scenarios train train_older train_patches tune unchanged)
 MATRIX_BESIDE ?= extras data train
 matrix: $(addprefix matrix-ray-,$(RAYS)) $(addprefix matrix-python-,$(PYTHONS)) ## Run tests with other versions of Ray and of Python; RAYS=2.49.2 PYTHONS=3.12 selects some

@@ -27,7 +27,11 @@ except ImportError:  # Python 3.10
 HERE = Path(sys.prefix)
 GROUPS = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["dependency-groups"]
 
-OF_RAY = {"extras": ("default", "serve", "serve-async-inference"), "data": ("data",), "train": ("data", "train", "tune", "rllib")}
+OF_RAY = {
+    "extras": ("default", "serve", "serve-async-inference"),
+    "data": ("data",),
+    "train": ("data", "train", "tune", "rllib"),
+}
 """Folders with the dependencies of these extras of Ray, since it behaves differently with pyarrow, and starts more
 slowly with the others."""
 

@@ -9,9 +9,17 @@ import click
 
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._ops import cluster
-from ray_tracing_hooks._ops.address import CLIENT, AddressError, NoClusterError, NoRayError, find
 from ray_tracing_hooks._ops.cluster import ConnectError, Visit
-from ray_tracing_hooks._ops.head import TIMEOUT, NoAnswerError, ask
+from ray_tracing_hooks._ops.head import (
+    CLIENT,
+    TIMEOUT,
+    AddressError,
+    NoAnswerError,
+    NoClusterError,
+    NoRayError,
+    ask,
+    find,
+)
 
 NO_RAY = "Ray is not installed here"
 

@@ -10,11 +10,11 @@ import click
 from ray_tracing_hooks._cli.asking import NO_RAY, address_option, cluster_address, progress
 from ray_tracing_hooks._cli.screen import Line, print_lines
 from ray_tracing_hooks._cli.text import Seconds, count, examples
-from ray_tracing_hooks._ops.address import NoClusterError, NoRayError
-from ray_tracing_hooks._ops.checks.all import findings
+from ray_tracing_hooks._ops.checks import findings
 from ray_tracing_hooks._ops.doctor import Options, examine
 from ray_tracing_hooks._ops.facts import Facts
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, where
+from ray_tracing_hooks._ops.head import NoClusterError, NoRayError
 from ray_tracing_hooks._ops.report import as_json
 
 _STYLES = {PROBLEM: {"fg": "red"}, WARNING: {"fg": "yellow"}, GOOD: {"fg": "green"}}
@@ -24,17 +24,12 @@ _STYLES = {PROBLEM: {"fg": "red"}, WARNING: {"fg": "yellow"}, GOOD: {"fg": "gree
     short_help="Find out why there are no spans, on every node.",
     epilog=examples(
         "ray-tracing-hooks doctor",
-        "ray-tracing-hooks doctor --address 10.0.0.1:6379 --query http://jaeger:16686",
+        "ray-tracing-hooks doctor --address 10.0.0.1:6379",
         "ray-tracing-hooks doctor --hook ray_tracing_hooks.otlp:setup",
     ),
 )
 @address_option
 @click.option("--hook", metavar="MODULE:NAME", help="Without a cluster: the hook that is going to be used.")
-@click.option(
-    "--query",
-    metavar="URL",
-    help="Also check that the test spans can be found through this query API of Jaeger or Tempo.",
-)
 @click.option("--no-test-span", is_flag=True, help="Send no test spans.")
 @click.option(
     "--timeout",
@@ -50,7 +45,6 @@ def doctor(
     context: click.Context,
     address: str | None,
     hook: str | None,
-    query: str | None,
     no_test_span: bool,
     timeout: float,
     as_json_: bool,
@@ -69,8 +63,6 @@ def doctor(
         raise click.BadParameter(
             f"{hook!r} is not a hook: expected MODULE:NAME, such as ray_tracing_hooks.otlp:setup", param_hint="--hook"
         )
-    if query is not None and not query.startswith(("http://", "https://")):
-        raise click.BadParameter(f"{query!r} is not a URL: expected http:// or https://", param_hint="--query")
     note = ""
     try:
         found: str | None = cluster_address(address)
@@ -79,7 +71,7 @@ def doctor(
     except NoRayError as error:
         found, note = None, f"{NO_RAY}: {error}"
     with progress(shown=not as_json_) as advance:
-        facts = examine(found, Options(timeout, hook, not no_test_span, query), advance)
+        facts = examine(found, Options(timeout, hook, not no_test_span), advance)
     results = findings(facts)
     if as_json_:
         click.echo(json.dumps(as_json(facts, results), indent=2))

@@ -11,7 +11,7 @@ from ray_tracing_hooks._cli.asking import cluster_address
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count, examples, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._formats import task_states
-from ray_tracing_hooks._ops.address import NoClusterError, NoRayError
+from ray_tracing_hooks._ops.head import NoClusterError, NoRayError
 from ray_tracing_hooks._ray.states import Answer, ask, keep
 
 

@@ -18,10 +18,8 @@ from typing import Any, NamedTuple
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ops import probe
-from ray_tracing_hooks._ops.address import CLIENT
-from ray_tracing_hooks._ops.entrypoint import entrypoint_without_values
-from ray_tracing_hooks._ops.silent_raylet import refusing_silent_raylets
-from ray_tracing_hooks._ops.untraced import NAMESPACE, untraced
+from ray_tracing_hooks._ops.driver import NAMESPACE, entrypoint_without_values, refusing_silent_raylets, untraced
+from ray_tracing_hooks._ops.head import CLIENT
 
 _STAND_IN = '''
 import importlib.util, sys

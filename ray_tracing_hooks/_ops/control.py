@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ray_tracing_hooks._control.control import EXPORTERS, Control
 from ray_tracing_hooks._control.listener import MOST_BYTES
 from ray_tracing_hooks._errors import TracingError
-from ray_tracing_hooks._ops import control_on_node, named_actors, probe
+from ray_tracing_hooks._ops import control_on_node, probe
 from ray_tracing_hooks._ops.cluster import Answer, Node, Visit
 from ray_tracing_hooks._ops.hooks import HOOKS, OF_RAY, is_ours
 
@@ -157,7 +157,7 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
     actors: dict[str, str] = {}
     if sets_hook and wanted.in_actors:
         progress("running the hook in named actors", 0, 1)
-        actors = named_actors.run_hook(str(hook), timeout)
+        actors = control_on_node.run_hook(str(hook), timeout)
     nodes: dict[Node, str] = {}
     answers: dict[str, str] = {}
     asked: set[str] = set()

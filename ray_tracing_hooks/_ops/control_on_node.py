@@ -7,6 +7,8 @@ only one command can add: the latest of them is what is set, whichever of two co
 
 from __future__ import annotations
 
+import importlib
+import sys
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -16,7 +18,8 @@ from ray_tracing_hooks._connection.changes import control_folder
 from ray_tracing_hooks._control.control import EXPORTERS, Control
 from ray_tracing_hooks._control.listener import read
 from ray_tracing_hooks._control.publish import publish, silent
-from ray_tracing_hooks._ops import untraced
+from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._ops import driver
 from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
 
 _TIMEOUT = 10
@@ -159,7 +162,7 @@ def _of_commands(accessor: Any, tables: Any) -> set[str]:
 
     found = set()
     for job in map(tables.JobTableData.FromString, _jobs(accessor)):
-        if job.config.ray_namespace != untraced.NAMESPACE:
+        if job.config.ray_namespace != driver.NAMESPACE:
             continue
         identity = ray.JobID(job.job_id)
         found.add(utils.compute_driver_id_from_job(identity).hex())
@@ -216,3 +219,48 @@ def _worker() -> Any:
     from ray._private.worker import global_worker  # noqa: PLC0415  as above
 
     return global_worker
+
+
+_OWN = "_ray_internal_"
+"""How the namespaces of Ray's own actors begin."""
+
+
+def run_hook(hook: str, timeout: float) -> dict[str, str]:
+    """Run the hook in actors that have started without it; returns what failed in each, or an empty text.
+
+    Ray lets that be done in actors with a name, such as Serve's. Every actor has a method ``__ray_call__`` that runs a
+    function (Ray 2.60 ``actor.py``, ``_modify_class``). It waits for its turn like any other call: an actor that is
+    busy for ``timeout`` seconds does not run it, unless it has begun.
+    """
+    import ray  # noqa: PLC0415  only where a cluster is asked
+
+    found: dict[str, str] = {}
+    asked: dict[Any, str] = {}
+    for each in ray.util.list_named_actors(all_namespaces=True):
+        namespace, name = each["namespace"], each["name"]
+        if namespace.startswith(_OWN):
+            continue
+        try:
+            actor: Any = ray.get_actor(name, namespace=namespace)
+            asked[actor.__ray_call__.remote(_run_in_actor, hook)] = f"{namespace}:{name}"
+        except Exception as error:  # noqa: BLE001  it has just ended, or takes no more calls
+            found[f"{namespace}:{name}"] = describe(error)
+    done, left = ray.wait(list(asked), num_returns=len(asked), timeout=timeout) if asked else ([], [])
+    for reference in done:
+        try:
+            ray.get(reference)
+            found[asked[reference]] = ""
+        except Exception as error:  # noqa: BLE001  whatever Ray raises; or the hook cannot be imported there
+            found[asked[reference]] = describe(getattr(error, "cause", None) or error)
+    for reference in left:
+        ray.cancel(reference, recursive=False)
+        found[asked[reference]] = f"it was busy for {timeout:g} s"
+    return found
+
+
+def _run_in_actor(_actor: Any, hook: str) -> None:
+    """Runs in the actor."""
+    startup = sys.modules.get("ray_tracing_hooks._startup")
+    if startup is None or not startup.is_called():
+        module, _, name = hook.partition(":")
+        getattr(importlib.import_module(module), name)()

@@ -66,9 +66,7 @@ def trial(found: Effective, trace_id: str | None, timeout: float, secrets: Secre
             results.append(each.result(max(0.1, until - time.monotonic())))
         except concurrent.futures.TimeoutError:  # an installed exporter may take any time
             text = secrets.mask(_destination(name, found.plan, environ).text)
-            results.append(
-                {"exporter": name, "text": text, "sent": True, "error": f"no result within {timeout:g} s", "steps": []}
-            )
+            results.append({"exporter": name, "text": text, "sent": True, "error": f"no result within {timeout:g} s"})
     threads.shutdown(wait=False)
     return results
 
@@ -87,10 +85,9 @@ def _try(plan: ShipPlan, environ: dict[str, str], trace_id: str | None, secrets:
     if name in _WRITES_FILES or trace_id is None:
         return found
     began = time.monotonic()
-    span_id = os.urandom(8)
-    found |= {"sent": True, "span_id": span_id.hex()}
+    found["sent"] = True
     try:
-        _deliver(plan, environ, name, heard, _batch(bytes.fromhex(trace_id), span_id))
+        _deliver(plan, environ, name, heard, _batch(bytes.fromhex(trace_id)))
     except RefusesAllError as error:
         found |= {"error": error.reason, "is_refused": True}
     except TracingError as error:
@@ -106,7 +103,9 @@ def _try(plan: ShipPlan, environ: dict[str, str], trace_id: str | None, secrets:
     found["warnings"] = [secrets.mask(text) for text in heard.problems]
     if found["error"] is not None:
         found["error"] = secrets.mask(found["error"])
-        found["steps"] = [step._asdict() for step in steps(destination.addresses, destination.tls)]
+        failed = next((step for step in steps(destination.addresses, destination.tls) if step.error), None)
+        if failed is not None:
+            found |= {"step": failed.step, "step_error": failed.error}
     return found
 
 
@@ -141,10 +140,10 @@ def _deliver(plan: ShipPlan, environ: dict[str, str], name: str, heard: _Heard, 
         sink.close()
 
 
-def _batch(trace_id: bytes, span_id: bytes) -> list[Batch]:
+def _batch(trace_id: bytes) -> list[Batch]:
     now = time.time_ns()
     span = (
-        encode.identity_of(trace_id, span_id, None)
+        encode.identity_of(trace_id, os.urandom(8), None)
         + encode.start_and_end(now - 1_000_000, encode.END_TAG, now)
         + encode.name_and_kind(NAME, _INTERNAL)
         + encode.attributes({"host.name": socket.gethostname()})

@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+import msgspec
+
 from ray_tracing_hooks._connection.folders import session_folders
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ops import cluster, probe
-from ray_tracing_hooks._ops.address import CLIENT
 from ray_tracing_hooks._ops.cluster import Answer, ConnectError, Node, Visit
-from ray_tracing_hooks._ops.facts import HERE, Asked, Clock, Facts, Place
-from ray_tracing_hooks._ops.head import TIMEOUT, Head, NoAnswerError, ask
+from ray_tracing_hooks._ops.facts import HERE, Clock, Facts, Place
+from ray_tracing_hooks._ops.head import CLIENT, TIMEOUT, Head, NoAnswerError, ask
 from ray_tracing_hooks._ops.hooks import BY_SETTINGS
 from ray_tracing_hooks._ray.cluster import HOOK, NAMESPACE
 from ray_tracing_hooks._version import __version__
@@ -31,13 +32,11 @@ class Options(NamedTuple):
         timeout: Seconds for each node to answer.
         hook: The hook that is to be used, where no cluster runs.
         sends: Whether test spans are sent.
-        query: The query API of a back end to ask them back from.
     """
 
     timeout: float = 30.0
     hook: str | None = None
     sends: bool = True
-    query: str | None = None
 
 
 Progress = Callable[[str, int, int], None]
@@ -61,8 +60,6 @@ def examine(address: str | None, options: Options, progress: Progress) -> Facts:
             facts = Facts(None, None, "", False, hook, (), _here({**request, "hook": hook}, is_alone=True))
         else:
             facts = _of_cluster(address, options, request, progress, threads)
-    if options.query:
-        facts = facts._replace(asked=_asked(options.query, trace_id or "", facts, options.timeout, progress))
     return facts
 
 
@@ -147,7 +144,8 @@ def _look(visit: Visit, request: dict[str, Any], timeout: float, progress: Progr
 def _place(node: Node, answer: Answer, clock: Clock | None, *, hook_failed: bool = False) -> Place:
     if answer.failure is not None:
         return Place(node.name, node, failure=answer.failure, text=answer.text)
-    return Place.of(node.name, answer.value, node, hook_failed=hook_failed)._replace(clock=clock)
+    place = Place.of(node.name, answer.value, node, hook_failed=hook_failed)
+    return msgspec.structs.replace(place, clock=clock)
 
 
 def _clocks(visit: Visit, nodes: Sequence[Node], progress: Progress) -> dict[Node, Clock]:
@@ -180,7 +178,7 @@ def _here(request: dict[str, Any], *, is_alone: bool = False) -> Place:
         return Place(HERE, examination_error=describe(error))
     place = Place.of(HERE, found)
     if not place.ray:
-        place = place._replace(ray=_ray_version())
+        place = msgspec.structs.replace(place, ray=_ray_version())
     return place
 
 
@@ -190,23 +188,6 @@ def _ray_version() -> str:
     except ImportError:
         return ""
     return str(ray.__version__)
-
-
-def _asked(url: str, trace_id: str, facts: Facts, timeout: float, progress: Progress) -> Asked:
-    """What became of the spans that were accepted."""
-    from ray_tracing_hooks._ops.query import ask_back  # noqa: PLC0415  imports an HTTP client
-
-    spans = {
-        trial.span_id: place.name
-        for place in facts.places
-        if place.examined is not None
-        for trial in place.examined.trials
-        if trial.sent and trial.error is None
-    }
-    if not spans:
-        return Asked(url, None, (), 0.0, is_asked=False)
-    progress("asking the back end for the test spans", 0, 1)
-    return ask_back(url, trace_id, spans, timeout)
 
 
 def _last_session() -> list[str]:

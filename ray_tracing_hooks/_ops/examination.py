@@ -109,7 +109,7 @@ def _result(request: Mapping[str, Any]) -> dict[str, Any]:
         "settings": _rows(found, environ, request["salt"]),
         "problems": [[severity(problem), secrets.mask(problem)] for problem in found.problems],
         "misspelled": [list(pair) for pair in misspelled(environ)],
-        "destinations": trial(found, sends, float(request["timeout"]), secrets),
+        "trials": trial(found, sends, float(request["timeout"]), secrets),
         "folders": [
             *([folder(SPOOL, spool, found.settings.spool_max_bytes)] if spool else []),
             *([folder(LOCAL, found.settings.local_dir, 0)] if "local" in found.exporters else []),

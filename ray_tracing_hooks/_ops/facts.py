@@ -1,6 +1,6 @@
 """What was found of a cluster and its nodes, read from the plain data of probes.
 
-A node may have another version of this package, so what is missing or malformed counts as unknown.
+A node may have another version of this package, so what is missing counts as unknown.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+import msgspec
 
 from ray_tracing_hooks._ops.cluster import Node
 from ray_tracing_hooks._ops.head import Head
@@ -24,14 +26,13 @@ class Clock(NamedTuple):
     uncertainty: float
 
 
-class Trial(NamedTuple):
+class Trial(msgspec.Struct, frozen=True):
     """What became of a test span at one destination.
 
     Attributes:
         exporter: The name of the exporter.
         text: The destination.
         sent: Whether a span was sent.
-        span_id: Its id, in hexadecimal.
         error: Why it did not arrive, or None.
         is_setting: Whether a setting is at fault, or a missing package.
         is_refused: Whether the destination answered, and will never accept it.
@@ -41,83 +42,50 @@ class Trial(NamedTuple):
         step_error: Why it failed.
     """
 
-    exporter: str
-    text: str
-    sent: bool
-    span_id: str
-    error: str | None
-    is_setting: bool
-    is_refused: bool
-    seconds: float
-    warnings: tuple[str, ...]
-    step: str
-    step_error: str
-
-    @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Trial:
-        failed = [step for step in found.get("steps", ()) if step.get("error")]
-        return cls(
-            str(found.get("exporter", "")),
-            str(found.get("text", "")),
-            bool(found.get("sent")),
-            str(found.get("span_id", "")),
-            found.get("error"),
-            bool(found.get("is_setting")),
-            bool(found.get("is_refused")),
-            float(found.get("seconds", 0)),
-            tuple(found.get("warnings", ())),
-            str(failed[0]["step"]) if failed else "",
-            str(failed[0]["error"]) if failed else "",
-        )
+    exporter: str = ""
+    text: str = ""
+    sent: bool = False
+    error: str | None = None
+    is_setting: bool = False
+    is_refused: bool = False
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+    step: str = ""
+    step_error: str = ""
 
 
-class Folder(NamedTuple):
+class Folder(msgspec.Struct, frozen=True):
     """A folder for spans: why it takes none, if so, and the room on its disk in bytes, if known."""
 
-    what: str
-    path: str
-    error: str | None
-    is_full: bool
-    free: int | None
-    limit: int
-
-    @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Folder:
-        return cls(
-            str(found.get("what", "")),
-            str(found.get("path", "")),
-            found.get("error"),
-            bool(found.get("is_full")),
-            found.get("free"),
-            int(found.get("limit", 0)),
-        )
+    what: str = ""
+    path: str = ""
+    error: str | None = None
+    is_full: bool = False
+    free: int | None = None
+    limit: int = 0
 
 
-class Spool(NamedTuple):
+class Spool(msgspec.Struct, frozen=True):
     """One spool: whether its shipper runs and works, its figures, and what a change of settings reaches."""
 
-    path: str
-    runs: bool
-    is_stuck: bool
-    error: str | None
-    exporters: tuple[str, ...]
-    figures: Figures
+    path: str = ""
+    runs: bool = False
+    is_stuck: bool = False
+    error: str | None = None
+    exporters: tuple[str, ...] = ()
+    figures: Figures = Figures()
     reached: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Spool:
-        return cls(
-            str(found.get("path", "")),
-            bool(found.get("runs")),
-            bool(found.get("is_stuck")),
-            found.get("error"),
-            tuple(found.get("exporters", ())),
-            Figures.of(found.get("figures") or {}),
-            tuple(found.get("reached", found.get("exporters", ()))),
-        )
+        """What a node says of a spool; an error where its version of this package says it in another way."""
+        try:
+            return msgspec.convert(found, cls)
+        except msgspec.ValidationError as error:
+            return cls(str(found.get("path", "")), error=f"the answer of its node cannot be read: {error}")
 
 
-class Examined(NamedTuple):
+class Examined(msgspec.Struct, frozen=True):
     """What the node's own package found.
 
     Attributes:
@@ -133,13 +101,13 @@ class Examined(NamedTuple):
         against_ray: The variables in the environment of Ray by which it loses metrics of its own.
     """
 
-    exporters: tuple[str, ...]
-    settings: Mapping[str, tuple[str, str]]
-    problems: tuple[tuple[str, str], ...]
-    misspelled: tuple[tuple[str, str], ...]
-    trials: tuple[Trial, ...]
-    folders: tuple[Folder, ...]
-    spools: tuple[Spool, ...]
+    exporters: tuple[str, ...] = ()
+    settings: dict[str, tuple[str, str]] = {}  # msgspec gives each its own
+    problems: tuple[tuple[str, str], ...] = ()
+    misspelled: tuple[tuple[str, str], ...] = ()
+    trials: tuple[Trial, ...] = ()
+    folders: tuple[Folder, ...] = ()
+    spools: tuple[Spool, ...] = ()
     is_on: bool = True
     configured: tuple[str, ...] = ()
     against_ray: tuple[str, ...] = ()
@@ -156,23 +124,8 @@ class Examined(NamedTuple):
             return ""
         return f"; a command has set {', '.join(found)} for the running cluster: use `ray-tracing-hooks configure`"
 
-    @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Examined:
-        return cls(
-            tuple(found.get("exporters", ())),
-            {name: (str(row[0]), str(row[1])) for name, row in found.get("settings", {}).items()},
-            tuple((str(pair[0]), str(pair[1])) for pair in found.get("problems", ())),
-            tuple((str(pair[0]), str(pair[1])) for pair in found.get("misspelled", ())),
-            tuple(map(Trial.of, found.get("destinations", ()))),
-            tuple(map(Folder.of, found.get("folders", ()))),
-            tuple(map(Spool.of, found.get("spools", ()))),
-            found.get("is_on") is not False,
-            tuple(found.get("configured", ())),
-            tuple(found.get("against_ray", ())),
-        )
 
-
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     """What was found on one node, or on this machine.
 
     Attributes:
@@ -196,7 +149,7 @@ class Place(NamedTuple):
         clock: The clock, if known.
     """
 
-    name: str
+    name: str = ""
     node: Node | None = None
     failure: str | None = None
     text: str = ""
@@ -206,7 +159,7 @@ class Place(NamedTuple):
     ray: str = ""
     package: str = ""
     package_error: str = ""
-    distributions: Mapping[str, str] = {}
+    distributions: dict[str, str] = {}
     hook_error: str = ""
     called: bool = False
     traced: bool = False
@@ -217,44 +170,8 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, name: str, found: Mapping[str, Any], node: Node | None = None, *, hook_failed: bool = False) -> Place:
-        """What an answer says."""
-        package, tracing = found.get("package", {}), found.get("tracing", {})
-        examined = found.get("examined")
-        return cls(
-            name=name,
-            node=node,
-            hook_failed=hook_failed,
-            python=str(found.get("python", "")),
-            executable=str(found.get("executable", "")),
-            ray=str(found.get("ray", "")),
-            package=str(package.get("version", "")),
-            package_error=str(package.get("error", "")),
-            distributions=found.get("distributions", {}),
-            hook_error=str(found.get("hook_error") or ""),
-            called=bool(tracing.get("called")),
-            traced="exporters" in tracing,
-            reported=tuple(tracing.get("reported", ())),
-            examined=Examined.of(examined) if isinstance(examined, dict) else None,
-            examination_error=str(found.get("examination_error", "")),
-        )
-
-
-class Asked(NamedTuple):
-    """What a back end answered when test spans were asked back.
-
-    Attributes:
-        url: Its query API.
-        error: Why it did not answer, or None.
-        missing: The names of the places whose spans are not there.
-        seconds: How long it took until all were there.
-        is_asked: False if no test span was accepted, so that there was nothing to ask for.
-    """
-
-    url: str
-    error: str | None
-    missing: tuple[str, ...]
-    seconds: float
-    is_asked: bool = True
+        """What an answer says. Raises msgspec.ValidationError."""
+        return msgspec.structs.replace(msgspec.convert(found, cls), name=name, node=node, hook_failed=hook_failed)
 
 
 class Facts(NamedTuple):
@@ -268,7 +185,6 @@ class Facts(NamedTuple):
         hook: The hook of the cluster, or the one that is to be used.
         nodes: What was found on the nodes.
         here: What was found on this machine.
-        asked: What became of asking test spans back, if that was wanted.
     """
 
     address: str | None
@@ -278,7 +194,6 @@ class Facts(NamedTuple):
     hook: str | None
     nodes: tuple[Place, ...]
     here: Place
-    asked: Asked | None = None
 
     @property
     def places(self) -> tuple[Place, ...]:

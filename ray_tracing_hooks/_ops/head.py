@@ -1,4 +1,4 @@
-"""Asks the head of a cluster what it is, before anything connects to it.
+"""Finds the head of a cluster, and asks it what it is, before anything connects to it.
 
 A driver that connects to a head that does not answer waits for half a minute, and Ray's own code may end it; one with
 another version of Ray is refused. Requests with a time limit tell that beforehand.
@@ -9,10 +9,53 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
+
+CLIENT = "ray://"
+
+_HOST = r"[^/\s\ud800-\udfff]+"
+"""No name of a host has what is no Unicode, such as bytes of an argument that are not UTF-8."""
+
+
+class NoRayError(TracingError):
+    """Ray cannot be imported here."""
+
+
+class NoClusterError(TracingError):
+    """No address is given, and no cluster runs here."""
+
+
+class AddressError(TracingError):
+    """What is given is no address of a cluster."""
+
+
+def find(given: str | None, *, clients: bool = True) -> str:
+    """The address ``host:port`` of a cluster's head; with ``clients``, ``ray://host:port`` is accepted too.
+
+    Raises the errors above.
+    """
+    try:
+        from ray._private import services  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
+    except ImportError as error:
+        raise NoRayError(str(error)) from None
+    wanted = given or os.environ.get("RAY_ADDRESS") or ""
+    if clients and re.fullmatch(rf"{CLIENT}{_HOST}:\d+", wanted):
+        return wanted
+    expected = f"expected HOST:PORT{f', or {CLIENT}HOST:PORT' if clients else ''}"
+    try:
+        found = services.canonicalize_bootstrap_address(given)
+    except Exception as error:  # noqa: BLE001  Ray raises different errors for invalid addresses
+        raise AddressError(f"{wanted!r} is not the address of a cluster's head: {expected} ({error})") from None
+    if found is None:
+        raise NoClusterError("no cluster that `ray start` has started runs here")
+    if not re.fullmatch(rf"{_HOST}:\d+", str(found)):
+        raise AddressError(f"{wanted!r} is not the address of a cluster's head: {expected}")
+    return str(found)
+
 
 TIMEOUT = 5.0
 """Seconds to wait for its answer."""

@@ -41,17 +41,18 @@ def look(request: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "python": sys.version.split()[0],
         "executable": sys.executable,
-        "package": _package(),
+        **_package(),
         "distributions": _distributions(),
         **(_place() if request["is_worker"] else {}),
     }
     found["hook_error"] = _hook_error(request.get("hook"), calls=bool(request.get("calls_hook")))
-    found["tracing"] = _tracing()
-    if found["package"].get("version") == request["version"]:
+    tracing = _tracing()
+    found |= {"called": tracing["called"], "traced": "exporters" in tracing, "reported": tracing.get("reported", [])}
+    if found["package"] == request["version"]:
         try:
             from ray_tracing_hooks._ops.examination import examine  # noqa: PLC0415  see above
 
-            found["examined"] = examine({**request, **found})
+            found["examined"] = examine({**request, **found, "tracing": tracing})
         except Exception as error:  # noqa: BLE001  it is reported
             found["examination_error"] = _described(error)
     return found
@@ -96,8 +97,8 @@ def _package() -> dict[str, str]:
     try:
         from ray_tracing_hooks import __version__  # noqa: PLC0415  see above
     except Exception as error:  # noqa: BLE001  it is reported
-        return {"error": _described(error)}
-    return {"version": __version__}
+        return {"package": "", "package_error": _described(error)}
+    return {"package": __version__}
 
 
 def _distributions() -> dict[str, str]:
@@ -110,24 +111,24 @@ def _distributions() -> dict[str, str]:
     return found
 
 
-def _hook_error(hook: str | None, *, calls: bool) -> str | None:
-    """Why the hook does not work here; None if it does, or has been called already."""
+def _hook_error(hook: str | None, *, calls: bool) -> str:
+    """Why the hook does not work here; empty if it does, or has been called already."""
     if not hook or not calls:
-        return None
+        return ""
     try:
         _imported(hook)()
     except BaseException as error:  # noqa: BLE001  whatever it is, it ends the workers of this node
         return _described(error)
-    return None
+    return ""
 
 
-def import_error(hook: str) -> str | None:
-    """Why the hook cannot be imported here; None if it can."""
+def import_error(hook: str) -> str:
+    """Why the hook cannot be imported here; empty if it can."""
     try:
         _imported(hook)
     except BaseException as error:  # noqa: BLE001  as above
         return _described(error)
-    return None
+    return ""
 
 
 def _imported(hook: str) -> Callable[[], Any]:

@@ -1,6 +1,6 @@
 """Everything that users see of the package, as readable text, made from the tables in its code.
 
-.venv/bin/python tests/helpers/contract.py > tests/unit/contract.txt
+``.venv/bin/python tests/helpers/contract.py`` writes it to ``tests/unit/contract.txt``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import inspect
 import json
 import pkgutil
 import re
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -164,4 +163,4 @@ def file_names() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(text())
+    FILE.write_text(text(), encoding="utf-8")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -41,16 +39,6 @@ class Received:
     resources: list[dict[str, str]] = field(default_factory=list)
     """The attributes that are text, of the resource of each span."""
 
-    def found(self, trace_id: str, form: str) -> dict[str, Any] | None:
-        """The spans of a trace as ``jaeger`` or ``tempo`` answer; None if there are none."""
-        ids = [span.span_id for span in self.spans if span.trace_id.hex() == trace_id]
-        if not ids:
-            return None
-        if form == "jaeger":
-            return {"data": [{"traceID": trace_id, "spans": [{"spanID": each.hex().lstrip("0")} for each in ids]}]}
-        spans = [{"spanId": base64.b64encode(each).decode()} for each in ids]
-        return {"batches": [{"scopeSpans": [{"spans": spans}]}]}
-
 
 @contextmanager
 def collector() -> Iterator[Received]:
@@ -75,16 +63,6 @@ def collector() -> Iterator[Received]:
                 )
                 answer = ExportMetricsServiceResponse(partial_success=refused).SerializeToString()
             self.send_response(status or 200)
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def do_GET(self) -> None:
-            """The query API of Jaeger below ``/jaeger``, that of Tempo below ``/tempo``."""
-            _, form, *rest = self.path.split("/")
-            found = received.found(rest[-1], form) if rest[:-1] == ["api", "traces"] else None
-            answer = json.dumps(found).encode()
-            self.send_response(200 if found else 404)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)

@@ -6,7 +6,7 @@ import difflib
 
 import contract
 
-WRITE = f".venv/bin/python tests/helpers/contract.py > {contract.FILE.relative_to(contract.FILE.parents[2])}"
+WRITE = ".venv/bin/python tests/helpers/contract.py"
 
 
 def test_what_users_see_is_what_the_file_says() -> None:

@@ -6,12 +6,13 @@ import time
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ray_tracing_hooks._cli.doctor import _lines
-from ray_tracing_hooks._ops.checks.all import findings
+from ray_tracing_hooks._ops.checks import findings
 from ray_tracing_hooks._ops.cluster import Node
 from ray_tracing_hooks._ops.examination import _against_ray
-from ray_tracing_hooks._ops.facts import HERE, Asked, Clock, Examined, Facts, Folder, Place, Spool, Trial
+from ray_tracing_hooks._ops.facts import HERE, Clock, Examined, Facts, Folder, Place, Spool, Trial
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, merged, where
 from ray_tracing_hooks._ops.head import Head
 from ray_tracing_hooks._ops.reach import SPEAKS_TLS
@@ -26,8 +27,8 @@ VERSIONS = {"opentelemetry-api": "1.45.2", "opentelemetry-sdk": "1.45.2", "opent
 
 
 def trial(**changes: Any) -> Trial:
-    arrived = Trial("otlp", ENDPOINT, True, "ab", None, False, False, 0.02, (), "", "")
-    return arrived._replace(**changes)
+    arrived = Trial("otlp", ENDPOINT, True, seconds=0.02)
+    return replace(arrived, **changes)
 
 
 def figures(**changes: Any) -> Figures:
@@ -43,12 +44,12 @@ def waiting(**changes: Any) -> Figures:
 
 
 def spool(**changes: Any) -> Spool:
-    return Spool("/s/a-1", True, False, None, ("otlp",), figures())._replace(**changes)
+    return replace(Spool("/s/a-1", True, False, None, ("otlp",), figures()), **changes)
 
 
 def examined(**changes: Any) -> Examined:
     folder = Folder("spool", "/s/a-1", None, False, 50 * GIB, GIB)
-    return Examined(("otlp",), {}, (), (), (trial(),), (folder,), (spool(),))._replace(**changes)
+    return replace(Examined(("otlp",), {}, (), (), (trial(),), (folder,), (spool(),)), **changes)
 
 
 def place(name: str, **changes: Any) -> Place:
@@ -65,7 +66,7 @@ def place(name: str, **changes: Any) -> Place:
         examined=examined(spools=(spool(path=f"/s/{name}-1"),)),
         clock=Clock(0.001, 0.002) if node is not None else None,
     )
-    return found._replace(**changes)
+    return replace(found, **changes)
 
 
 def facts(*nodes: Place, **changes: Any) -> Facts:
@@ -160,7 +161,7 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         "ValueError: x",
     ),
     "tracing switched off": (
-        facts(place("b", examined=examined()._replace(is_on=False))),
+        facts(place("b", examined=examined(is_on=False))),
         "switched-off",
         PROBLEM,
         "`ray-tracing-hooks disable` has switched tracing off",
@@ -323,12 +324,6 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         WARNING,
         "it is slow",
     ),
-    "a query API that does not answer": (
-        facts(asked=Asked("http://jaeger", "connection refused", ("a",), 1.0)),
-        "query-fails",
-        PROBLEM,
-        "http://jaeger does not answer: connection refused",
-    ),
     "a disk that is nearly full": (
         facts(place("b", examined=examined(folders=(Folder("local", "/s", None, False, 1 << 20, 0),)))),
         "disk-nearly-full",
@@ -456,8 +451,9 @@ def test_an_endpoint_may_differ_as_long_as_spans_arrive() -> None:
     }
     nodes = [place(name, examined=examined(settings=settings)) for name, settings in own.items()]
     assert bad(facts(*nodes)) == []
-    failing = nodes[1]._replace(
-        examined=examined(settings=own["b"], trials=(trial(error="no response", step="connection", step_error="x"),))
+    failing = replace(
+        nodes[1],
+        examined=examined(settings=own["b"], trials=(trial(error="no response", step="connection", step_error="x"),)),
     )
     results = bad(facts(nodes[0], failing, nodes[2]))
     assert [finding.id for finding in results] == ["endpoint-connection", "settings-differ"]
@@ -493,13 +489,6 @@ def test_of_a_folder_that_takes_no_files_it_is_not_said_that_spans_are_written_t
         found = findings(facts(nodes=(), here=here))
         assert [finding.what for finding in found if finding.id == "delivery"] == said
         assert ("folder-unusable" in [finding.id for finding in found]) == (not said)
-
-
-def test_a_back_end_that_could_not_be_asked_is_named() -> None:
-    """``--query`` without a test span that arrived, as where spans go to files only, is not passed over."""
-    (finding,) = bad(facts(asked=Asked("http://jaeger", None, (), 0.0, is_asked=False)))
-    assert (finding.id, finding.severity) == ("query-not-asked", WARNING)
-    assert finding.what == "http://jaeger was not asked, since no test span was accepted"
 
 
 def test_what_fails_now_is_said_once() -> None:
@@ -565,9 +554,17 @@ def test_the_report_has_what_is_known() -> None:
 def test_a_probe_of_another_version_is_read_as_far_as_it_goes() -> None:
     """What is missing is unknown."""
     assert Place.of("a", {}) == Place("a")
-    found = Place.of("a", {"package": {"version": "9"}, "tracing": {"called": True}, "examined": {"exporters": ["x"]}})
+    found = Place.of("a", {"package": "9", "called": True, "examined": {"exporters": ["x"], "of later": 1}})
     assert (found.package, found.called, found.traced) == ("9", True, False)
-    assert found.examined == Examined(("x",), {}, (), (), (), (), ())
+    assert found.examined == Examined(("x",))
+
+
+def test_a_spool_of_another_version_is_read_or_named() -> None:
+    """What is malformed is an error of the spool, and not of the command."""
+    assert Spool.of({"path": "/s/a-1", "runs": True}) == Spool("/s/a-1", True)
+    wrong = Spool.of({"path": "/s/a-1", "figures": {"writers": "many"}})
+    assert wrong.path == "/s/a-1"
+    assert wrong.error == "the answer of its node cannot be read: Expected `int`, got `str` - at `$.figures.writers`"
 
 
 @pytest.mark.parametrize(

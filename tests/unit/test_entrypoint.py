@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ray_tracing_hooks._ops.entrypoint import without_values
+from ray_tracing_hooks._ops.driver import without_values
 
 
 @pytest.mark.parametrize(
@@ -14,8 +14,8 @@ from ray_tracing_hooks._ops.entrypoint import without_values
         (["status", "--watch"], "ray-tracing-hooks status --watch"),
         (["enable", "exclude=a.*", "--json"], "ray-tracing-hooks enable exclude=... --json"),
         (["enable", "OTEL_EXPORTER_OTLP_HEADERS=a=b\nc"], "ray-tracing-hooks enable OTEL_EXPORTER_OTLP_HEADERS=..."),
-        (["doctor", "--query", "http://me:secret@host/?key=1"], "ray-tracing-hooks doctor --query ..."),
-        (["doctor", "--query=http://me:secret@host/?key=1"], "ray-tracing-hooks doctor --query=..."),
+        (["doctor", "--address", "http://me:secret@host/?key=1"], "ray-tracing-hooks doctor --address ..."),
+        (["doctor", "--address=http://me:secret@host/?key=1"], "ray-tracing-hooks doctor --address=..."),
         (["collect", "--output", "s3://key:secret@bucket"], "ray-tracing-hooks collect --output ..."),
         (["enable", "\udcff=1"], "ray-tracing-hooks enable ..."),
     ],

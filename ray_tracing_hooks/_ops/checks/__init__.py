@@ -1,1 +1,25 @@
-"""The checks of ``doctor``: each is a function from facts to findings. ``all`` lists them."""
+"""All checks, in the order in which their findings of one severity are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ray_tracing_hooks._ops.checks import delivery, hook, nodes, settings, spools
+from ray_tracing_hooks._ops.facts import Facts
+from ray_tracing_hooks._ops.finding import Finding, merged
+
+CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    nodes.check,
+    nodes.check_packages,
+    hook.check,
+    settings.check,
+    delivery.check,
+    spools.check_folders,
+    spools.check,
+    nodes.check_clocks,
+)
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """What all checks find."""
+    return merged(finding for check in CHECKS for finding in check(facts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ray_tracing_hooks._ops.checks.package import number
+from ray_tracing_hooks._ops.checks.nodes import number
 from ray_tracing_hooks._ops.facts import Examined, Facts, Place
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, where
 

@@ -1,4 +1,4 @@
-"""What has been delivered and lost so far, what waits, and whether shippers run."""
+"""What has been delivered and lost so far, what waits, whether shippers run, and whether folders have room."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 
 from ray_tracing_hooks._insight.analysis.wording import count, duration, size
-from ray_tracing_hooks._ops.facts import Facts, Place, Spool
+from ray_tracing_hooks._ops.disk import LOCAL, SPOOL
+from ray_tracing_hooks._ops.facts import Facts, Folder, Place, Spool
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
 from ray_tracing_hooks._ship.status.figures import Destination
 from ray_tracing_hooks._ship.status.series import age
@@ -160,3 +161,70 @@ def _waits(each: Destination) -> str:
     about = "about " if each.is_estimate else ""
     since = f", the oldest for {duration(age(each, time.time_ns()) * 1e9)}" if each.oldest_ns else ""
     return f"{about}{count(each.waiting, 'span')} for {each.address or each.exporter}{since}"
+
+
+_LITTLE, _FEW = 64 << 20, 1 << 30
+"""Free bytes below which a disk is nearly full, and below which it may soon be."""
+
+_WHAT = {SPOOL: "the spool folder", LOCAL: "the folder of local files"}
+_VARIABLES = {SPOOL: "RAY_TRACING_SPOOL_DIR", LOCAL: "RAY_TRACING_LOCAL_DIR"}
+
+
+def check_folders(facts: Facts) -> Iterator[Finding]:
+    """Each folder of each place."""
+    good = 0
+    least: int | None = None
+    for place in facts.places:
+        for folder in place.examined.folders if place.examined is not None else ():
+            finding = _of_folder(folder, (place.name,))
+            if finding is not None:
+                yield finding
+            else:
+                good += 1
+                least = folder.free if least is None or (folder.free or 0) < least else least
+    if good and least is not None:
+        yield Finding("disk", GOOD, f"folders for spans are writable, with {size(least)} free or more")
+
+
+def _of_folder(folder: Folder, where: tuple[str, ...]) -> Finding | None:
+    what = _WHAT.get(folder.what, folder.what)
+    variable = _VARIABLES.get(folder.what, "the folder")
+    room = f"{folder.path}: {size(folder.free)} free" if folder.free is not None else folder.path
+    if folder.is_full:
+        return Finding(
+            "disk-full",
+            PROBLEM,
+            f"the disk of {what} is full",
+            where,
+            f"make room, or set {variable} to another disk",
+            (folder.path,),
+        )
+    if folder.error is not None:
+        return Finding(
+            "folder-unusable",
+            PROBLEM,
+            f"{what} cannot be used: {folder.error}",
+            where,
+            f"set {variable} to a folder of the user that runs Ray, in the environment of `ray start` and of drivers",
+            (folder.path,),
+        )
+    if folder.free is not None and folder.free < _LITTLE:
+        return Finding(
+            "disk-nearly-full",
+            PROBLEM,
+            f"the disk of {what} is nearly full",
+            where,
+            f"make room, or set {variable} to another disk",
+            (room,),
+        )
+    if folder.free is not None and folder.free < max(_FEW, folder.limit):
+        is_less = "less room than RAY_TRACING_SPOOL_MAX_BYTES" if folder.limit > folder.free else "little room"
+        return Finding(
+            "disk-small",
+            WARNING,
+            f"the disk of {what} has {is_less}",
+            where,
+            f"lower RAY_TRACING_{'SPOOL' if folder.what == SPOOL else 'LOCAL'}_MAX_BYTES, make room, or set {variable}",
+            (room,),
+        )
+    return None

@@ -38,7 +38,7 @@ class Changes:
         self._process = process
         self._exporters = exporters
         self._change = change
-        self._in_force = (0, "")
+        self._in_force = 0
         self._until: float | None = None
         """When spans are recorded again, if nothing is recorded for a time only."""
         self._known = b""
@@ -46,7 +46,7 @@ class Changes:
         if known:
             with suppress(ValueError):  # it is reported where it is read
                 control = _decoded(known)
-                self._in_force, self._until, self._known = control.order, control.until, known
+                self._in_force, self._until, self._known = control.version, control.until, known
 
     def follow(self) -> None:
         """Apply changes from now on."""
@@ -76,19 +76,19 @@ class Changes:
         assert self._listener is not None
         folder, worker_id = self._listener.folder, self._process.worker_id
         control = _decoded(found)
-        if control.order == self._in_force:
+        if control.version == self._in_force:
             # It was told when it connected. A command may wait for it nevertheless.
             acknowledge(folder, control, worker_id, if_lately=True)
-        if control.order > self._in_force:
+        if control.version > self._in_force:
             self._known = found
         else:
             # What is in force may have come to its end. Or this node has missed a later change, which the cluster has
             # told this process.
             control = _decoded(self._known)
         self._listener.due = control.until
-        if (control.order, control.until) == (self._in_force, self._until):
+        if (control.version, control.until) == (self._in_force, self._until):
             return
-        self._in_force, self._until = control.order, control.until
+        self._in_force, self._until = control.version, control.until
         problem = ""
         try:
             environ, exporters, records = _over(os.environ, self._exporters, control)

@@ -18,8 +18,7 @@ class Control(NamedTuple):
     """What is set now. An empty one changes nothing.
 
     Attributes:
-        version: Counts the changes of a cluster; 0 is what it started with.
-        token: Differs between two changes that have the same number, since they came at the same time.
+        version: The number of the change, which only one command of a cluster can take; 0 is what it started with.
         enabled: Whether spans are recorded; None as the cluster was started.
         variables: Environment variables that take precedence over those of each process; an empty value unsets one.
         late_hook: Whether the hook of the cluster was set while it was running.
@@ -27,7 +26,6 @@ class Control(NamedTuple):
     """
 
     version: int = 0
-    token: str = ""
     enabled: bool | None = None
     variables: Mapping[str, str] = {}
     late_hook: bool = False
@@ -36,16 +34,6 @@ class Control(NamedTuple):
     def __repr__(self) -> str:
         # Without values, which may be secrets.
         return f"Control({self.version}, {self.enabled}, {sorted(self.variables)})"
-
-    @property
-    def name(self) -> str:
-        """Names this change."""
-        return f"{self.version}-{self.token}"
-
-    @property
-    def order(self) -> tuple[int, str]:
-        """Greater than that of every earlier change."""
-        return self.version, self.token
 
     @property
     def refused(self) -> list[str]:
@@ -87,11 +75,9 @@ class Control(NamedTuple):
         if not isinstance(found, dict):
             raise ValueError("it is not an object")  # noqa: TRY004  the callers' word for what is malformed
         variables, enabled = found.get("variables", {}), found.get("enabled")
-        version, token, until = found.get("version"), found.get("token"), found.get("until")
+        version, until = found.get("version"), found.get("until")
         if (
             not isinstance(version, int)
-            or not isinstance(token, str)
-            or not token.isalnum()
             or not (enabled is None or isinstance(enabled, bool))
             or not (until is None or isinstance(until, (int, float)))
             or not isinstance(variables, dict)
@@ -100,4 +86,4 @@ class Control(NamedTuple):
             raise ValueError("it does not say what is set")
         if until is not None and until <= time.time():
             enabled, until = True, None
-        return cls(version, token, enabled, variables, found.get("late_hook") is True, until)
+        return cls(version, enabled, variables, found.get("late_hook") is True, until)

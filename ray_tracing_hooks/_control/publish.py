@@ -46,16 +46,16 @@ def publish(
     opened = open_folder(folder)
     try:
         within = inside(opened)
-        answers = os.path.join(within, _APPLIED + control.name)
+        answers = os.path.join(within, f"{_APPLIED}{control.version}")
         deadline = time.monotonic() + timeout
         with _locked(within, deadline):
             _refuse_earlier(folder, control)
             make_fifo(opened)
-            _note(os.path.join(folder, _APPLIED + control.name), expected)
+            _note(os.path.join(folder, f"{_APPLIED}{control.version}"), expected)
             deaf = set() if patience is None else {name for name, pid in expected.items() if not _listens(folder, pid)}
             write_atomically(os.path.join(within, CONTROL), control.encode())
             for name in os.listdir(within):
-                if name.startswith(_APPLIED) and name != _APPLIED + control.name:
+                if name.startswith(_APPLIED) and name != f"{_APPLIED}{control.version}":
                     shutil.rmtree(os.path.join(within, name), ignore_errors=True)
         wake(folder)
         if deaf:
@@ -71,7 +71,7 @@ def silent(folder: str) -> list[int]:
 
     Raises OSError, and ValueError if what is set there cannot be understood.
     """
-    answers = os.path.join(folder, _APPLIED + Control.decode(read(folder)).name)
+    answers = os.path.join(folder, f"{_APPLIED}{Control.decode(read(folder)).version}")
     try:
         names = set(os.listdir(answers))
     except FileNotFoundError:
@@ -92,7 +92,7 @@ def acknowledge(folder: str, control: Control, process: str, problem: str = "", 
     With ``if_lately`` only if the change is recent.
     """
     with suppress(OSError):
-        opened = open_folder(os.path.join(folder, _APPLIED + control.name), make=False)
+        opened = open_folder(os.path.join(folder, f"{_APPLIED}{control.version}"), make=False)
         try:
             if if_lately and time.time() - os.stat(os.path.join(folder, CONTROL)).st_mtime > _LATELY:
                 return
@@ -134,7 +134,7 @@ def _refuse_earlier(folder: str, control: Control) -> None:
         there = Control.decode(read(folder))
     except (OSError, ValueError):
         return  # it is replaced
-    if there.order > control.order:
+    if there.version > control.version:
         raise OSError(f"version {there.version} has been set meanwhile, by another command")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -121,7 +120,7 @@ class Change(NamedTuple):
         enabled, until = self.enabled, self.until
         if enabled is None and not self.reset:
             enabled, until = before.enabled, before.until
-        return Control(before.version + 1, secrets.token_hex(4), enabled, variables, before.late_hook, until)
+        return Control(before.version + 1, enabled, variables, before.late_hook, until)
 
 
 def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str, int, int], None]) -> Outcome:

@@ -67,7 +67,7 @@ from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._record.recorder import Template
 
 def change(version, enabled, **variables):
-    control = Control(version, "a", enabled, variables)
+    control = Control(version, enabled, variables)
     expected = {worker.core_worker.get_worker_id().hex(): os.getpid()}
     (answer,) = publish(control_folder(sys.argv[1]), control, expected, 60).values()
     return answer
@@ -127,7 +127,7 @@ from ray_tracing_hooks._control import control, listener
 now = 1000.0
 control.time = listener.time = SimpleNamespace(time=lambda: now, sleep=time.sleep)
 folder = control_folder(sys.argv[1])
-off = Control(1, "a", False, until=5000.0)
+off = Control(1, False, until=5000.0)
 publish(folder, off, {worker.core_worker.get_worker_id().hex(): os.getpid()}, 60)
 found["off"] = records()
 now = 5000.0
@@ -155,7 +155,7 @@ def test_a_process_that_starts_meanwhile_records_when_the_others_do(
         return records
 
     process: Any = SimpleNamespace(session_dir=str(tmp_path), worker_id="w")
-    changes = Changes(process, Control(1, "a", False, until=5000.0).encode(), None, change)
+    changes = Changes(process, Control(1, False, until=5000.0).encode(), None, change)
     changes.follow()
     folder = str(control_folder(str(tmp_path)))
     wake(folder)

@@ -26,7 +26,7 @@ LONG = 30.0
 
 
 def control(version: int, **variables: str) -> Control:
-    return Control(version, "a0", True, variables)
+    return Control(version, True, variables)
 
 
 def awaited(condition: Callable[[], bool], seconds: float = LONG) -> bool:
@@ -287,7 +287,7 @@ def test_nodes_that_share_their_folder_publish_at_the_same_time(folder: str) -> 
             node.join()
     assert answers == [{"p": ""}] * 80
     assert following.versions == [*range(1, 21)]
-    assert sorted(os.listdir(folder)) == ["applied-20-a0", CHANGED, CONTROL]
+    assert sorted(os.listdir(folder)) == ["applied-20", CHANGED, CONTROL]
     following.listener.end(wakes=True)
 
 
@@ -365,9 +365,8 @@ def test_garbage_changes_nothing(folder: str, text: bytes, monkeypatch: pytest.M
     "text",
     [
         *(b"{", b"[]", b"{}", b"[" * 100_000),
-        b'{"version": 1, "token": "../x"}',
-        b'{"version": 1, "token": "a", "enabled": []}',
-        b'{"version": 1, "token": "a", "variables": {"OTEL_A": 1}}',
+        b'{"version": 1, "enabled": []}',
+        b'{"version": 1, "variables": {"OTEL_A": 1}}',
     ],
 )
 def test_what_is_malformed_is_an_error(text: bytes) -> None:
@@ -376,7 +375,7 @@ def test_what_is_malformed_is_an_error(text: bytes) -> None:
 
 
 def test_what_is_set_survives_its_text() -> None:
-    whole = Control(3, "ff", False, {"RAY_TRACING_EXCLUDE": "a.*"}, late_hook=True)
+    whole = Control(3, False, {"RAY_TRACING_EXCLUDE": "a.*"}, late_hook=True)
     assert Control.decode(whole.encode()) == whole
     assert Control.decode(b"") == Control()
     assert "a.*" not in repr(whole)
@@ -386,8 +385,8 @@ def test_what_is_off_for_a_time_is_on_after_it() -> None:
     """For whoever reads what is set then."""
     now = time.time()
     for until, expected in ((now + 3600, (False, now + 3600)), (now - 1, (True, None))):
-        found = Control.decode(Control(3, "ff", False, until=until).encode())
-        assert (found.order, found.enabled, found.until) == ((3, "ff"), *expected)
+        found = Control.decode(Control(3, False, until=until).encode())
+        assert (found.version, found.enabled, found.until) == (3, *expected)
 
 
 def test_what_is_set_takes_precedence() -> None:
@@ -395,8 +394,8 @@ def test_what_is_set_takes_precedence() -> None:
     assert control(1, RAY_TRACING_EXCLUDE="b").over(environ)["RAY_TRACING_EXCLUDE"] == "b"
     assert control(1, OTEL_EXPORTER_OTLP_HEADERS="b=c").over(environ)["OTEL_EXPORTER_OTLP_HEADERS"] == "b=c"
     assert control(1).over(environ)["OTEL_SDK_DISABLED"] == ""
-    assert Control(1, "a", None, {}).over(environ) == environ
-    assert Control(1, "a", False, {}).over(environ)["OTEL_TRACES_SAMPLER"] == "always_off"
+    assert Control(1, None, {}).over(environ) == environ
+    assert Control(1, False, {}).over(environ)["OTEL_TRACES_SAMPLER"] == "always_off"
 
 
 def test_only_settings_that_can_be_changed_reach_a_process() -> None:
@@ -442,7 +441,7 @@ def test_answers_of_earlier_changes_are_removed(folder: str) -> None:
         publish(folder, control(version), {}, 1.0)
         acknowledge(folder, control(version), "p")
     acknowledge(folder, control(2), "late")
-    assert [path.name for path in Path(folder).iterdir() if path.is_dir()] == ["applied-3-a0"]
+    assert [path.name for path in Path(folder).iterdir() if path.is_dir()] == ["applied-3"]
 
 
 def test_a_process_that_starts_much_later_does_not_answer(folder: str) -> None:
@@ -451,7 +450,7 @@ def test_a_process_that_starts_much_later_does_not_answer(folder: str) -> None:
     acknowledge(folder, control(1), "soon", if_lately=True)
     os.utime(Path(folder) / CONTROL, (time.time() - 3600,) * 2)
     acknowledge(folder, control(1), "later", if_lately=True)
-    assert [path.name for path in (Path(folder) / "applied-1-a0").iterdir()] == ["soon"]
+    assert [path.name for path in (Path(folder) / "applied-1").iterdir()] == ["soon"]
 
 
 PROGRAM = """
@@ -573,7 +572,7 @@ def test_a_stopped_process_applies_it_when_it_goes_on(folder: str) -> None:
         assert silent(folder) == [process.pid]
         os.kill(process.pid, signal.SIGCONT)
         assert awaited(lambda: silent(folder) == [])
-        assert (Path(folder) / "applied-1-a0" / str(process.pid)).exists()
+        assert (Path(folder) / "applied-1" / str(process.pid)).exists()
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(LONG) == 0

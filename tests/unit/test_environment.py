@@ -42,7 +42,7 @@ def test_a_thread_of_the_program_may_remove_a_variable_meanwhile(monkeypatch: py
     for environ in (Changing(), ENVIRON):
         monkeypatch.setattr(os, "environ", environ)
         assert environment(environ)["HOME"] == "/root"
-        assert Control(1, "a", None, {"A": "1"}).over(environ) == ENVIRON
+        assert Control(1, None, {"A": "1"}).over(environ) == ENVIRON
         assert of_delivery(environ) == of_delivery(ENVIRON)
         assert Secrets(environ).mask("the key is secret") == "the key is ********"
         assert _settings.load(environ, pytest.fail) == _settings.Settings()

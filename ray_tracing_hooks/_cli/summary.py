@@ -16,7 +16,6 @@ from ray_tracing_hooks._insight.analysis import data_quality, recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.comparison import compare
 from ray_tracing_hooks._insight.analysis.critical_path import (
-    BY_WORKER,
     MEANINGS,
     RUN,
     SUBMIT,
@@ -220,13 +219,8 @@ def _where(analysis: Analysis) -> Iterator[str]:
     if more := parts[_SHOWN_PATH:]:
         took = sum(time for _, time in more)
         yield f" {percent(took / path.wall):>6} {duration(took):>8}  {'':<{_BAR}} {count(len(more), 'other function')}"
-    # With less to do before them, calls may have run on other workers: then what held those counts as well.
-    same = " and calls ran on the same workers" if any(step.edge == BY_WORKER for step in path.steps) else ""
     if path.coverage:
-        yield (
-            f"{recorded.certainty(analysis.calls, path)} If the code of a function took no time{same}, the run would "
-            "be shorter by at most its time here."
-        )
+        yield recorded.bound(analysis.calls, path)
 
 
 def _whose(analysis: Analysis) -> str:
@@ -250,7 +244,10 @@ def _parts(analysis: Analysis) -> list[tuple[str, int]]:
 def _split(analysis: Analysis) -> Iterator[str]:
     split = analysis.split
     yield ""
-    yield "The same time with queues: what the end of the run waited for, before the path continues into what caused it"
+    yield (
+        "The same time with queues: a wait for a busy actor or worker counts as that wait here, while the critical "
+        "path and the findings count what kept it busy"
+    )
     for each in summaries.kinds(split):
         if each["ns"]:
             yield f" {percent(each['share']):>6} {duration(each['ns']):>8}  {MEANINGS[each['kind']]}"

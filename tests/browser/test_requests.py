@@ -69,7 +69,7 @@ def test_the_first_screen_of_requests_alone_says_what_their_time_went_to(report:
         run.span(f"GET /{number}", 0, 300 - number, kind=SERVER, trace=number + 1)
     opened = report(run.spans).open()
     headings = opened.page.locator("#view-findings h2").all_text_contents()
-    assert headings == ["Where the time went", "Findings", "Self time", "Data quality"]
+    assert headings == ["Findings", "Where the time went", "Self time", "Data quality"]
     parts = opened.page.locator("#view-findings table.parts tbody tr td:first-child").all_text_contents()
     assert parts == [f"GET /{number}: in the proxy" for number in range(12)]
     assert opened.page.locator("#path").is_disabled()

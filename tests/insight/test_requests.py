@@ -316,6 +316,15 @@ def test_a_message_leads_from_the_code_that_sent_it_to_the_code_that_consumed_it
     }
 
 
+def test_a_span_of_the_program_with_the_name_of_a_call_is_one() -> None:
+    """It is not part of itself, which would be without end."""
+    run = Served()
+    root = run.request(0, 100)
+    replica = run.call(root, "Front.__call__", 5, 10, 10, 90)
+    run.user(replica, f"Audit.log {names.SERVE_CALL}", 20, 50, kind=PRODUCER)
+    assert parts(run.found())[UNRECORDED, "Audit.log"] == 40, "from 50 on: where it ended is not recorded"
+
+
 def test_the_page_of_one_request_says_what_its_time_went_to_and_nothing_of_a_driver() -> None:
     """As the summary does: the critical path of a request is the request."""
     run = Served()
@@ -332,9 +341,9 @@ def test_the_page_of_one_request_says_what_its_time_went_to_and_nothing_of_a_dri
 def test_the_page_says_what_ended() -> None:
     run = Served()
     run.span("start", 0, 10)
-    assert page(run)["split"]["of"].startswith("The 10.0 ms until the run ended, ")
+    assert page(run)["split"]["of"].startswith("The 10.0 ms until the run ended: ")
     run.driver(0, 100, trace=2)
-    assert page(run)["split"]["of"].startswith("The 100 ms until the driver ended, ")
+    assert page(run)["split"]["of"].startswith("The 100 ms until the driver ended: ")
 
 
 def test_a_page_without_requests_names_none() -> None:

@@ -1487,6 +1487,21 @@ def test_the_start_of_workers_is_named_where_the_run_waits_for_it() -> None:
     assert finding.share == pytest.approx(0.39)
 
 
+def test_the_start_of_workers_is_one_number_with_what_counts_for_other_findings() -> None:
+    """That in which the driver submits large arguments is the cost of these, which the finding says."""
+    run = HandMade()
+    driver = run.driver(0, 4000)
+    calls = [run.submit(driver, "f", 10 + 100 * number, 90) for number in range(10)]
+    for number, call in enumerate(calls):
+        run.run(call, 3000 + number, 3900 - number, worker=f"w{number}")
+    run.started("w0", 20, 3000)
+    run.get(driver, calls, 1001, 3901)
+    (finding,) = (each for each in findings(run) if each.kind == "worker-start")
+    path = Analysis(run.table()).path
+    assert finding.figures["waited_ns"] == path.kinds["worker start"] - 810 * MS
+    assert "another 810 ms in which the run waited for workers is part of other findings" in finding.text
+
+
 def test_the_start_of_workers_that_others_queued_behind_has_one_number(capsys: pytest.CaptureFixture[str]) -> None:
     """That of the critical path, in the finding and where the time went; the split has a wait for an actor."""
     run = HandMade()

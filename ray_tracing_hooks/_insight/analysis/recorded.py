@@ -11,7 +11,7 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import UNEXPLAINED, Path, Step
+from ray_tracing_hooks._insight.analysis.critical_path import BY_WORKER, UNEXPLAINED, Path, Step
 from ray_tracing_hooks._insight.analysis.wording import count, listed, percent
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, NOWHERE, PARTLY, WAITS, Calls, is_put
 from ray_tracing_hooks._insight.model.event_loops import is_loop
@@ -48,6 +48,16 @@ def certainty(calls: Calls, path: Path) -> str:
     else:
         said = f"Inferred: {waiting(calls)}{f'; {left_out(calls)}' if calls.left_out else ''}."
     return said + (" Estimated: it includes spans that have not ended." if path.is_estimated else "")
+
+
+def bound(calls: Calls, path: Path) -> str:
+    """How reliable a critical path is, and what its times say, in sentences."""
+    # With less to do before them, calls may have run on other workers: then what held those counts as well.
+    same = " and calls ran on the same workers" if any(step.edge == BY_WORKER for step in path.steps) else ""
+    return (
+        f"{certainty(calls, path)} If the code of a function took no time{same}, the run would be shorter by at most "
+        "its time here."
+    )
 
 
 def _doubts(calls: Calls, path: Path) -> Iterator[str]:

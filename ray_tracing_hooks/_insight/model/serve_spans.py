@@ -69,7 +69,7 @@ class ServeSpans:
         self._replica_frame = _around(is_frame, parent)
         self.above = np.where(parent >= 0, self._replica_frame[parent], -1)
         """For each row the nearest proxy, router or replica above it, -1 if there is none."""
-        self.is_inner = self._are_inner(calls)
+        self.is_inner = self._are_inner(calls) & ~is_call & ~self.is_choice
         """Spans of the program, and of the loading of models, in the code of a replica."""
         self.frame = _around(is_frame | self.is_inner, parent)
         """For each row the nearest span around it that is a proxy's, a router's, a replica's or in a replica's code, -1

@@ -59,6 +59,8 @@ def worker_start(analysis: Analysis) -> list[Finding]:
         f"{count(len(started), 'worker')} started while it ran, up to {at_once:,} at once{of}, and took "
         f"{duration(each)} (median) until they were ready for work"
     )
+    if elsewhere := path.kinds[STARTING] - cost:
+        text += f"; another {duration(elsewhere)} in which the run waited for workers is part of other findings"
     steps = sorted((step for step in path.steps if step.kind == STARTING), key=lambda step: step.start - step.end)
     figures: dict[str, float | int | str] = {
         "workers": len(started),

@@ -78,9 +78,9 @@ def split(
         return None
     what = "driver" if analysis.ends_with_driver else "run"
     return {
-        "of": f"The {duration(path.wall)} until the {what} ended, by what it was waiting for. "
-        f"{recorded.certainty(analysis.calls, path)} Time spent waiting for a busy actor or "
-        "worker is counted as such here; the critical path below also shows what kept it busy.",
+        "of": f"The {duration(path.wall)} until the {what} ended: a wait for a busy actor or worker counts as that "
+        "wait here, while the critical path and the findings count what kept it busy. So a cause may have another "
+        f"share here. {recorded.certainty(analysis.calls, path)}",
         "parts": [
             {
                 "kind": kind,
@@ -169,9 +169,8 @@ def critical_path(
         ],
         "by": by[:40],
         "total": path.wall,
-        "about": f"The chain of work and waits that determined when the run ended. "
-        f"{recorded.certainty(analysis.calls, path)} "
-        "Making a function instantaneous would shorten the run by at most its share."
+        "about": "The work and waits that determined when the run ended; the cost of a finding is a part of this. "
+        + recorded.bound(analysis.calls, path)
         + (
             f" The timeline shows the {len(steps):,} longest of its {len(path.steps):,} steps."
             if len(steps) < len(path.steps)

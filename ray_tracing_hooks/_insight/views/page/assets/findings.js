@@ -35,10 +35,10 @@ export class Findings {
       this.scope,
       meta.notes.map((note) => el("p", { class: "warning" }, note)),
       this.facts(),
-      meta.requests && (meta.serves || !meta.split) ? this.requests(meta.requests) : null,
-      meta.split ? this.split(meta.split.of) : null,
       el("section", {}, el("h2", {}, "Findings"), this.findings()),
+      meta.requests && (meta.serves || !meta.split) ? this.requests(meta.requests) : null,
       el("div", { class: "columns" }, this.path(), this.functions()),
+      meta.split ? this.split(meta.split.of) : null,
       this.queues(),
       el("section", { class: "quality" }, el("h2", {}, "Data quality"), el("ul", {}, meta.quality.map((line) => el("li", {}, line)))));
   }
@@ -48,14 +48,14 @@ export class Findings {
       el("span", { class: "value" }, value), el("span", { class: "label" }, label))));
   }
 
-  /** Where the wall time went, as a bar and a list with the same figures. Each part opens its breakdown.
+  /** The wall time with queues, as a bar and a list with the same figures. Each part opens its breakdown.
    * @param {string} about */
   split(about) {
     const bar = el("div", { class: "splitbar", "aria-hidden": "true" }, this.parts.map((part) => el("span", {
       class: "part", title: `${part.label}: ${percent(part.share)}, ${duration(part.ns)}`, style: { "flex-grow": Math.max(part.share, 0.004) }, onclick: () => this.toggle(part.kind),
     }, key(part.kind))));
-    return el("section", {}, el("h2", {}, "Where the time went"), el("p", { class: "soft" }, about), bar,
-      el("ul", { class: "splitlist", "aria-label": "Where the time went: choose a part to see its breakdown" }, this.partButtons.map((button) => el("li", {}, button))), this.inside);
+    return el("section", {}, el("h2", {}, "The same time with queues"), el("p", { class: "soft" }, about), bar,
+      el("ul", { class: "splitlist", "aria-label": "The time with queues: choose a part to see its breakdown" }, this.partButtons.map((button) => el("li", {}, button))), this.inside);
   }
 
   /** @param {ServeRequests} requests */
@@ -137,7 +137,7 @@ export class Findings {
     const { store, app } = this;
     const { path, graph } = store.meta;
     if (!path.steps.length) return null;
-    return el("section", {}, el("h2", {}, "Critical path"), el("p", { class: "soft" }, path.about),
+    return el("section", {}, el("h2", {}, "Where the time went, along the critical path"), el("p", { class: "soft" }, path.about),
       sortedTable({ rows: path.by, first: 2, columns: [
         textColumn("What", (each) => each.label, (each) => (each.function >= 0
           ? [this.swatch(graph.functions[each.function].name), this.functionLink(each.function, each.label)] : [key(each.kind), safe(each.label)])),

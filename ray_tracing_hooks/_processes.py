@@ -10,8 +10,8 @@ UNKNOWN = "0"
 
 _BOOT = "/proc/sys/kernel/random/boot_id"
 
-# Fields of /proc/PID/stat after the name: fields 3, 4 and 22 in proc_pid_stat(5).
-_STATE, _PARENT, _START_TIME = 0, 1, 19
+# Fields of /proc/PID/stat after the name: fields 3 and 22 in proc_pid_stat(5).
+_STATE, _START_TIME = 0, 19
 _ENDED = (b"Z", b"X")
 
 
@@ -37,7 +37,9 @@ def start_time(pid: int | str) -> int | None:
     none, or only what is left of it until its parent has asked for its exit code.
     """
     try:
-        _, fields = _stat(pid)
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # pid (name) state ppid ...; a name may contain blanks and parentheses.
+            fields = file.read().rpartition(b")")[2].split()
         return None if fields[_STATE] in _ENDED else int(fields[_START_TIME])
     except OSError as error:
         if error.errno is None:  # as above
@@ -45,20 +47,3 @@ def start_time(pid: int | str) -> int | None:
         return None
     except (IndexError, ValueError):
         return None
-
-
-def name_and_parent(pid: int) -> tuple[bytes, int]:
-    """The name of a process's program, up to 15 bytes of it, and the id of the process's parent.
-
-    Raises:
-        OSError: there is no such process.
-    """
-    name, fields = _stat(pid)
-    return name, int(fields[_PARENT])
-
-
-def _stat(pid: int | str) -> tuple[bytes, list[bytes]]:
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        # pid (name) state ppid ...; a name may contain blanks and parentheses.
-        head, _, rest = file.read().rpartition(b")")
-    return head.partition(b"(")[2], rest.split()

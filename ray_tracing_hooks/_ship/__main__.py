@@ -15,9 +15,8 @@ from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import logger
 from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.shipper import Shipper
-from ray_tracing_hooks._ship.stand_by import STAND_BY, StandBy
 
-_USAGE = f"usage: python -m ray_tracing_hooks._ship [--lock DESCRIPTOR | {STAND_BY}] SPOOL_DIR"
+_USAGE = "usage: python -m ray_tracing_hooks._ship [--lock DESCRIPTOR] SPOOL_DIR"
 
 
 def main(arguments: list[str]) -> int:
@@ -26,9 +25,6 @@ def main(arguments: list[str]) -> int:
     if len(arguments) == 3 and arguments[0] == "--lock" and arguments[1].isdigit():
         inherited = int(arguments[1])
         arguments = arguments[2:]
-    stands_by = len(arguments) == 2 and arguments[0] == STAND_BY
-    if stands_by:
-        arguments = arguments[1:]
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print(_USAGE, file=sys.stderr)  # noqa: T201
         return 2
@@ -37,7 +33,7 @@ def main(arguments: list[str]) -> int:
     try:
         folder = open_folder(spool_dir, make=False)
         within = inside(folder)
-        lock = inherited if is_file_at(inherited, os.path.join(within, LOCK)) else take_lock(within, wait=stands_by)
+        lock = inherited if is_file_at(inherited, os.path.join(within, LOCK)) else take_lock(within)
         if lock is None:
             return 0
         os.set_inheritable(lock, False)
@@ -51,14 +47,11 @@ def main(arguments: list[str]) -> int:
     _lower_priority()
     # Spans are many objects without reference cycles: collecting at the default thresholds costs a tenth of the time.
     gc.set_threshold(50_000, 20, 50)
-    stand_by = StandBy(spool_dir)
     try:
-        Shipper(spool_dir, folder, plan, lock, environ, secrets=secrets, problem=problem, each_look=stand_by.keep).run()
+        Shipper(spool_dir, folder, plan, lock, environ, secrets=secrets, problem=problem).run()
     except Exception:  # noqa: BLE001  the log is the only place to report it
         logger.exception("the shipper of %s failed", spool_dir)
         return 1
-    finally:
-        stand_by.end()
     return 0
 
 

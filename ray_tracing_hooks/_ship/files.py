@@ -73,16 +73,15 @@ def read_patiently(path: str) -> str:
     return read_file(path)
 
 
-def take_lock(spool_dir: str, *, wait: bool = False) -> int | None:
+def take_lock(spool_dir: str) -> int | None:
     """A descriptor that holds the shipper's lock, or None if another process holds it. Raises OSError.
 
-    With ``wait``, this waits until the lock is free. The lock belongs to the descriptor, so a process that inherits it
-    holds the lock too.
+    The lock belongs to the descriptor, so a process that inherits it holds the lock too.
     """
     path = os.path.join(spool_dir, LOCK)
     while True:
         descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
-        free = _lock(descriptor, wait=wait)
+        free = _lock(descriptor)
         if is_file_at(descriptor, path):
             if free:
                 return descriptor
@@ -92,11 +91,11 @@ def take_lock(spool_dir: str, *, wait: bool = False) -> int | None:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, *, wait: bool) -> bool:
+def _lock(descriptor: int) -> bool:
     """Lock an open file; False if another process holds the lock, and does not only look whether somebody does."""
     for _ in range(_TRIES):
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             pass
         else:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ray_tracing_hooks._private import final_name, inside
 from ray_tracing_hooks._ship import news
@@ -59,7 +59,7 @@ class Shipper:
 
     ``folder`` is the open folder, ``lock`` the descriptor that holds its lock, and ``environ`` the variables that
     configure delivery. ``spool_dir`` is only for messages, since another folder may be at that path by now. ``secrets``
-    are masked in all messages, and ``problem`` is one that is already known. ``each_look`` is called at each look.
+    are masked in all messages, and ``problem`` is one that is already known.
     """
 
     def __init__(
@@ -72,13 +72,11 @@ class Shipper:
         *,
         secrets: Secrets,
         problem: str | None = None,
-        each_look: Callable[[], None] = lambda: None,
     ) -> None:
         within = inside(folder)
         self._path = spool_dir
         self._within = within
         self._plan = plan
-        self._each_look = each_look
         self._began = time.monotonic()
         self._is_terminated = False
         self._paused: set[str] = set()  # the processes that have closed their segments but are running
@@ -113,7 +111,6 @@ class Shipper:
         logger.info("shipping the spool %s to %s", self._path, ", ".join(self._plan.exporters) or "nowhere")
         look = Look(0, {})
         while not self._is_terminated:
-            self._each_look()
             if self._has_other_plan():
                 logger.info("the plan of the spool %s has changed; another shipper continues with it", self._path)
                 self._end()

@@ -21,12 +21,6 @@ _PATIENCE = 30.0
 _ORPHANED = '"$@" &'
 """How the shell starts the shipper: as an orphan at once."""
 
-_BELOW_SHELLS = '( ( "$@" > /dev/null & echo; exec > /dev/null; wait ); : ) &'
-"""The same below two shells that wait for it. The inner one writes a line once all of them are there."""
-
-_PR_GET_CHILD_SUBREAPER = 37
-"""See prctl(2)."""
-
 _MODULE = "ray_tracing_hooks._ship"
 
 _ALLOCATOR = {
@@ -117,35 +111,19 @@ def _start(spool_dir: str, lock: int, environ: Mapping[str, str]) -> None:
     import subprocess  # noqa: PLC0415  in most processes a shipper is already running
 
     # Ray kills the children of a worker when it ends. The shell is a child for only a millisecond, and the shipper, its
-    # child, then belongs to init. A worker that is in the place of init kills the first of two more shells instead, and
-    # a raylet the second one some seconds later. Meanwhile the shipper starts its stand-by: see `stand_by`.
-    # `subprocess` neither runs fork handlers (gRPC has some) nor passes on descriptors.
-    adopts = _adopts_orphans()
+    # child, then belongs to init. `subprocess` neither runs fork handlers (gRPC has some) nor passes on descriptors.
     shipper = [sys.executable, "-m", _MODULE, "--lock", str(lock), spool_dir]
-    with subprocess.Popen(  # noqa: S603  the arguments are ours
-        ["/bin/sh", "-c", _BELOW_SHELLS if adopts else _ORPHANED, "sh", *shipper],
+    subprocess.run(  # noqa: S603  the arguments are ours
+        ["/bin/sh", "-c", _ORPHANED, "sh", *shipper],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE if adopts else subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd="/",
         env={**environment(environ), **_ALLOCATOR},
         pass_fds=(lock,),
         start_new_session=True,
-    ) as intermediate:
-        if intermediate.stdout is not None:
-            intermediate.stdout.readline()
-
-
-def _adopts_orphans() -> bool:
-    """Whether orphaned descendants become children of this process, and not of init, as far as can be found out."""
-    try:
-        import ctypes  # noqa: PLC0415  as above
-
-        found = ctypes.c_int()
-        ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(found))
-    except Exception:  # noqa: BLE001  such as a Python without ctypes; the shipper has to be started whatever fails here
-        return False
-    return bool(found.value)
+        check=False,
+    )
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ import psutil
 
 
 def running_shippers(folder: str) -> list[psutil.Process]:
-    """The shippers of spools in or below this folder, without zombies and the shells that some start below."""
+    """The shippers of spools in or below this folder, without zombies and the shells that start them."""
     return [
         process
         for process in psutil.process_iter(["cmdline", "status"])

@@ -37,7 +37,7 @@ def client_port(only_clients: None) -> int:
 
 @pytest.fixture(scope="module")
 def two_nodes(short_tmp: Callable[[], Path], client_port: int) -> Iterator[Cluster]:
-    """A head with the hook, and a node whose ``ray start`` names none, and that kills what its workers leave."""
+    """A head with the hook, and a node whose ``ray start`` names none."""
     folder = short_tmp()
     spans = str(folder / "spans")
     options = [f"--tracing-startup-hook={HOOK}", f"--ray-client-server-port={client_port}", '--resources={"first":1}']
@@ -46,11 +46,7 @@ def two_nodes(short_tmp: Callable[[], Path], client_port: int) -> Iterator[Clust
     with open(folder / "node.log", "wb") as log:
         node = subprocess.Popen(
             [*command, *ANY_PORTS, "--object-store-memory=100000000"],
-            env=environment(
-                RAY_TRACING_LOCAL_DIR=spans,
-                RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper="true",
-                RAY_process_group_cleanup_enabled="false",  # which would take its place
-            ),
+            env=environment(RAY_TRACING_LOCAL_DIR=spans),
             stdout=log,
             stderr=subprocess.STDOUT,
         )

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -33,7 +33,6 @@ from ray_tracing_hooks._ship.inbox import Inbox
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.raylet import is_deserted
-from ray_tracing_hooks._ship.stand_by import _is_below_raylet
 from ray_tracing_hooks._ship.start import come_back, ensure_running, leave
 from ray_tracing_hooks._spool.reader import segments
 
@@ -359,125 +358,6 @@ def test_the_shipper_is_nobodys_child(node: Node) -> None:
     assert os.getsid(shipper.pid) != os.getsid(0)
     assert shipper.cwd() == "/"
     assert shipper.nice() == min(19, 10 + psutil.Process().nice())
-
-
-# What Ray does where RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper is set, without the waiting: a
-# raylet and its workers adopt what their descendants leave. A worker that exits kills its children; the raylet, when it
-# is told to, those that it does not know.
-RAYLET = """
-import ctypes, os, signal, subprocess, sys
-
-def children():
-    with open(f"/proc/{os.getpid()}/task/{os.getpid()}/children") as file:
-        return [int(pid) for pid in file.read().split()]
-
-ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
-if sys.argv[1] == "worker":
-    from ray_tracing_hooks._ship.plan import ShipPlan
-    from ray_tracing_hooks._ship.start import come_back, ensure_running, leave
-    ensure_running(sys.argv[2], ShipPlan.load(sys.argv[2]))
-    print("started", flush=True)
-    sys.stdin.readline()
-    for pid in children():
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)  # its child is the raylet's only then
-    os._exit(0)
-with open("/proc/self/comm", "w") as name:
-    name.write("raylet")
-worker = subprocess.Popen([sys.executable, "-c", os.environ["RAYLET"], "worker", sys.argv[2]], stdin=subprocess.PIPE)
-for line in sys.stdin:
-    if line == "exit\\n":
-        worker.communicate(b"exit\\n")
-    for pid in children() if line == "kill\\n" else ():
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    print(line, end="", flush=True)
-"""
-
-
-def test_process_1_of_a_container_may_be_the_raylet() -> None:
-    """Then it is the parent of all that others leave, whatever Ray was told."""
-    child = "import os; from ray_tracing_hooks._ship import stand_by; print(stand_by._is_below_raylet(os.getppid()))"
-    init = "import subprocess, sys; open('/proc/self/comm', 'w').write(sys.argv[1]); subprocess.run(sys.argv[2:])"
-    apart = ["unshare", "--pid", "--fork", "--mount-proc"]
-    apart += [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    try:
-        subprocess.run([*apart, "true"], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("needs unshare, of util-linux")
-    for name in ("raylet", "other"):
-        command = [*apart, sys.executable, "-c", init, name, sys.executable, "-c", child]
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        assert said == f"{name == 'raylet'}\n"
-
-
-def test_whether_a_shipper_is_below_a_raylet_is_unknown_if_its_parent_has_just_ended() -> None:
-    with subprocess.Popen(["true"]) as ended_process:
-        ended_process.wait()
-        assert _is_below_raylet(ended_process.pid) is None
-
-
-@contextlib.contextmanager
-def shipping_below_raylet(node: Node) -> Iterator[Callable[[str], None]]:
-    """A shipper below a worker below a raylet. The function has them do what it is called with."""
-    node.plan.store(str(node.spool))
-    with subprocess.Popen(
-        [sys.executable, "-c", RAYLET, "raylet", str(node.spool)],
-        env={**os.environ, "RAYLET": RAYLET},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as ray:
-
-        def have(what: str) -> None:
-            assert ray.stdin is not None
-            assert ray.stdout is not None
-            ray.stdin.write(f"{what}\n")
-            ray.stdin.flush()
-            assert ray.stdout.readline() == f"{what}\n"
-
-        assert ray.stdout is not None
-        assert ray.stdout.readline() == "started\n"
-        yield have
-
-
-def test_where_ray_kills_shippers_there_is_always_one(node: Node, raylet: socket.socket) -> None:
-    """Another one stands by, out of reach. Nothing is lost however often that happens, and none stays behind."""
-    writer = node.writer()
-    writer.do("span 0")
-    with shipping_below_raylet(node) as have:
-        # The first two kill the shells that the first shipper was started below.
-        for number, (what, spared) in enumerate((("exit", 2), ("kill", 2), ("kill", 1), ("kill", 1)), 1):
-            before = until(lambda: len(found := node.shippers()) == 2 and found, "one ships and one stands by")
-            have(what)
-            writer.do(f"span {number}")
-            # The first one to hear of it may be the one that is just being killed.
-            until(lambda: node.flush().done, "all is delivered")
-            assert len(set(before) & set(node.shippers())) == spared, what
-    last = node.shippers()
-    raylet.close()
-    writer.end()
-    for process in last:
-        ended(process)
-    assert node.numbers() == [0, 1, 2, 3, 4]
-    assert not node.shippers()
-    assert not node.spool.exists()
-
-
-def test_ray_cannot_kill_a_shipper_that_is_just_starting(node: Node, raylet: socket.socket) -> None:
-    """A worker may exit before it is up, and the raylet may kill what that leaves."""
-    writer = node.writer()
-    writer.do("span 0")
-    with shipping_below_raylet(node) as have:
-        have("exit")
-        have("kill")
-        until(lambda: len(node.shippers()) == 2, "one ships and one stands by")
-    last = node.shippers()
-    raylet.close()
-    writer.end()
-    for process in last:
-        ended(process)
-    assert node.numbers() == [0]
 
 
 def test_the_shipper_inherits_only_its_lock(node: Node) -> None:

@@ -30,7 +30,6 @@ from ray_tracing_hooks._ship.open_spans import (
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError
 from ray_tracing_hooks._spool.layout import (
-    BLANK,
     DROPPED,
     EXIT,
     FORKED,
@@ -368,7 +367,7 @@ class Follower:
                 self.unwritten += U64.unpack(payload)[0]
         elif kind == EXIT:
             position.in_order = True
-        elif (kind == LOG and len(payload) > U16.size) or kind == BLANK:
+        elif kind == LOG and len(payload) > U16.size:
             pass
         else:
             return False

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 
 from ray_tracing_hooks._formats.signals import Signal
-from ray_tracing_hooks._ship.blank import UNABLE, blank
 from ray_tracing_hooks._ship.deliveries import Deliveries
 from ray_tracing_hooks._ship.folder import Look, Segment, is_gone
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import Problems, logger
+from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.quarantine import Quarantine
 from ray_tracing_hooks._spool.reader import is_refused
-
-_HELD_SHARE = 8
-"""Delivered records in segments still being written may take this fraction of the spool's cap, in addition to it."""
-
-_BLANKING = 0.2
-"""Seconds per turn for freeing disk space."""
 
 
 class Retention:
@@ -38,8 +30,6 @@ class Retention:
         self._problems = problems
         self._present: dict[str, tuple[str, Segment]] = {}
         self._since: dict[str, int] = {}  # the look at which each segment was first seen complete
-        self._blanked: dict[str, int] = {}  # the offset up to which each growing segment has been blanked
-        self._makes_holes = True
 
     def notice_removals(self, look: Look) -> None:
         """Count the segments that another process has removed since the last look."""
@@ -73,36 +63,6 @@ class Retention:
                 self._present.pop(segment.path, None)
                 removed.add(segment)
         return removed
-
-    def give_back(self, look: Look) -> None:
-        """Free the disk space of delivered records in segments still being written, if it is much in total."""
-        held = {
-            segment.path: (size - self._blanked.get(segment.path, 0), size)
-            for name, process in look.processes.items()
-            for segment in process.segments
-            if not segment.complete and (size := min(segment.size, self._deliveries.read_of(name, segment)))
-        }
-        self._blanked = {path: size for path, size in self._blanked.items() if path in held}
-        excess = sum(size for size, _ in held.values()) - self._cap // _HELD_SHARE
-        if excess <= 0 or not self._makes_holes:
-            return
-        until = time.monotonic() + _BLANKING
-        for path, (size, end) in sorted(held.items(), key=lambda item: -item[1][0]):
-            if excess <= 0 or time.monotonic() > until:
-                break
-            try:
-                blank(path, end)
-            except FileNotFoundError:
-                pass
-            except OSError as error:
-                if error.errno in UNABLE:
-                    # The space is still bounded by the segment size, which processes choose accordingly.
-                    self._makes_holes = False
-                    logger.info("the file system of the spool %s supports no holes: %s", self._path, error.strerror)
-                    return
-                logger.warning("cannot punch holes in %r: %s", os.path.basename(path), error.strerror)
-            self._blanked[path] = end
-            excess -= size
 
     def keep_below_cap(self, look: Look, removed: set[Segment], beside: int) -> None:
         """Remove the oldest complete segments until the undelivered rest is below the cap.

@@ -142,7 +142,6 @@ class Shipper:
                 self._blind_since = None
             self._offer(look)
             removed = self._retention.remove_delivered(look)
-            self._retention.give_back(look)
             undecided = self._sampler.size if self._sampler is not None else 0
             self._retention.keep_below_cap(look, removed, undecided)
             self._publish_news()

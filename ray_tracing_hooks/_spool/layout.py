@@ -18,7 +18,6 @@ Payloads, all integers little endian:
 ``DROPPED``   u64 count of spans and log records that this process could not write since the last such record (for
               example, while the disk was full)
 ``LOG``       u16 scope id, then an encoded ``LogRecord``
-``BLANK``     zeros, in place of records that every sink has delivered and no reader needs any more
 ``EXIT``      empty: the process ends regularly, and will not end the spans that are still open
 
 Every segment defines the resources and scopes that it uses before it uses them, so it can be read alone. The encoded
@@ -42,10 +41,6 @@ How a reader handles errors:
   count as damage: a ``DROPPED`` record follows it, or it is the last one of a segment that its process has closed: the
   process has a later one, or is still running. A process closes a larger segment when the disk is full, so that it can
   be removed to make room.
-
-While a segment is being written to, a shipper may replace its delivered records with ``BLANK`` records and punch holes
-there to free disk space. Definitions, and the starts of spans that have not ended, stay where they are, and so does
-everything that has not been delivered: offsets stay valid.
 
 The subfolder :data:`UNDECIDED` is a spool of the same layout for spans of traces that are not sampled: the shipper's
 tail sampler reads it, and writes the spans that it keeps to segments in the main folder.
@@ -87,8 +82,7 @@ START = 3
 SPAN = 4
 DROPPED = 5
 LOG = 6
-BLANK = 7
-EXIT = 8
+EXIT = 7
 
 MAX_PAYLOAD = 16 * 1024 * 1024 - 1
 """A longer payload is treated as damage: the writer leaves out the largest parts of a span that would exceed it."""

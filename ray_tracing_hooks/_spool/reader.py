@@ -17,7 +17,6 @@ from ray_tracing_hooks._formats.encoded_span.encode import IDS
 from ray_tracing_hooks._formats.encoded_span.read import IDS_FORM
 from ray_tracing_hooks._formats.encoded_span.tags import LogRecordTag, ResourceTag, ScopeTag, tags_of
 from ray_tracing_hooks._spool.layout import (
-    BLANK,
     DROPPED,
     EXIT,
     FRAME,
@@ -95,7 +94,6 @@ _FORMS: dict[int, re.Pattern[bytes]] = {
     LOG: re.compile(rb"..%c" % LogRecordTag.TIME, re.DOTALL),
     RESOURCE: re.compile(rb"..[%b]" % tags_of(ResourceTag), re.DOTALL),
     SCOPE: re.compile(rb"....[%b]" % tags_of(ScopeTag), re.DOTALL),
-    BLANK: re.compile(rb"\x00*"),
 }
 """How the payload of each kind begins, except empty definitions."""
 

@@ -47,7 +47,7 @@ DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
 _LEAST_SEGMENT_BYTES = 64 * 1024
 _SEGMENTS = 64
 
-_OPEN_SEGMENTS = 16
+_OPEN_SEGMENTS = 8
 """The open segments of all processes together may take at most this many times the segment size: only a closed segment
 can be removed, and a node may have a thousand processes."""
 

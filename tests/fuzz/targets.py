@@ -286,7 +286,6 @@ _SEGMENT = (
     + frame(layout.START, layout.U16.pack(0) + _IDS + _text(0x2A, b"begun") + protobuf.fixed64(0x39, 5))
     + frame(layout.SPAN, layout.U16.pack(0) + _SPAN)
     + frame(layout.LOG, layout.U16.pack(0) + _LOG_RECORD)
-    + frame(layout.BLANK, bytes(50))
     + frame(layout.DROPPED, layout.U64.pack(3))
 )
 _LINE = TRACES.line(

@@ -17,7 +17,7 @@ from shipping import Node
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._formats import otlp_json
-from ray_tracing_hooks._spool.layout import BLANK, EXIT, FRAME, MAX_PAYLOAD, SPAN, START
+from ray_tracing_hooks._spool.layout import DROPPED, EXIT, FRAME, MAX_PAYLOAD, SPAN, START
 from ray_tracing_hooks._spool.reader import Parts, _good_records
 
 pytestmark = pytest.mark.skipif(not _compiled.use.is_loaded, reason="this installation is pure Python")
@@ -74,10 +74,10 @@ def test_a_length_that_is_too_large_ends_the_records(length: int) -> None:
 
 
 def test_records_without_a_payload_are_read() -> None:
-    data = record(EXIT, b"") + record(BLANK, b"\0") + record(BLANK, bytes(2)) + record(EXIT, b"")
+    data = record(EXIT, b"") + record(DROPPED, b"\0") + record(DROPPED, bytes(2)) + record(EXIT, b"")
     compiled = read(data, 0, 0, compiled=True)
     assert compiled == read(data, 0, 0, compiled=False)
-    assert [head for head, *_ in compiled[1]] == [b"\x08", b"\x07\0", b"\x07\0\0", b"\x08"]
+    assert [head for head, *_ in compiled[1]] == [b"\x07", b"\x05\0", b"\x05\0\0", b"\x07"]
 
 
 def test_what_is_no_data_or_no_list_is_refused() -> None:

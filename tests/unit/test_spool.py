@@ -242,11 +242,11 @@ def test_records_of_any_length_come_in_parts_that_make_the_whole(tmp_path: Path,
 
     path = tmp_path / "1.000000.spool"
     payloads = [bytes(range(size)), *([after] if after else [])]
-    path.write_bytes(layout.MAGIC + b"".join(frame(layout.BLANK, payload) for payload in payloads))
+    path.write_bytes(layout.MAGIC + b"".join(frame(layout.LOG, payload) for payload in payloads))
     parts = SegmentReader(str(path)).read_parts()
-    assert [head + rest for head, _, rest, _ in parts] == [bytes([layout.BLANK]) + payload for payload in payloads]
+    assert [head + rest for head, _, rest, _ in parts] == [bytes([layout.LOG]) + payload for payload in payloads]
     offsets = len(layout.MAGIC), len(layout.MAGIC) + layout.FRAME.size + size
-    whole = [(layout.BLANK, payload, offset) for payload, offset in zip(payloads, offsets, strict=False)]
+    whole = [(layout.LOG, payload, offset) for payload, offset in zip(payloads, offsets, strict=False)]
     assert SegmentReader(str(path)).read() == whole
 
 

@@ -70,6 +70,11 @@ def write(folder: str, group: str, signals: str = "2") -> None:
         sink.close()
 
 
+def file_in(folder: Path) -> Path:
+    (file,) = folder.glob("*.jsonl")
+    return file
+
+
 def mode(path: Path) -> tuple[int, int]:
     return stat.S_IMODE(path.stat().st_mode), path.stat().st_gid
 
@@ -114,7 +119,7 @@ def test_the_group_reads_what_the_local_exporter_writes_and_changes_nothing(volu
     """Folders that had to be created and those of log records included."""
     folder = volume / "ray" / "spans"
     assert as_user(RAY, [GROUP], write, folder, GROUP) == []
-    spans, logs = folder / "spans-0001.jsonl", folder / "logs" / "spans-0001.jsonl"
+    spans, logs = file_in(folder), file_in(folder / "logs")
     assert [mode(path) for path in (spans, logs)] == [(0o640, GROUP)] * 2
     # The group of the volume is inherited with its bit, and nobody but the owner may write.
     assert [mode(path) for path in (folder.parent, folder, logs.parent)] == [(0o2750, GROUP)] * 3
@@ -128,7 +133,7 @@ def test_the_group_reads_what_the_local_exporter_writes_and_changes_nothing(volu
 def test_without_the_setting_the_group_of_a_volume_reads_nothing(volume: Path) -> None:
     folder = volume / "spans"
     assert as_user(RAY, [GROUP], write, folder, "") == []
-    assert mode(folder)[0] & 0o077 == mode(folder / "spans-0001.jsonl")[0] & 0o077 == 0
+    assert mode(folder)[0] & 0o077 == mode(file_in(folder))[0] & 0o077 == 0
     assert as_user(SIDECAR, [GROUP], read, folder) == []
 
 
@@ -139,7 +144,7 @@ def test_a_folder_that_the_group_may_write_to_stays_as_it_is(volume: Path) -> No
     os.chown(folder, RAY, GROUP)
     folder.chmod(0o2770)
     assert as_user(RAY, [GROUP], write, folder, GROUP, 1) == []
-    assert (mode(folder), mode(folder / "spans-0001.jsonl")) == ((0o2770, GROUP), (0o640, GROUP))
+    assert (mode(folder), mode(file_in(folder))) == ((0o2770, GROUP), (0o640, GROUP))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +166,7 @@ def test_a_folder_that_the_group_may_not_read_stays_as_it_is(
             f"`chgrp {GROUP}` and `chmod g+rx` would let it"
         )
     ]
-    assert (mode(folder), mode(folder / "spans-0001.jsonl")[0]) == ((rights, owner), 0o600)
+    assert (mode(folder), mode(file_in(folder))[0]) == ((rights, owner), 0o600)
 
 
 def test_an_empty_private_folder_is_given_to_the_group(volume: Path) -> None:
@@ -180,8 +185,8 @@ def test_a_group_that_the_user_is_not_in_reads_nothing_and_spans_are_written(vol
     (told,) = as_user(RAY, [GROUP], write, folder, OTHER, 1)
     assert told.startswith(f"files in '{folder}' stay private, despite RAY_TRACING_GROUP: ")
     assert f"it cannot be given to the group {OTHER}: Operation not permitted" in told
-    assert mode(folder)[0] & 0o077 == mode(folder / "spans-0001.jsonl")[0] & 0o077 == 0
-    assert (folder / "spans-0001.jsonl").read_text().startswith('{"resourceSpans"')
+    assert mode(folder)[0] & 0o077 == mode(file_in(folder))[0] & 0o077 == 0
+    assert file_in(folder).read_text().startswith('{"resourceSpans"')
 
     assert as_user(RAY, [GROUP], driver, folder, OTHER) == [
         str(folder),

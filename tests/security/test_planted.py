@@ -370,13 +370,14 @@ def test_local_files_go_round_what_is_planted(tmp_path: Path, victim: Path, plan
     folder = tmp_path / "spans"
     folder.mkdir()
     folder.chmod(0o777)
-    for name in ("node-0001.jsonl", "node-0002.jsonl"):
-        plant(folder / name, victim)
-    sink = local_sink(folder, file="node-0002.jsonl", size=0)
+    plant(folder / "killed-0001.jsonl", victim)
+    sink = local_sink(folder, name="killed", number=1, size=1)
+    plant(folder / f"{sink.checkpoint()['name']}-0001.jsonl", victim)
     sink._write(b"{}\n")
     sink.close()
-    assert (folder / "node-0003.jsonl").read_text() == "{}\n"
-    assert (mode(folder), mode(folder / "node-0003.jsonl")) == (0o777, 0o600)
+    (made,) = folder.glob("node-*-0002.jsonl")
+    assert made.read_text() == "{}\n"
+    assert (mode(folder), mode(made)) == (0o777, 0o600)
 
 
 @as_root
@@ -386,7 +387,7 @@ def test_files_of_other_users_in_our_folder_are_left_alone(everybodys: Path) -> 
     folder.mkdir()
     folder.chmod(0o777)
     as_nobody('for n in 1 2; do echo theirs > "$1/node-000$n.jsonl"; done; chmod 666 "$1"/*', folder)
-    sink = local_sink(folder, file="node-0001.jsonl", size=0)
+    sink = local_sink(folder, name="node", number=1, size=0)
     sink._file_max_bytes, sink._max_bytes = 10, 20
     for _ in range(20):
         sink._write(b'{"resourceSpans":[]}\n')

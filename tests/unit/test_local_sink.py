@@ -132,7 +132,7 @@ def test_files_are_private(make: Made) -> None:
         os.umask(before)
     assert make.folder.stat().st_mode & 0o777 == 0o700
     (file,) = make.files()
-    assert file.name == "node-0001.jsonl"
+    assert re.fullmatch(r"node-[0-9a-f]{8}-0001\.jsonl", file.name)
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -238,50 +238,68 @@ def test_the_cap_spares_what_another_shipper_writes(make: Made) -> None:
     """Several nodes on one machine, or of one network, may share the folder."""
     other = make(label="other")
     other.deliver(batch(1, 1))
-    os.utime(make.folder / "other-0001.jsonl", (1, 1))
+    (theirs,) = make.files()
+    os.utime(theirs, (1, 1))
     sink = make(file_max_bytes=500, max_bytes=1000)
     for number in range(1, 101):
         sink.deliver(batch(number, number))
-    assert (make.folder / "other-0001.jsonl").exists()
+    assert theirs.exists()
 
 
 def test_a_killed_shipper_is_taken_over_without_doubling(make: Made) -> None:
-    """What was written after the last stored checkpoint is cut off, files begun since are removed."""
+    """Its file is truncated to what was delivered, those begun since are removed, and its successor begins its own."""
     sink = make(file_max_bytes=2000)
     sink.deliver(batch(1, 5))
-    make.state = sink.checkpoint()
+    state = sink.checkpoint()
+    (delivered,) = make.files()
+    size = delivered.stat().st_size
     sink.deliver([item for number in range(6, 31) for item in batch(number, number)])
-    assert len(make.files()) > 1
-    make.killed(sink, make.remembered[-1])
+    assert len(make.files()) > 2
+    make.killed(sink, state)
     again = make(file_max_bytes=2000)
-    assert make.numbers() == [1, 2, 3, 4, 5]
+    assert (make.files(), delivered.stat().st_size, make.numbers()) == ([delivered], size, [1, 2, 3, 4, 5])
     again.deliver(batch(6, 30))
-    assert make.numbers() == list(range(1, 31))
+    assert sorted(make.numbers()) == list(range(1, 31))
+    assert delivered.stat().st_size == size
 
 
-@pytest.mark.parametrize("is_running", [True, False])
-def test_a_file_that_another_shipper_made_under_the_same_name_is_spared(make: Made, is_running: bool) -> None:
-    """Somebody removed the first one. The other shipper may be writing to its file, or have ended."""
+def test_a_shipper_that_is_killed_in_its_first_delivery_leaves_nothing(make: Made) -> None:
+    """Its name is in the progress before it writes the first byte."""
+    make.state = make().checkpoint()
+    sink = make(file_max_bytes=1000)
+    sink.deliver([item for number in range(1, 21) for item in batch(number, number)])
+    assert len(make.files()) > 2
+    (state,) = make.remembered
+    make.killed(sink, state)
+    make()
+    assert make.files() == []
+
+
+def test_a_failed_delivery_leaves_nothing(make: Made) -> None:
+    """Neither lines in the file, nor further files."""
+    sink = make(file_max_bytes=2000)
+    sink.deliver(batch(1, 5))
+    with files_of_at_most(1500), pytest.raises(DeliveryError):
+        sink.deliver([item for number in range(6, 31) for item in batch(number, number)])
+    assert make.numbers() == [1, 2, 3, 4, 5]
+    sink.deliver(batch(6, 7))
+    assert make.numbers() == list(range(1, 8))
+
+
+def test_files_of_other_shippers_are_spared(make: Made) -> None:
+    """Also by one whose file somebody has removed."""
     sink = make()
     sink.deliver(batch(1, 5))
-    state = sink.checkpoint()
     make.files()[0].unlink()
-    make.killed(sink, {})
-    other = make()
-    other.deliver(batch(1001, 1300))
-    assert [path.name for path in make.files()] == [state["file"]]
-    if not is_running:
-        make.killed(other, {})
+    make.killed(sink, sink.checkpoint())
+    state, make.state = make.state, {}
+    make().deliver(batch(1001, 1300))
     make.state = state
     make().deliver(batch(6, 10))
-    assert make.numbers() == [*range(1001, 1301), *range(6, 11)]
-    if is_running:
-        other.deliver(batch(5000, 5000))
-        assert sorted(make.numbers()) == [*range(6, 11), *range(1001, 1301), 5000]
-    assert make.counted == {}
+    assert sorted(make.numbers()) == [*range(6, 11), *range(1001, 1301)]
 
 
-def test_a_file_that_is_being_written_is_not_continued(make: Made) -> None:
+def test_a_file_that_is_being_written_is_not_truncated(make: Made) -> None:
     """A shipper that has been replaced may not have noticed yet."""
     sink = make()
     sink.deliver(batch(1, 5))
@@ -293,77 +311,36 @@ def test_a_file_that_is_being_written_is_not_continued(make: Made) -> None:
     assert len(make.files()) == 2
 
 
-def test_a_begun_file_that_another_shipper_made_again_is_spared(make: Made) -> None:
-    """A file that was begun after the checkpoint is removed only if it has the contents that it was begun with."""
-    sink = make(file_max_bytes=1000)
-    sink.deliver(batch(1, 2))
-    sink.deliver([item for number in range(3, 7) for item in batch(number, number)])
-    (_, state), made = make.remembered, "node-0002.jsonl"
-    assert state["made"] == [made]
-    make.killed(sink, {})
-    (make.folder / made).unlink()
-    other = make()
-    other.deliver(batch(1001, 1003))
-    assert [path.name for path in make.files()] == ["node-0001.jsonl", made]
-    make.killed(other, state)
-    make(file_max_bytes=1000).deliver(batch(3, 6))
-    assert {1, 2, 3, 4, 5, 6, 1001, 1002, 1003} == set(make.numbers())
-
-
-@pytest.mark.parametrize("others", [0, 3])
-def test_a_state_without_digests_is_continued_without_cutting(make: Made, others: int) -> None:
-    """Earlier releases stored names and sizes only: whose lines follow is unknown, so they stay."""
-    sink = make(file_max_bytes=1000)
-    sink.deliver(batch(1, 2))
-    state = {key: value for key, value in sink.checkpoint().items() if key not in {"tail", "heads"}}
-    made = make.folder / "node-0007.jsonl"
-    made.write_bytes(make.files()[0].read_bytes() * others)
-    if others:
-        sink.deliver(batch(3, 3))
-    make.killed(sink, {**state, "made": [made.name]})
-    again = make(file_max_bytes=1000)
-    assert made.exists() == bool(others)
-    again.deliver(batch(4, 4))
-    assert set(make.numbers()) == ({1, 2, 3, 4} if others else {1, 2, 4})
-    assert len(make.files()) == (3 if others else 1)
-
-
-def test_a_new_shipper_never_touches_files_of_others(make: Made) -> None:
-    """Without a checkpoint it begins a new file, even if there are some of the same name."""
-    make().deliver(batch(1, 3))
-    make().deliver(batch(4, 6))
-    assert [path.name for path in make.files()] == ["node-0001.jsonl", "node-0002.jsonl"]
-    assert make.numbers() == [1, 2, 3, 4, 5, 6]
-
-
 @pytest.mark.parametrize(
     "state",
     [
-        {"file": "../victim", "size": 0},
-        {"file": 3, "size": "x"},
-        {"file": "link-0001.jsonl", "size": 0, "made": ["../victim", 3, "/etc/passwd"]},
+        {"name": "../victim", "number": 1, "size": 0},
+        {"name": 3, "number": "y", "size": "x"},
+        {"name": "link", "number": 1, "size": -1},
+        {"name": "link", "number": 0, "size": 0},
     ],
 )
 def test_a_checkpoint_that_makes_no_sense_does_no_harm(make: Made, tmp_path: Path, state: dict[str, Any]) -> None:
     """It can neither name a file elsewhere nor lead to one by a link."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
+    (tmp_path / "victim-0001.jsonl").write_text("mine")
     make.folder.mkdir(mode=0o700)
     os.symlink(victim, make.folder / "link-0001.jsonl")
     make.state = state
     make().deliver(batch(1, 1))
-    assert victim.read_text() == "mine"
-    assert (make.folder / "node-0001.jsonl").exists()
+    assert victim.read_text() == (tmp_path / "victim-0001.jsonl").read_text() == "mine"
+    assert len(list(make.folder.glob("node-*"))) == 1
 
 
 def test_a_planted_link_is_not_followed(make: Made, tmp_path: Path) -> None:
     """A name that is taken, by whatever, is passed over."""
     victim = tmp_path / "victim"
-    make.folder.mkdir(mode=0o700)
-    os.symlink(victim, make.folder / "node-0001.jsonl")
-    make().deliver(batch(1, 1))
+    sink = make()
+    os.symlink(victim, make.folder / f"{sink.checkpoint()['name']}-0001.jsonl")
+    sink.deliver(batch(1, 1))
     assert not victim.exists()
-    assert (make.folder / "node-0002.jsonl").exists()
+    assert len(list(make.folder.glob("node-*-0002.jsonl"))) == 1
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])

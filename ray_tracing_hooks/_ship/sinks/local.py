@@ -1,10 +1,8 @@
 """Local files: OTLP-JSON lines by the OTLP file exporter specification, which can be read while they grow.
 
-Each file belongs to one shipper, which only appends to it. After a failure or a kill, the file is truncated to what is
-known to be delivered, and continued from there. Log records have their own subfolder.
-
-A name proves nothing: after somebody has removed a file, another shipper may have made one of the same name. So a file
-is recognized by its contents before it is truncated, continued or removed; otherwise a new one is begun.
+Each file belongs to one shipper, which alone appends to it: a random part of the name is the shipper's. Its progress
+contains the length of what is delivered. After a failure, or by the next shipper after a kill, the file is truncated to
+that length, and files begun since are removed. Log records have their own subfolder.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import os
 import re
 import stat
@@ -21,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import accumulate
 from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit
-from typing import Any, NamedTuple
+from typing import Any
 
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
 from ray_tracing_hooks._formats.signals import TRACES
@@ -34,12 +31,9 @@ LINE_SPANS = 512
 LINE_BYTES = 512 * 1024
 """Limits per line: the Collector's receiver truncates lines at 1 MiB. A larger span gets its own line."""
 
-_OURS = re.compile(r"[^/]+-\d{4,}\.jsonl")
+_OURS = re.compile(r"(.+)-(\d{4,})\.jsonl")
 _FRAME_BYTES = 80
 """The bytes of a line besides resource, scope and spans."""
-
-_TAIL_BYTES = 4096
-"""A file is recognized by this many bytes before the end of what was delivered: another file has other ids there."""
 
 _NEXT_STEP = "set RAY_TRACING_LOCAL_DIR to a folder of your own"
 
@@ -91,30 +85,11 @@ def _groups() -> list[int]:
     return sorted({os.getegid(), *os.getgroups()})
 
 
-class _Delivered(NamedTuple):
-    """The current file as far as it is delivered: its name, its size, and the digest of the last bytes before that.
-
-    The digest is None in a checkpoint of a release that did not store it.
-    """
-
-    name: str | None = None
-    size: int = 0
-    tail: str | None = None
-
-
-class _Head(NamedTuple):
-    """The size and the digest of the first line of a file."""
-
-    size: int
-    digest: str
-
-
 class LocalSink:
-    """Writes ``<label>-<number>.jsonl`` in the plan's ``local_dir``, or in its folder ``logs`` or ``metrics``.
+    """Writes ``<label>-<random>-<number>.jsonl`` in the plan's ``local_dir``, or in its folder ``logs`` or ``metrics``.
 
-    The state of a checkpoint is the ``file`` being written, its ``size`` at that time and the digest of its ``tail``,
-    the files ``made`` since, which contain nothing that was delivered, with the size and digest of the first line of
-    each in ``heads``, and how many ``items`` were delivered in total.
+    The state of a checkpoint is the ``name`` of this sink's files up to the number, the ``number`` of the last file
+    with delivered lines, its ``size`` at that time, and how many ``items`` were delivered in total.
     """
 
     delay = 0.0
@@ -124,7 +99,8 @@ class LocalSink:
         plan = surroundings.plan
         self._signal = signal = surroundings.signal
         self._path = os.path.join(plan.local_dir, signal.name) if signal is not TRACES else plan.local_dir
-        self._label = re.sub(r"[^\w.@+-]", "_", plan.label) or "spans"
+        label = re.sub(r"[^\w.@+-]", "_", plan.label) or "spans"
+        self._name = f"{label}-{os.urandom(4).hex()}"
         self._max_bytes = plan.local_max_bytes
         # At least two files, so that the cap can be enforced by removing whole ones.
         self._file_max_bytes = min(plan.local_file_max_bytes, self._max_bytes // 2)
@@ -140,15 +116,12 @@ class LocalSink:
             os.close(self._open_folder(plan.local_dir))  # checks its permissions too
         self._folder = self._open_folder(self._path)
         self._file = -1
-        self._size = 0
-        self._name: str | None = None
-        self._tail = b""
-        self._delivered = _Delivered()
-        self._made: dict[str, _Head | None] = {}
+        self._number = self._size = 0
+        self._delivered = 0, 0  # the number and the size of the last file with delivered lines
         self._items = self._uncounted = 0
         self._failed = False
         try:
-            self._continue_from(surroundings.state)
+            self._clean_up_after(surroundings.state)
         except OSError as error:
             self.close()
             raise DeliveryError(f"cannot write {self._signal.items} to {self._path!r}: {error.strerror}") from error
@@ -173,9 +146,8 @@ class LocalSink:
             with contextlib.suppress(OSError):
                 self._return()
             raise DeliveryError(f"cannot write {self._signal.items} to {self._path!r}: {error.strerror}") from error
-        rotated = bool(self._made)
-        self._delivered = _Delivered(self._name, self._size, _digest(self._tail))
-        self._made = {}
+        rotated = self._number != self._delivered[0]
+        self._delivered = self._number, self._size
         if rotated:
             # The lines are written: a failure here, which the next file tries again, must not have them written twice.
             with contextlib.suppress(OSError):
@@ -186,24 +158,14 @@ class LocalSink:
             raise OSError(errno.ENOENT, "the file has been removed meanwhile")
 
     def checkpoint(self) -> Mapping[str, Any]:
-        name, size, tail = self._delivered
-        heads = {made: list(head) for made, head in self._made.items() if head is not None}
-        return {
-            "file": name,
-            "size": size,
-            "tail": tail,
-            "made": list(self._made),
-            "heads": heads,
-            "items": self._items,
-        }
+        number, size = self._delivered
+        return {"name": self._name, "number": number, "size": size, "items": self._items}
 
     def rest(self) -> None:
         """Nothing here takes time."""
 
     def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._close_file()
         os.close(self._folder)
 
     def _lines(self, batch: Batch) -> Iterator[bytes]:
@@ -234,21 +196,22 @@ class LocalSink:
 
     def _write(self, line: bytes) -> None:
         if self._file < 0 or (self._size and self._size + len(line) > self._file_max_bytes):
-            self._next_file(line)
+            self._next_file()
         while line:
             # One write takes the whole line, unless the disk is full; then the next one raises.
             written = os.write(self._file, line)
             self._size += written
-            self._tail = (self._tail + line[max(0, written - _TAIL_BYTES) : written])[-_TAIL_BYTES:]
             line = line[written:]
 
-    def _next_file(self, first_line: bytes) -> None:
-        numbers = [int(name[len(self._label) + 1 : -6]) for name in self._ours() if self._is_numbered(name)]
-        number = max(numbers, default=0)
+    def _next_file(self) -> None:
+        self._close_file()
+        if not self._number:
+            # Before the first byte, so that the next shipper truncates these files after a kill.
+            self._remember(self.checkpoint())
         while True:
-            number += 1
-            name = f"{self._label}-{number:04d}.jsonl"
+            self._number += 1
             try:
+                name = self._file_name(self._number)
                 file = open_file(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, folder=self._folder)
                 break
             except FileExistsError:
@@ -258,84 +221,56 @@ class LocalSink:
         if self._group is not None:
             with contextlib.suppress(OSError):  # the folder could be given to the group; a file that cannot is private
                 share(file, self._group)
-        self._made[name] = _Head(len(first_line), _digest(first_line))
-        self._use(file, name)
-        # Before the first byte, so that after a kill the next shipper knows that it has to write this file again.
-        self._remember(self.checkpoint())
+        self._file, self._size = file, 0
 
-    def _is_numbered(self, name: str) -> bool:
-        return name.startswith(self._label + "-") and name[len(self._label) + 1 : -6].isdigit()
+    def _file_name(self, number: int) -> str:
+        return f"{self._name}-{number:04d}.jsonl"
 
-    def _use(self, file: int, name: str | None, size: int = 0, tail: bytes = b"") -> None:
+    def _close_file(self) -> None:
         if self._file >= 0:
             os.close(self._file)
-        self._file, self._name, self._size, self._tail = file, name, size, tail
+            self._file = -1
 
     def _return(self) -> None:
-        """Undo everything since the last delivery."""
-        self._use(-1, None)
-        for name, head in self._made.items():
-            self._unmake(name, head)
-        self._made = {}
-        if self._delivered.name is not None:
-            self._reopen(self._delivered.name)
+        """Undo everything since the last delivery. Raises OSError."""
+        number, size = self._delivered
+        if self._file >= 0 and self._number == number and size:
+            os.ftruncate(self._file, size)
+            self._size = size
+        else:
+            self._close_file()
+            self._cut(self._name, number, size)
         self._failed = False
 
-    def _unmake(self, name: str, head: _Head | None) -> None:
-        """Remove a file that this sink, or an earlier one, has made, unless another shipper has made it since."""
-        # Open for writing: NFS requires that for an exclusive lock.
-        file = self._open_again(name, os.O_RDWR)
-        if file < 0:
-            return
-        try:
-            if _lock(file) and _holds_nothing_else(file, head):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=self._folder)
-        finally:
-            os.close(file)
-
-    def _reopen(self, name: str) -> None:
-        file = self._open_again(name, os.O_RDWR | os.O_APPEND)
-        if file < 0:
-            self._delivered = _Delivered()
-            return
-        size = self._delivered.size
-        try:
-            tail = _tail(file, self._delivered) if _lock(file) else None
-            if tail is not None and os.fstat(file).st_size > size:
-                os.ftruncate(file, size)
-        except OSError:
-            os.close(file)
-            raise
-        if tail is not None:
-            self._use(file, name, size, tail)
-        else:
-            os.close(file)
-            self._delivered = _Delivered()
-
-    def _open_again(self, name: str, flags: int) -> int:
-        """A descriptor of the file, or -1 if there is none that this sink can have made. Raises OSError."""
-        try:
-            return open_file(name, flags, folder=self._folder)
-        except OSError as error:
-            if error.errno in PASSING:
-                raise  # it still exists, perhaps with a partial line that has to be removed
-            return -1
-
-    def _continue_from(self, state: Mapping[str, Any]) -> None:
-        name, size, tail = state.get("file"), state.get("size"), state.get("tail")
-        made, heads = state.get("made"), state.get("heads")
-        heads = heads if isinstance(heads, dict) else {}
+    def _clean_up_after(self, state: Mapping[str, Any]) -> None:
+        """Truncate the files of an earlier shipper to what it has delivered. Raises OSError."""
+        match state:
+            case {"name": str() as name, "number": int() as number, "size": int() as size} if size >= 0:
+                self._cut(name, number, size)
         if isinstance(items := state.get("items"), int):
             self._items = items
-        self._made = {
-            other: _head(heads.get(other))
-            for other in (made if isinstance(made, list) else [])
-            if isinstance(other, str) and _OURS.fullmatch(other)
-        }
-        if isinstance(name, str) and _OURS.fullmatch(name) and isinstance(size, int):
-            self._delivered = _Delivered(name, size, tail if isinstance(tail, str) else None)
-        self._return()
+
+    def _cut(self, name: str, number: int, size: int) -> None:
+        """Truncate the file with this number to ``size``, and remove those with higher numbers. Raises OSError."""
+        for file_name in os.listdir(self._folder):
+            if (found := _OURS.fullmatch(file_name)) is None or found[1] != name or int(found[2]) < number:
+                continue
+            try:
+                # Open for writing: NFS requires that for an exclusive lock.
+                file = open_file(file_name, os.O_RDWR, folder=self._folder)
+            except OSError as error:
+                if error.errno in PASSING:
+                    raise  # it still exists, perhaps with a partial line that has to be removed
+                continue
+            try:
+                if not _lock(file):
+                    continue  # a shipper that has been replaced may not have noticed yet
+                if not size or int(found[2]) > number:
+                    os.unlink(file_name, dir_fd=self._folder)
+                elif os.fstat(file).st_size > size:
+                    os.ftruncate(file, size)
+            finally:
+                os.close(file)
 
     def _open_folder(self, path: str) -> int:
         """A descriptor of the folder, for the group too if it can be given to it. Raises DeliveryError."""
@@ -361,20 +296,20 @@ class LocalSink:
             os.close(self._folder)
             self._folder = folder
         if moved or (self._file >= 0 and not os.fstat(self._file).st_nlink):
-            self._use(-1, None)
-            self._delivered = _Delivered()
+            self._close_file()
+            self._delivered = self._number, 0
             self._items = 0
-
-    def _ours(self) -> list[str]:
-        return [name for name in os.listdir(self._folder) if _OURS.fullmatch(name)]
 
     def _keep_below_cap(self) -> None:
         """Remove the oldest files until the current one has room to grow to its full size."""
         files = []
-        for name in self._ours():
+        current = self._file_name(self._number)
+        for name in os.listdir(self._folder):
+            if not _OURS.fullmatch(name):
+                continue
             with contextlib.suppress(FileNotFoundError):
                 found = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
-                is_mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and name != self._name
+                is_mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and name != current
                 if is_mine and found.st_size and self._begins_as_ours(name):
                     files.append((found.st_mtime_ns, name, found.st_size))
         excess = sum(size for _, _, size in files) + self._file_max_bytes - self._max_bytes
@@ -433,7 +368,7 @@ def _lines(spans: list[str], frame: int) -> Iterator[list[str]]:
 
 
 def _lock(file: int) -> bool:
-    """Lock the file; False if another shipper holds its lock. Where there are no locks, the contents must do."""
+    """Lock the file; False if another shipper holds its lock. True where the file system has no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -441,35 +376,3 @@ def _lock(file: int) -> bool:
     except OSError:
         pass
     return True
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def _tail(file: int, delivered: _Delivered) -> bytes | None:
-    """The last bytes of what was delivered to this file, or None if it is another file. Raises OSError."""
-    size = delivered.size
-    length = min(size, _TAIL_BYTES)
-    if length <= 0:
-        return None
-    found = os.pread(file, length, size - length)
-    if delivered.tail is not None:
-        return found if _digest(found) == delivered.tail else None
-    # A file that ends there in a complete line can be continued, whoever wrote it: nothing is truncated.
-    return found if os.fstat(file).st_size == size and found.endswith(b"\n") else None
-
-
-def _head(stored: Any) -> _Head | None:
-    match stored:
-        case [int() as size, str() as digest]:
-            return _Head(size, digest)
-    return None
-
-
-def _holds_nothing_else(file: int, head: _Head | None) -> bool:
-    """Whether the file begins with this line, or has no complete line. Raises OSError."""
-    size = os.fstat(file).st_size
-    if head is not None and size >= head.size > 0:
-        return _digest(os.pread(file, head.size, 0)) == head.digest
-    return size <= 2 * LINE_BYTES and b"\n" not in os.pread(file, size, 0)

@@ -180,7 +180,7 @@ class _Run:
 
     def _sum_up(self, replays: Sequence[Replay], failure: str | None, seconds: float, *, dry_run: bool) -> None:
         sent, lost = sum(each.sent for each in replays), sum(each.lost for each in replays)
-        for problem in self._problems.tell():
+        for problem in self._problems.take_unreported():
             warn(problem)
         if failure is not None:
             found = [each.left() for each in replays]

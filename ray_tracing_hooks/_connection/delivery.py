@@ -85,13 +85,14 @@ class Delivery:
 
     def keep_shipped(self) -> None:
         """Replace a shipper that was killed, and report the shipper's messages to the user."""
-        from ray_tracing_hooks._ship.news import news  # noqa: PLC0415
         from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
+        from ray_tracing_hooks._ship.status.figures import read  # noqa: PLC0415
 
         if self.spool is not None:
             with guarded("watching the shipper"):
                 ensure_running(self.spool, self.plan, self._environ, patient=True)
-                for text in news(self.spool):
+                figures = read(self.spool)
+                for text in figures.messages if figures is not None else ():
                     report(text)
 
     def say(self) -> None:

@@ -171,4 +171,4 @@ def _write_left(spool: str, session: str, timeout: float, *, runs: bool) -> tupl
         paths = [path for pairs in segments(spool).values() for _, path in pairs]
         if paths:
             Replay(spool, sorted(paths), plan, {}, losses, timeout=timeout).run()
-    return folder, losses.tell()
+    return folder, losses.take_unreported()

@@ -1,7 +1,7 @@
 """The shipper: one detached process per spool folder, which drains the spool into sinks.
 
-From outside: ``start`` starts one unless it is running, ``flush`` asks it by ``flush_messages`` to deliver
-everything now, and ``news`` reads its messages. ``replay`` sends what is left over in a spool, or in files.
+From outside: ``start`` starts one unless it is running, ``flush`` asks it to deliver
+everything now. ``replay`` sends what is left over in a spool, or in files.
 
 In the process: ``shipper`` is the main loop. It looks at the ``folder`` and passes what it sees to the ``deliveries``.
 Each is a ``stage`` of its own, which reads with ``follow`` and retries with ``retry``: a ``sink_stage`` for each sink

@@ -6,7 +6,7 @@ import os
 
 from ray_tracing_hooks._private import inside, open_folder
 from ray_tracing_hooks._ship.files import LOCK, is_file_at, take_lock
-from ray_tracing_hooks._ship.inbox import Inbox
+from ray_tracing_hooks._ship.flush_requests import Inbox
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 

@@ -14,9 +14,6 @@ LOCK = "shipper.lock"
 """Locked as long as a shipper is running or starting."""
 
 PLAN = "plan.json"
-NEWS = "news.json"
-"""A list of sentences for the user, see :mod:`~ray_tracing_hooks._ship.news`."""
-
 STATUS = "status.json"
 """The figures of delivery, see :mod:`~ray_tracing_hooks._ship.status.figures`."""
 

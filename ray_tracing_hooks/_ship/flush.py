@@ -1,29 +1,68 @@
-"""Asks the shipper to deliver everything now, and waits for its answer.
+"""Asks the shipper of a spool to deliver everything now, and waits for its answer.
 
-The messages are described in :mod:`~ray_tracing_hooks._ship.flush_messages`.
+The shipper listens on the unix socket :data:`SOCKET` in the spool folder. A connection has one request and one answer,
+each a packet of JSON: the fields of :class:`Request` and of :class:`FlushResult`. On a volume without sockets, there is
+an empty file in its place: nobody can wait for a delivery there.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
+import json
 import os
-import secrets
+import socket
+import stat
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 
 from ray_tracing_hooks._clock import monotonic
-from ray_tracing_hooks._private import inside, open_fifo, open_folder, read_file, write_atomically
-from ray_tracing_hooks._processes import pid_namespace
+from ray_tracing_hooks._private import inside, open_folder
+from ray_tracing_hooks._processes import UNKNOWN, pid_namespace
 from ray_tracing_hooks._ship.files import is_shipper_running
-from ray_tracing_hooks._ship.flush_messages import ANSWER, NO_FIFOS, REQUEST, WAKE, Answer, Request
 
-_LOOK_AGAIN = 0.25
-"""Seconds between two checks that the shipper still lives."""
+SOCKET = "shipper.sock"
 
 _PAUSE = 0.005
-"""Seconds between two checks for an answer. `select` is no alternative: it accepts no descriptor above 1023, and
-programs patch it."""
+"""Seconds between two attempts to connect to a shipper that is starting."""
+
+_LATER = 0.1
+"""Seconds that a flush waits longer than the shipper, which answers at its own deadline with the problem."""
+
+_LONGEST = 1 << 17
+"""Most bytes of an answer."""
+
+_MOST_TEXTS, _MOST_TEXT = 20, 700
+
+_ABSENT = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN})
+"""Errors of connecting to a shipper that does not listen yet, or that many others are connecting to."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Deliver everything that is in the spool now.
+
+    Attributes:
+        timeout: How many seconds the requesting process waits.
+        until_writers_end: Wait until every other process that writes to this spool has ended.
+        pid: The requesting process.
+        namespace: Where its pid counts, as in the names of processes.
+    """
+
+    timeout: float
+    until_writers_end: bool
+    pid: int
+    namespace: str = UNKNOWN
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, packet: bytes) -> Request:
+        """Raises ValueError, TypeError or KeyError for a malformed request."""
+        found = json.loads(packet)
+        return cls(
+            float(found["timeout"]), bool(found["until_writers_end"]), int(found["pid"]), str(found["namespace"])
+        )
 
 
 @dataclass(frozen=True)
@@ -32,7 +71,7 @@ class FlushResult:
 
     Attributes:
         done: Everything that was in the spool has been delivered to every sink.
-        problems: What prevents delivery, and what has been lost, as sentences for the user.
+        problems: Conditions that prevent delivery, and losses, as sentences for the user.
         waiting: How many spans are still to be delivered, and where they wait, as sentences.
         running: Whether a shipper is running. If not, start one and flush again.
         written: How many spans the shippers of this spool have written to local files so far; None if unknown.
@@ -44,6 +83,17 @@ class FlushResult:
     running: bool = True
     written: int | None = field(default=None, compare=False)
 
+    def encode(self) -> bytes:
+        """A packet, in which long texts are cut, and the last of many left out."""
+        texts = {
+            name: [text[:_MOST_TEXT] for text in getattr(self, name)[:_MOST_TEXTS]] for name in ("problems", "waiting")
+        }
+        return json.dumps({**asdict(self), **texts}).encode()
+
+    @classmethod
+    def decode(cls, packet: bytes) -> FlushResult:
+        return cls(**json.loads(packet))
+
 
 def flush(spool_dir: str, timeout: float, *, until_writers_end: bool = False) -> FlushResult:
     """Have everything that is in the spool now delivered, waiting at most ``timeout`` seconds. Never raises.
@@ -54,141 +104,62 @@ def flush(spool_dir: str, timeout: float, *, until_writers_end: bool = False) ->
     deadline = monotonic() + timeout
     try:
         folder = open_folder(spool_dir, make=False)
+        try:
+            return _ask(spool_dir, inside(folder), deadline, until_writers_end=until_writers_end)
+        finally:
+            os.close(folder)
     except OSError as error:
-        return _unflushed(spool_dir, error)
-    within = inside(folder)
-    channel: _Fifos | _Files | None = None
+        return FlushResult(False, [f"the spool {spool_dir!r} cannot be flushed: {error.strerror}"], running=False)
+
+
+def _ask(spool_dir: str, within: str, deadline: float, *, until_writers_end: bool) -> FlushResult:
+    """``within`` is the path for the files of the folder; ``spool_dir`` is only for messages. Raises OSError."""
+    shipper = f"the shipper of the spool {spool_dir!r}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.setblocking(False)
+        path = os.path.join(within, SOCKET)
+        while not _connect(connection, path):
+            if not is_shipper_running(within):
+                return FlushResult(False, [f"no shipper is running for the spool {spool_dir!r}"], running=False)
+            if _is_empty_file(path):
+                problem = (
+                    f"the volume of the spool {spool_dir!r} has no sockets, so the delivery of its spans is not waited "
+                    "for; set RAY_TRACING_SPOOL_DIR to a folder on another one"
+                )
+                return FlushResult(False, [problem])
+            if monotonic() >= deadline:
+                return FlushResult(False, [f"{shipper} is not up yet"])
+            time.sleep(_PAUSE)
+        left = max(0.0, deadline - monotonic())
+        connection.settimeout(left + _LATER)
+        try:
+            # A shipper that was still starting has the time that is left.
+            connection.send(Request(left, until_writers_end, os.getpid(), pid_namespace()).encode())
+            answer = connection.recv(_LONGEST)
+        except TimeoutError:
+            return FlushResult(False, [f"{shipper} does not answer"])
+        except ConnectionError:
+            answer = b""
+    return FlushResult.decode(answer) if answer else FlushResult(False, [f"{shipper} has ended"], running=False)
+
+
+def _connect(connection: socket.socket, path: str) -> bool:
+    """False if no shipper listens there. Raises OSError."""
     try:
-        channel = _open(within)
-        request = Request(channel.name, timeout, until_writers_end, os.getpid(), pid_namespace())
-        return _ask(spool_dir, within, channel, request, deadline)
-    except OSError as error:
-        return _unflushed(spool_dir, error)
-    finally:
-        if channel is not None:
-            channel.close()
-        os.close(folder)
-
-
-def _unflushed(spool_dir: str, error: OSError) -> FlushResult:
-    return FlushResult(False, [f"the spool {spool_dir!r} cannot be flushed: {error.strerror}"], running=False)
-
-
-class _Fifos:
-    """The request FIFO of the shipper, and a FIFO for its answer. Raises OSError if FIFOs cannot be created."""
-
-    def __init__(self, within: str) -> None:
-        self._wake = os.path.join(within, WAKE)
-        self.name = _name(ANSWER)
-        self._path = os.path.join(within, self.name)
-        os.mkfifo(self._path, 0o600)
-        try:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            os.unlink(self._path)
-            raise
-
-    def ask(self, request: Request) -> bool:
-        """Send a request; False if no shipper is listening."""
-        return _write(self._wake, request.encode())
-
-    def answer(self) -> bytes | None:
-        try:
-            return os.read(self._descriptor, 1 << 16)
-        except BlockingIOError:
-            return None
-
-    def is_served(self) -> bool:
-        """Whether the shipper is still listening."""
-        return _write(self._wake, b"\n")
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-        with contextlib.suppress(OSError):
-            os.unlink(self._path)
-
-
-class _Files:
-    """The same with files, for volumes without FIFOs. A shipper that holds its lock polls for them."""
-
-    def __init__(self, within: str) -> None:
-        self._within = within
-        self.name = _name(ANSWER)
-        self._path = os.path.join(within, self.name)
-        self._request = os.path.join(within, _name(REQUEST))
-
-    def ask(self, request: Request) -> bool:
-        if not self.is_served():
+        # In place of the socket there may be a link, to that of somebody else.
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
             return False
-        write_atomically(self._request, request.encode())
-        return True
-
-    def answer(self) -> bytes | None:
-        try:
-            return read_file(self._path).encode()
-        except FileNotFoundError:
-            return None
-
-    def is_served(self) -> bool:
-        return is_shipper_running(self._within)
-
-    def close(self) -> None:
-        for path in (self._request, self._path):
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-
-
-def _open(within: str) -> _Fifos | _Files:
-    try:
-        return _Fifos(within)
+        connection.connect(path)
     except OSError as error:
-        if error.errno not in NO_FIFOS:
-            raise
-        return _Files(within)
-
-
-def _name(kind: str) -> str:
-    return kind + secrets.token_hex(8)
-
-
-def _ask(spool_dir: str, within: str, channel: _Fifos | _Files, request: Request, deadline: float) -> FlushResult:
-    """``within`` is the path for the files of the folder; ``spool_dir`` is only for messages."""
-    # A shipper that is still starting has what is left of the time.
-    while not channel.ask(replace(request, timeout=max(0.0, deadline - time.monotonic()))):
-        if not is_shipper_running(within):
-            return FlushResult(False, [f"no shipper is running for the spool {spool_dir!r}"], running=False)
-        if monotonic() >= deadline:
-            return FlushResult(False, [f"the shipper of the spool {spool_dir!r} is not up yet"])
-        time.sleep(_PAUSE)
-    # A little longer than the shipper's own deadline, at which it answers with the problem.
-    deadline += 0.1
-    look_at = monotonic() + _LOOK_AGAIN
-    while True:
-        is_late = (now := monotonic()) >= deadline
-        is_served = now < look_at or channel.is_served()
-        # Only after that check: a shipper that has ended may have answered before.
-        if (line := channel.answer()) is not None:
-            found = Answer.decode(line)
-            return FlushResult(found.done, found.problems, found.waiting, written=found.written)
-        if not is_served:
-            return FlushResult(False, [f"the shipper of the spool {spool_dir!r} has ended"], running=False)
-        if is_late:
-            return FlushResult(False, [f"the shipper of the spool {spool_dir!r} does not answer"])
-        if now >= look_at:
-            look_at = now + _LOOK_AGAIN
-        time.sleep(_PAUSE)
-
-
-def _write(fifo: str, line: bytes) -> bool:
-    """Write a line to a FIFO; False if it has no reader."""
-    try:
-        descriptor = open_fifo(fifo)
-    except OSError as error:
-        if error.errno in {errno.ENXIO, errno.ENOENT}:
+        if error.errno in _ABSENT:
             return False
         raise
-    try:
-        os.write(descriptor, line)
-    finally:
-        os.close(descriptor)
     return True
+
+
+def _is_empty_file(path: str) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and not found.st_size

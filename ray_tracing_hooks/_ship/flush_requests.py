@@ -1,18 +1,28 @@
-"""Pending flush requests, and when each is answered."""
+"""The shipper's end of flush requests: the socket that it listens on, and when each request is answered."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import select
+import socket
 import time
 from dataclasses import dataclass
 
+from ray_tracing_hooks._private import inside, open_file
 from ray_tracing_hooks._processes import UNKNOWN
 from ray_tracing_hooks._ship.deliveries import Deliveries
-from ray_tracing_hooks._ship.flush_messages import Answer, Request
+from ray_tracing_hooks._ship.flush import SOCKET, FlushResult, Request
 from ray_tracing_hooks._ship.folder import Look
-from ray_tracing_hooks._ship.inbox import Inbox
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._spool.layout import FORKED, parse_process_name
+
+_NO_SOCKETS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+"""Errors by which a volume reports that it does not support sockets, as SMB shares and mounted object stores do."""
+
+_LONGEST = 1 << 12
+"""Most bytes of a request."""
 
 _COUNTING = 0.1
 """Seconds for counting what is waiting, if a request is answered because of its time-out."""
@@ -24,10 +34,101 @@ _EXITING = 0.3
 """A process that released its lock this many seconds ago or less may be one that is just being killed."""
 
 
+class Inbox:
+    """Listens for requests in the open folder ``folder``, and wakes up the thread that waits for them.
+
+    Raises OSError if the socket cannot be created for another reason than a volume without sockets.
+    """
+
+    def __init__(self, folder: int) -> None:
+        self._path = os.path.join(inside(folder), SOCKET)
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._connections: list[socket.socket] = []
+        self._listener: socket.socket | None = None
+        self.restore()
+
+    def is_in_place(self) -> bool:
+        """Whether requesters can find it."""
+        try:
+            return os.path.samestat(self._made, os.lstat(self._path))
+        except OSError:
+            return False
+
+    def restore(self) -> None:
+        """Create it again after it has been removed. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        if self._listener is not None:
+            self._listener.close()
+        self._listener = listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            listener.setblocking(False)
+            listener.bind(self._path)
+            os.chmod(self._path, 0o600)
+            listener.listen()
+        except OSError as error:
+            listener.close()
+            self._listener = None
+            if error.errno not in _NO_SOCKETS:
+                raise
+            os.close(open_file(self._path, os.O_WRONLY | os.O_CREAT))
+        self._made = os.lstat(self._path)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a request, a call of :meth:`wake_up`, or the time-out."""
+        poll = select.poll()  # `select` takes no descriptor above 1023
+        for each in (self._wake, self._listener, *self._connections):
+            if each is not None:
+                poll.register(each, select.POLLIN)
+        poll.poll(seconds * 1000)
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+
+    def wake_up(self) -> None:
+        """End a :meth:`wait`, from another thread or a signal handler."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_write(self._wake, 1)
+
+    def take(self) -> list[tuple[socket.socket, bytes]]:
+        """The requests since the last call, each with the connection for its answer."""
+        with contextlib.suppress(OSError):
+            while self._listener is not None:
+                connection, _ = self._listener.accept()
+                connection.setblocking(False)
+                self._connections.append(connection)
+        connections, self._connections = self._connections, []
+        found = []
+        for connection in connections:
+            try:
+                packet = connection.recv(_LONGEST)
+            except BlockingIOError:
+                self._connections.append(connection)
+                continue
+            except OSError:
+                packet = b""
+            if packet:
+                found.append((connection, packet))
+            else:
+                connection.close()
+        return found
+
+    def remove(self) -> None:
+        """Remove the socket, so that no further requests arrive."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+
+    def close(self) -> None:
+        for each in (self._listener, *self._connections):
+            if each is not None:
+                each.close()
+        os.close(self._wake)
+
+
 @dataclass
 class _Waiting:
     """A pending request. ``look`` is the number of the look that contains everything it asks for."""
 
+    connection: socket.socket
     request: Request
     deadline: float
     look: int | None = None
@@ -64,13 +165,14 @@ class FlushRequests:
 
     def take(self) -> None:
         """Read the requests that have arrived."""
-        for line in self._inbox.heard():
+        for connection, packet in self._inbox.take():
             try:
-                request = Request.decode(line)
+                request = Request.decode(packet)
             except (ValueError, TypeError, KeyError) as error:
                 logger.warning("a request is malformed: %r", error)
+                connection.close()
                 continue
-            self._waiting.append(_Waiting(request, _time_to_answer(request.timeout)))
+            self._waiting.append(_Waiting(connection, request, _time_to_answer(request.timeout)))
             self.hurry = True
 
     def answer(self, look: Look, everything: Look, *, seen: bool) -> None:
@@ -89,20 +191,28 @@ class FlushRequests:
             if done or time.monotonic() >= each.deadline:
                 self._waiting.remove(each)
                 waiting = [] if done else self._deliveries.waiting(look, self._path, time.monotonic() + _COUNTING)
-                self._send(each.request, waiting, done=done)
+                self._send(each.connection, waiting, done=done)
 
     def answer_all(self, *, done: bool) -> None:
         """Answer all pending requests, since the shipper ends."""
         for each in self._waiting:
-            self._send(each.request, [], done=done)
+            self._send(each.connection, [], done=done)
 
-    def _send(self, request: Request, waiting: list[str], *, done: bool) -> None:
-        def line() -> bytes:
-            return Answer(done, self._problems.tell(), waiting, self._deliveries.written).encode()
+    def _send(self, connection: socket.socket, waiting: list[str], *, done: bool) -> None:
+        with contextlib.suppress(OSError), connection:
+            # If the requester is gone, the next answer contains the messages that are reported only once.
+            if not _is_gone(connection):
+                problems = self._problems.take_unreported()
+                connection.send(FlushResult(done, problems, waiting, written=self._deliveries.written).encode())
 
-        # The requester may be gone. Then the next answer contains the messages that are reported only once.
-        with contextlib.suppress(OSError):
-            self._inbox.answer(request.answer, line)
+
+def _is_gone(connection: socket.socket) -> bool:
+    try:
+        return not connection.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _time_to_answer(timeout: float) -> float:

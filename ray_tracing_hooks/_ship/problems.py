@@ -10,10 +10,10 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 _MOST_TEXTS = 5
-_MOST_NEWS = 50
+_MOST_MESSAGES = 50
 
 _LASTING = 10.0
-"""Seconds after which a condition becomes news: most short failures are over by then."""
+"""Seconds after which a condition becomes a message: most short failures are over by then."""
 
 _SINGULAR = {"were": "was", "are": "is", "could": "could"}
 _PLURAL = re.compile(r"\{count\} ((?:log )?\w+)s (were|are|could)\b")
@@ -37,10 +37,9 @@ class Problems:
         self._counts: dict[str, int] = {}
         self._reported: dict[str, int] = {}
         self._since: dict[str, float] = {}
-        self._in_news: dict[str, str] = {}
-        self._news: deque[str] = deque(maxlen=_MOST_NEWS)
+        self._announced: dict[str, str] = {}
+        self._messages: deque[str] = deque(maxlen=_MOST_MESSAGES)
         self._numbers: Counter[str] = Counter()
-        self._number = 0
 
     def set(self, key: str, text: str) -> None:
         """Report that something does not work at present."""
@@ -61,8 +60,8 @@ class Problems:
             text = self._lasting.pop(key, None)
             self._logged.pop(key, None)
             self._since.pop(key, None)
-            if (reported := self._in_news.pop(key, None)) is not None:
-                self._add_news(f"no longer a problem: {reported}")
+            if (reported := self._announced.pop(key, None)) is not None:
+                self._add_message(f"no longer a problem: {reported}")
         if text is not None:
             logger.info("no longer a problem: %s", text)
 
@@ -73,7 +72,7 @@ class Problems:
             if text in self._once:
                 return
             self._once[text] = False
-            self._add_news(text)
+            self._add_message(text)
         logger.warning("%s", text)
 
     def count(self, text: str, number: int) -> None:
@@ -85,39 +84,37 @@ class Problems:
             before = self._counts.get(text, 0)
             self._counts[text] = before + number
             if not before:
-                self._add_news(with_count(text, "some"))
+                self._add_message(with_count(text, "some"))
         # Log the first time, and then whenever the count has doubled, so that a steady loss does not fill the log.
         if before.bit_length() != (before + number).bit_length():
             logger.warning("%s", with_count(text, before + number))
 
-    def news(self) -> tuple[int, list[str]]:
-        """The number of news so far, and the latest texts.
+    def messages(self) -> list[str]:
+        """The latest messages: a lasting condition, the end of one, the first loss of a kind, and what is said once.
 
-        News are a lasting condition, the end of one, the first loss of a kind, and messages that are reported once.
         From the second time on, a text has a number, since readers report equal texts only once.
         """
         with self._lock:
             long_ago = time.monotonic() - _LASTING
             for key, since in self._since.items():
-                if key not in self._in_news and since < long_ago:
-                    self._in_news[key] = self._lasting[key]
-                    self._add_news(self._lasting[key])
-            return self._number, list(self._news)
+                if key not in self._announced and since < long_ago:
+                    self._announced[key] = self._lasting[key]
+                    self._add_message(self._lasting[key])
+            return list(self._messages)
 
-    def _add_news(self, text: str) -> None:
-        self._number += 1
+    def _add_message(self, text: str) -> None:
         self._numbers[text] += 1
-        if len(self._numbers) > 20 * _MOST_NEWS:
+        if len(self._numbers) > 20 * _MOST_MESSAGES:
             self._numbers.clear()
         times = self._numbers[text]
-        self._news.append(text if times == 1 else f"{text} (occurrence {times})")
+        self._messages.append(text if times == 1 else f"{text} (occurrence {times})")
 
-    def lasting(self) -> list[str]:
+    def active(self) -> list[str]:
         """What does not work at present."""
         with self._lock:
             return list(self._lasting.values())
 
-    def tell(self) -> list[str]:
+    def take_unreported(self) -> list[str]:
         """Every lasting problem, every loss that has grown since the last call, and messages not reported yet."""
         with self._lock:
             new = [text for text, is_reported in self._once.items() if not is_reported]

@@ -9,14 +9,11 @@ import time
 from collections.abc import Mapping
 
 from ray_tracing_hooks._private import final_name, inside
-from ray_tracing_hooks._ship import news
 from ray_tracing_hooks._ship.claim import Claim
 from ray_tracing_hooks._ship.deliveries import Deliveries
-from ray_tracing_hooks._ship.files import LEFT, NEWS, PLAN, STATUS, left_for
-from ray_tracing_hooks._ship.flush_messages import ANSWER, REQUEST
-from ray_tracing_hooks._ship.flush_requests import FlushRequests
+from ray_tracing_hooks._ship.files import LEFT, PLAN, STATUS, left_for
+from ray_tracing_hooks._ship.flush_requests import FlushRequests, Inbox
 from ray_tracing_hooks._ship.folder import Folder, Look, is_running, remove_abandoned
-from ray_tracing_hooks._ship.inbox import Inbox
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.quarantine import Quarantine
@@ -82,7 +79,6 @@ class Shipper:
         self._paused: set[str] = set()  # the processes that have closed their segments but are running
         self._quiet_since: float | None = None
         self._blind_since: float | None = None
-        self._news = 0
         self._problems = problems = Problems(secrets.mask)
         quarantine = Quarantine(within, spool_dir, plan.spool_max_bytes // 10, problems)
         self._sampler = TailSampler(within, plan, problems, quarantine) if plan.keeps else None
@@ -144,7 +140,6 @@ class Shipper:
             removed = self._retention.remove_delivered(look)
             undecided = self._sampler.size if self._sampler is not None else 0
             self._retention.keep_below_cap(look, removed, undecided)
-            self._publish_news()
             self._status.publish(look, undecided)
             seen = seen and not self._is_behind
             everything = self._with_undecided(look)
@@ -187,12 +182,6 @@ class Shipper:
     def _offer(self, look: Look) -> None:
         hurry, self._requests.hurry = self._requests.hurry, False
         self._deliveries.offer(look, hurry=hurry)
-
-    def _publish_news(self) -> None:
-        number, texts = self._problems.news()
-        if number > self._news:
-            self._news = number
-            news.publish(self._within, texts)
 
     def _wait(self, look: Look, removed: int) -> None:
         """Wait for the next look. ``removed`` is the number of bytes removed since this one."""
@@ -286,14 +275,14 @@ class Shipper:
             if (left := deadline - time.monotonic()) <= 0:
                 break
             self._inbox.wait(left)
-            self._inbox.heard()
+            self._requests.take()
         self._retention.remove_delivered(look)
         logger.info("ended by SIGTERM; the next shipper continues from here")
 
     def _clean_up(self) -> None:
         """Remove our own files, and the folder unless a process may still write into it."""
-        # First close the inbox, so that no further request arrives; then answer the pending ones.
-        self._inbox.close()
+        # First, so that no further request arrives; then answer the pending ones.
+        self._inbox.remove()
         self._requests.take()
         for folder in (self._within, os.path.join(self._within, UNDECIDED)):
             remove_abandoned(folder)
@@ -306,7 +295,7 @@ class Shipper:
             keep_delivered(os.path.join(folder, following), name, delivered)
         with contextlib.suppress(OSError):
             for name in os.listdir(self._within):
-                if drained and _is_ours(name) and name not in self._inbox.answers:
+                if drained and _is_ours(name):
                     os.unlink(os.path.join(self._within, name))
             self._claim.release()
             ours = self._claim.is_folder_in_place()
@@ -341,11 +330,7 @@ def _is_ours(name: str) -> bool:
     So is a temporary file that a killed process left, since only the holder of the shipper's lock writes these files.
     """
     name = final_name(name)
-    return (
-        name in {PLAN, NEWS, STATUS, SAMPLING, LEFT}
-        or is_progress_file(name)
-        or name.startswith((ANSWER, REQUEST, REPLAY_FILE, EARLIER))
-    )
+    return name in {PLAN, STATUS, SAMPLING, LEFT} or is_progress_file(name) or name.startswith((REPLAY_FILE, EARLIER))
 
 
 def _paused(look: Look) -> list[str]:

@@ -49,8 +49,7 @@ from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.sampling import from_environment
 from ray_tracing_hooks._record.span import Parent
-from ray_tracing_hooks._ship.flush import flush
-from ray_tracing_hooks._ship.flush_messages import WAKE
+from ray_tracing_hooks._ship.flush import SOCKET, flush
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool.layout import UNDECIDED, segment_name
@@ -190,7 +189,7 @@ class Node:
                 with suppress(psutil.Error):
                     found = process.cmdline()
                     is_ours = found[1:3] == ["-m", "ray_tracing_hooks._ship"] and found[-1] == self.spool
-                    if is_ours and os.path.exists(os.path.join(self.spool, WAKE)):
+                    if is_ours and os.path.exists(os.path.join(self.spool, SOCKET)):
                         return process
             time.sleep(0.05)
         raise AssertionError("no shipper runs")

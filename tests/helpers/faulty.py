@@ -48,7 +48,7 @@ class FaultyDisk:
     It is served by a process of its own: a process that waits for itself could not be ended.
 
     Attributes:
-        fail: By the name of an operation (``write``, ``read``, ``create``, ``fifo``, ``list``, or ``change`` for all
+        fail: By the name of an operation (``write``, ``read``, ``create``, ``socket``, ``list``, or ``change`` for all
             that change something) the errno that it fails with.
         bad: The names of files whose reads fail with EIO.
         unknown: The names of files that fail with EIO where they are looked at or opened.
@@ -157,7 +157,7 @@ class _Server(_State):
             ("read", {READ}),
             ("write", {WRITE}),
             ("create", {CREATE, MKNOD, MKDIR}),
-            ("fifo", {MKNOD}),
+            ("socket", {MKNOD}),
             ("list", {READDIR}),
             ("change", _CHANGES),
         ):

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 from shippers import running_shippers
 
-from ray_tracing_hooks._ship.flush import FlushResult, flush
+from ray_tracing_hooks._ship.flush import SOCKET, FlushResult, flush
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.start import ensure_running
 
@@ -145,7 +145,7 @@ class Node:
             return self.shipper()
 
         found: psutil.Process = until(started, "a shipper runs")
-        until((self.spool / "wake").exists, "it listens")
+        until((self.spool / SOCKET).exists, "it listens")
         return found
 
     def shippers(self) -> list[psutil.Process]:

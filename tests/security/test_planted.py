@@ -28,8 +28,7 @@ from ray_tracing_hooks._private import inside, open_file, open_folder
 from ray_tracing_hooks._ray.states import Answer, keep
 from ray_tracing_hooks._settings import Settings
 from ray_tracing_hooks._ship.files import LOCK, PLAN, take_lock
-from ray_tracing_hooks._ship.flush import flush
-from ray_tracing_hooks._ship.news import news
+from ray_tracing_hooks._ship.flush import SOCKET, flush
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import DeliveryError, Surroundings
 from ray_tracing_hooks._ship.sinks.local import LocalSink
@@ -431,7 +430,6 @@ def test_a_spool_that_is_no_folder_is_refused_everywhere(tmp_path: Path, victim:
         ensure_running(str(spool), plan)
     (problem,) = flush(str(spool), 5).problems
     assert reason in problem
-    assert news(str(spool)) == []
     shipper = [sys.executable, "-m", "ray_tracing_hooks._ship", str(spool)]
     done = subprocess.run(shipper, capture_output=True, text=True, check=False, timeout=50)
     assert done.returncode == 2
@@ -470,15 +468,15 @@ def test_a_planted_lock_is_refused(tmp_path: Path, victim: Path, plant: Plant) -
 
 
 @pytest.mark.parametrize("plant", [plant_file, *NO_FILES], ids=named)
-def test_nobody_writes_into_what_is_no_fifo(tmp_path: Path, victim: Path, plant: Plant) -> None:
-    """The request to a shipper goes to a FIFO that one reads, or nowhere."""
+def test_only_a_socket_gets_requests(tmp_path: Path, victim: Path, plant: Plant) -> None:
+    """The request to a shipper goes to a socket that one listens on, or nowhere."""
     tmp_path.chmod(0o700)
-    plant(tmp_path / "wake", victim)
+    plant(tmp_path / SOCKET, victim)
     result = flush(str(tmp_path), 0.2)
     assert not result.done
     assert not result.running
     if plant is plant_file:
-        assert (tmp_path / "wake").read_text() == "planted"
+        assert (tmp_path / SOCKET).read_text() == "planted"
 
 
 def test_what_is_no_plan_is_replaced(tmp_path: Path, victim: Path) -> None:

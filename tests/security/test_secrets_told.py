@@ -21,7 +21,7 @@ from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.sink import Surroundings
-from ray_tracing_hooks._ship.sinks import jaeger_settings, otlp_settings
+from ray_tracing_hooks._ship.sinks import jaeger, otlp
 from ray_tracing_hooks._standard import check
 from ray_tracing_hooks._values import MASK
 
@@ -44,8 +44,8 @@ def test_no_object_shows_a_secret() -> None:
         settings,
         plan,
         surroundings,
-        otlp_settings.read(ENVIRON, pytest.fail),
-        jaeger_settings.read(plan, ENVIRON, pytest.fail),
+        otlp.read(ENVIRON, pytest.fail),
+        jaeger.read(plan, ENVIRON, pytest.fail),
         Secrets(ENVIRON),
     ]
     assert settings.jaeger_endpoint == ENVIRON["RAY_TRACING_JAEGER_ENDPOINT"]
@@ -155,7 +155,7 @@ def test_what_a_shipper_tells_is_masked() -> None:
     problems.set("key", f"no such key {CANARY}")
     problems.say(f"warning: {CANARY}")
     problems.count(f"{{count}} spans were refused: {CANARY}", 3)
-    told = [*problems.tell(), *problems.news()[1]]
+    told = [*problems.take_unreported(), *problems.messages()]
     assert len(told) >= 4
     assert CANARY not in " ".join(told)
 

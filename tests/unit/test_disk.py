@@ -21,9 +21,9 @@ from faulty import FaultyDisk
 from recording import record
 from shipping import Node, ended, until
 
-from ray_tracing_hooks._ship.flush import FlushResult
+from ray_tracing_hooks._ship.files import LOCK
+from ray_tracing_hooks._ship.flush import SOCKET, FlushResult
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.layout import U16, U64
 from ray_tracing_hooks._spool.reader import SegmentReader, count_spans, is_locked, iterate
@@ -510,7 +510,7 @@ def test_a_spool_that_fills_its_disk_is_delivered_all_the_same(node: Node, mount
     assert not (node.spool / layout.ASIDE).exists(), "a record that the full disk cut short is no damage"
 
 
-@pytest.mark.parametrize("what", ["folder", "lock", "wake", "segment"])
+@pytest.mark.parametrize("what", ["folder", "lock", "socket", "segment"])
 def test_what_somebody_removes_from_the_spool_is_made_anew(node: Node, what: str) -> None:
     """The shipper continues with what it knows: nothing is lost, nothing arrives twice."""
     shipper = node.start()
@@ -520,13 +520,13 @@ def test_what_somebody_removes_from_the_spool_is_made_anew(node: Node, what: str
     if what == "folder":
         shutil.rmtree(node.spool)
     else:
-        for path in node.spool.glob({"lock": "*.lock", "wake": "wake", "segment": "*.spool"}[what]):
+        for path in node.spool.glob({"lock": LOCK, "socket": SOCKET, "segment": "*.spool"}[what]):
             path.unlink()
     writer.do("span 1001 2000")
 
     def restored() -> bool:
         writer.do("start 1")
-        return bool(node.segments()) and (node.spool / "wake").exists() and (node.spool / "plan.json").exists()
+        return bool(node.segments()) and (node.spool / SOCKET).exists() and (node.spool / "plan.json").exists()
 
     def written() -> bool:
         # Its process looks once a second, when it writes.
@@ -615,30 +615,23 @@ def test_a_shipper_of_a_spool_that_stays_unreadable_ends_after_ray(tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP], ids=errno.errorcode.get)
-def test_a_volume_without_fifos_delivers_and_flushes(
-    node: Node, faulty: Faulty, raylet: socket.socket, number: int
-) -> None:
-    """As SMB shares, FAT and mounted object stores are. Nothing but the folder stays behind."""
+def test_a_volume_without_sockets_delivers(node: Node, faulty: Faulty, raylet: socket.socket, number: int) -> None:
+    """As SMB shares and mounted object stores are. Nobody waits there, and nothing but the folder stays behind."""
     disk = faulty(node.spool)
-    disk.fail = {"fifo": number}
+    disk.fail = {"socket": number}
     assert not node.flush(0.1).running
-    ensure_running(str(node.spool), node.plan)
-    assert node.flush() == FlushResult(done=True)
-    (shipper,) = node.shippers()
+    shipper = node.start()
     writer = node.writer()
     writer.do("span 1 10")
-    assert node.flush() == FlushResult(done=True)
-    assert node.numbers() == list(range(1, 11))
-    shipper.suspend()
-    assert "does not answer" in node.flush(0.2).problems[0]
-    shipper.resume()
-    writer.do("span 11")
+    result = node.flush(30)
+    assert (result.done, result.running, len(result.problems)) == (False, True, 1)
+    assert "has no sockets" in result.problems[0]
+    until(lambda: node.numbers() == list(range(1, 11)), "they are delivered")
     writer.do("start 12")
     writer.kill()
     raylet.close()
-    assert node.flush(until_writers_end=True).done
     ended(shipper)
-    assert node.numbers() == list(range(1, 13))
+    assert node.numbers() == [*range(1, 11), 12]
     assert not node.flush(0.1).running
     assert not os.listdir(node.spool)
 

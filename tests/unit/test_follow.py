@@ -329,11 +329,11 @@ def test_what_a_full_disk_did_not_take_is_counted_once(tmp_path: Path) -> None:
     problems = Problems()
     follower = Follower({}, problems, reports=True)
     list(follower.follow(Folder(str(tmp_path)).look(set())))
-    (said,) = problems.tell()
+    (said,) = problems.take_unreported()
     assert said.startswith("7 spans could not be written to the spool by their processes: ")
     later = Problems()
     list(Follower(follower.positions(), later, reports=True).follow(Folder(str(tmp_path)).look(set())))
-    assert later.tell() == []
+    assert later.take_unreported() == []
 
 
 def without_room(process: Process, number: int) -> None:
@@ -472,7 +472,7 @@ def test_spans_that_never_end_cost_a_bounded_amount(tmp_path: Path, monkeypatch:
     other.writer.close()
     process.writer.close()
     left = left_by(tmp_path, json.loads(stored))
-    (told,) = problems.tell()
+    (told,) = problems.take_unreported()
     assert int(told.split()[0]) + len(left) == count + 3
     assert "not tracked any more" in told
     assert {1, 2, 5, 9 + count} < left.keys()
@@ -505,7 +505,7 @@ def test_processes_that_have_come_and_gone_take_nothing_of_the_room(
             other.end(number)
             list(follower.follow(folder.look(follower.open_processes())))
     assert follower.open_processes() == {others[-1].writer._process}
-    assert problems.tell() == []
+    assert problems.take_unreported() == []
     for other in others:
         other.writer.close()
 

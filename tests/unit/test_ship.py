@@ -28,8 +28,8 @@ from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._ship import claim as claiming
 from ray_tracing_hooks._ship.claim import Claim
 from ray_tracing_hooks._ship.files import LOCK, STATUS, is_file_at, take_lock
-from ray_tracing_hooks._ship.flush import FlushResult
-from ray_tracing_hooks._ship.inbox import Inbox
+from ray_tracing_hooks._ship.flush import SOCKET, FlushResult
+from ray_tracing_hooks._ship.flush_requests import Inbox
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.raylet import is_deserted
@@ -63,7 +63,7 @@ def test_temporary_files_of_killed_processes_do_not_keep_the_spool(node: Node) -
     abandoned = [
         node.spool / f"{pid}-1-ab.000001.spool.new",
         undecided / f"{pid}-1-ab.000001.spool.new",
-        *(node.spool / f"{name}.json.0123abcd.new" for name in ("plan", "news", "progress-local", "sifted")),
+        *(node.spool / f"{name}.json.0123abcd.new" for name in ("plan", "status", "progress-local", "sifted")),
     ]
     for path in abandoned:
         path.write_bytes(b"RTHSPL1\n")
@@ -776,8 +776,12 @@ def test_rubbish_in_the_spool_stops_nothing(node: Node) -> None:
     assert any("damaged" in problem for problem in result.problems)
     # The first answer may come before the files are moved.
     until(lambda: not node.flush().problems, "each is reported once")
-    with open(node.spool / "wake", "wb") as wake:
-        wake.write(b'\x00\xff{}\n[]\n{"answer": 3}\n')
+    folder = os.open(node.spool, os.O_PATH)
+    for packet in (b"\x00\xff", b"[]", b'{"timeout": 3}'):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as rubbish:
+            rubbish.connect(f"/proc/self/fd/{folder}/{SOCKET}")
+            rubbish.send(packet)
+    os.close(folder)
     assert node.flush().done
 
 

@@ -448,7 +448,7 @@ def test_what_waits_takes_no_more_than_its_share(spool: Spool) -> None:
     spool.turn(sampler)
     size = sum(path.stat().st_size for path in spool.undecided.glob("*.spool"))
     assert 12_500 < size <= 25_000 + 4096 + 200
-    assert any("dropped without a decision" in text for text in spool.problems.tell())
+    assert any("dropped without a decision" in text for text in spool.problems.take_unreported())
     spool.end(1, 2000, failed=True)
     kept = spool.turn(sampler)
     assert kept[-1] == (1, 2000)
@@ -476,7 +476,7 @@ def test_traces_beyond_the_most_do_not_fill_the_memory_while_many_are_read(
     sampler = spool.sampler()
     assert spool.turn(sampler) == []
     assert 100 < max(known) <= 110 + in_segment
-    assert any("dropped early" in text for text in spool.problems.tell())
+    assert any("dropped early" in text for text in spool.problems.take_unreported())
     for each in (2000, 1):
         spool.end(each, 2, failed=True)
     assert spool.turn(sampler) == [(1, 2), (2000, 1), (2000, 2)]
@@ -495,7 +495,7 @@ def test_what_waits_goes_only_after_the_kept_spans_beside_it_are_collected(
     monkeypatch.setattr(sampling, "_TURN", 0.0)
     monkeypatch.setattr(sampler, "_plan", spool.plan._replace(spool_max_bytes=50_000))
     assert spool.turn(sampler) == [(1, each) for each in range(1, 501)]
-    assert any("dropped without a decision" in text for text in spool.problems.tell())
+    assert any("dropped without a decision" in text for text in spool.problems.take_unreported())
 
 
 def test_a_full_disk_puts_keeping_off(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -510,10 +510,10 @@ def test_a_full_disk_puts_keeping_off(spool: Spool, monkeypatch: pytest.MonkeyPa
         sampler.turn(hurry=True, ending=False)
         assert sampler.failed
         assert not sampler.behind, "it would try again without a pause"
-        assert any("No space left on device" in text for text in spool.problems.tell())
+        assert any("No space left on device" in text for text in spool.problems.take_unreported())
     assert spool.turn(sampler) == [(1, 1)]
     assert not sampler.failed
-    assert spool.problems.tell() == []
+    assert spool.problems.take_unreported() == []
 
 
 def test_a_segment_that_cannot_be_read_keeps_nothing_else_from_being_kept(
@@ -575,7 +575,7 @@ def test_a_segment_with_kept_spans_that_can_never_be_read_does_not_hold_up_the_o
     spool.end(2, 1, failed=True)
     assert spool.turn(sampler) == [(2, 1)]
     assert not sampler.failed
-    assert any(f"{broken.segment!r} could not be read" in text for text in spool.problems.tell())
+    assert any(f"{broken.segment!r} could not be read" in text for text in spool.problems.take_unreported())
 
 
 def test_a_shipper_gives_up_on_kept_spans_that_a_full_disk_does_not_take(

@@ -85,6 +85,8 @@ class Figures:
         unwritten: How many spans their processes could not write, since the disk was full or failed.
         destinations: One for each exporter and signal.
         problems: What prevents delivery or looks wrong at present, as sentences.
+        messages: The latest messages to the user: problems that lasted some seconds, their ends, and losses. A process
+            that records spans logs each once.
         delivered_earlier: How many spans were delivered by shippers that a change of settings has ended. Readers find
             it: see :func:`delivered_earlier`.
     """
@@ -101,6 +103,7 @@ class Figures:
     unwritten: int = 0
     destinations: tuple[Destination, ...] = ()
     problems: tuple[str, ...] = field(default=())
+    messages: tuple[str, ...] = field(default=())
     delivered_earlier: int = 0
 
     @property
@@ -115,7 +118,6 @@ class Figures:
     def of(cls, found: Mapping[str, Any]) -> Figures:
         """The figures of a parsed ``status.json``; what is missing or malformed in it has its default."""
         destinations = found.get("destinations")
-        problems = found.get("problems")
         return _made(
             cls,
             {
@@ -125,9 +127,13 @@ class Figures:
                     for each in (destinations if isinstance(destinations, list | tuple) else ())
                     if isinstance(each, dict)
                 ),
-                "problems": tuple(map(str, problems)) if isinstance(problems, list | tuple) else (),
+                **{name: _texts(found.get(name)) for name in ("problems", "messages")},
             },
         )
+
+
+def _texts(found: Any) -> tuple[str, ...]:
+    return tuple(map(str, found)) if isinstance(found, list | tuple) else ()
 
 
 def read(spool_dir: str) -> Figures | None:

@@ -99,7 +99,8 @@ class StatusFile:
             undecided_bytes=undecided_bytes,
             unwritten=self._deliveries.unwritten,
             destinations=tuple(self._destination(stage, look) for stage in self._deliveries.exporting),
-            problems=tuple(self._problems.lasting()),
+            problems=tuple(self._problems.active()),
+            messages=tuple(self._problems.messages()),
         )
         changed = replace(figures, updated_ns=self._written.updated_ns) != self._written
         if changed or not os.path.lexists(self._path):

@@ -32,7 +32,7 @@ from ray_tracing_hooks._settings import load
 @click.option(
     "--output",
     metavar="DIR|URL",
-    help="Where files go: a folder, or a URL for pyarrow.fs or fsspec, such as s3://bucket/spans; by default "
+    help="Where files go: a folder, or a URL for fsspec, such as s3://bucket/spans; by default "
     "RAY_TRACING_COLLECT_TO, else spans-SESSION.",
 )
 @address_option
@@ -58,7 +58,7 @@ def collect(
 
     These are the files of the local exporter: spans, log records, metrics and task states of this session. Spans that
     shippers still have are written first. They come through Ray, so nodes need no access to the target. Run it again to
-    fetch only what is new; each file is verified by its SHA-256.
+    fetch only files that are new or have grown.
 
     After the end of a cluster, name its session folder: what is left in its spools on this machine is written to files,
     and these are collected. The exit code is 1 if not all could be collected.

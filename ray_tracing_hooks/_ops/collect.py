@@ -1,7 +1,7 @@
-"""Collects the files of all nodes in one place, resumably and in bounded memory.
+"""Copies the files of all nodes to one place, in bounded memory.
 
 A node reads its files in chunks, which come through Ray's object store; of each node at most two are on their way. A
-file is complete once the digest of what arrived is that of the node's file.
+file that has the same size at the target already is not copied again: names are unique, and files only grow.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -19,14 +18,13 @@ from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ops import probe, sources
 from ray_tracing_hooks._ops.cluster import Node, Visit
-from ray_tracing_hooks._ops.target import Complete, Target, TargetError
+from ray_tracing_hooks._ops.target import Target
 
 CHUNK = 4 << 20
 _AT_ONCE = 4
 """Nodes that files are fetched from at the same time."""
 
 _NAME = re.compile(r"((logs|metrics)/)?[\w@+-][\w.@+-]*")
-_TRIES = 2
 
 
 class SourceError(TracingError):
@@ -150,10 +148,9 @@ def collect(
             list(threads.map(transfer.fetch, by_source))
         except BaseException:
             transfer.is_over = True
-            with suppress(TargetError):
-                target.close()
             raise
-    target.close()
+        finally:
+            target.close()
     return result
 
 
@@ -228,73 +225,42 @@ class _Transfer:
     def fetch(self, files: Sequence[File]) -> None:
         for file in files:
             try:
-                self._fetch(file)
+                if self._target.size(file.name) == file.size:
+                    self._count(file.size)
+                else:
+                    self._target.write(file.name, self._chunks(file))
             except SourceError as error:
                 with self._lock:
                     self._result.problems.append(f"{file.source.name}: {file.path}: {error}")
+                continue
+            with self._lock:
+                self._result.files += 1
+                self._result.bytes += file.size
 
-    def _fetch(self, file: File) -> None:
-        for _ in range(_TRIES):
-            complete = self._complete(file)
-            if complete is not None:
-                self._target.note(file.name, complete)
-                with self._lock:
-                    self._result.files += 1
-                    self._result.bytes += complete.size
-                return
-        raise SourceError("it has changed while it was read")
-
-    def _complete(self, file: File) -> Complete | None:
-        """Fetch what is missing; None if the file is another one than when it was begun."""
-        known = self._target.complete_of(file.name)
-        offset = self._matching(file, known)
-        if known is not None and offset == known.size == file.size:
-            self._count(offset)
-            return known
-        if not self._target.appends:
-            offset = 0
-        elif not offset:
-            offset = self._matching(file, self._target.started(file.name))
-        writer = self._target.write(file.name, offset)
-        counted = 0
-        try:
-            counted += self._count(offset)
-            for data in self._chunks(file, offset):
-                writer.write(data)
-                counted += self._count(len(data), fetched=len(data))
-            if writer.hashed.hexdigest() != file.source.call(sources.digest, file.path, file.size):
-                self._count(-counted)
-                return None
-            writer.complete()
-        finally:
-            writer.close()
-        return Complete(file.size, writer.hashed.hexdigest())
-
-    def _matching(self, file: File, written: Complete | None) -> int:
-        """How many bytes of a file are at the target already: all that are there, if they are its beginning."""
-        if written is None or written.size > file.size:
-            return 0
-        return written.size if file.source.call(sources.digest, file.path, written.size) == written.sha256 else 0
-
-    def _chunks(self, file: File, offset: int) -> Iterator[bytes]:
-        """The rest of the file. While one chunk is written, the next one is on its way."""
-        waiting: Callable[[], bytes] | None = None
+    def _chunks(self, file: File) -> Iterator[bytes]:
+        """The contents of the file. While one chunk is written, the next one is on its way."""
+        offset = 0
+        waiting: tuple[Callable[[], bytes], int] | None = None
         while offset < file.size or waiting is not None:
             if self.is_over:
                 raise SourceError("interrupted")
             following = None
             if offset < file.size:
                 size = min(CHUNK, file.size - offset)
-                following = file.source.later(sources.chunk, file.path, offset, size)
+                following = file.source.later(sources.chunk, file.path, offset, size), size
                 offset += size
             if waiting is not None:
-                yield waiting()
+                result, size = waiting
+                data = result()
+                if len(data) != size:
+                    raise SourceError("it has become shorter while it was read")
+                yield data
+                self._count(size, fetched=size)
             waiting = following
 
-    def _count(self, size: int, fetched: int = 0) -> int:
-        """Count bytes that are at the target; returns their number."""
+    def _count(self, size: int, fetched: int = 0) -> None:
+        """Count bytes that are at the target."""
         with self._lock:
             self._done += size
             self._result.fetched_bytes += fetched
             self._advance("fetching files", self._done, self._total)
-        return size

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sinks.jaeger_settings import PORTS, JaegerSettings, read
+from ray_tracing_hooks._ship.sinks.jaeger import PORTS, JaegerSettings, read
 from ray_tracing_hooks._ship.transport.contract import Tls
 
 J = "OTEL_EXPORTER_JAEGER_"
@@ -208,7 +208,7 @@ def test_the_variables_of_otlp_do_not_count() -> None:
 
 def test_a_driver_reads_them_without_anything_heavy() -> None:
     program = (
-        "import sys, ray_tracing_hooks._ship.sinks.jaeger_settings\n"
+        "import sys, ray_tracing_hooks._ship.sinks.jaeger\n"
         "print(sorted({'grpc', 'requests', 'thrift', 'opentelemetry'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

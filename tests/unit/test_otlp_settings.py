@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ray_tracing_hooks._ship.sinks.otlp_settings import OtlpSettings, read
+from ray_tracing_hooks._ship.sinks.otlp import OtlpSettings, read
 from ray_tracing_hooks._ship.transport.contract import Tls
 
 PREFIX = "OTEL_EXPORTER_OTLP_"
@@ -301,7 +301,7 @@ def test_a_wrong_form_for_traces_leaves_the_general_one_in_force() -> None:
 def test_nothing_heavy_is_imported_to_read_them() -> None:
     """A driver does it, to say where its spans go."""
     program = (
-        "import sys\nfrom ray_tracing_hooks._ship.sinks.otlp_settings import read\nread({}, print)\n"
+        "import sys\nfrom ray_tracing_hooks._ship.sinks.otlp import read\nread({}, print)\n"
         "print(sorted({'grpc', 'requests', 'urllib3', 'ssl', 'http', 'google', 'opentelemetry'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

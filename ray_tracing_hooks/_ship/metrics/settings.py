@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ray_tracing_hooks._formats.signals import METRICS
-from ray_tracing_hooks._ship.sinks import otlp_settings
-from ray_tracing_hooks._ship.sinks.otlp_settings import OtlpSettings
+from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
+from ray_tracing_hooks._ship.sinks.otlp import OtlpSettings
 from ray_tracing_hooks._standard import OTLP_METRICS
 from ray_tracing_hooks._standard import read as read_variable
 
@@ -52,7 +52,7 @@ def read(exporters: Sequence[str], environ: Mapping[str, str], problem: Callable
     """The settings from ``environ`` for these exporters. Invalid values are reported, and a default is used instead."""
     otlp = None
     if "otlp" in exporters:
-        otlp = otlp_settings.read(environ, problem, METRICS)
+        otlp = otlp_sink.read(environ, problem, METRICS)
         limit = read_variable("OTEL_METRIC_EXPORT_TIMEOUT", environ, problem)
         otlp = otlp._replace(timeout=min(otlp.timeout, limit))
     histograms = read_variable(f"{OTLP_METRICS}DEFAULT_HISTOGRAM_AGGREGATION", environ, problem)

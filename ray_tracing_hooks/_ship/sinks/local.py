@@ -21,7 +21,7 @@ from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit
 from typing import Any
 
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
-from ray_tracing_hooks._formats.signals import TRACES
+from ray_tracing_hooks._formats.signals import LOGS, TRACES
 from ray_tracing_hooks._private import open_file, open_folder, share
 from ray_tracing_hooks._ship.files import PASSING
 from ray_tracing_hooks._ship.plan import ShipPlan
@@ -65,6 +65,9 @@ def _open_folder(path: str, what: str = "spans", group: int | None = None) -> in
         return open_folder(path, given=True, group=group)
     except OSError as error:
         raise DeliveryError(f"cannot write {what} to {path!r}: {error.strerror}; {_NEXT_STEP}") from error
+
+
+SIGNALS = frozenset({TRACES, LOGS})
 
 
 def destination(plan: ShipPlan, _environ: Mapping[str, str], problem: Callable[[str], None]) -> Destination:
@@ -353,6 +356,10 @@ class LocalSink:
         except OSError:
             return False
         return True
+
+
+def make(surroundings: Surroundings) -> LocalSink:
+    return LocalSink(surroundings)
 
 
 def _lines(spans: list[str], frame: int) -> Iterator[list[str]]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.skywalking import segments, v2, v3
 from ray_tracing_hooks._formats.skywalking.peers import REGISTERED, Identity, registered_in
 from ray_tracing_hooks._formats.skywalking.segments import Generation, Pair, Segment
 from ray_tracing_hooks._ship.sink import DeliveryError
-from ray_tracing_hooks._ship.sinks.skywalking_settings import SEGMENTS_PATH, SkyWalkingSettings
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks._ship.sinks.skywalking import SkyWalkingSettings
+
+SEGMENTS_PATH = "/v3/segments"
 
 COLLECT_3 = "/skywalking.v3.TraceSegmentReportService/collect"
 _PROPERTIES_3 = "/skywalking.v3.ManagementService/reportInstanceProperties"

@@ -22,9 +22,9 @@ from ray_tracing_hooks._spool.layout import SUFFIX, is_spool_name
 from ray_tracing_hooks._values import Hint
 
 if TYPE_CHECKING:
+    from ray_tracing_hooks._ship.log import Secrets
     from ray_tracing_hooks._ship.plan import ShipPlan
     from ray_tracing_hooks._ship.replay import Replay
-    from ray_tracing_hooks._ship.secrets import Secrets
 
 
 @click.command(
@@ -67,8 +67,7 @@ def replay(
     continues from there; if the files have grown, it sends only the new spans. The exit code is 1 if not all could be
     sent, and 2 if a dry run finds a wrong setting.
     """
-    from ray_tracing_hooks._ship.log import others_on_stderr  # noqa: PLC0415  not needed to print a help text
-    from ray_tracing_hooks._ship.secrets import Secrets  # noqa: PLC0415  as above
+    from ray_tracing_hooks._ship.log import Secrets, others_on_stderr  # noqa: PLC0415  not needed to print a help text
 
     problems: list[str] = []
     settings = load(os.environ, problems.append)
@@ -340,7 +339,7 @@ def _delivery_environment(settings: Settings) -> dict[str, str]:
     Other OTEL_* variables are removed from this process, as for a shipper: some invalid values make any import of the
     API fail.
     """
-    from ray_tracing_hooks._ship.environment import with_settings  # noqa: PLC0415  as above
+    from ray_tracing_hooks._ship.plan import with_settings  # noqa: PLC0415  as above
 
     environ = with_settings(os.environ, settings)
     for name in [name for name in os.environ if name.startswith("OTEL_") and name not in environ]:

@@ -47,7 +47,7 @@ class Delivery:
         environ: Mapping[str, str],
         exporters: tuple[str, ...] | None,
     ) -> None:
-        from ray_tracing_hooks._ship.environment import with_settings  # noqa: PLC0415
+        from ray_tracing_hooks._ship.plan import with_settings  # noqa: PLC0415
 
         self._process = process
         self._settings = settings

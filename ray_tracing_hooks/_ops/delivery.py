@@ -17,9 +17,9 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ops.effective import Effective
 from ray_tracing_hooks._ops.reach import steps
+from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import with_count
-from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.sinks.registry import destination_of, make_sink, usable
 from ray_tracing_hooks._version import __version__

@@ -16,8 +16,7 @@ from ray_tracing_hooks._connection.delivery import is_disabled, plan_of, sending
 from ray_tracing_hooks._ops.finding import PROBLEM, WARNING
 from ray_tracing_hooks._settings import Settings, load_with_sources
 from ray_tracing_hooks._ship.destinations import configured
-from ray_tracing_hooks._ship.environment import with_settings
-from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.plan import ShipPlan, with_settings
 from ray_tracing_hooks._ship.sink import Destination
 from ray_tracing_hooks._ship.sinks.registry import usable
 from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES

@@ -26,7 +26,7 @@ from ray_tracing_hooks._ops.effective import Effective, effective, misspelled, s
 from ray_tracing_hooks._ops.hooks import exporters_of
 from ray_tracing_hooks._ops.spools import spools_of
 from ray_tracing_hooks._settings import SETTINGS
-from ray_tracing_hooks._ship.secrets import Secrets
+from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.start import environment
 from ray_tracing_hooks._standard import OTLP, OTLP_METRICS, VARIABLES, read_with_source
 from ray_tracing_hooks._values import masked

@@ -16,8 +16,8 @@ from ray_tracing_hooks._settings import load
 from ray_tracing_hooks._ship.deliveries import RECORDS
 from ray_tracing_hooks._ship.files import PLAN, STATUS, is_shipper_running
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sink_stage import label_of
 from ray_tracing_hooks._ship.sinks.registry import takes
+from ray_tracing_hooks._ship.stage import label_of
 from ray_tracing_hooks._ship.status.backlog import Unread, measure
 from ray_tracing_hooks._ship.status.figures import Destination, Figures, delivered_earlier, read
 from ray_tracing_hooks._ship.take_over import is_reached

@@ -11,9 +11,8 @@ from ray_tracing_hooks._ship.metrics.settings import are_taken, not_taken
 from ray_tracing_hooks._ship.metrics.stage import MetricsStage
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.sink_stage import SinkStage
 from ray_tracing_hooks._ship.sinks.registry import takes, usable
-from ray_tracing_hooks._ship.stage import Stage
+from ray_tracing_hooks._ship.stage import SinkStage, Stage
 from ray_tracing_hooks._ship.status.figures import Figures
 from ray_tracing_hooks._spool.layout import LOG, SPAN
 from ray_tracing_hooks._spool.progress import WHOLE

@@ -21,6 +21,9 @@ LEFT = "left"
 """There if the processes of the node have gone on to another spool, since their settings have changed. It has the name
 of that spool, if it is beside this one."""
 
+REPLAY_PREFIX = ".replay-"
+"""The prefix of the names of files with the progress of replays."""
+
 PASSING = frozenset({errno.EIO, errno.EROFS, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors of opening or reading a file that may pass."""
 

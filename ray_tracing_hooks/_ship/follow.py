@@ -12,14 +12,16 @@ from typing import Any
 
 from ray_tracing_hooks._formats.encoded_span.encode import END_SIZE, SPAN_ID
 from ray_tracing_hooks._formats.signals import TRACES, Signal
-from ray_tracing_hooks._ship.cause_of_death import WORKER, cause_of_death, identity
 from ray_tracing_hooks._ship.folder import Look, ProcessLook, Segment, examine, is_running
 from ray_tracing_hooks._ship.open_spans import (
+    WORKER,
     OpenSpan,
     OpenSpans,
     Scope,
     begun,
+    cause_of_death,
     closed,
+    identity,
     left_open,
     restored,
     size,

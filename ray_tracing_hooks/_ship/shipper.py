@@ -11,16 +11,14 @@ from collections.abc import Mapping
 from ray_tracing_hooks._private import final_name, inside
 from ray_tracing_hooks._ship.claim import Claim
 from ray_tracing_hooks._ship.deliveries import Deliveries
-from ray_tracing_hooks._ship.files import LEFT, PLAN, STATUS, left_for
+from ray_tracing_hooks._ship.files import LEFT, PLAN, REPLAY_PREFIX, STATUS, left_for
 from ray_tracing_hooks._ship.flush_requests import FlushRequests, Inbox
 from ray_tracing_hooks._ship.folder import Folder, Look, is_running, remove_abandoned
+from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
-from ray_tracing_hooks._ship.quarantine import Quarantine
 from ray_tracing_hooks._ship.raylet import Raylet
-from ray_tracing_hooks._ship.replay_progress import FILE_PREFIX as REPLAY_FILE
-from ray_tracing_hooks._ship.retention import Retention
-from ray_tracing_hooks._ship.secrets import Secrets
+from ray_tracing_hooks._ship.retention import Quarantine, Retention
 from ray_tracing_hooks._ship.status.figures import EARLIER, Figures, delivered_earlier, keep_delivered
 from ray_tracing_hooks._ship.status.publish import StatusFile
 from ray_tracing_hooks._ship.tail_sampling.progress import FILE as SAMPLING
@@ -330,7 +328,7 @@ def _is_ours(name: str) -> bool:
     So is a temporary file that a killed process left, since only the holder of the shipper's lock writes these files.
     """
     name = final_name(name)
-    return name in {PLAN, STATUS, SAMPLING, LEFT} or is_progress_file(name) or name.startswith((REPLAY_FILE, EARLIER))
+    return name in {PLAN, STATUS, SAMPLING, LEFT} or is_progress_file(name) or name.startswith((REPLAY_PREFIX, EARLIER))
 
 
 def _paused(look: Look) -> list[str]:

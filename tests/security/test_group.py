@@ -22,9 +22,8 @@ from ray_tracing_hooks._private import open_folder
 from ray_tracing_hooks._ray.states import Answer, keep
 from ray_tracing_hooks._settings import Settings, load
 from ray_tracing_hooks._ship.destinations import destinations
-from ray_tracing_hooks._ship.log import log_to
+from ray_tracing_hooks._ship.log import Secrets, log_to
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.sink import Batch, Surroundings
 from ray_tracing_hooks._ship.sinks.local import LocalSink
 

@@ -15,11 +15,9 @@ from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._sdk import resource
 from ray_tracing_hooks._settings import load
 from ray_tracing_hooks._ship.destinations import destinations
-from ray_tracing_hooks._ship.environment import of_delivery
-from ray_tracing_hooks._ship.log import _SafeFormatter
-from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.log import Secrets, _SafeFormatter
+from ray_tracing_hooks._ship.plan import ShipPlan, of_delivery
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.sink import Surroundings
 from ray_tracing_hooks._ship.sinks import jaeger, otlp
 from ray_tracing_hooks._standard import check
@@ -180,7 +178,7 @@ def test_the_arguments_of_a_command_are_not_recorded(monkeypatch: pytest.MonkeyP
 
 def test_a_shipper_inherits_what_it_needs_in_its_environment_alone() -> None:
     """What of it is written down is a digest, which tells plans apart."""
-    from ray_tracing_hooks._ship.environment import digest
+    from ray_tracing_hooks._ship.plan import digest
 
     kept = of_delivery(ENVIRON)
     assert kept == ENVIRON

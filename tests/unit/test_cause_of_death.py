@@ -8,7 +8,7 @@ import pytest
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ship.cause_of_death import Death, cause_of_death
+from ray_tracing_hooks._ship.open_spans import Death, cause_of_death
 
 WORKER_ID = "3f9c7136fd37f83866f835a01499d65b95a5ba33a073616e02f5af1d"
 OTHER_ID = WORKER_ID[::-1]

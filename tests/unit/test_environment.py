@@ -10,8 +10,8 @@ import pytest
 
 from ray_tracing_hooks import _settings
 from ray_tracing_hooks._control.control import Control
-from ray_tracing_hooks._ship.environment import digest, of_delivery
-from ray_tracing_hooks._ship.secrets import Secrets
+from ray_tracing_hooks._ship.log import Secrets
+from ray_tracing_hooks._ship.plan import digest, of_delivery
 from ray_tracing_hooks._ship.start import environment
 
 ENVIRON = {

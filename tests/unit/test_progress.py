@@ -15,8 +15,7 @@ from faulty import FaultyDisk
 from ray_tracing_hooks._ship import files
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.progress import ProgressFile
-from ray_tracing_hooks._ship.sink_stage import SinkStage
+from ray_tracing_hooks._ship.stage import ProgressFile, SinkStage
 from ray_tracing_hooks._spool.progress import (
     Progress,
     StoredSpan,

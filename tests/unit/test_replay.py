@@ -606,7 +606,7 @@ def test_a_left_over_spool_is_delivered(collector: Collector, tmp_path: Path) ->
 @pytest.mark.parametrize("same", [True, False])
 def test_it_begins_where_the_shipper_stopped(collector: Collector, tmp_path: Path, same: bool) -> None:
     """If that was on its way to the same place. Spans that began in segments that are gone are closed in any case."""
-    from ray_tracing_hooks._ship.environment import digest, of_delivery
+    from ray_tracing_hooks._ship.plan import digest, of_delivery
 
     spool = tmp_path / "spool"
     left_spool(spool, range(1, 20))
@@ -868,7 +868,7 @@ def test_a_folder_that_cannot_be_written_to_has_its_progress_elsewhere(
             raise PermissionError(13, "Permission denied", path)
         write_atomically(path, text)
 
-    monkeypatch.setattr("ray_tracing_hooks._ship.replay_progress.write_atomically", refuse)
+    monkeypatch.setattr("ray_tracing_hooks._ship.replay.write_atomically", refuse)
     assert replay(source).exit_code == 0
     assert replay(source).stdout.startswith("nothing new")
     assert sorted(source.iterdir()) == [source / "a.jsonl"]

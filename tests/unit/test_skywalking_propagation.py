@@ -32,7 +32,7 @@ from ray_tracing_hooks._record import carrier
 from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
-from ray_tracing_hooks._ship.progress import ProgressFile
+from ray_tracing_hooks._ship.stage import ProgressFile
 from ray_tracing_hooks._spool.progress import Progress
 from ray_tracing_hooks._spool.writer import SpoolWriter
 

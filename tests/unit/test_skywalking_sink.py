@@ -544,7 +544,7 @@ def test_what_is_wrong_is_said_without_secrets(environ: dict[str, str], expected
 
 
 def test_the_token_is_masked() -> None:
-    from ray_tracing_hooks._ship.secrets import Secrets
+    from ray_tracing_hooks._ship.log import Secrets
 
     secrets = Secrets({"SW_AGENT_AUTHENTICATION": "open-sesame", "RAY_TRACING_SKYWALKING_TOKEN": "abracadabra"})
     assert "sesame" not in secrets.mask("failed with open-sesame and abracadabra")

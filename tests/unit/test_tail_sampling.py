@@ -25,7 +25,7 @@ from ray_tracing_hooks._ship.folder import Folder, Look
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.quarantine import Quarantine
+from ray_tracing_hooks._ship.retention import Quarantine
 from ray_tracing_hooks._ship.tail_sampling import progress
 from ray_tracing_hooks._ship.tail_sampling import sampler as sampling
 from ray_tracing_hooks._ship.tail_sampling.sampler import TailSampler

@@ -24,8 +24,8 @@ from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._private import open_file
 from ray_tracing_hooks._sdk_import import import_sdk
+from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.secrets import Secrets
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, Sink, Surroundings
 from ray_tracing_hooks._values import copied
 

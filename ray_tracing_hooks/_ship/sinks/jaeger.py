@@ -17,12 +17,10 @@ from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._formats.jaeger import Encoder, jaeger_span, process
 from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._formats.signals import TRACES
-from ray_tracing_hooks._ship.environment import JAEGER_ENDPOINT
-from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.plan import JAEGER_ENDPOINT, ShipPlan
 from ray_tracing_hooks._ship.sink import Destination, Sink, Surroundings
 from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
-from ray_tracing_hooks._ship.sinks.decoding import resource_of, scope_of
-from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
+from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, resource_of, scope_of
 from ray_tracing_hooks._ship.transport.contract import Tls, Transport
 from ray_tracing_hooks._standard import JAEGER, read_with_source
 from ray_tracing_hooks._standard import read as read_variable

@@ -5,9 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+from ray_tracing_hooks._formats.encoded_span.decode import Scope, decode_resource, decode_scope
 from ray_tracing_hooks._formats.otlp import Group, count, halves
+from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.transport.contract import Refused, Transport
@@ -34,6 +38,21 @@ _TOO_LARGE_TRACE = (
 """Without the words of the server, which name a trace."""
 
 
+@dataclass(eq=False)
+class _Request:
+    """A request that the server has neither accepted nor refused for good.
+
+    Attributes:
+        groups: Its spans.
+        has_failed: Whether it has failed since the server last accepted any request.
+        failures: How often it has failed since the server accepted another one after its first failure; None before.
+    """
+
+    groups: list[Group]
+    has_failed: bool = False
+    failures: int | None = None
+
+
 class SendingSink(ABC):
     """Sends each portion as several requests. Accepted ones are not sent again if a later one fails.
 
@@ -58,14 +77,10 @@ class SendingSink(ABC):
         self._refusal = ""
         """Why the server refuses everything, if it does."""
         self._batches: Sequence[Batch] | None = None
-        self._requests: deque[list[Group]] = deque()
+        self._requests: deque[_Request] = deque()
         self._splits = 0
         self._known = 0
         """How many of the batches have become requests."""
-        self._failed: set[int] = set()
-        """The requests, by id, whose spans have failed since the server last accepted any."""
-        self._suspects: dict[int, int] = {}
-        """The requests whose spans had failed when the server accepted others, and how often they have failed since."""
         self._texts: set[str] = set()
 
     @abstractmethod
@@ -89,37 +104,35 @@ class SendingSink(ABC):
         if batches is not self._batches:
             self._batches, self._known = batches, 0
             self._requests.clear()
-            self._failed, self._suspects = set(), {}
         if len(batches) > self._known:
-            more = list(self.cut([Group(*batch) for batch in batches[self._known :]]))
-            self._requests.extendleft(reversed(more))
+            groups = [Group(*batch) for batch in batches[self._known :]]
+            self._requests.extendleft(reversed([_Request(each) for each in self.cut(groups)]))
             self._known = len(batches)
         # Until the server has accepted something, one failure is enough to wait.
         failures = _MOST_FAILURES
-        tried: list[list[Group]] = []
+        tried: list[_Request] = []
         while self._requests:
-            groups = self._requests[0]
+            request = self._requests[0]
             try:
-                answer = self._send(groups)
+                answer = self._send(request.groups)
             except Refused as refusal:
                 self._requests.popleft()
                 if not refusal.transient:
-                    self._refused(groups, refusal)
+                    self._refused(request, refusal)
                     continue
-                tried.append(groups)
-                failures += self._has_failed(groups, refusal)
-                if failures > _MOST_FAILURES or (self._requests and _is_among(self._requests[0], tried)):
+                tried.append(request)
+                failures += self._failed(request, refusal)
+                if failures > _MOST_FAILURES or (self._requests and self._requests[0] in tried):
                     # Others may show whether these spans or the server are to blame.
-                    self.wants_more = self._suspects.keys() >= set(map(id, self._requests))
+                    self.wants_more = all(each.failures is not None for each in self._requests)
                     raise self._later(refusal) from None
                 continue
             self._requests.popleft()
             failures = self._splits = 0
-            self._failed.discard(id(groups))
-            self._suspects.pop(id(groups), None)
-            self._suspects.update(dict.fromkeys(self._failed, 0))
-            self._failed.clear()
-            self.accepted(groups, answer)
+            for each in self._requests:
+                if each.has_failed:
+                    each.has_failed, each.failures = False, 0
+            self.accepted(request.groups, answer)
         self._batches = None
 
     def checkpoint(self) -> Mapping[str, Any]:
@@ -179,39 +192,53 @@ class SendingSink(ABC):
         """Whether the server has nothing that takes such requests, and they do not wait for it."""
         return refusal.method and not self._waits_for_method
 
-    def _refused(self, groups: list[Group], refusal: Refused) -> None:
+    def _refused(self, request: _Request, refusal: Refused) -> None:
         # One bad span must not cost the other spans of the request.
-        parts = () if self._is_for_good(refusal) else self._parts(groups, refusal)
+        parts = [] if self._is_for_good(refusal) else self._parts(request, refusal)
         self._requests.extendleft(reversed(parts))
         if not parts:
-            self.refuse(count(groups), _TOO_LARGE_TRACE if refusal.too_large_trace else refusal.reason)
+            self.refuse(count(request.groups), _TOO_LARGE_TRACE if refusal.too_large_trace else refusal.reason)
 
-    def _has_failed(self, groups: list[Group], refusal: Refused) -> bool:
+    def _failed(self, request: _Request, refusal: Refused) -> bool:
         """Deal with a request that the server has answered with a failure; False if the request is to blame for it."""
-        failures = self._suspects.pop(id(groups), None)
-        self._failed.discard(id(groups))
-        parts = self._parts(groups, refusal)
-        # At the end, so that the server is tried with other spans next.
-        self._requests.extend(parts or [groups])
-        if parts or failures is None:
-            self._failed.update(map(id, parts or [groups]))
-            self._suspects = dict.fromkeys(self._suspects, 0)
-            return True
-        if failures + 1 < _TRIES:
-            self._suspects[id(groups)] = failures + 1
-        else:
-            self._requests.pop()
-            self.refuse(count(groups), refusal.reason)
-        return False
+        parts = self._parts(request, refusal)
+        if not parts and request.failures is not None:
+            request.failures += 1
+            if request.failures < _TRIES:
+                self._requests.append(request)
+            else:
+                self.refuse(count(request.groups), refusal.reason)
+            return False
+        for each in self._requests:
+            if each.failures is not None:
+                each.failures = 0
+        for each in parts or [request]:
+            each.has_failed = True
+            self._requests.append(each)  # at the end, so that the server is tried with other spans next
+        return True
 
-    def _parts(self, groups: list[Group], refusal: Refused) -> Sequence[list[Group]]:
+    def _parts(self, request: _Request, refusal: Refused) -> list[_Request]:
         """The spans of a refused request as smaller ones; empty if there are none, or there were too many."""
-        parts = self.parts(groups, refusal)
+        parts = self.parts(request.groups, refusal)
         if len(parts) < 2 or self._splits >= _MOST_SPLITS:
-            return ()
+            return []
         self._splits += 1
-        return parts
+        return [_Request(each) for each in parts]
 
 
-def _is_among(request: list[Group], others: Iterable[list[Group]]) -> bool:
-    return any(request is other for other in others)
+@lru_cache(maxsize=1024)
+def resource_of(encoded: bytes) -> Mapping[str, Any]:
+    """The attributes of an encoded resource."""
+    try:
+        return decode_resource(encoded)
+    except FormatError:
+        return {}
+
+
+@lru_cache(maxsize=1024)
+def scope_of(encoded: bytes) -> Scope:
+    """An encoded scope."""
+    try:
+        return decode_scope(encoded)
+    except FormatError:
+        return Scope("", "", {})

@@ -23,8 +23,7 @@ from ray_tracing_hooks._settings import some
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
-from ray_tracing_hooks._ship.sinks.decoding import resource_of, scope_of
-from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
+from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, resource_of, scope_of
 from ray_tracing_hooks._ship.sinks.skywalking_versions import (
     COLLECT_2,
     COLLECT_3,

@@ -16,8 +16,8 @@ from ray_tracing_hooks._ship.files import STATUS
 from ray_tracing_hooks._ship.folder import Look
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.sink_stage import SinkStage
 from ray_tracing_hooks._ship.sinks.registry import destination_of
+from ray_tracing_hooks._ship.stage import SinkStage
 from ray_tracing_hooks._ship.status.backlog import Unread, measure
 from ray_tracing_hooks._ship.status.figures import Destination, Figures
 from ray_tracing_hooks._ship.status.tally import Tally

@@ -28,7 +28,7 @@ from ray_tracing_hooks._ship.folder import SHORTAGES, Folder, Look, Segment, is_
 from ray_tracing_hooks._ship.open_spans import Scope
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
-from ray_tracing_hooks._ship.quarantine import Quarantine
+from ray_tracing_hooks._ship.retention import Quarantine
 from ray_tracing_hooks._ship.tail_sampling.policy import ERROR, SLOW, attribute, reason_of
 from ray_tracing_hooks._ship.tail_sampling.progress import FILE, SamplerProgress, load
 from ray_tracing_hooks._ship.tail_sampling.reader import UndecidedReader

@@ -102,7 +102,7 @@ _DEATH_ADVICE = {
     "ran low on memory": "run fewer such tasks per node, by a larger num_cpus or memory of each, or let each use less",
     "force ray.cancel": "",
 }
-"""What to do, by a part of the cause of death (:mod:`ray_tracing_hooks._ship.cause_of_death`)."""
+"""What to do, by a part of the cause of death (:mod:`ray_tracing_hooks._ship.open_spans`)."""
 
 _DEATH_UNKNOWN = "look for the cause in the worker's log; if it ran out of memory, run fewer such tasks per node"
 _DEATH_OTHER = "look for the cause in the worker's log"

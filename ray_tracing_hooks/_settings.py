@@ -403,6 +403,12 @@ LIVE = frozenset(
 of libraries is wrapped and what callers send, and so have to be the same in all processes of a cluster from the start.
 """
 
+PLANNED = (
+    *("local_dir", "local_file_max_bytes", "local_max_bytes", "spool_max_bytes", "group", "jaeger_protocol"),
+    *("metrics", "utilization", "prometheus", "keep_errors", "keep_slower", "keep_wait"),
+)
+"""The settings that a shipper follows: they are in its plan. Those that may be secret are in its environment."""
+
 
 def load(
     environ: Mapping[str, str], problem: Callable[[str], None], directory: Callable[[], str] = os.getcwd

@@ -252,8 +252,6 @@ def _wanted(
     given: Sequence[str], settings: Settings, environ: Mapping[str, str], folders: Mapping[str, Sequence[str]]
 ) -> dict[ShipPlan, dict[str, Sequence[str]]]:
     """What to send by which plan, with one exporter each. Ends the command if an exporter cannot be used."""
-    from ray_tracing_hooks._ship.plan import ShipPlan  # noqa: PLC0415  not needed to print a help text
-
     found: dict[ShipPlan, dict[str, Sequence[str]]] = {}
     others: dict[str, Sequence[str]] = {}
     asked = list(dict.fromkeys(given)) or [name for name in settings.exporters if settings.exporters != ("local",)]
@@ -262,23 +260,17 @@ def _wanted(
         if theirs is None:
             others[folder] = files
             continue
-        _check(theirs.exporters, theirs.local_dir, folders)
+        _check(theirs.exporters, theirs.settings.local_dir, folders)
         for name in theirs.exporters:
-            plan = ShipPlan.of(settings, (name,), environ, label="replay")
+            plan = _plan(settings, name, environ)
             _warn_of_another_place(folder, plan, environ)
             if name == "local":
-                if os.environ.get("RAY_TRACING_LOCAL_DIR") and settings.local_dir != theirs.local_dir:
+                if os.environ.get("RAY_TRACING_LOCAL_DIR") and settings.local_dir != theirs.settings.local_dir:
                     warn(
-                        f"{folder} was recorded for {theirs.local_dir} and is written there; with `--exporter local`, "
-                        "it is written to RAY_TRACING_LOCAL_DIR"
+                        f"{folder} was recorded for {theirs.settings.local_dir} and is written there; with `--exporter "
+                        "local`, it is written to RAY_TRACING_LOCAL_DIR"
                     )
-                plan = plan._replace(
-                    local_dir=theirs.local_dir,
-                    local_file_max_bytes=theirs.local_file_max_bytes,
-                    local_max_bytes=theirs.local_max_bytes,
-                    group=theirs.group,
-                    label=theirs.label,
-                )
+                plan = plan._replace(settings=_of_spans(theirs), label=theirs.label)
             found.setdefault(plan, {})[folder] = files
     if others:
         own = os.path.realpath(settings.local_dir) in others
@@ -286,8 +278,20 @@ def _wanted(
         names = names or ["otlp"]
         _check(names, settings.local_dir, folders)
         for name in names:
-            found.setdefault(ShipPlan.of(settings, (name,), environ, label="replay"), {}).update(others)
+            found.setdefault(_plan(settings, name, environ), {}).update(others)
     return found
+
+
+def _plan(settings: Settings, exporter: str, environ: Mapping[str, str]) -> ShipPlan:
+    from ray_tracing_hooks._ship.plan import ShipPlan  # noqa: PLC0415  not needed to print a help text
+
+    plan = ShipPlan.of(settings, (exporter,), environ, label="replay")
+    return plan._replace(settings=_of_spans(plan), log_records=False)
+
+
+def _of_spans(plan: ShipPlan) -> Settings:
+    """The settings of a plan without metrics, which are not replayed."""
+    return plan.with_settings(metrics=False, utilization=None).settings
 
 
 def _warn_of_another_place(folder: str, plan: ShipPlan, environ: Mapping[str, str]) -> None:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._connection.folders import FOLDER, folders, make_private_folder
 from ray_tracing_hooks._guard import guarded, logger, report
+from ray_tracing_hooks._ship.plan import ShipPlan, take_log_records, with_settings
 from ray_tracing_hooks._values import Hint
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._settings import Settings
-    from ray_tracing_hooks._ship.plan import ShipPlan
 
 
 SKYWALKING = "skywalking"
@@ -47,8 +46,6 @@ class Delivery:
         environ: Mapping[str, str],
         exporters: tuple[str, ...] | None,
     ) -> None:
-        from ray_tracing_hooks._ship.plan import with_settings  # noqa: PLC0415
-
         self._process = process
         self._settings = settings
         self._is_disabled = is_disabled(environ)
@@ -121,7 +118,7 @@ class Delivery:
             return
         import shlex  # noqa: PLC0415  for drivers only
 
-        spans, folder = f"{self._written:,} span{'s' * (self._written != 1)}", self.plan.local_dir
+        spans, folder = f"{self._written:,} span{'s' * (self._written != 1)}", self.plan.settings.local_dir
         logger.info(
             "ray_tracing_hooks: %s written to %s; next: ray-tracing-hooks summary %s",
             spans,
@@ -143,7 +140,7 @@ class Delivery:
         """The folder of all spools of this node, and that of the local files if any; None without a spool."""
         if self.spool is None:
             return None
-        return os.path.dirname(self.spool), self.plan.local_dir if "local" in self.plan.exporters else None
+        return os.path.dirname(self.spool), self.plan.settings.local_dir if "local" in self.plan.exporters else None
 
     def targets(self) -> frozenset[str]:
         """The OTLP endpoints that spans are sent to."""
@@ -209,7 +206,7 @@ def unmet(settings: Settings, exporters: Sequence[str]) -> dict[str, str]:
     Those of metrics are found with their destinations.
     """
     problems: dict[str, str] = {}
-    if "otlp" in settings.logs and exporters and not _take_log_records(exporters):
+    if "otlp" in settings.logs and exporters and not take_log_records(exporters):
         problems["logs"] = (
             "log records are not delivered, although RAY_TRACING_LOGS contains otlp: only the exporters local and otlp "
             f"take them, and the exporters are {', '.join(exporters)}"
@@ -222,36 +219,13 @@ def unmet(settings: Settings, exporters: Sequence[str]) -> dict[str, str]:
     return problems
 
 
-def _take_log_records(exporters: Sequence[str]) -> bool:
-    return not {"local", "otlp"}.isdisjoint(exporters)
-
-
-def plan_of(settings: Settings, exporters: tuple[str, ...], environ: Mapping[str, str], **of_node: Any) -> ShipPlan:
-    """The plan of delivery by these exporters, with the fields ``of_node`` that no setting says."""
-    from ray_tracing_hooks._ship.plan import ShipPlan  # noqa: PLC0415
-
-    return ShipPlan.of(
-        settings,
-        exporters,
-        environ,
-        metrics=settings.metrics and bool(exporters),
-        utilization=(settings.utilization or None) if exporters else None,
-        log_records="otlp" in settings.logs and _take_log_records(exporters),
-        keep_errors=settings.keep_errors,
-        keep_slower=settings.keep_slower,
-        keep_wait=settings.keep_wait,
-        prometheus=settings.prometheus if exporters else None,
-        **of_node,
-    )
-
-
 def _plan(process: RayProcess, settings: Settings, environ: Mapping[str, str], exporters: tuple[str, ...]) -> ShipPlan:
     if process.is_client:
         log, label = os.path.join(process.session_dir, "client"), f"client-{socket.gethostname()}"
     else:
         log = os.path.join(process.session_dir, "logs", f"{FOLDER}-{process.node_id[:8]}")
         label = f"{process.session_name.removeprefix('session_')}-{process.node_id[:8]}"
-    return plan_of(
+    return ShipPlan.of(
         settings,
         exporters,
         environ,
@@ -266,8 +240,7 @@ def make_spool(process: RayProcess, settings: Settings, plan: ShipPlan) -> str |
     """The spool folder for this node and plan: processes with other settings have their own, with their own shipper."""
     from ray_tracing_hooks._spool.layout import spool_name  # noqa: PLC0415
 
-    described = json.dumps(plan._asdict(), sort_keys=True, default=list)
-    name = spool_name(process.node_id, hashlib.sha256(described.encode()).hexdigest())
+    name = spool_name(process.node_id, hashlib.sha256(plan.as_json().encode()).hexdigest())
     ours = folders(process)
     places = [settings.spool_dir, *ours] if settings.spool_dir else [*ours]
     for folder, following in zip(places, [*places[1:], None], strict=True):

@@ -12,7 +12,7 @@ from opentelemetry import environment_variables as of_api
 from opentelemetry.sdk import environment_variables as of_sdk
 
 from ray_tracing_hooks import _standard
-from ray_tracing_hooks._connection.delivery import is_disabled, plan_of, sending, unmet
+from ray_tracing_hooks._connection.delivery import is_disabled, sending, unmet
 from ray_tracing_hooks._ops.finding import PROBLEM, WARNING
 from ray_tracing_hooks._settings import Settings, load_with_sources
 from ray_tracing_hooks._ship.destinations import configured
@@ -60,7 +60,7 @@ def effective(
     _standard.check(environ, problems.append, leaving_out=())
     variables = with_settings(environ, settings, directory)
     exporters = () if is_disabled(environ) else sending(settings, exporters)
-    plan = plan_of(settings, exporters, variables)
+    plan = ShipPlan.of(settings, exporters, variables)
     # As delivery reads them: some settings are right alone, and wrong together.
     destinations, wrong = configured(plan, variables)
     problems += [*unmet(settings, exporters).values(), *wrong]

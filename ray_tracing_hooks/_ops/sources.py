@@ -163,9 +163,9 @@ def _write_left(spool: str, session: str, timeout: float, *, runs: bool) -> tupl
     """
     plan = ShipPlan.load(spool)
     # Not where a shipper that is started later writes the same spans.
-    to_local_files = "local" in plan.exporters and not _is_in_use(spool) and _takes_files(plan.local_dir)
-    folder = plan.local_dir if to_local_files else os.path.join(session, FOLDER, _LEFT)
-    plan = plan._replace(exporters=("local",), local_dir=folder, metrics=False, log_records=False)
+    to_local_files = "local" in plan.exporters and not _is_in_use(spool) and _takes_files(plan.settings.local_dir)
+    folder = plan.settings.local_dir if to_local_files else os.path.join(session, FOLDER, _LEFT)
+    plan = plan._replace(exporters=("local",), log_records=False).with_settings(local_dir=folder, metrics=False)
     losses = Losses()
     with held(spool, is_spool=not runs):
         paths = [path for pairs in segments(spool).values() for _, path in pairs]

@@ -152,7 +152,7 @@ def _local_dir(path: str) -> str | None:
     """The folder of the local files of a spool, if it has any."""
     with suppress(OSError, ValueError):
         plan = ShipPlan.load(path)
-        return plan.local_dir if "local" in plan.exporters else None
+        return plan.settings.local_dir if "local" in plan.exporters else None
     return None
 
 

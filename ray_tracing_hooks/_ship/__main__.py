@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
         return 2
     environ = of_delivery(os.environ)
     secrets = Secrets(os.environ)
-    problem = log_to(plan.log_file, secrets, plan.group)
+    problem = log_to(plan.log_file, secrets, plan.settings.group)
     _lower_priority()
     # Spans are many objects without reference cycles: collecting at the default thresholds costs a tenth of the time.
     gc.set_threshold(50_000, 20, 50)

@@ -64,7 +64,7 @@ class Deliveries:
         if plan.has_metrics and are_taken(exporters):
             self._metrics = MetricsStage(within, plan, environ, problems, figures, turn_ended=turn_ended)
         elif plan.has_metrics:
-            problems.say(not_taken(metrics=plan.metrics))
+            problems.say(not_taken(metrics=plan.settings.metrics))
         self._stages: list[Stage] = [*self._exporting, *([self._metrics] if self._metrics is not None else [])]
 
     def start(self) -> None:

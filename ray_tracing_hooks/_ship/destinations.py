@@ -35,7 +35,7 @@ def configured(plan: ShipPlan, environ: Mapping[str, str]) -> tuple[list[Destina
         if metrics.are_taken(exporters):
             metrics.read(exporters, environ, problems.append)
         else:
-            problems.append(metrics.not_taken(metrics=plan.metrics))
+            problems.append(metrics.not_taken(metrics=plan.settings.metrics))
     return found, problems
 
 

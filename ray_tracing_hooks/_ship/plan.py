@@ -6,14 +6,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ray_tracing_hooks._private import read_file, write_atomically
+from ray_tracing_hooks._settings import PLANNED, Settings, as_variables
 from ray_tracing_hooks._ship.files import PLAN
 from ray_tracing_hooks._values import copied
-
-if TYPE_CHECKING:
-    from ray_tracing_hooks._settings import Settings
 
 
 class ShipPlan(NamedTuple):
@@ -21,47 +19,26 @@ class ShipPlan(NamedTuple):
 
     Attributes:
         exporters: Names of the sinks; each gets every span.
-        local_dir: The folder that the sink ``local`` writes to.
-        local_file_max_bytes: It begins a new file before one grows larger than this.
-        local_max_bytes: It removes its oldest files when all together are larger than this.
-        spool_max_bytes: The oldest complete segments are removed when the undelivered ones are larger than this.
+        settings: Those of :data:`~ray_tracing_hooks._settings.PLANNED`, as far as they apply to these exporters. The
+            others have their defaults.
         raylet_socket: The unix socket of the node's raylet: the shipper runs as long as the raylet listens on it.
             With None the shipper ends soon after the last writer.
         log_file: The log file of the shipper, or None for none.
         label: The prefix of the names of output files.
-        jaeger_protocol: The protocol of the sink ``jaeger``, as in RAY_TRACING_JAEGER_PROTOCOL.
         console_file: The file that the exporter ``console`` writes to, or None for standard output.
-        keep_errors: Whether traces that are not sampled are kept if something in them fails.
-        keep_slower: The same for those with a task, method or root span that took this many seconds or more.
-        keep_wait: Seconds without activity after which a trace that is not kept is dropped.
-        metrics: Whether metrics are computed from the spans.
-        utilization: Seconds between samples of how much of the node is in use, for metrics; None for no samples.
-        environment: The digest of the variables of :mod:`~ray_tracing_hooks._ship.plan`: plans differ if these
-            do. The values are in the shipper's environment, since some are secrets.
+        environment: The digest of the variables that :func:`of_delivery` selects: plans differ if these do. The values
+            are in the shipper's environment, since some are secrets.
         log_records: Whether processes record log records too, for the exporters that accept them.
-        group: The group that may read the files of the sink ``local`` and the log; None: only this user may.
-        prometheus: Where the figures of delivery are shown to Prometheus, as in RAY_TRACING_PROMETHEUS.
     """
 
     exporters: tuple[str, ...]
-    local_dir: str
-    local_file_max_bytes: int
-    local_max_bytes: int
-    spool_max_bytes: int
+    settings: Settings
     raylet_socket: str | None = None
     log_file: str | None = None
     label: str = "spans"
-    jaeger_protocol: str = "otlp-grpc"
     console_file: str | None = None
-    metrics: bool = False
-    utilization: float | None = None
     environment: str = ""
     log_records: bool = False
-    keep_errors: bool = False
-    keep_slower: float | None = None
-    keep_wait: float = 30.0
-    group: int | None = None
-    prometheus: str | None = None
 
     def __repr__(self) -> str:
         # Without fields that may contain a secret.
@@ -70,12 +47,12 @@ class ShipPlan(NamedTuple):
     @property
     def has_metrics(self) -> bool:
         """Whether there are metrics, of calls or of the node."""
-        return self.metrics or self.utilization is not None
+        return self.settings.metrics or self.settings.utilization is not None
 
     @property
     def keeps(self) -> bool:
         """Whether tail sampling is on."""
-        return self.keep_errors or self.keep_slower is not None
+        return self.settings.keep_errors or self.settings.keep_slower is not None
 
     @property
     def logs(self) -> str | None:
@@ -85,27 +62,36 @@ class ShipPlan(NamedTuple):
     @classmethod
     def of(cls, settings: Settings, exporters: tuple[str, ...], environ: Mapping[str, str], **others: Any) -> ShipPlan:
         """The plan of these settings and of the environment of delivery, with the fields that neither of them says."""
+        planned = {name: getattr(settings, name) for name in PLANNED}
+        planned["utilization"] = planned["utilization"] or None
+        if not exporters:
+            planned.update(metrics=False, utilization=None, prometheus=None)
         return cls(
-            exporters=exporters,
-            local_dir=settings.local_dir,
-            local_file_max_bytes=settings.local_file_max_bytes,
-            local_max_bytes=settings.local_max_bytes,
-            spool_max_bytes=settings.spool_max_bytes,
-            jaeger_protocol=settings.jaeger_protocol,
-            group=settings.group,
+            exporters,
+            Settings(**planned),
             environment=digest(environ, exporters),
+            log_records="otlp" in settings.logs and take_log_records(exporters),
             **others,
         )
+
+    def with_settings(self, **changes: Any) -> ShipPlan:
+        """The same with other settings."""
+        return self._replace(settings=Settings(**{**vars(self.settings), **changes}))
 
     def delivered_as(self, other: ShipPlan) -> ShipPlan | None:
         """This plan with the addresses and credentials of another one; None if the exporters are not the same."""
         if self.exporters != other.exporters:
             return None
-        return self._replace(environment=other.environment, jaeger_protocol=other.jaeger_protocol)
+        changed = self.with_settings(jaeger_protocol=other.settings.jaeger_protocol)
+        return changed._replace(environment=other.environment)
+
+    def as_json(self) -> str:
+        planned = {name: getattr(self.settings, name) for name in PLANNED}
+        return json.dumps({**self._asdict(), "settings": planned}, sort_keys=True)
 
     def store(self, spool_dir: str) -> None:
         """Write the plan for the shipper of this spool folder. Raises OSError."""
-        write_atomically(os.path.join(spool_dir, PLAN), json.dumps(self._asdict()).encode())
+        write_atomically(os.path.join(spool_dir, PLAN), self.as_json().encode())
 
     @classmethod
     def load(cls, spool_dir: str) -> ShipPlan:
@@ -113,7 +99,8 @@ class ShipPlan(NamedTuple):
         found = json.loads(read_file(os.path.join(spool_dir, PLAN)))
         try:
             values = {name: value for name, value in found.items() if name in cls._fields}
-            return cls(**{**values, "exporters": tuple(found["exporters"])})
+            settings = {name: value for name, value in found["settings"].items() if name in PLANNED}
+            return cls(**{**values, "exporters": tuple(found["exporters"]), "settings": Settings(**settings)})
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"{os.path.join(spool_dir, PLAN)!r} is not a shipper's plan: {error!r}") from error
 
@@ -160,8 +147,6 @@ def with_settings(
     environ: Mapping[str, str], settings: Settings, directory: Callable[[], str] = os.getcwd
 ) -> dict[str, str]:
     """The same, with the settings that are passed on in it: they may be from a file, and invalid ones are left out."""
-    from ray_tracing_hooks._settings import as_variables  # noqa: PLC0415  a shipper needs none
-
     found = {name: value for name, value in of_delivery(environ, directory).items() if not name.startswith(_OURS)}
     if settings.jaeger_endpoint is not None:
         found[JAEGER_ENDPOINT] = settings.jaeger_endpoint
@@ -189,3 +174,8 @@ def digest(environ: Mapping[str, str], exporters: Sequence[str]) -> str:
         return ""
     text = json.dumps(sorted(of_delivery(environ).items()))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def take_log_records(exporters: Sequence[str]) -> bool:
+    """Whether one of these exporters accepts log records."""
+    return not {"local", "otlp"}.isdisjoint(exporters)

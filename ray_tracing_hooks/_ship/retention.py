@@ -25,7 +25,7 @@ class Retention:
         self, spool_dir: str, plan: ShipPlan, deliveries: Deliveries, quarantine: Quarantine, problems: Problems
     ) -> None:
         self._path = spool_dir
-        self._cap = plan.spool_max_bytes
+        self._cap = plan.settings.spool_max_bytes
         self._deliveries = deliveries
         self._quarantine = quarantine
         self._problems = problems

@@ -78,7 +78,7 @@ class Shipper:
         self._quiet_since: float | None = None
         self._blind_since: float | None = None
         self._problems = problems = Problems(secrets.mask)
-        quarantine = Quarantine(within, spool_dir, plan.spool_max_bytes // 10, problems)
+        quarantine = Quarantine(within, spool_dir, plan.settings.spool_max_bytes // 10, problems)
         self._sampler = TailSampler(within, plan, problems, quarantine) if plan.keeps else None
         self._folder = Folder(within)
         self._raylet = Raylet(plan.raylet_socket)

@@ -41,6 +41,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from plans import made_plan
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
@@ -50,7 +51,6 @@ from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.sampling import from_environment
 from ray_tracing_hooks._record.span import Parent
 from ray_tracing_hooks._ship.flush import SOCKET, flush
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool.layout import UNDECIDED, segment_name
 from ray_tracing_hooks._spool.reader import segments
@@ -167,7 +167,7 @@ class Node:
         self._raylet = socket.socket(socket.AF_UNIX)
         self._raylet.bind(os.path.join(folder, "raylet"))
         self._raylet.listen()
-        plan = ShipPlan(
+        plan = made_plan(
             exporters=(exporter,),
             local_dir=os.path.join(folder, "spans"),
             local_file_max_bytes=64 * MIB,
@@ -175,8 +175,9 @@ class Node:
             spool_max_bytes=1024 * MIB,
             raylet_socket=os.path.join(folder, "raylet"),
             log_file=os.path.join(folder, "ship.log"),
+            **changes,
         )
-        ensure_running(self.spool, plan._replace(**changes), environ)
+        ensure_running(self.spool, plan, environ)
         self.process = self._shipper()
         self._links = 0
         self.deliver()

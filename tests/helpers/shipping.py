@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from plans import made_plan
 from shippers import running_shippers
 
 from ray_tracing_hooks._ship.flush import SOCKET, FlushResult, flush
@@ -130,7 +131,7 @@ class Node:
             # There is a "raylet" unless a test says otherwise, so that no shipper ends before the test has written.
             "raylet_socket": str(self.folder / "raylet"),
         }
-        return ShipPlan(**{**values, **changes})
+        return made_plan(**{**values, **changes})
 
     def writer(self, segment_bytes: int = 16 * MIB) -> Writer:
         self.writers.append(Writer(self.spool, segment_bytes))

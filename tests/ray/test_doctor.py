@@ -29,10 +29,10 @@ from collector import Received, collector
 from conftest import Nodes, start_head, stop_head
 from environments import with_version, without_package
 from packaging.version import Version
+from plans import made_plan
 from ports import free_port
 from support import HELPERS, PATIENCE, environment, spans_in
 
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._spool.writer import SpoolWriter
 from ray_tracing_hooks._version import __version__
 
@@ -337,7 +337,7 @@ def leave_spans(folder: Path, spans: Path) -> None:
     spool = session / "ray_tracing_hooks" / f"{node_id[:12]}-left"
     spool.mkdir(parents=True, mode=0o700)
     spool.parent.chmod(0o700)
-    ShipPlan(("local",), str(spans), 1 << 20, 1 << 30, 1 << 30).store(str(spool))
+    made_plan(("local",), str(spans), 1 << 20, 1 << 30, 1 << 30).store(str(spool))
     writer = SpoolWriter(str(spool))
     prefix = writer.scope(b"", b"\x0a\x01t").to_bytes(2, "little")
     for number in range(3):

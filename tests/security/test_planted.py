@@ -20,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from plans import made_plan
 
 from ray_tracing_hooks._connection.delivery import make_spool
 from ray_tracing_hooks._connection.reporter import is_first
@@ -359,7 +360,7 @@ def test_a_file_of_another_user_is_refused(everybodys: Path) -> None:
 
 
 def local_sink(folder: Path, **state: object) -> LocalSink:
-    plan = ShipPlan(("local",), str(folder), 1 << 20, 1 << 30, 1 << 30, label="node")
+    plan = made_plan(("local",), str(folder), 1 << 20, 1 << 30, 1 << 30, label="node")
     return LocalSink(Surroundings(plan, state, lambda _: None, lambda *_: None, {}, lambda _: None))
 
 
@@ -425,7 +426,7 @@ def test_a_spool_that_is_no_folder_is_refused_everywhere(tmp_path: Path, victim:
     writer_to(spool, said)(b"span")
     reason = "symbolic link" if plant in LINKS else "not a folder"
     assert reason in said[0]
-    plan = ShipPlan(("local",), str(tmp_path / "out"), 1, 1, 1)
+    plan = made_plan(("local",), str(tmp_path / "out"), 1, 1, 1)
     with pytest.raises(OSError, match=reason):
         ensure_running(str(spool), plan)
     (problem,) = flush(str(spool), 5).problems
@@ -455,7 +456,7 @@ def test_a_spool_that_another_user_put_in_place_of_ours_is_not_used(everybodys: 
     writer_to(spool, said)(b"span")
     assert f"it belongs to another user (uid {NOBODY})" in said[0]
     with pytest.raises(OSError, match="another user"):
-        ensure_running(str(spool), ShipPlan(("local",), "/nowhere", 1, 1, 1))
+        ensure_running(str(spool), made_plan(("local",), "/nowhere", 1, 1, 1))
     assert "another user" in flush(str(spool), 5).problems[0]
     assert sorted(path.name for path in spool.iterdir()) == [PLAN]
 
@@ -484,8 +485,8 @@ def test_what_is_no_plan_is_replaced(tmp_path: Path, victim: Path) -> None:
         plant(tmp_path / PLAN, victim)
         with pytest.raises(OSError, match=NO_FILE):
             ShipPlan.load(str(tmp_path))
-        ShipPlan(("local",), "/out", 1, 1, 1).store(str(tmp_path))
-        assert ShipPlan.load(str(tmp_path)).local_dir == "/out"
+        made_plan(("local",), "/out", 1, 1, 1).store(str(tmp_path))
+        assert ShipPlan.load(str(tmp_path)).settings.local_dir == "/out"
         assert mode(tmp_path / PLAN) == 0o600
         (tmp_path / PLAN).unlink()
 
@@ -495,7 +496,7 @@ def test_what_is_no_plan_is_replaced(tmp_path: Path, victim: Path) -> None:
 
 def spool_in(session: Path, *, is_client: bool = False) -> str | None:
     process = SimpleNamespace(session_dir=str(session), node_id="" if is_client else "f" * 56, is_client=is_client)
-    return make_spool(cast("Any", process), Settings(), ShipPlan(("local",), "/out", 1, 1, 1))
+    return make_spool(cast("Any", process), Settings(), made_plan(("local",), "/out", 1, 1, 1))
 
 
 def test_the_spool_is_below_a_private_folder(tmp_path: Path, reports: list[str]) -> None:

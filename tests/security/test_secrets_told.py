@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from opentelemetry.sdk.resources import Resource
+from plans import made_plan
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
@@ -16,7 +17,7 @@ from ray_tracing_hooks._sdk import resource
 from ray_tracing_hooks._settings import load
 from ray_tracing_hooks._ship.destinations import destinations
 from ray_tracing_hooks._ship.log import Secrets, _SafeFormatter
-from ray_tracing_hooks._ship.plan import ShipPlan, of_delivery
+from ray_tracing_hooks._ship.plan import of_delivery
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sink import Surroundings
 from ray_tracing_hooks._ship.sinks import jaeger, otlp
@@ -36,7 +37,7 @@ ENVIRON = {
 def test_no_object_shows_a_secret() -> None:
     """Tracebacks of many tools show what the local variables look like."""
     settings = load(ENVIRON, pytest.fail)
-    plan = ShipPlan(("otlp",), "/out", 1, 1, 1)
+    plan = made_plan(("otlp",), "/out", 1, 1, 1)
     surroundings = Surroundings(plan, {}, lambda _: None, lambda *_: None, ENVIRON, lambda _: None)
     objects = [
         settings,
@@ -51,7 +52,7 @@ def test_no_object_shows_a_secret() -> None:
 
 
 def test_where_spans_go_is_said_without_credentials() -> None:
-    plan = ShipPlan(("otlp", "jaeger"), "/out", 1, 1, 1)
+    plan = made_plan(("otlp", "jaeger"), "/out", 1, 1, 1)
     places, problems = destinations(plan, ENVIRON)
     assert places == ["OTLP https://collector:4318/v1/v1/traces", "Jaeger http://jaeger:4317"]
     assert CANARY not in f"{places} {problems}"

@@ -13,11 +13,11 @@ from typing import Any
 
 import psutil
 import pytest
+from plans import made_plan
 
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.read import read
 from ray_tracing_hooks._ship.flush import flush
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -58,9 +58,7 @@ class Node:
         self._record(number)
 
     def start(self) -> psutil.Process:
-        plan = ShipPlan(
-            ("local",), str(self.out), 1 << 26, 1 << 30, 1 << 30, str(self.folder / "raylet"), str(self.log)
-        )
+        plan = made_plan(("local",), str(self.out), raylet_socket=str(self.folder / "raylet"), log_file=str(self.log))
         assert ensure_running(str(self.spool), plan, {"OTEL_EXPORTER_OTLP_HEADERS": "key=canary-of-the-headers"})
         found: psutil.Process = until(self.shipper, "the shipper runs")
         return found
@@ -139,7 +137,7 @@ def test_what_is_put_in_place_of_the_spool_is_never_sent(node: Node) -> None:
     os.rename(node.spool, node.folder / "moved")
     # Of the same user's making, so that nothing but the place tells it from ours.
     node.recorder(node.spool)(666)
-    ShipPlan(("local",), str(node.folder / "stolen"), 1, 1, 1).store(str(node.spool))
+    made_plan(("local",), str(node.folder / "stolen"), 1, 1, 1).store(str(node.spool))
     before = sorted(node.spool.iterdir())
     for number in (2, 3):
         node.record(number)

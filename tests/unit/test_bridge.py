@@ -494,6 +494,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from ray_tracing_hooks._formats.encoded_span.encode import identity_of
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._ship.destinations import otlp_targets
+from ray_tracing_hooks._settings import Settings
 from ray_tracing_hooks._ship.plan import ShipPlan
 import os
 
@@ -501,7 +502,7 @@ class Redacting(BatchSpanProcessor):
     pass
 
 def install_otlp():
-    plan = ShipPlan(("local", "otlp", "jaeger"), "/nowhere", 1, 1, 1, jaeger_protocol="otlp-http")
+    plan = ShipPlan(("local", "otlp", "jaeger"), Settings(jaeger_protocol="otlp-http"))
     bridge.install(recorder, writer, {}, patches, lambda: otlp_targets(plan, os.environ))
 
 def kinds():

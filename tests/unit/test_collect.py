@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from plans import made_plan
 from shipping import Node, ended, until
 
 from ray_tracing_hooks._cli import main
@@ -26,7 +27,6 @@ from ray_tracing_hooks._ops import sources
 from ray_tracing_hooks._ops.collect import Collected, Here, SourceError, collect
 from ray_tracing_hooks._ops.spools import waiting
 from ray_tracing_hooks._ops.target import TargetError, target_of
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
 SESSION = "session_2026-11-25_00-38-55_281040_31184"
@@ -290,7 +290,7 @@ def test_what_a_killed_shipper_has_left_is_written_once(exporters: tuple[str, ..
     until(lambda: not waiting(str(node.spool)).get("local"), "the shipper has written what waits")
     shipper.kill()
     ended(shipper)
-    assert numbers(Path(node.plan.local_dir)) == list(range(1, 3001))
+    assert numbers(Path(node.plan.settings.local_dir)) == list(range(1, 3001))
 
 
 @pytest.mark.usefixtures("no_collector")
@@ -338,7 +338,7 @@ def test_spans_whose_own_folder_takes_no_files_are_collected_from_their_spool(tm
     ids, times = b"\x0a\x10" + b"t" * 16 + b"\x12\x08" + b"s" * 8, encode.start_time(1) + encode.end_time(2)
     writer.span(scope, ids + encode.name_and_kind("left", 1) + times)
     writer.close()
-    ShipPlan(("local",), "/proc/nowhere", 1 << 20, 1 << 30, 1 << 30).store(str(spool))
+    made_plan(("local",), "/proc/nowhere", 1 << 20, 1 << 30, 1 << 30).store(str(spool))
     folder, lost = sources._write_left(str(spool), str(session), 5.0, runs=False)
     assert lost == []
     assert Path(folder).is_relative_to(session)

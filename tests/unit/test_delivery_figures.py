@@ -21,6 +21,7 @@ from calling import T0, Process
 from collector import Received, collector
 from google.protobuf import json_format
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
+from plans import made_plan
 from ports import free_port
 from prometheus_client.parser import text_string_to_metric_families
 from shipping import Node, ended, until
@@ -105,7 +106,7 @@ def test_what_was_delivered_is_counted_for_each_destination(node: Node, server: 
     assert otlp.error in figures.problems
     assert (figures.pid, figures.writers, figures.unwritten) == (shipper.pid, 1, 0)
     assert figures.bytes >= otlp.waiting_bytes
-    assert figures.limit_bytes == node.plan.spool_max_bytes
+    assert figures.limit_bytes == node.plan.settings.spool_max_bytes
     status = os.stat(node.spool / "status.json")
     assert stat.S_IMODE(status.st_mode) == 0o600
 
@@ -232,7 +233,7 @@ def test_an_address_that_another_program_has_is_a_problem(node: Node) -> None:
     with asked_by_its_shipper(node) as connection:
         connection.close()
         node.trouble(
-            f"metrics are not served: cannot listen at {node.plan.prometheus} (RAY_TRACING_PROMETHEUS): "
+            f"metrics are not served: cannot listen at {node.plan.settings.prometheus} (RAY_TRACING_PROMETHEUS): "
             "Address already in use"
         )
         writer = node.writer()
@@ -354,7 +355,7 @@ def test_the_figures_go_out_with_the_metrics_of_calls(
     sent = values(server.metrics, names.DELIVERY_DELIVERED, "otlp")
     assert (sum(sent) if preference == "delta" else sent[-1]) == 20
     assert values(server.metrics, names.DELIVERY_WAITING, "otlp")[-1] == 0
-    assert values(server.metrics, names.SPOOL_LIMIT, "")[-1] == node.plan.spool_max_bytes
+    assert values(server.metrics, names.SPOOL_LIMIT, "")[-1] == node.plan.settings.spool_max_bytes
     told = {
         metric.name
         for message in server.metrics
@@ -448,8 +449,8 @@ def test_labels_are_escaped() -> None:
 
 def test_a_plan_of_an_earlier_release_shows_nothing(tmp_path: Path) -> None:
     """The setting is new."""
-    ShipPlan(("local",), "/nowhere", 1, 1, 1).store(str(tmp_path))
+    made_plan(("local",), "/nowhere", 1, 1, 1).store(str(tmp_path))
     stored = json.loads((tmp_path / "plan.json").read_text())
     del stored["prometheus"]
     (tmp_path / "plan.json").write_text(json.dumps(stored))
-    assert ShipPlan.load(str(tmp_path)).prometheus is None
+    assert ShipPlan.load(str(tmp_path)).settings.prometheus is None

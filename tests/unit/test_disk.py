@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 from faulty import FaultyDisk
+from plans import made_plan
 from recording import record
 from shipping import Node, ended, until
 
 from ray_tracing_hooks._ship.files import LOCK
 from ray_tracing_hooks._ship.flush import SOCKET, FlushResult
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.layout import U16, U64
 from ray_tracing_hooks._spool.reader import SegmentReader, count_spans, is_locked, iterate
@@ -604,7 +604,7 @@ sys.exit(__main__.main([sys.argv[1]]))
 
 def test_a_shipper_of_a_spool_that_stays_unreadable_ends_after_ray(tmp_path: Path, faulty: Faulty) -> None:
     disk = faulty(tmp_path / "spool")
-    plan = ShipPlan(("local",), str(tmp_path / "spans"), 1 << 20, 1 << 20, 1 << 20)
+    plan = made_plan(("local",), str(tmp_path / "spans"), 1 << 20, 1 << 20, 1 << 20)
     log = tmp_path / "ship.log"
     plan._replace(raylet_socket=str(tmp_path / "gone"), log_file=str(log)).store(str(disk.path))
     disk.fail = {"list": errno.EIO}

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from collector import collector
+from plans import made_plan
 
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._formats import protobuf
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surroundings
 from ray_tracing_hooks._ship.sinks import entry_point
 from ray_tracing_hooks._ship.sinks.registry import make_sink, usable
@@ -58,7 +58,7 @@ class Made:
         self.sinks: list[Sink] = []
 
     def __call__(self, name: str, console_file: str | None = None, **environ: str) -> Sink:
-        plan = ShipPlan((name,), "/nowhere", 1, 1, 1, console_file=console_file)
+        plan = made_plan((name,), "/nowhere", 1, 1, 1, console_file=console_file)
         self.sinks.append(
             make_sink(name, Surroundings(plan, {}, self.remember, self.count, environ, self.problems.append))
         )

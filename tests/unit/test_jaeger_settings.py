@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from plans import made_plan
 
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sinks.jaeger import PORTS, JaegerSettings, read
 from ray_tracing_hooks._ship.transport.contract import Tls
 
@@ -19,7 +19,7 @@ THRIFT = "?format=jaeger.thrift"
 
 def settings(protocol: str, endpoint: str | None = None, /, **variables: str) -> tuple[JaegerSettings, list[str]]:
     problems: list[str] = []
-    plan = ShipPlan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol)
+    plan = made_plan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol)
     environ = {f"{J}{name}" if name.isupper() and "OTEL" not in name else name: variables[name] for name in variables}
     if endpoint is not None:
         environ["RAY_TRACING_JAEGER_ENDPOINT"] = endpoint

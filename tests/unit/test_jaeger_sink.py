@@ -21,10 +21,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from plans import made_plan
 
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._formats.protobuf import field
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surroundings
 from ray_tracing_hooks._ship.sinks.registry import make_sink
 
@@ -49,7 +49,7 @@ class Made:
         return server
 
     def sink(self, protocol: str, endpoint: str, /, **environ: str) -> Sink:
-        plan = ShipPlan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol)
+        plan = made_plan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol)
         environ["RAY_TRACING_JAEGER_ENDPOINT"] = endpoint
         sink = make_sink("jaeger", Surroundings(plan, {}, self.remember, self.count, environ, self.problems.append))
         self._stack.callback(sink.close)
@@ -506,11 +506,12 @@ def test_what_is_no_span_is_counted_and_skipped(make: Made, protocol: str) -> No
 WITHOUT_THRIFT = """
 import sys
 sys.modules["thrift"] = None  # what Python keeps of a package that is not there
+from ray_tracing_hooks._settings import Settings
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Surroundings
 from ray_tracing_hooks._ship.sinks.registry import make_sink
 protocol = sys.argv[1]
-plan = ShipPlan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol)
+plan = ShipPlan(("jaeger",), Settings(jaeger_protocol=protocol))
 try:
     make_sink("jaeger", Surroundings(plan, {}, None, None, {}, print)).close()
     print("made")

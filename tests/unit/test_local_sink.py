@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 from faulty import FaultyDisk
+from plans import made_plan
 
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Surroundings
 from ray_tracing_hooks._ship.sinks.local import LINE_BYTES, LINE_SPANS, LocalSink, check_folder
@@ -60,7 +60,7 @@ class Made:
         self.sinks: list[LocalSink] = []
 
     def __call__(self, file_max_bytes: int = 64 * MIB, max_bytes: int = 1024 * MIB, label: str = "node") -> LocalSink:
-        plan = ShipPlan(("local",), str(self.folder), file_max_bytes, max_bytes, MIB, label=label)
+        plan = made_plan(("local",), str(self.folder), file_max_bytes, max_bytes, MIB, label=label)
         sink = LocalSink(Surroundings(plan, self.state, self.remember, self.count, {}, self.problems.append))
         self.sinks.append(sink)
         return sink

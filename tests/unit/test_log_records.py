@@ -29,6 +29,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from plans import made_plan
 from proto_attributes import attributes
 from protobuf_json import with_protobuf_ids
 from recording import PRELUDE
@@ -40,7 +41,6 @@ from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.read import read
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.sinks import otlp
 from ray_tracing_hooks._spool import layout, reader
@@ -327,7 +327,7 @@ def test_a_collector_gets_them_at_the_endpoint_for_logs(protocol: str, tmp_path:
             "OTEL_EXPORTER_OTLP_HEADERS": "x-key=general",
             "OTEL_EXPORTER_OTLP_LOGS_HEADERS": "x-key=of-logs",
         }
-        plan = ShipPlan(("otlp",), str(tmp_path), 1, 1, 1, log_records=True)
+        plan = made_plan(("otlp",), str(tmp_path), 1, 1, 1, log_records=True)
         said: list[str] = []
         surroundings = Surroundings(
             plan,
@@ -361,7 +361,7 @@ def test_log_records_wait_for_credentials_and_not_for_a_collector_that_takes_non
     counted: list[tuple[str, int]] = []
     with listening() as server:
         environ = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT": server.endpoint}
-        plan = ShipPlan(("otlp",), str(tmp_path), 1, 1, 1, log_records=True)
+        plan = made_plan(("otlp",), str(tmp_path), 1, 1, 1, log_records=True)
         surroundings = Surroundings(
             plan, {}, lambda _: None, lambda text, number: counted.append((text, number)), environ, lambda _: None, LOGS
         )

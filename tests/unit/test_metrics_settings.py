@@ -7,10 +7,11 @@ import sys
 from typing import Any
 
 import pytest
+from plans import made_plan
 
 from ray_tracing_hooks._ship.destinations import destinations
 from ray_tracing_hooks._ship.metrics.settings import MetricsSettings, read
-from ray_tracing_hooks._ship.plan import ShipPlan, digest, of_delivery
+from ray_tracing_hooks._ship.plan import digest, of_delivery
 
 OTLP = "OTEL_EXPORTER_OTLP_"
 OF_METRICS = f"{OTLP}METRICS_"
@@ -124,7 +125,7 @@ def test_a_shipper_inherits_what_metrics_need() -> None:
 
 @pytest.mark.parametrize(("exporters", "told"), [(("jaeger",), 1), (("jaeger", "otlp"), 0), (("local",), 0)])
 def test_a_driver_says_where_no_metrics_can_go(exporters: tuple[str, ...], told: int) -> None:
-    _, problems = destinations(ShipPlan(exporters, "/dev/null", 1, 1, 1, metrics=True), {})
+    _, problems = destinations(made_plan(exporters, "/dev/null", 1, 1, 1, metrics=True), {})
     assert len([problem for problem in problems if problem.startswith("RAY_TRACING_METRICS=1 is ignored")]) == told
 
 

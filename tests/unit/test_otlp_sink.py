@@ -34,10 +34,10 @@ from opentelemetry.proto.common.v1.common_pb2 import (
 )
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from plans import made_plan
 
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.otlp import Group
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.sinks.otlp import OtlpSink, make
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES
@@ -200,7 +200,7 @@ class Made:
             "NO_PROXY": "*",
             **variables,
         }
-        plan = ShipPlan(("otlp",), "", 1, 1, 1)
+        plan = made_plan(("otlp",), "", 1, 1, 1)
         sink = make(Surroundings(plan, {}, lambda _: None, self.count, environ, self.problems.append))
         self.sinks.append(sink)
         return sink

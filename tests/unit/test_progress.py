@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from faulty import FaultyDisk
+from plans import made_plan
 
 from ray_tracing_hooks._ship import files
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.stage import ProgressFile, SinkStage
 from ray_tracing_hooks._spool.progress import (
@@ -115,7 +115,7 @@ def test_what_is_no_progress_or_of_a_later_version_is_an_error(text: str) -> Non
 )
 def test_progress_that_makes_no_sense_counts_as_none(tmp_path: Path, entry: Any, read: int) -> None:
     """The file parses, so only its entries show that. A number in quotes is understood."""
-    plan = ShipPlan(("local",), str(tmp_path / "spans"), 1 << 20, 1 << 30, 1 << 20)
+    plan = made_plan(("local",), str(tmp_path / "spans"), 1 << 20, 1 << 30, 1 << 20)
     stored = encode(Progress({"1-2-3": entry}, {}))
     (tmp_path / file_name("local")).write_bytes(b"".join(stored))
     stage = SinkStage("local", str(tmp_path), plan, {}, Problems(), reports=True, turn_ended=lambda: None)

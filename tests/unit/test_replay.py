@@ -32,6 +32,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
+from plans import made_plan
 
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._formats.otlp_json import resource_json, scope_json, span_json
@@ -40,7 +41,6 @@ from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._private import write_atomically
 from ray_tracing_hooks._ship.files import LEFT, STATUS, take_lock
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, Surroundings
 from ray_tracing_hooks._ship.sinks.registry import destination_of, known_sinks, make_sink
 from ray_tracing_hooks._ship.status.figures import Destination, Figures
@@ -384,13 +384,13 @@ def test_a_last_line_without_an_end_is_sent_if_it_is_complete(collector: Collect
 @pytest.mark.parametrize("name", [*known_sinks(), "console"])
 def test_each_sink_tells_its_destinations_apart(name: str) -> None:
     """Otherwise a replay to a second one would send nothing there."""
-    plan = ShipPlan((name,), "/one", 1, 1, 1)
+    plan = made_plan((name,), "/one", 1, 1, 1)
     variables = ("OTEL_EXPORTER_OTLP_ENDPOINT", "RAY_TRACING_JAEGER_ENDPOINT")
     skywalking = "RAY_TRACING_SKYWALKING_ENDPOINT"
     environ = dict.fromkeys(variables, "http://one:4317") | {skywalking: "one:11800"}
     one = destination_of(name, plan, environ, print).identity
     assert one == destination_of(name, plan, environ, print).identity
-    plan = plan._replace(local_dir="/two")
+    plan = plan.with_settings(local_dir="/two")
     environ = dict.fromkeys(variables, "http://two:4317") | {skywalking: "two:11800"}
     assert one != destination_of(name, plan, environ, print).identity
 
@@ -469,12 +469,11 @@ def test_a_server_that_stays_away_ends_it_and_it_can_go_on(collector: Collector,
 def test_a_server_that_asks_for_more_time_than_there_is_ends_it_at_once(tmp_path: Path) -> None:
     """No waiting process is left waiting."""
     (tmp_path / "a.jsonl").write_bytes(line([1]))
-    from ray_tracing_hooks._ship.plan import ShipPlan
     from ray_tracing_hooks._ship.problems import Problems
     from ray_tracing_hooks._ship.replay import Replay
     from ray_tracing_hooks._ship.sink import DeliveryError
 
-    plan = ShipPlan(("local",), str(tmp_path / "out"), 1000, 1000, 1000)
+    plan = made_plan(("local",), str(tmp_path / "out"), 1000, 1000, 1000)
     replayed = Replay(str(tmp_path), [str(tmp_path / "a.jsonl")], plan, {}, Problems(), timeout=5)
     attempts = []
 
@@ -616,7 +615,7 @@ def test_it_begins_where_the_shipper_stopped(collector: Collector, tmp_path: Pat
     entry = {"sequence": 1, "offset": 0, "openings": [[base64.b64encode(part).decode() for part in opening]]}
     (spool / "progress-otlp.json").write_text(json.dumps({"processes": {process: entry}, "sink": {}}))
     environment = digest(of_delivery(os.environ), ("otlp",)) if same else "another"
-    ShipPlan(("otlp",), "/x", 1, 1, 1, environment=environment).store(str(spool))
+    made_plan(("otlp",), "/x", 1, 1, 1, environment=environment).store(str(spool))
     assert others
     assert replay(spool).exit_code == 0
     shipped, complete = count_spans(str(segment))
@@ -628,7 +627,7 @@ def test_it_begins_where_the_shipper_stopped(collector: Collector, tmp_path: Pat
 def test_another_folder_for_a_spool_of_local_files(tmp_path: Path) -> None:
     """Such as where the recorded one cannot be used: the warning says how."""
     left_spool(tmp_path / "spool", [1])
-    ShipPlan(("local",), str(tmp_path / "recorded"), 1 << 20, 1 << 30, 1).store(str(tmp_path / "spool"))
+    made_plan(("local",), str(tmp_path / "recorded"), 1 << 20, 1 << 30, 1).store(str(tmp_path / "spool"))
     os.environ["RAY_TRACING_LOCAL_DIR"] = str(tmp_path / "other")
     result = replay("--dry-run", tmp_path / "spool")
     assert "with `--exporter local`, it is written to RAY_TRACING_LOCAL_DIR" in result.stderr
@@ -641,7 +640,7 @@ def test_a_spool_is_sent_to_its_own_exporter(collector: Collector, tmp_path: Pat
     """From where its shipper stopped. That was killed after it had written to the file, and before it noted that."""
     spool, spans = tmp_path / "spool", tmp_path / "spans"
     left_spool(spool, range(1, 20))
-    plan = ShipPlan(("local",), str(spans), 1 << 20, 1 << 30, 1, label="node")
+    plan = made_plan(("local",), str(spans), 1 << 20, 1 << 30, 1, label="node")
     plan.store(str(spool))
     states: list[Mapping[str, Any]] = []
     sink = make_sink("local", Surroundings(plan, {}, states.append, lambda *_: None, {}, pytest.fail))
@@ -660,7 +659,7 @@ def test_a_spool_is_sent_to_its_own_exporter(collector: Collector, tmp_path: Pat
 
 def test_a_shell_that_names_another_place_than_the_shipper_is_told(collector: Collector, tmp_path: Path) -> None:
     left_spool(tmp_path, [1])
-    ShipPlan(("otlp",), "/x", 1, 1, 1).store(str(tmp_path))
+    made_plan(("otlp",), "/x", 1, 1, 1).store(str(tmp_path))
     sent = Destination(exporter="otlp", address="OTLP http://collector:4317")
     (tmp_path / STATUS).write_text(Figures(destinations=(sent,)).as_json())
     result = replay(tmp_path)
@@ -672,7 +671,7 @@ def test_a_shell_that_names_another_place_than_the_shipper_is_told(collector: Co
 
 def test_a_spool_that_has_been_delivered_meanwhile(collector: Collector, tmp_path: Path) -> None:
     """Its shipper removes it, or is about to."""
-    plan = ShipPlan(("otlp",), "/x", 1, 1, 1)
+    plan = made_plan(("otlp",), "/x", 1, 1, 1)
     (tmp_path / "there").mkdir()
     plan.store(str(tmp_path / "there"))
     spools = tmp_path / "ray_tracing_hooks"
@@ -734,7 +733,7 @@ def test_what_to_do_while_a_shipper_fails(
     (tmp_path / STATUS).write_text(Figures(writers=writers, destinations=(failing,)).as_json())
     if following is not None:
         write_atomically(str(tmp_path / LEFT), following)
-    ShipPlan((exporter,), "/x", 1, 1, 1, str(tmp_path / "raylet")).store(str(tmp_path))
+    made_plan((exporter,), "/x", raylet_socket=str(tmp_path / "raylet")).store(str(tmp_path))
     lock = take_lock(str(tmp_path))
     assert lock is not None
     try:

@@ -23,10 +23,13 @@ pytestmark = pytest.mark.skipif(bool(containers.unavailable()), reason=container
 # A process that starts the shipper of a spool, says so, and stays.
 KEEPER = """
 import sys
+from ray_tracing_hooks._settings import Settings
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.start import ensure_running
 spool, folder, label = sys.argv[1:]
-plan = ShipPlan(("local",), folder, 20_000, 1 << 30, 1 << 30, label=label, log_file=spool + ".log")
+plan = ShipPlan(
+    ("local",), Settings(local_dir=folder, local_file_max_bytes=20_000), label=label, log_file=spool + ".log"
+)
 for line in sys.stdin:
     print(ensure_running(spool, plan), flush=True)
 """

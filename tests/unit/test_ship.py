@@ -21,6 +21,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from plans import made_plan
 from shipping import MIB, Node, ended, until
 
 from ray_tracing_hooks._insight.ingest import read as reading
@@ -879,7 +880,7 @@ def test_a_shipper_whose_lock_could_not_be_looked_at_once_goes_on(
     folder = os.open(tmp_path, os.O_RDONLY)
     lock = take_lock(str(tmp_path))
     assert lock is not None
-    claim = Claim(str(tmp_path), folder, lock, ShipPlan(("local",), "/a", 1, 2, 3), Inbox(folder), Problems())
+    claim = Claim(str(tmp_path), folder, lock, made_plan(("local",), "/a", 1, 2, 3), Inbox(folder), Problems())
     answers = [False]
     is_there = is_file_at
 
@@ -895,7 +896,7 @@ def test_a_shipper_whose_lock_could_not_be_looked_at_once_goes_on(
 
 def test_a_plan_survives_being_written_down(tmp_path: Path) -> None:
     """It is private, complete, and what another version added to it does no harm."""
-    plan = ShipPlan(("local", "otlp"), "/a", 1, 2, 3, "/r", None, "label")
+    plan = made_plan(("local", "otlp"), "/a", 1, 2, 3, raylet_socket="/r", label="label")
     plan.store(str(tmp_path))
     assert ShipPlan.load(str(tmp_path)) == plan
     path = tmp_path / "plan.json"

@@ -15,6 +15,7 @@ import skywalking_peers as peers
 import trustme
 from installed import needs
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from plans import made_plan
 from ports import free_port
 from shipping import Node, ended, until
 from skywalking_peers import Backend, HttpBackend
@@ -23,7 +24,6 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.skywalking import headers, ids
 from ray_tracing_hooks._formats.skywalking.headers import Reference
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surroundings
 from ray_tracing_hooks._ship.sinks import skywalking
 from ray_tracing_hooks._ship.sinks.registry import destination_of, make_sink
@@ -32,7 +32,7 @@ from ray_tracing_hooks._ship.start import ensure_running
 pytestmark = needs("skywalking")
 
 START = 1_700_000_000_123_456_789
-PLAN = ShipPlan(("skywalking",), "/nowhere", 1, 1, 1)
+PLAN = made_plan(("skywalking",), "/nowhere", 1, 1, 1)
 GATEWAY = Reference("a trace", "a segment", 3, True, "gateway", "gw-1", "/api", "10.0.0.5:8000")
 
 

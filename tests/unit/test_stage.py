@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from plans import made_plan
 
 from ray_tracing_hooks._ship import stage as stage_module
 from ray_tracing_hooks._ship.folder import Look, ProcessLook
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.stage import Stage
 
@@ -22,7 +22,7 @@ class Recording(Stage):
         self.turns: list[int] = []
         self.ended, self.rested = threading.Semaphore(0), threading.Event()
         self.fails = False
-        plan = ShipPlan(("local",), str(folder), 1, 1, 1)
+        plan = made_plan(("local",), str(folder), 1, 1, 1)
         super().__init__("test", str(folder), plan, Problems(), reports=False, turn_ended=self.ended.release)
 
     @property

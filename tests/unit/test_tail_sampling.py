@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 from faulty import FaultyDisk
+from plans import made_plan
 from shipping import Writer, until
 
 from ray_tracing_hooks._formats import protobuf
@@ -23,7 +24,6 @@ from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._ship.folder import Folder, Look
 from ray_tracing_hooks._ship.follow import Follower
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.retention import Quarantine
 from ray_tracing_hooks._ship.tail_sampling import progress
@@ -47,7 +47,7 @@ class Spool:
         self.writer = SpoolWriter(str(self.undecided), segment_bytes=4096)
         self._prefix = self.writer.scope(encode.resource({"service.name": "test"}), encode.scope("test"))
         self.problems = Problems()
-        self.plan = ShipPlan(("local",), "", 1, 1, 1 << 30, keep_errors=True, keep_slower=1.0, keep_wait=60.0)
+        self.plan = made_plan(("local",), "", 1, 1, 1 << 30, keep_errors=True, keep_slower=1.0, keep_wait=60.0)
         self._progress: dict[str, object] = {}
         self.kept: list[Span] = []
 
@@ -148,7 +148,7 @@ def test_what_counts_as_slow(spool: Spool, kind: int, parent: bool, name: str, t
 
 
 def test_errors_are_kept_only_where_they_are_asked_for(spool: Spool) -> None:
-    spool.plan = spool.plan._replace(keep_errors=False)
+    spool.plan = spool.plan.with_settings(keep_errors=False)
     sampler = spool.sampler()
     spool.end(1, 1, failed=True)
     assert spool.turn(sampler) == []
@@ -156,7 +156,7 @@ def test_errors_are_kept_only_where_they_are_asked_for(spool: Spool) -> None:
 
 def test_a_trace_without_error_is_dropped_when_nothing_of_it_is_open(spool: Spool) -> None:
     """A short wait after its last news. Its segments go with it, but not that in which another trace is open."""
-    spool.plan = spool.plan._replace(keep_wait=0.0)
+    spool.plan = spool.plan.with_settings(keep_wait=0.0)
     sampler = spool.sampler()
     spool.begin(1, 1)
     for each in range(2, 400):
@@ -177,7 +177,7 @@ def test_a_kept_trace_is_known_when_nothing_of_it_is_left(
     """An actor that failed may be started again much later. It is known to a later shipper, too."""
     monkeypatch.setattr(sampling, "_EXPIRE_SECONDS", 0.0)
     monkeypatch.setattr(sampling, "_MOST_REMEMBERED", most)
-    spool.plan = spool.plan._replace(keep_wait=0.0)
+    spool.plan = spool.plan.with_settings(keep_wait=0.0)
     sampler = spool.sampler()
     for trace in (1, 2):
         spool.end(trace, 1, failed=True)
@@ -246,7 +246,7 @@ def test_spans_that_a_kill_cuts_off_are_errors(spool: Spool) -> None:
 def test_what_a_kill_cut_off_is_kept_with_a_trace_that_takes_too_long_later(spool: Spool, is_new: bool) -> None:
     """The first attempt was killed, and the second one, after that, was slow."""
     century = 3_000_000_000  # seconds: what was killed had begun in 1970
-    spool.plan = spool.plan._replace(keep_errors=False, keep_slower=century)
+    spool.plan = spool.plan.with_settings(keep_errors=False, keep_slower=century)
     writer = Writer(spool.undecided, 4096)
     writer.do("start 7")
     sampler = spool.sampler()
@@ -271,7 +271,7 @@ def test_what_a_kill_cut_off_is_kept_with_a_trace_that_another_shipper_decides_o
 ) -> None:
     """Whichever process it reads first. What the first shipper has stored says only that it knew of the kill."""
     century = 3_000_000_000
-    spool.plan = spool.plan._replace(keep_errors=False, keep_slower=century)
+    spool.plan = spool.plan.with_settings(keep_errors=False, keep_slower=century)
     writer = Writer(spool.undecided, 4096)
     writer.do("start 7")
     sampler = spool.sampler()
@@ -441,7 +441,7 @@ def test_a_trace_forgets_the_segments_that_are_gone(spool: Spool) -> None:
 
 def test_what_waits_takes_no_more_than_its_share(spool: Spool) -> None:
     """The oldest are dropped, and the count is logged."""
-    spool.plan = spool.plan._replace(spool_max_bytes=100_000)
+    spool.plan = spool.plan.with_settings(spool_max_bytes=100_000)
     sampler = spool.sampler()
     for each in range(1, 2000):
         spool.end(1, each)
@@ -493,7 +493,7 @@ def test_what_waits_goes_only_after_the_kept_spans_beside_it_are_collected(
     assert spool.turn(sampler) == []
     spool.end(1, 500, failed=True)
     monkeypatch.setattr(sampling, "_TURN", 0.0)
-    monkeypatch.setattr(sampler, "_plan", spool.plan._replace(spool_max_bytes=50_000))
+    monkeypatch.setattr(sampler, "_plan", spool.plan.with_settings(spool_max_bytes=50_000))
     assert spool.turn(sampler) == [(1, each) for each in range(1, 501)]
     assert any("dropped without a decision" in text for text in spool.problems.take_unreported())
 
@@ -585,7 +585,7 @@ def test_a_shipper_gives_up_on_kept_spans_that_a_full_disk_does_not_take(
     spool = Spool(mount("size=1m"))
     spool.end(1, 1, failed=True)
     spool.writer.close()
-    spool.plan._replace(local_dir=str(tmp_path / "spans")).store(str(spool.folder))
+    spool.plan.with_settings(local_dir=str(tmp_path / "spans")).store(str(spool.folder))
     with open(spool.folder / "other", "wb", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(bytes(4096)):
             pass

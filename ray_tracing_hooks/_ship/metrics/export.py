@@ -191,7 +191,7 @@ class MetricsExport:
     def _open_files(self) -> LocalSink:
         return LocalSink(
             Surroundings(
-                self._plan._replace(local_max_bytes=max(1, self._plan.local_max_bytes // _SHARE)),
+                self._plan.with_settings(local_max_bytes=max(1, self._plan.settings.local_max_bytes // _SHARE)),
                 self._files_state,
                 self._remember_files,
                 self._problems.count,

@@ -116,20 +116,20 @@ class MetricsStage(Stage):
                 self._problems,
                 remember=self._remember,
                 wake=self._turn_ended,
-                delivery=DeliveryMetrics(self._figures) if self._plan.metrics else None,
+                delivery=DeliveryMetrics(self._figures) if self._plan.settings.metrics else None,
                 utilization=self._utilization(),
             )
-            if self._plan.metrics:
+            if self._plan.settings.metrics:
                 self._calls = Calls(totals, exemplars=settings.exemplars)
         except Exception as error:  # noqa: BLE001  otherwise every turn would fail, and no segment would be removed
             self._problems.say(f"metrics cannot be computed: {describe(error)}; spans are delivered without them")
 
     def _utilization(self) -> Utilization | None:
-        if self._plan.utilization is None:
+        if self._plan.settings.utilization is None:
             return None
         from ray_tracing_hooks._ship.metrics.utilization import Utilization  # noqa: PLC0415  opt-in
 
-        return Utilization(self._plan.utilization, self._problems.say)
+        return Utilization(self._plan.settings.utilization, self._problems.say)
 
     def _checkpoint(self) -> None:
         self._stored_at = time.monotonic()

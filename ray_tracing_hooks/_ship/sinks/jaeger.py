@@ -82,7 +82,7 @@ def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], No
     replaced by that of the protocol in use. The ``OTEL_EXPORTER_OTLP_*`` variables do not apply: their headers may
     contain the key of another backend.
     """
-    protocol = plan.jaeger_protocol
+    protocol = plan.settings.jaeger_protocol
     endpoint, source = _endpoint(plan, environ, problem)
     parts = otlp_sink.split(endpoint)
     scheme = "https" if parts.scheme == "https" else "http"
@@ -110,10 +110,10 @@ def _endpoint(plan: ShipPlan, environ: Mapping[str, str], problem: _Problem) -> 
     source = JAEGER_ENDPOINT
     endpoint = environ.get(source)
     given, variable = read_with_source(JAEGER + "ENDPOINT", environ, problem)
-    if endpoint is None and given is not None and plan.jaeger_protocol != "thrift-udp":
+    if endpoint is None and given is not None and plan.settings.jaeger_protocol != "thrift-udp":
         endpoint, source = given, str(variable)
     if endpoint is None:
-        endpoint, source = _agent(plan.jaeger_protocol, environ, problem)
+        endpoint, source = _agent(plan.settings.jaeger_protocol, environ, problem)
     if endpoint is None and given is not None:
         # A URL of the collector gives the host of the agent, but not its port.
         endpoint, source = _bracketed(otlp_sink.split(given).hostname or ""), str(variable)

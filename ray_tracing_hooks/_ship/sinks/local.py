@@ -72,12 +72,13 @@ SIGNALS = frozenset({TRACES, LOGS})
 
 def destination(plan: ShipPlan, _environ: Mapping[str, str], problem: Callable[[str], None]) -> Destination:
     """The folder, which the check creates if it does not exist."""
-    if plan.group is not None and not _is_ours(plan.group):
+    folder, group = plan.settings.local_dir, plan.settings.group
+    if group is not None and not _is_ours(group):
         problem(
-            f"RAY_TRACING_GROUP={plan.group} is not a group of this user (uid {os.geteuid()}), so files stay private: "
+            f"RAY_TRACING_GROUP={group} is not a group of this user (uid {os.geteuid()}), so files stay private: "
             f"expected one of {', '.join(map(str, _groups()))}; in Kubernetes, set `fsGroup` of the pod to it"
         )
-    return Destination(plan.local_dir, (plan.local_dir,), check=partial(check_folder, plan.local_dir, plan.group))
+    return Destination(folder, (folder,), check=partial(check_folder, folder, group))
 
 
 def _is_ours(group: int) -> bool:
@@ -99,24 +100,24 @@ class LocalSink:
     wants_more = False
 
     def __init__(self, surroundings: Surroundings) -> None:
-        plan = surroundings.plan
+        settings = surroundings.plan.settings
         self._signal = signal = surroundings.signal
-        self._path = os.path.join(plan.local_dir, signal.name) if signal is not TRACES else plan.local_dir
-        label = re.sub(r"[^\w.@+-]", "_", plan.label) or "spans"
+        self._path = os.path.join(settings.local_dir, signal.name) if signal is not TRACES else settings.local_dir
+        label = re.sub(r"[^\w.@+-]", "_", surroundings.plan.label) or "spans"
         self._name = f"{label}-{os.urandom(4).hex()}"
-        self._max_bytes = plan.local_max_bytes
+        self._max_bytes = settings.local_max_bytes
         # At least two files, so that the cap can be enforced by removing whole ones.
-        self._file_max_bytes = min(plan.local_file_max_bytes, self._max_bytes // 2)
+        self._file_max_bytes = min(settings.local_file_max_bytes, self._max_bytes // 2)
         limit, _ = getrlimit(RLIMIT_FSIZE)
         if limit != RLIM_INFINITY:
             self._file_max_bytes = min(self._file_max_bytes, limit)
         self._remember = surroundings.remember
         self._count: Callable[[str, int], None] = surroundings.count
         self._problem = surroundings.problem
-        self._group = plan.group
+        self._group = settings.group
         self._lose = surroundings.lose
         if signal is not TRACES:
-            os.close(self._open_folder(plan.local_dir))  # checks its permissions too
+            os.close(self._open_folder(settings.local_dir))  # checks its permissions too
         self._folder = self._open_folder(self._path)
         self._file = -1
         self._number = self._size = 0

@@ -62,7 +62,10 @@ def usable(names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
 
 def make_sink(name: str, surroundings: Surroundings) -> Sink:
     """The sink of this name. Raises SettingError for an unknown name, DeliveryError if it cannot work now."""
-    return _module(name).make(surroundings) if name in _SINKS else _installed().make(name, surroundings)
+    if name in _SINKS:
+        return _module(name).make(surroundings)
+    made: Sink = _installed().make(name, surroundings)
+    return made
 
 
 def destination_of(
@@ -71,7 +74,8 @@ def destination_of(
     """The destination of the sink of this name. Invalid settings are passed to ``problem``."""
     if name in _SINKS:
         return _module(name).destination(plan, environ, problem)
-    return _installed().destination(name, plan, environ)
+    found: Destination = _installed().destination(name, plan, environ)
+    return found
 
 
 def _module(name: str) -> _Module:

@@ -61,14 +61,14 @@ class StatusFile:
         self._problems = problems
         self._addresses = {stage.exporter: _address(stage.exporter, plan, environ) for stage in deliveries.exporting}
         self._exposition: Exposition | None = None
-        if plan.prometheus is not None:
+        if plan.settings.prometheus is not None:
             from ray_tracing_hooks._ship.status.prometheus import exposition  # noqa: PLC0415  few shippers need it
 
-            self._exposition = exposition(plan.prometheus, spool_dir, self.latest, problems)
+            self._exposition = exposition(plan.settings.prometheus, spool_dir, self.latest, problems)
         self._next = self._touch_at = 0.0
         self._written = Figures()
         self.figures = Figures(
-            release=__version__, pid=os.getpid(), began_ns=time.time_ns(), limit_bytes=plan.spool_max_bytes
+            release=__version__, pid=os.getpid(), began_ns=time.time_ns(), limit_bytes=plan.settings.spool_max_bytes
         )
 
     def latest(self) -> Figures:

@@ -298,7 +298,7 @@ class TailSampler:
         return trace
 
     def _decide(self, trace_id: bytes, trace: _Trace, span: bytes) -> None:
-        asked = self._plan
+        asked = self._plan.settings
         if reason := reason_of(span, keep_errors=asked.keep_errors, slower=asked.keep_slower):
             trace.reason = reason
             for scope, held in self._held_of(trace_id):
@@ -415,7 +415,7 @@ class TailSampler:
         gone = []
         too_many_kept = sum(1 for trace in self._traces.values() if trace.reason) - _MOST_REMEMBERED
         for trace_id, trace in self._traces.items():
-            if too_many <= 0 and not final and now - trace.touched < self._plan.keep_wait:
+            if too_many <= 0 and not final and now - trace.touched < self._plan.settings.keep_wait:
                 break
             if trace_id in self._collecting or (too_many <= 0 and trace.open > 0):
                 continue
@@ -468,7 +468,7 @@ class TailSampler:
                 if is_read and own_name not in self._waiting and own_name not in open_in and self._unlink(segment):
                     removed.add(segment)
         self._closed &= self.look.processes.keys()
-        excess = self.size - self._plan.spool_max_bytes // _SHARE
+        excess = self.size - self._plan.settings.spool_max_bytes // _SHARE
         if excess <= 0:
             return
         lost = 0

@@ -51,7 +51,6 @@ _NAMES = (
     "tree",
     "summary",
     "view",
-    "serve",
     "export",
     "doctor",
     "status",

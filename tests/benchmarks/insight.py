@@ -1,14 +1,12 @@
 """How long the analysis takes, and how much memory, for runs of many spans.
 
-``insight.py [SPANS]... [--index SPANS] [--keep FOLDER]``
+``insight.py [SPANS]... [--keep FOLDER]``
 
 The spans are made, in files as the local exporter writes them: a driver that submits tasks, which call methods of
 actors and wait for them. Memory is the peak of the process up to the end of each step; children that help to read are
 counted apart. Then the commands ``summary`` and ``view`` are run as a user does.
 
-``--index`` also builds the index of a large run. Its columns are mapped files, whose pages the system takes back when
-memory is short: so memory is also shown without them, as the sum of this process and of those that help it read, at
-the same time. ``--keep`` keeps the spans in a folder, and uses those that are there.
+``--keep`` keeps the spans in a folder, and uses those that are there.
 """
 
 from __future__ import annotations
@@ -201,55 +199,6 @@ print(json.dumps(["spans", len(table), resource.getrusage(resource.RUSAGE_CHILDR
 """
 
 
-_INDEX = """
-import io, json, os, resource, sys, threading, time
-from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.ingest.files import span_files
-from ray_tracing_hooks._insight.ingest.load import load
-from ray_tracing_hooks._insight.ingest.read import collector_paused
-from ray_tracing_hooks._insight.views.index.build import build
-
-own, done = [0], threading.Event()
-def watch():
-    while not done.wait(0.02):
-        own[0] = max(own[0], sum(map(unmapped, ["self", *helpers()])))
-def helpers():
-    for thread in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{thread}/children") as file:
-                yield from file.read().split()
-        except OSError:
-            pass  # it has ended
-def unmapped(process):
-    try:
-        with open(f"/proc/{process}/statm") as file:
-            _, resident, shared, *_ = map(int, file.read().split())
-    except OSError:
-        return 0  # it has ended
-    return resident - shared
-threading.Thread(target=watch, daemon=True).start()
-
-began, before, step = time.perf_counter(), 0, "load"
-def told(following):
-    global began, before, step
-    now = time.perf_counter()
-    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    used = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    mebibytes = own[0] * resource.getpagesize() / 2**20
-    print(json.dumps([step, now - began, used - before, kib / 1024, mebibytes]), flush=True)
-    began, before, step, own[0] = now, used, following, 0
-
-with collector_paused():
-    table = load(span_files(sys.argv[1:2]))
-    told("clocks")
-    spans, analysis = len(table), Analysis.corrected(table)
-    del table
-    build(sys.argv[2], io.BytesIO(), analysis, source="made", on_step=told)
-    told("")
-print(json.dumps(["spans", spans, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024]))
-"""
-
-
 @contextmanager
 def made(spans: int, keep: str | None) -> Iterator[str]:
     """A folder with the files of a run, which are kept in the folder ``keep``, if one is given."""
@@ -265,26 +214,6 @@ def made(spans: int, keep: str | None) -> Iterator[str]:
         write(unfinished, spans)
         os.rename(unfinished, folder)
     yield folder
-
-
-def measure_index(spans: int, keep: str | None = None) -> None:
-    """Make a run, build its index, and print seconds and MiB."""
-    with made(spans, keep) as folder, tempfile.TemporaryDirectory(prefix="insight-") as place:
-        program = [sys.executable, "-c", _INDEX, folder, os.path.join(place, "index")]
-        out = subprocess.run(program, check=True, capture_output=True, text=True).stdout
-        *steps, (_, found, children) = map(json.loads, out.splitlines())
-        print(f"index of {found:,} spans")
-        for what, seconds, used, mebibytes, own in steps:
-            print(
-                f"  {what:<28} {seconds:7.2f} s   processor {used:7.2f} s   "
-                f"peak {mebibytes:6,.0f} MiB so far, {own:6,.0f} MiB in this step without mapped files"
-            )
-        seconds, used = (sum(step[at] for step in steps) for at in (1, 2))
-        print(
-            f"  all {seconds:.1f} s, processor {used:.1f} s, peak {max(step[3] for step in steps):,.0f} MiB, "
-            f"{max(step[4] for step in steps):,.0f} MiB without mapped files; "
-            f"helping processes {children:,.0f} MiB each at most"
-        )
 
 
 def measure(spans: int, keep: str | None = None) -> None:
@@ -322,13 +251,10 @@ def _run(command: list[str], folder: str) -> tuple[float, float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("spans", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--index", type=int, metavar="SPANS")
     parser.add_argument("--keep", metavar="FOLDER")
     asked = parser.parse_args()
     for spans in asked.spans:
         measure(spans, asked.keep)
-    if asked.index:
-        measure_index(asked.index, asked.keep)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-from array import array
 from collections.abc import Collection
 from dataclasses import replace
 from itertools import pairwise
@@ -41,10 +40,8 @@ from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER, St
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views import summary as summaries
 from ray_tracing_hooks._insight.views.exports.scene import scene
-from ray_tracing_hooks._insight.views.index import figures
 from ray_tracing_hooks._insight.views.page import report
 from ray_tracing_hooks._insight.views.page.content import content, strip, whole
-from ray_tracing_hooks._insight.views.page.flags import flags_of
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
 
@@ -2296,17 +2293,9 @@ def test_calls_that_wait_do_not_run() -> None:
     assert sum(seen.buckets) / len(seen.buckets) == pytest.approx(seen.average)
     assert sum(function.self_time for function in analysis.functions) == seen.average * analysis.path.wall
     drawn = whole(analysis)
-    table, role = analysis.table, analysis.calls.role
-    drawn_strip = strip(analysis, drawn.ends, table.start[0])
+    drawn_strip = strip(analysis, drawn.ends, analysis.table.start[0])
     assert max(drawn_strip) == 3
     assert sum(drawn_strip) / len(drawn_strip) == pytest.approx(seen.average, abs=0.01)
-    columns = {
-        "start": array("q", [start - table.start[0] for start in table.start]),
-        "took": array("q", [end - start for start, end in zip(table.start, drawn.ends, strict=True)]),
-        "flags": flags_of(table.kind, table.status, table.state, role),
-    }
-    filtered, _ = figures.strip(columns, table.parent, range(len(table)), 100 * MS, has_calls=True)
-    assert filtered == pytest.approx(drawn_strip, abs=0.01)
     assert ["running at once, average", "1.5"] in report.facts(analysis)
     assert ["running at once, maximum", "3"] in report.facts(analysis)
     assert recorded_words.at_once(analysis) == "1.5 on average, 3 at most; 0.5 more waited in ray.get"

@@ -23,7 +23,6 @@ from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.ingest.utilization import samples_beside
 from ray_tracing_hooks._insight.model.utilization import Key, Series, Utilization
-from ray_tracing_hooks._insight.views.index.build import build
 from ray_tracing_hooks._insight.views.page import ranks, utilization
 from ray_tracing_hooks._insight.views.page.content import content, whole
 from ray_tracing_hooks._insight.views.redaction import Redaction
@@ -437,17 +436,6 @@ def test_a_page_without_attributes_has_no_ranks() -> None:
     analysis = one_attempt([[120, 100, 100], [100, 400, 100]]).analysis()
     assert content(analysis, "x", 1000, Redaction()).meta["training"]
     assert not content(analysis, "x", 1000, Redaction(attributes=False)).meta["training"]
-
-
-def test_a_served_page_requests_the_spans_of_its_cells(tmp_path: Path) -> None:
-    """So their numbers are those of the whole run, whichever spans the page holds."""
-    analysis = recorded("late_rank")
-    with open(tmp_path / "page.html", "wb") as file:
-        build(str(tmp_path / "index"), file, analysis, source="x")
-    (attempt,) = json.loads((tmp_path / "index" / "meta.json").read_text())["training"]
-    assert [each["rows"] for each in attempt["ranks"]] == [
-        [step.row for step in rank.steps] for rank in analysis.train_runs[0].attempts[0].ranks
-    ]
 
 
 # --- how much of a node was in use ----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { gzipSync } from "node:zlib";
-import { Details, columnsOf, expanded, headOf, readColumns, spanColumns } from "../../ray_tracing_hooks/_insight/views/page/assets/codec.js";
+import { Details, columnsOf, readColumns, spanColumns } from "../../ray_tracing_hooks/_insight/views/page/assets/codec.js";
 
 /** A block as pack.py makes it. */
 function packed(given) {
@@ -29,7 +29,6 @@ test("a block may stand within other bytes", () => {
   const inside = new Uint8Array(block.length + 8);
   inside.set(block, 8);
   assert.deepEqual(Array.from(columnsOf(inside.subarray(8)).a), [1, 2, 300]);
-  assert.deepEqual(headOf(inside.subarray(8))[0], [["a", 3, 2]]);
 });
 
 test("what the page carries is compressed, as text", async () => {
@@ -57,7 +56,6 @@ test("details are in chunks, which are unpacked when they are asked for", async 
   assert.equal(await details.of(3), null);
   assert.equal(await details.of(9), null);
   assert.equal(await new Details("", 2).of(0), null);
-  assert.equal(expanded([], undefined), null);
 });
 
 test("of many chunks the last ones are kept", async () => {

@@ -18,7 +18,7 @@ function filtered() {
 
 const kept = (found) => spans.map((_, row) => row).filter((row) => !found.isHidden(row));
 
-test("queries keep what the table says, as the server does", async () => {
+test("queries keep what the table says", async () => {
   const { found, filter } = filtered();
   for (const { query, keeps } of queries) {
     await filter.apply(query);

@@ -175,9 +175,6 @@ class Table:
         self._kept = {int(row_of[old]): span for old, span in self._kept.items() if row_of[old] >= 0}
         self._first_child = self._ends = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_ends": None}
-
     @classmethod
     def of(cls, spans: Iterable[Span], now_ns: int | None = None) -> Table:
         """A table of these spans, which it keeps. ``now_ns`` is by default the latest time in the spans."""

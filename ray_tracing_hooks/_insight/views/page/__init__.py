@@ -11,10 +11,10 @@ import hashlib
 import html
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from importlib.resources import files
 from string import Template
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -25,7 +25,7 @@ from ray_tracing_hooks._insight.views.page.sample import with_details
 from ray_tracing_hooks._insight.views.redaction import Redaction
 from ray_tracing_hooks._private import open_file
 
-__all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "is_report", "truncated", "write", "write_served"]
+__all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "is_report", "truncated", "write"]
 
 MOST_SPANS = 1_000_000
 """With more spans, browsers take long to load the page."""
@@ -34,7 +34,7 @@ MOST_DETAILS = 100_000
 """The most spans whose attributes the page holds; if there are more, it holds those of a sample."""
 
 _SCRIPTS = (
-    *("format", "dom", "codec", "query", "figures", "store", "served", "search", "colours", "tables", "scale"),
+    *("format", "dom", "codec", "query", "figures", "store", "search", "colours", "tables", "scale"),
     *("timeline_head", "timeline_layout", "timeline_bars", "timeline_overlay", "utilization", "timeline"),
     *("flame_layout", "flame", "graph_layout", "logical", "physical", "stack", "spans", "requests", "findings"),
     *("pipeline_layout", "tracks", "datasets", "ranks_layout", "ranks"),
@@ -94,21 +94,12 @@ def write(
     return len(made.rows)
 
 
-def write_served(file: BinaryIO, meta: Mapping[str, Any], columns: Mapping[str, Iterable[int]], *, source: str) -> None:
-    """Write the page of a run that requests spans from its server; ``columns`` are those of the spans it holds."""
-    head, between, tail, after = _parts(source, "connect-src 'self'; ")
-    file.writelines((head, pack.json_text(meta), between, pack.text(pack.packed(columns)), tail, after))
-
-
-def _parts(source: str, more: str = "") -> list[bytes]:
-    """The page without its data: what is before, between and after the figures, the columns and the details.
-
-    ``more`` are additional directives of its content security policy.
-    """
+def _parts(source: str) -> list[bytes]:
+    """The page without its data: what is before, between and after the figures, the columns and the details."""
     script = "(() => {\n" + "\n".join(['"use strict";', *map(_script, _SCRIPTS)]) + "\n})();\n"
     style = _read("page.css")
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; {more}"
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
     page = Template(_read("page.html")).safe_substitute(

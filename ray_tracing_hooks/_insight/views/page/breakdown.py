@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ray_tracing_hooks._insight.analysis.critical_path import (
@@ -66,11 +66,6 @@ def breakdown(calls: Calls, split: Path, place_of: Sequence[int]) -> dict[str, l
                 MOST_ROWS, (row for row in of if 0 <= row < len(calls.table)), key=of.__getitem__
             )
     return {kind: sorted(groups.values(), key=lambda each: (-each.ns, each.function)) for kind, groups in found.items()}
-
-
-def rows_of(found: Mapping[str, Sequence[Group]]) -> list[int]:
-    """The rows of the groups that the page shows."""
-    return [row for groups in found.values() for group in groups[:MOST_GROUPS] for row in group.rows]
 
 
 def _function(calls: Calls, row: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,16 +21,16 @@ from ray_tracing_hooks._insight.analysis.graph import Graph, caller_of, edges, g
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, ends_of, lanes
 from ray_tracing_hooks._insight.analysis.parallelism import means
 from ray_tracing_hooks._insight.model.call_names import call_name
-from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
+from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
 from ray_tracing_hooks._insight.model.grouped import distinct, sums
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import Places, ProcessPlace, places
 from ray_tracing_hooks._insight.model.serve_spans import without_suffix
+from ray_tracing_hooks._insight.model.span import CONSUMER
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.page import datasets, ranks, report, requests, utilization
 from ray_tracing_hooks._insight.views.page.breakdown import Group, breakdown
 from ray_tracing_hooks._insight.views.page.details import CHUNK, LONGEST_NAME, truncated
-from ray_tracing_hooks._insight.views.page.flags import ON_PATH, flags_of
 from ray_tracing_hooks._insight.views.page.pack import differences, plain, zigzag
 from ray_tracing_hooks._insight.views.page.report import NumberOf
 from ray_tracing_hooks._insight.views.page.sample import sample
@@ -39,6 +38,9 @@ from ray_tracing_hooks._insight.views.redaction import Redaction
 
 _TOP = 25
 _MOST_EDGES = 500_000
+
+# The flags of a span, beside its kind and its state: in one byte, as in assets/figures.js.
+_FAILED, _STATE_SHIFT, _WAITING, _ON_PATH = 8, 4, 64, 128
 
 
 @dataclass
@@ -111,12 +113,12 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
         columns[name] = [edge[part] for edge in found[:_MOST_EDGES]]
     for step in analysis.shown_steps:
         if (at := number(step.row)) >= 0:
-            columns["flags"][at] |= ON_PATH
+            columns["flags"][at] |= _ON_PATH
     return Content(meta, columns, rows, drawn.ends)
 
 
 def described(
-    analysis: Analysis, drawn: Whole, source: str, number: NumberOf, redaction: Redaction, most_steps: int = sys.maxsize
+    analysis: Analysis, drawn: Whole, source: str, number: NumberOf, redaction: Redaction
 ) -> tuple[dict[str, Any], dict[int, int], dict[int, int]]:
     """The metadata of the page, and the page's indexes of names and Resources by their indexes in the table.
 
@@ -158,7 +160,7 @@ def described(
         "findings": report.described(drawn.findings, number, redaction, analysis.path.wall),
         "ran": recorded.ran(calls),
         "nothing_found": report.nothing_found(analysis),
-        "path": report.critical_path(analysis, number, function, most_steps),
+        "path": report.critical_path(analysis, number, function),
         "quality": report.quality(analysis),
         "deadlocks": [[number(row) for row in circle] for circle in deadlocks(calls)],
         "notes": [] if redaction.attributes else ["Made with --no-attributes: only names, times and places are shown."],
@@ -299,7 +301,7 @@ def _columns(
     return {
         "start": differences(start),
         "took": [ends[row] - table.start[row] for row in rows],
-        "flags": list(flags_of(taken(table.kind), taken(table.status), taken(table.state), taken(calls.role))),
+        "flags": _flags(table, calls)[rows].tolist(),
         "parent": [back(number, row) for number, row in enumerate(rows)],
         "submission": [submitted(row) for row in rows],
         "lane": taken(in_lanes.of),
@@ -307,6 +309,14 @@ def _columns(
         "function": [called.of[row] + 1 for row in rows],
         "flame": taken(stacks.of),
     }
+
+
+def _flags(table: Table, calls: Calls) -> Any:
+    """The flags of each span of the table, except whether it is on the critical path, as a NumPy column."""
+    kind, state = as_numpy(table.kind), as_numpy(table.state)
+    found = np.where(kind <= CONSUMER, kind, 0) | state << _STATE_SHIFT
+    waits = np.isin(as_numpy(calls.role), WAITS)
+    return found | np.where(table.is_failed(), _FAILED, 0) | np.where(waits, _WAITING, 0)
 
 
 def _places(found: Places, accelerators: Iterable[Accelerator]) -> dict[str, Any]:

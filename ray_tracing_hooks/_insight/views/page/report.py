@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -126,17 +124,14 @@ def queues(analysis: Analysis) -> dict[str, Any] | None:
     }
 
 
-def critical_path(
-    analysis: Analysis, row: NumberOf, function: IndexOf, most_steps: int = sys.maxsize
-) -> dict[str, Any]:
-    """The path: its time by function and by other kinds, and its steps, at most the longest ``most_steps`` of them.
+def critical_path(analysis: Analysis, row: NumberOf, function: IndexOf) -> dict[str, Any]:
+    """The path: its time by function and by other kinds, and its steps.
 
     It has no steps if the run ends with a request: ``requests`` says what its time went to.
     """
     path, table = analysis.path, analysis.table
     if not analysis.shown_steps:
         return {"steps": [], "by": [], "total": path.wall, "about": ""}
-    steps = longest_steps(path, most_steps)
     begin = table.start[0] if len(table) else 0
     by: list[dict[str, Any]] = [
         {"label": name, "kind": paths.RUN, "function": function(name), "ns": ns, "share": ns / path.wall}
@@ -165,26 +160,13 @@ def critical_path(
                 "from": row(step.source) if step.edge not in (paths.BY_CODE, paths.BY_NOTHING) else -1,
                 "why": _WHY[step.edge] + (" (assumed)" if step.is_assumed else ""),
             }
-            for step in steps
+            for step in path.steps
         ],
         "by": by[:40],
         "total": path.wall,
         "about": "The work and waits that determined when the run ended; the cost of a finding is a part of this. "
-        + recorded.bound(analysis.calls, path)
-        + (
-            f" The timeline shows the {len(steps):,} longest of its {len(path.steps):,} steps."
-            if len(steps) < len(path.steps)
-            else ""
-        ),
+        + recorded.bound(analysis.calls, path),
     }
-
-
-def longest_steps(path: paths.Path, most: int) -> list[paths.Step]:
-    """The longest ``most`` steps of a path, in their order."""
-    if len(path.steps) <= most:
-        return path.steps
-    longest = heapq.nlargest(most, range(len(path.steps)), key=lambda at: path.steps[at].end - path.steps[at].start)
-    return [path.steps[at] for at in sorted(longest)]
 
 
 def described(found: Iterable[Finding], row: NumberOf, redaction: Redaction, wall: int) -> list[dict[str, Any]]:

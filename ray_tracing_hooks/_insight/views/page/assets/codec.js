@@ -28,7 +28,7 @@ export async function readColumns(base64) {
 
 /** The JSON at the beginning of a block, and the bytes after it.
  * @param {Uint8Array} bytes @returns {[any, Uint8Array]} */
-export function headOf(bytes) {
+function headOf(bytes) {
   const size = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
   return [JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))), bytes.subarray(4 + size)];
 }
@@ -111,7 +111,7 @@ export class Details {
 }
 
 /** @param {string[][]} shapes @param {PackedSpan | undefined} span @returns {SpanDetails | null} */
-export function expanded(shapes, span) {
+function expanded(shapes, span) {
   if (!span) return null;
   const [spanId, shape, values, message, scope, events, links, parentId] = span;
   return {

@@ -150,21 +150,6 @@ export class Colours {
     return found;
   }
 
-  /** A pixel's colour mixed with the surface colour; the smaller the share, the paler.
-   * @param {number} pixel @param {number} share */
-  thinned(pixel, share) {
-    const part = Math.max(0.3, Math.ceil(share * 5) / 5);
-    const key = `${pixel}~${part}`;
-    let found = this.pixels.get(key);
-    if (found === undefined) {
-      const surface = this.pixel(this.surface);
-      const mixed = [0, 8, 16].map((by) => Math.round(((pixel >>> by) & 255) * part + ((surface >>> by) & 255) * (1 - part)) << by);
-      found = ((255 << 24) | mixed[0] | mixed[1] | mixed[2]) >>> 0;
-      this.pixels.set(key, found);
-    }
-    return found;
-  }
-
   /** Black or white, whichever is readable on the colour.
    * @param {string} colour */
   text(colour) {

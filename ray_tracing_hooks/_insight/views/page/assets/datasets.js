@@ -202,7 +202,7 @@ export class Datasets {
 
   /** @param {Change} what */
   update(what) {
-    if (what === "range" || what === "selection" || what === "data" || what === "loaded") this.redraw();
+    if (what === "range" || what === "selection") this.redraw();
   }
 }
 

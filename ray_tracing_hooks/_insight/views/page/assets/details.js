@@ -31,7 +31,7 @@ export class DetailsPanel {
     if (!chosen) return;
     try {
       if (chosen.type === "span") await this.showSpan(this.store.chosenRow, turn);
-      else await this.showGroup(chosen, turn);
+      else this.fill(this.groupHead(chosen));
     } catch (error) {
       this.store.report(error);
     }
@@ -42,25 +42,10 @@ export class DetailsPanel {
     emptied(this.root, el("button", { type: "button", class: "close", "aria-label": "Close details", title: "Close (Esc)", onclick: () => this.store.select(null) }, "×"), ...content);
   }
 
-  /** @param {Chosen} chosen @param {number} turn */
-  async showGroup(chosen, turn) {
-    const asked = this.store.group(chosen);
-    const title = el("h2", {}, shortened(this.app.selectionLabel(chosen), 200));
-    if (!(asked instanceof Promise)) return this.fill(this.groupHead(chosen, title, asked));
-    this.fill(title);
-    const group = await asked;
-    if (turn === this.turn) this.fill(this.groupHead(chosen, title, group));
-  }
-
   /** @param {number} row @param {number} turn */
   async showSpan(row, turn) {
     const { store } = this;
     this.fill(this.spanHead(row));
-    if (store.served) {
-      await store.load(row);
-      if (turn !== this.turn) return;
-      this.fill(this.spanHead(row));
-    }
     const known = await store.detailsOf(row);
     if (turn !== this.turn) return;
     if (known?.attributes.some(([key, value]) => key === "ray.never_ended" && value)) this.fill(this.spanHead(row, true));
@@ -125,7 +110,7 @@ export class DetailsPanel {
       ...(known.links.length ? [this.links(known.links)] : []),
       el("section", {}, el("details", {}, el("summary", {}, "Resource"), this.attributes(Object.entries(resource)))),
       el("section", {}, el("h3", {}, "IDs"), pairs([
-        ["Trace", known.trace ?? store.meta.traces[store.trace[row]]], ["Span", known.spanId],
+        ["Trace", store.meta.traces[store.trace[row]]], ["Span", known.spanId],
         known.parentId ? ["Parent", `${known.parentId} (not among the spans that were read)`] : null, ["Scope", known.scope],
       ])),
     ];
@@ -174,17 +159,18 @@ export class DetailsPanel {
           onclick: () => this.app.addFilter(key, value) }, "⌕"))))));
   }
 
-  /** @param {Chosen} chosen @param {HTMLElement} title @param {GroupFigures | null} group */
-  groupHead(chosen, title, group) {
+  /** @param {Chosen} chosen */
+  groupHead(chosen) {
     const { store } = this;
+    const group = store.group();
     // The figures above cover a function's executions; its spans include submissions and the spans inside.
     const hasFigures = !["function", "edge", "flame"].includes(chosen.type);
     return el("header", {},
-      title,
-      group ? el("p", { class: "badges" }, el("span", { class: "badge" }, counted(group.count, "span")), group.failed ? el("span", { class: "badge bad" }, `✗ ${counted(group.failed, "error")}`) : null) : null,
+      el("h2", {}, shortened(this.app.selectionLabel(chosen), 200)),
+      el("p", { class: "badges" }, el("span", { class: "badge" }, counted(group.count, "span")), group.failed ? el("span", { class: "badge bad" }, `✗ ${counted(group.failed, "error")}`) : null),
       this.figures(chosen),
-      group?.count && hasFigures ? pairs([["Median", duration(group.p50)], ["p95", duration(group.p95)], ["Longest", duration(group.max)]]) : null,
-      group?.count ? el("section", {}, el("h3", {}, "Slowest spans"), el("ul", { class: "spans" }, group.slowest.map((row) => el("li", {}, this.spanLink(row),
+      group.count && hasFigures ? pairs([["Median", duration(group.p50)], ["p95", duration(group.p95)], ["Longest", duration(group.max)]]) : null,
+      group.count ? el("section", {}, el("h3", {}, "Slowest spans"), el("ul", { class: "spans" }, group.slowest.map((row) => el("li", {}, this.spanLink(row),
         el("span", { class: "soft" }, ` ${duration(store.took[row])} · ${store.placeLabel(row)}`), store.failed(row) ? el("span", { class: "bad" }, " ✗") : null)))) : null);
   }
 

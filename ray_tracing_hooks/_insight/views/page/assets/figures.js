@@ -1,5 +1,4 @@
-// Figures of the spans in the range and filter. index/figures.py computes the same figures on the server, and
-// tests/javascript/cases/figures.json checks that they agree.
+// Figures of the spans in the range and filter.
 
 export const PRODUCER = 4, CONSUMER = 5;
 export const FAILED = 8, STATE_SHIFT = 4, WAITING = 64, ON_PATH = 128;

@@ -86,7 +86,7 @@ export class Flame {
     this.note.textContent = (this.look.mode === "summed"
       ? "Width: time of all calls added up, without waiting. Concurrent calls each count in full."
       : "Width: share of the wall time. Concurrent calls share each moment. Hatched: waiting while nothing ran.")
-      + (store.isWhole ? "" : " Selected range only.") + (store.isFiltered ? " Filtered spans only." : "") + store.figuresNote;
+      + (store.isWhole ? "" : " Selected range only.") + (store.isFiltered ? " Filtered spans only." : "");
     this.fillTable();
     this.stale = false;
   }
@@ -278,7 +278,7 @@ export class Flame {
 
   /** @param {Change} what */
   update(what) {
-    if (["range", "filter", "data"].includes(what)) this.stale = true;
+    if (what === "range" || what === "filter") this.stale = true;
     this.redraw();
   }
 }

@@ -16,7 +16,6 @@ import { narrowed, toggled } from "./query.js";
 import { Ranks } from "./ranks.js";
 import { Requests } from "./requests.js";
 import { FILTER_HELP, Filter } from "./search.js";
-import { ServedStore } from "./served.js";
 import { SpanTable } from "./spans.js";
 import { Stack } from "./stack.js";
 import { Store } from "./store.js";
@@ -143,7 +142,6 @@ export class App {
   /** @param {Change} what */
   update(what) {
     if (what === "notice") return this.status();
-    if (what === "tiles") return this.views.timeline.redraw();
     if (what === "selection") {
       const wasInside = this.details.root.contains(document.activeElement);
       this.details.update();
@@ -159,7 +157,7 @@ export class App {
     const { store } = this;
     byId("whole").hidden = store.isWhole;
     byId("range").textContent = store.isWhole ? "" : `${duration(store.range[0])} – ${duration(store.range[1])}`;
-    byId("hidden").textContent = store.notice || (store.isFiltered ? `${number(store.kept)} of ${counted(store.total, "span")}, ${number(store.total - store.kept)} hidden` : "");
+    byId("hidden").textContent = store.notice || (store.isFiltered ? `${number(store.kept)} of ${counted(store.count, "span")}, ${number(store.count - store.kept)} hidden` : "");
     byId("clear").hidden = !store.isFiltered && !this.input.value;
     byId("errors").setAttribute("aria-pressed", String(store.query.includes("is:error")));
     byId("path").setAttribute("aria-pressed", String(store.showPath));
@@ -253,7 +251,7 @@ export class App {
   /** @param {string} text @param {boolean} [isWritten] */
   async setFilter(text, isWritten = true) {
     if (isWritten) this.input.value = text;
-    await (this.store instanceof ServedStore ? this.store.askFilter(text) : this.filter.apply(text));
+    await this.filter.apply(text);
   }
 
   clearFilter() {
@@ -373,7 +371,7 @@ export class App {
     const chosen = store.selection;
     const hash = written({
       view: this.view, range: store.isWhole ? null : [store.range[0], store.range[1]], query: store.query, showPath: store.showPath || !store.meta.path.steps.length,
-      part: this.views.findings.opened, dataset: this.view === "datasets" ? this.views.datasets.shown : -1, moment: store.momentShown ? store.moment : null, span: store.chosenRow < 0 ? -1 : store.numberOf(store.chosenRow),
+      part: this.views.findings.opened, dataset: this.view === "datasets" ? this.views.datasets.shown : -1, moment: store.momentShown ? store.moment : null, span: store.chosenRow,
       function: store.chosenId("function"), flame: store.chosenId("flame"), place: store.chosenId("place"), name: chosen?.name ?? -1,
       theme: document.documentElement.dataset.theme ?? "",
     });
@@ -400,20 +398,19 @@ export class App {
     views.timeline.resize();
     views.datasets.choose(asked.dataset);
     this.show(this.shownTabs.find(([key]) => key === asked.view)?.[0] ?? "findings");
-    await this.selectAsked(asked);
+    this.selectAsked(asked);
     this.isReading = false;
     this.status();
     this.writeHash();
   }
 
   /** @param {import("./address.js").Address} asked */
-  async selectAsked(asked) {
+  selectAsked(asked) {
     const { store } = this;
     const { graph, flame, places } = store.meta;
     const limits = { function: graph.functions.length, flame: flame.parent.length, place: places.length, name: store.names.length };
-    const row = asked.span >= 0 ? await store.rowAt(asked.span) : -1;
     const group = GROUPS.find((each) => asked[each] >= 0 && asked[each] < limits[each]);
-    if (row >= 0) this.selectSpan(row);
+    if (asked.span >= 0 && asked.span < store.count) this.selectSpan(asked.span);
     else if (group === "name") this.selectName(asked.name);
     else if (group) store.select({ type: group, id: asked[group] });
     else if (store.selection) store.select(null);
@@ -430,8 +427,7 @@ async function begin() {
     const began = performance.now();
     /** @type {[Meta, Columns]} */
     const [meta, columns] = await Promise.all([readJson(embedded("meta")), readColumns(embedded("columns"))]);
-    const version = new URLSearchParams(location.search).get("version") || "0";
-    const store = meta.served ? new ServedStore(meta, columns, version) : new Store(meta, spanColumns(columns), new Details(embedded("details"), meta.chunk));
+    const store = new Store(meta, spanColumns(columns), new Details(embedded("details"), meta.chunk));
     store.layOut();
     const app = new App(store);
     status.remove();

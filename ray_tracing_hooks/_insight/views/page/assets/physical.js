@@ -30,7 +30,7 @@ export class Physical {
     this.stale = false;
     const figures = store.placeFigures();
     this.note.textContent = `Filled: share of ${duration(to - from)} (${store.isWhole ? "the whole run" : "the selected range"}) in which code ran there, ${ran}.`
-      + (store.isFiltered ? " Filtered spans only." : "") + store.figuresNote;
+      + (store.isFiltered ? " Filtered spans only." : "");
     this.boxes = new Map();
     emptied(this.body, nodes.map((_, n) => this.node(n, [...places.keys()].filter((id) => places[id].node === n), figures, to - from)));
   }
@@ -83,7 +83,7 @@ export class Physical {
 
   /** @param {Change} what */
   update(what) {
-    if (!["selection", "loaded", "group"].includes(what)) this.stale = true;
+    if (what !== "selection") this.stale = true;
     this.redraw();
   }
 }

@@ -1,5 +1,4 @@
-// The query language of search and filter, independent of the spans. index/filters.py implements the same language, and
-// tests/javascript/cases/filters.json checks that they agree.
+// The query language of search and filter, independent of the spans.
 
 import { parseDuration } from "./format.js";
 

@@ -153,7 +153,7 @@ export class Ranks {
    * @param {CanvasRenderingContext2D} context @param {number} top */
   drawMarks(context, top) {
     const { attempt, colours, columnWidth, cursor, rowHeight, store } = this;
-    const chosen = store.chosenRow < 0 ? -1 : store.numberOf(store.chosenRow);
+    const chosen = store.chosenRow;
     /** @param {Cell} cell @param {string} colour @param {number} line */
     const outline = ({ rank, column }, colour, line) => {
       context.strokeStyle = colour;
@@ -208,7 +208,7 @@ export class Ranks {
     scroller.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const next = cellAfter(this.attempt, this.cursor, event.key);
-      const isNew = event.key === "Enter" && this.number >= 0 && (this.store.chosenRow < 0 || this.store.numberOf(this.store.chosenRow) !== this.number);
+      const isNew = event.key === "Enter" && this.number >= 0 && this.store.chosenRow !== this.number;
       if (next) this.move(next);
       else if (isNew) this.select();
       else return;
@@ -230,9 +230,8 @@ export class Ranks {
     return this.attempt.ranks[this.cursor.rank].rows[this.cursor.column];
   }
 
-  async select() {
-    const row = this.number < 0 ? -1 : await this.store.rowAt(this.number);
-    if (row >= 0) this.app.selectSpan(row, false);
+  select() {
+    if (this.number >= 0) this.app.selectSpan(this.number, false);
     else this.app.say("The page does not hold this span");
   }
 
@@ -249,6 +248,6 @@ export class Ranks {
 
   /** @param {Change} what */
   update(what) {
-    if (what === "selection" || what === "range" || what === "loaded") this.redraw();
+    if (what === "selection" || what === "range") this.redraw();
   }
 }

@@ -49,10 +49,9 @@ export class SpanTable {
   draw() {
     const { store } = this;
     if (this.stale) {
-      const { rows, count } = store.listed(this.by, this.ascending);
-      this.rows = rows;
+      this.rows = store.listed(this.by, this.ascending);
       this.stale = false;
-      this.note.textContent = `${counted(count, "span")} of ${number(store.total)}${rows.length < count ? `, the first ${number(rows.length)} shown` : ""}`;
+      this.note.textContent = `${counted(this.rows.length, "span")} of ${number(store.count)}`;
       for (const cell of this.head.children) {
         const isSorted = cell.classList.contains(this.by);
         cell.setAttribute("aria-sort", isSorted ? (this.ascending ? "ascending" : "descending") : "none");
@@ -83,7 +82,7 @@ export class SpanTable {
 
   /** @param {Change} what */
   update(what) {
-    if (["range", "filter", "data"].includes(what)) this.stale = true;
+    if (what === "range" || what === "filter") this.stale = true;
     this.redraw();
   }
 }

@@ -32,14 +32,14 @@ export class Stack {
   draw() {
     const { store } = this;
     const { moment } = store;
-    const { open, count, hidden } = store.openAt(moment);
+    const { open, hidden } = store.openAt(moment);
     this.slider.value = String(Math.round((moment / (store.end || 1)) * 10000));
     this.when.textContent = ` ${duration(moment)} · ${clock(store.meta.start_ms + moment / 1e6)}`;
     const shown = open.slice(0, MOST_OPEN);
     const children = stacked(store, shown);
     const oldest = this.oldest(shown, children, moment);
     const lines = flattened(children).map(([row, depth]) => this.line(row, depth, moment, row === oldest));
-    this.note.textContent = `${counted(count, "span")} open${count > MOST_OPEN ? `, the first ${number(MOST_OPEN)} shown` : ""}`
+    this.note.textContent = `${counted(open.length, "span")} open${open.length > MOST_OPEN ? `, the first ${number(MOST_OPEN)} shown` : ""}`
       + (hidden ? `, ${number(hidden)} more hidden by the filter` : "") + ". Grey: ended, with an open span below.";
     emptied(this.body, this.deadlocks(), lines.length ? el("table", { class: "figures stack", role: "treegrid" },
       el("thead", {}, el("tr", {}, ["Span", "Open for", "Duration", "Where"].map((title, n) => el("th", { scope: "col", class: n === 1 || n === 2 ? "number" : "" }, title)))),

@@ -66,9 +66,8 @@ export class Store {
     this.moment = 0;
     this.momentShown = false;
     this.tooDeep = 0;
-    /** The number of rows of each lane. A lane has a row for each depth, and the bars of a row do not overlap.
-     * @type {Numbers} */
-    this.deepest = [];
+    /** The number of rows of each lane. A lane has a row for each depth, and the bars of a row do not overlap. */
+    this.deepest = new Uint32Array(0);
     /** The first row of each lane. */
     this.first = new Uint32Array(1);
     /** The index in `order` at which the spans of each row begin.
@@ -82,22 +81,16 @@ export class Store {
 
   layOut() {
     const { count, lane, depth } = this;
-    const deepest = new Uint32Array(this.meta.lanes.length);
+    const deepest = (this.deepest = new Uint32Array(this.meta.lanes.length));
     this.tooDeep = 0;
     for (let i = 0; i < count; i++) {
       if (depth[i] >= MOST_DEPTH) this.tooDeep++;
       else if (depth[i] + 1 > deepest[lane[i]]) deepest[lane[i]] = depth[i] + 1;
     }
-    this.stackLanes(deepest);
-    this.sort();
-    this.moment = this.defaultMoment();
-  }
-
-  /** @param {Numbers} deepest */
-  stackLanes(deepest) {
-    this.deepest = deepest;
     this.first = new Uint32Array(deepest.length + 1);
     for (let i = 0; i < deepest.length; i++) this.first[i + 1] = this.first[i] + deepest[i];
+    this.sort();
+    this.moment = this.defaultMoment();
   }
 
   /** The spans that match the filter, row by row, each row by start. */
@@ -158,16 +151,6 @@ export class Store {
     this.kept = keep ? keep.reduce((sum, each) => sum + each, 0) : this.count;
     this.sort();
     this.changed("filter");
-  }
-
-  /** The number of spans in the run, including those on a server. */
-  get total() {
-    return this.count;
-  }
-
-  /** Whether spans are requested from a server. */
-  get served() {
-    return false;
   }
 
   get isFiltered() {
@@ -241,7 +224,7 @@ export class Store {
   /** Show an error.
    * @param {unknown} error */
   report(error) {
-    this.notice = error instanceof TypeError ? "The server does not answer" : error instanceof Error ? error.message : String(error);
+    this.notice = error instanceof Error ? error.message : String(error);
     this.changed("notice");
   }
 
@@ -362,18 +345,17 @@ export class Store {
     return ((running.indexOf(most) + 0.5) / STRIP) * this.end;
   }
 
-  // --- Queries of the views: answered from memory here, and by a server in ServedStore ---
+  // --- Queries of the views ---
 
-  /** Calls `visit` for each visible bar of a row: its span, start and end, flags, the number of spans that it represents,
-   * and the share of its time in which they ran.
+  /** Calls `visit` for each visible bar of a row: its span, start and end, and flags.
    * @param {number} row @param {number} from @param {number} to
-   * @param {(i: number, begin: number, end: number, flags: number, count: number, share: number) => void} visit */
+   * @param {(i: number, begin: number, end: number, flags: number) => void} visit */
   eachBar(row, from, to, visit) {
     const { start, took, flags, order, begins } = this;
     for (let at = this.search(row, from), end = begins[row + 1]; at < end; at++) {
       const i = order[at];
       if (start[i] > to) break;
-      visit(i, start[i], start[i] + took[i], flags[i], 1, 1);
+      visit(i, start[i], start[i] + took[i], flags[i]);
     }
   }
 
@@ -388,10 +370,6 @@ export class Store {
     }
     return low;
   }
-
-  /** Called before drawing a frame of this many pixels.
-   * @param {number} _pixels */
-  beginFrame(_pixels) {}
 
   /** @param {number} row */
   firstOf(row) {
@@ -416,22 +394,6 @@ export class Store {
   isHidden(row) {
     return this.keep !== null && !this.keep[row];
   }
-
-  /** A span's number in the address.
-   * @param {number} row @returns {number} */
-  numberOf(row) {
-    return row;
-  }
-
-  /** The row of a span's number in the address, or -1.
-   * @param {number} number @returns {Promise<number>} */
-  async rowAt(number) {
-    return Number.isInteger(number) && number >= 0 && number < this.count ? number : -1;
-  }
-
-  /** Fetch the relations of a span.
-   * @param {number} _row @returns {Promise<void>} */
-  async load(_row) {}
 
   /** @param {number} row @returns {Promise<SpanDetails | null>} */
   async detailsOf(row) {
@@ -461,11 +423,6 @@ export class Store {
     return queuesOf(this);
   }
 
-  /** A note if figures are estimated. */
-  get figuresNote() {
-    return "";
-  }
-
   flameFigures() {
     return stackFigures(this);
   }
@@ -475,7 +432,7 @@ export class Store {
   }
 
   /** The spans that are open at a moment, by start.
-   * @param {number} moment @returns {{ open: number[], count: number, hidden: number }} */
+   * @param {number} moment @returns {{ open: number[], hidden: number }} */
   openAt(moment) {
     const open = [];
     let hidden = 0;
@@ -484,23 +441,22 @@ export class Store {
       if (this.isHidden(i)) hidden++;
       else open.push(i);
     }
-    return { open, count: open.length, hidden };
+    return { open, hidden };
   }
 
   /** The spans in the range and filter, sorted.
-   * @param {string} by @param {boolean} ascending @returns {{ rows: Numbers, count: number }} */
+   * @param {string} by @param {boolean} ascending */
   listed(by, ascending) {
     const rows = [];
     for (let i = 0; i < this.count; i++) if (isIn(this, i)) rows.push(i);
     const order = Uint32Array.from(rows);
     if (by === "start") {
       if (!ascending) order.reverse();
-      return { rows: order, count: order.length };
+      return order;
     }
     const rank = by === "name" ? this.ranks() : [];
     const value = Float64Array.from({ length: this.count }, (_, i) => (by === "name" ? rank[this.name[i]] : by === "took" ? this.took[i] : this.queued(i)));
-    order.sort((a, b) => (ascending ? value[a] - value[b] : value[b] - value[a]));
-    return { rows: order, count: order.length };
+    return order.sort((a, b) => (ascending ? value[a] - value[b] : value[b] - value[a]));
   }
 
   /** The rank of each name in alphabetical order. */
@@ -511,9 +467,9 @@ export class Store {
     return rank;
   }
 
-  /** Figures of the selection, if it is more than one span.
-   * @param {Chosen} _chosen @returns {GroupFigures | null | Promise<GroupFigures | null>} */
-  group(_chosen) {
+  /** Figures of the selected spans.
+   * @returns {GroupFigures} */
+  group() {
     const rows = this.matchedRows();
     const took = Float64Array.from(rows, (row) => this.took[row]).sort();
     return {

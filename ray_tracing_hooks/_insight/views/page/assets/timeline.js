@@ -3,7 +3,7 @@
 import { category, categoryLabel } from "./colours.js";
 import { el, emptied, fitCanvas, inNextFrame, pen, placeIn } from "./dom.js";
 import { FAILED } from "./figures.js";
-import { counted, duration, number, plainName, safe, shortened } from "./format.js";
+import { counted, duration, plainName, safe, shortened } from "./format.js";
 import { Scale } from "./scale.js";
 import { STATES } from "./store.js";
 import { drawBars, drawGutter } from "./timeline_bars.js";
@@ -29,7 +29,6 @@ export class Timeline {
     this.collapsed = new Set();
     this.hover = -1;
     /** The number of spans that the bar under the pointer represents. */
-    this.manyThere = 1;
     /** @type {Drag | null} */
     this.drag = null;
     this.width = 0;
@@ -191,15 +190,13 @@ export class Timeline {
     const time = this.timeAt(x), near = (3 * (store.range[1] - store.range[0])) / this.plotWidth;
     for (const row of this.rows) {
       if (row.kind !== "bars" || inside < row.y - 1 || inside > row.y + row.height + 1) continue;
-      let best = -1, distance = Infinity, many = 1;
-      store.eachBar(row.sub, time - near, time + near, (i, begin, end, flags, count) => {
+      let best = -1, distance = Infinity;
+      store.eachBar(row.sub, time - near, time + near, (i, begin, end, flags) => {
         const away = Math.max(0, begin - time, time - end);
         if (away > distance || (away === distance && !(flags & FAILED))) return;
         best = i;
         distance = away;
-        many = count;
       });
-      this.manyThere = many;
       if (best >= 0) return best;
     }
     return -1;
@@ -317,7 +314,7 @@ export class Timeline {
     const at = this.inside(y);
     const queue = x > GUTTER && row < 0 && y > this.headHeight ? this.rows.find((each) => each.kind === "queue" && at >= each.y && at <= each.y + each.height) : null;
     const waiting = queue?.kind === "queue" ? this.queues[queue.place]?.at(this.timeAt(x)) ?? 0 : 0;
-    if (row >= 0) app.tip(event, [...spanTip(store, row), this.manyThere > 1 ? `the longest of ${number(this.manyThere)} spans here` : null]);
+    if (row >= 0) app.tip(event, spanTip(store, row));
     else if (step) app.tip(event, [categoryLabel(step.cause), duration(step.end - step.start), step.why]);
     else if (waiting > 0 && queue?.kind === "queue") app.tip(event, [counted(waiting, "call") + " waiting", `for ${safe(store.meta.places[queue.place].label)}`], true);
     else app.hideTip();

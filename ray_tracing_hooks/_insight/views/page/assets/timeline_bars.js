@@ -35,7 +35,6 @@ function drawPixels(view, context) {
   const width = view.canvas.width - left, height = view.canvas.height;
   if (!view.image || view.image.width !== width || view.image.height !== height) view.image = context.createImageData(width, height);
   const words = new Uint32Array(view.image.data.buffer);
-  store.beginFrame(width);
   words.fill(colours.pixel(colours.surface));
   const [from, to] = store.range;
   const scale = width / (to - from);
@@ -54,9 +53,9 @@ function drawPixels(view, context) {
     const y0 = Math.max(0, Math.round((row.y - top) * ratio));
     const y1 = Math.min(height, Math.round((row.y - top + row.height) * ratio));
     let last = -1, lastRank = -1;
-    store.eachBar(row.sub, from, to, (i, begin, end, flag, count, share) => {
+    store.eachBar(row.sub, from, to, (i, begin, end, flag) => {
       const x0 = (begin - from) * scale, x1 = x0 + (end - begin) * scale;
-      if (x1 - x0 >= NARROW && count === 1) {
+      if (x1 - x0 >= NARROW) {
         wide.push({ row, span: i });
         last = -1;
         return;
@@ -68,11 +67,9 @@ function drawPixels(view, context) {
       if (p1 - 1 <= last && rank <= lastRank) return;
       last = p1 - 1;
       lastRank = rank;
-      let pixel = flag & FAILED ? (isMatched ? failed : failedDim)
+      const pixel = flag & FAILED ? (isMatched ? failed : failedDim)
         : (flag & 7) === PRODUCER ? (isMatched ? submission : submissionDim)
         : (isMatched ? palette : dim)[colours.ofName[name[i]]];
-      // The colour of a bar for many spans shows the share of its time in which they ran.
-      if (share < 0.9 && !(flag & FAILED)) pixel = colours.thinned(pixel, share);
       drawn++;
       for (let y = y0; y < y1; y++) words.fill(pixel, y * width + p0, y * width + p1);
     });

@@ -1,4 +1,4 @@
-// Types of the data that Python writes into the page (content.py, report.py; build.py for a served page), and of shared parts.
+// Types of the data that Python writes into the page (content.py, report.py), and of shared parts.
 // Only for the type checker: this file is not in the page or the wheel. Times are nanoseconds from the first span's start.
 
 type Store = import("./store.js").Store;
@@ -10,7 +10,7 @@ type Numbers = ArrayLike<number>;
 type Columns = Record<string, Uint8Array | Uint32Array | Float64Array>;
 
 /** The changes that make a view redraw: see Store.changed. */
-type Change = "range" | "filter" | "selection" | "moment" | "path" | "data" | "loaded" | "group" | "tiles" | "notice";
+type Change = "range" | "filter" | "selection" | "moment" | "path" | "notice";
 
 type View = {
   root: HTMLElement;
@@ -354,11 +354,6 @@ interface Meta {
   training: TrainAttempt[];
   trainings: number;
   utilization: UtilizationLane[];
-  /** The following are only in a served page. */
-  served?: boolean;
-  running?: boolean;
-  deepest?: number[];
-  waiting?: number[];
 }
 
 /** Spans as the page uses them, by row. */
@@ -446,7 +441,6 @@ interface SpanDetails {
   events: [name: string, at: number, attributes: Attributes][];
   links: [trace: string, span: string, target: number, attributes: Attributes][];
   parentId: string;
-  trace?: string;
 }
 
 /** A span as details.py writes it: id, shape, values, message, scope, events, links, parent. Trailing empty items are left out. */

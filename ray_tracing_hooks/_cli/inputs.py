@@ -8,16 +8,18 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import click
+import numpy as np
 
 from ray_tracing_hooks._cli.text import SafeError, warn
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.data_quality import unread
 from ray_tracing_hooks._insight.analysis.queues import states_beside
-from ray_tracing_hooks._insight.analysis.wording import count
+from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest import utilization
 from ray_tracing_hooks._insight.ingest.files import folders_of, span_files
 from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.runs import part_of, runs
 from ray_tracing_hooks._insight.model.sessions import sessions
@@ -94,6 +96,60 @@ def analysed(table: Table, paths: Sequence[str]) -> Analysis:
     return Analysis.corrected(table, states, samples)
 
 
+class Part:
+    """The part of the spans that the options of ``view`` choose: a trace, the newest run, that of a job, or all runs.
+
+    Of these, only the spans that ran between two times, with their ancestors. ``begin`` and ``end`` are nanoseconds
+    from the first of them on, None for its start and its end. Ends the command with exit code 2 if the options
+    contradict each other.
+    """
+
+    def __init__(
+        self, trace_id: str | None, job: str | None, everything: bool, begin: int | None, end: int | None
+    ) -> None:
+        options = {"--trace": trace_id is not None, "--job": job is not None, "--all": everything}
+        if len(given := [option for option, is_given in options.items() if is_given]) > 1:
+            raise click.UsageError(f"{' and '.join(given)} choose different spans: give one of them")
+        if begin is not None and end is not None and begin >= end:
+            raise click.UsageError("--from is not before --to: nothing would be left")
+        self._trace_id, self._job, self._everything = trace_id, job, everything
+        self._begin, self._end = begin, end
+
+    def of(self, table: Table) -> tuple[Table, int]:
+        """The part of a table, and the number of runs of which it is the newest. Ends the command with exit code 2 if
+        the table has no such part.
+        """
+        number = 1
+        if self._trace_id is not None:
+            table = selected(table, self._trace_id)
+        elif not self._everything:
+            found = runs(table)
+            if self._job is None:
+                number = len(found)
+            else:
+                found = [run for run in found if run.job.startswith(self._job.lower())]
+                if not found:
+                    raise click.BadParameter(f"no run is of a job that starts with {self._job!r}", param_hint="--job")
+            table = part_of(table, found[0])
+        return self._within(table), number
+
+    def _within(self, table: Table) -> Table:
+        if self._begin is None and self._end is None:
+            return table
+        start, ends = (as_numpy(column) - table.start[0] for column in (table.start, table.ends))
+        first, last = self._begin or 0, self._end if self._end is not None else int(ends.max())
+        rows = np.nonzero((start < max(last, 1)) & (ends >= first))[0].tolist()
+        if not rows:
+            raise click.BadParameter(
+                f"no span ran then: the spans that are chosen cover {duration(int(ends.max()))}", param_hint="--from"
+            )
+        wanted = dict.fromkeys(rows)
+        for row in rows:
+            while (row := table.parent[row]) >= 0 and row not in wanted:
+                wanted[row] = None
+        return table.part(wanted)
+
+
 def selected(table: Table, trace_id: str | None) -> Table:
     """The spans of the newest run, or of the trace whose id starts with this; ends the command in the same way."""
     if trace_id is None:
@@ -123,12 +179,6 @@ def the_trace(traces: Sequence[str], beginning: str) -> str:
             param_hint="--trace",
         )
     return fits[0]
-
-
-def check_choice(trace_id: str | None, *, everything: bool) -> None:
-    """End the command with exit code 2 if both one trace and all runs are asked for."""
-    if trace_id is not None and everything:
-        raise click.UsageError("--trace shows one trace and --all shows all runs: give one of them")
 
 
 def files(paths: Sequence[str], hint: str = "PATH") -> list[str]:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import click
 
@@ -233,7 +234,7 @@ def _show(connections: Sequence[Note], folder: str, *, is_of_run: bool, views: b
     if os.path.lexists(page) and not is_report(page):
         raise click.ClickException(f"{page!r} exists and is not a report: use ray-tracing-hooks view {quoted} -o FILE")
     write_page(page, analysis, replace=True, source=os.path.basename(folder))
-    shown = opens and opened_in_browser(page)
+    shown = opens and opened_in_browser(Path(page).absolute().as_uri())
     click.echo(
         f"{count(len(analysis.table), 'span')} in {safe(folder)}. The page: {safe(page)}"
         f"{'' if shown else ' (open it in a browser)'}",

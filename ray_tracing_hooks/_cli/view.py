@@ -12,7 +12,7 @@ import click
 
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli import output as outputs
-from ray_tracing_hooks._cli.text import SafeError, count, examples, warn
+from ray_tracing_hooks._cli.text import SafeError, count, examples, parse_duration, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.ingest import read as reading
@@ -28,6 +28,7 @@ _LONG_SPANS = 20_000
         "ray-tracing-hooks view --open",
         "ray-tracing-hooks view /tmp/spans --output run.html --no-attributes",
         "ray-tracing-hooks view --redact 'http.*' --redact ray.arguments",
+        "ray-tracing-hooks view --watch /tmp/ray/session_latest/ray_tracing_hooks",
     ),
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
@@ -35,8 +36,17 @@ _LONG_SPANS = 20_000
 @click.option(
     "--trace", "trace_id", metavar="ID", help="The trace whose id starts with this, instead of the newest run."
 )
+@click.option("--job", metavar="ID", help="The newest run whose Ray job id starts with this.")
 @click.option("--all", "everything", is_flag=True, help="All runs in one page.")
+@click.option(
+    "--from", "begin", metavar="DURATION", type=parse_duration, help="Only spans that ran this long after the start."
+)
+@click.option("--to", "end", metavar="DURATION", type=parse_duration, help="Only spans that began before this.")
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
+@click.option(
+    "--watch", "watches", is_flag=True, help="Write it again when files change, and serve it to a browser here."
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --watch: the port; by default a free one.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file that is not a report.")
 @inputs.redaction_options
 @click.option(
@@ -50,8 +60,13 @@ def view(
     paths: tuple[str, ...],
     output: str,
     trace_id: str | None,
+    job: str | None,
     everything: bool,
+    begin: int | None,
+    end: int | None,
     opens: bool,
+    watches: bool,
+    port: int,
     force: bool,
     no_attributes: bool,
     redact: tuple[str, ...],
@@ -63,25 +78,46 @@ def view(
     ran, and what was open at any time. PATH is a folder with *.jsonl files of OTLP-JSON, one such file, or the spool of
     a running node; by default the folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. Attributes may contain confidential
     data: leave them out, or redact some, before you share the file. Only you can read the file.
+
+    With --watch, anyone on this machine who has the printed address can see the spans; from another machine, use a
+    tunnel such as ssh -L. Ctrl-C ends it.
     """
-    inputs.check_choice(trace_id, everything=everything)
-    replace = outputs.may_replace(output, force=force, is_ours=page.is_report)
-    redaction = page.Redaction(attributes=not no_attributes, redact=redact)
-    table = inputs.table(paths)
-    redaction.apply(table)
-    analysis, others = (inputs.analysed(table, paths), 1) if everything else inputs.chosen(table, trace_id, paths)
-    where = ", ".join(map(os.path.basename, paths)) or "spans"
-    size = write(output, analysis, replace=replace, source=where, redaction=redaction, max_spans=max_spans)
-    if others > 1:
-        warn(f"this is the newest of {count(others, 'run')}; --trace ID shows another, --all shows all", "note")
+    part = inputs.Part(trace_id, job, everything, begin, end)
+    if watches and outputs.is_stream(output):
+        raise click.BadParameter(f"{output!r} is no file that --watch could serve: name a file", param_hint="--output")
+
+    def make() -> str:
+        """Write the page, and return what to say of it."""
+        replace = outputs.may_replace(output, force=force, is_ours=page.is_report)
+        redaction = page.Redaction(attributes=not no_attributes, redact=redact)
+        table = inputs.table(paths)
+        redaction.apply(table)
+        table, others = part.of(table)
+        analysis = inputs.analysed(table, paths)
+        where = ", ".join(map(os.path.basename, paths)) or "spans"
+        size = write(output, analysis, replace=replace, source=where, redaction=redaction, max_spans=max_spans)
+        if others > 1:
+            warn(f"this is the newest of {count(others, 'run')}; --trace ID shows another, --all shows all", "note")
+        told = f", {size / 1e6:.1f} MB" if size else ""
+        return f"{safe(output)}: {count(len(table), 'span')}{told}"
+
     if not no_attributes:
         warn("the file contains attributes: check it before you share it, or use --no-attributes or --redact", "note")
-    told = ""
-    if size:
-        then = "" if opens and opened_in_browser(output) else " Open it in a browser."
-        told = f", {size / 1e6:.1f} MB.{then}"
-    # Standard output may be where the page has gone.
-    click.echo(f"{safe(output)}: {count(len(analysis.table), 'span')}{told}", err=not size)
+    if watches:
+        from ray_tracing_hooks._cli.watch import watch  # noqa: PLC0415  other commands need no HTTP
+
+        def begun(address: str) -> None:
+            click.echo(f"Serving it at {address} until Ctrl-C")
+            if opens:
+                opened_in_browser(address)
+
+        watch(lambda: click.echo(make()), inputs.given(paths), output, port, begun)
+    elif outputs.is_stream(output):
+        click.echo(make(), err=True)  # standard output may be where the page has gone
+    else:
+        said = make()
+        then = "" if opens and opened_in_browser(Path(output).absolute().as_uri()) else " Open it in a browser."
+        click.echo(f"{said}.{then}")
 
 
 def write(
@@ -113,13 +149,13 @@ def write(
     return size
 
 
-def opened_in_browser(path: str) -> bool:
+def opened_in_browser(address: str) -> bool:
     """Open a page in the user's browser; if there is none, print a note."""
     import webbrowser  # noqa: PLC0415  only with --open
 
     # Without a display, `webbrowser` starts a text browser, which cannot show the page and takes over the terminal.
     has_display = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
-    if (has_display or sys.platform == "darwin") and webbrowser.open(Path(path).absolute().as_uri()):
+    if (has_display or sys.platform == "darwin") and webbrowser.open(address):
         return True
     warn("no browser was found: copy the page to a machine with one, or set BROWSER", "note")
     return False

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from hand_made import HandMade
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,7 +61,11 @@ def test_the_page_is_one_file_that_only_its_owner_can_read(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--trace", "ab", "--all"), "--trace shows one trace and --all shows all runs: give one of them"),
+        (("--trace", "ab", "--all"), "--trace and --all choose different spans: give one of them"),
+        (("--trace", "ab", "--job", "01"), "--trace and --job choose different spans: give one of them"),
+        (("--job", "7f"), "no run is of a job that starts with '7f'"),
+        (("--from", "2s", "--to", "2s"), "--from is not before --to: nothing would be left"),
+        (("--from", "1h"), "no span ran then: the spans that are chosen cover"),
         (("--output", ""), "it is empty: name a file"),
     ],
 )
@@ -233,8 +238,29 @@ def test_it_is_the_newest_run_unless_another_is_asked_for(folder: Path, tmp_path
     assert b"first.py" not in b"".join(part for parts in blocks(page).values() for part in parts)
     assert view(folder, "--trace", f"{1:032x}", "--output", page).exit_code == 0
     assert meta(page)["source"] == "first.py"
+    assert view(folder, "--job", "01", "--output", page).exit_code == 0
+    assert meta(page)["source"] == "first.py"
     assert view(folder, "--all", "--output", page).exit_code == 0
     assert meta(page)["spans"] == 2
+
+
+def test_a_part_of_a_run_has_what_ran_then_with_its_callers(tmp_path: Path) -> None:
+    """Times are from the start of the run. No span is cut."""
+    page, run = tmp_path / "report.html", HandMade()
+    driver = run.driver(0, 100)
+    for begin in (0, 40, 80):
+        run.run(run.submit(driver, f"f{begin}", begin), begin + 5, begin + 10)
+    path = tmp_path / "made.jsonl"
+    path.write_bytes(run.as_json_lines())
+
+    def functions(*options: str) -> list[str]:
+        assert view(path, *options, "--output", page).exit_code == 0
+        assert meta(page)["extent"] == 100 * 10**6
+        return [each["label"] for each in meta(page)["graph"]["functions"]]
+
+    assert functions("--from", "30ms", "--to", "60ms") == ["job.py", "f40"]
+    assert functions("--from", "50ms") == ["job.py", "f40", "f80"]
+    assert functions("--to", "45ms") == ["job.py", "f0", "f40"]
 
 
 def test_a_sample_is_told(tmp_path: Path) -> None:

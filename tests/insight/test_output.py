@@ -16,7 +16,7 @@ from hand_made import HandMade
 
 from ray_tracing_hooks._cli import main
 
-COMMANDS = (["view", "--no-attributes"], ["export", "-f", "chrome"], ["export", "-f", "otlp"])
+COMMANDS = (["view", "--no-attributes"], ["export", "-f", "otlp"])
 
 
 @pytest.fixture

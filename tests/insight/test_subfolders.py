@@ -123,10 +123,10 @@ def test_a_subfolder_that_cannot_be_read_is_one_problem_of_the_data(shared: Path
     closed.chmod(mode)
     try:
         folder = str(shared)
-        summary, tree, chrome, otlp, replay = answers(
+        summary, tree, perfetto, otlp, replay = answers(
             ["summary", folder],
             ["tree", folder],
-            ["export", folder, "-f", "chrome", "-o", "-"],
+            ["export", folder, "-f", "perfetto", "-o", "-"],
             ["export", folder, "-f", "otlp", "-o", "-"],
             ["replay", folder, "--dry-run", "--exporter", "console"],
         )
@@ -134,7 +134,7 @@ def test_a_subfolder_that_cannot_be_read_is_one_problem_of_the_data(shared: Path
         closed.chmod(0o700)
     where = closed if mode == 0 else closed / "b.jsonl"
     reason = f"1 file or folder not completely read (the first: {where}: Permission denied)"
-    for code, out, err in (summary, tree, chrome, otlp):
+    for code, out, err in (summary, tree, perfetto, otlp):
         assert code == 0
         assert " ".join((out + err).split()).count("Permission denied") == 1
         assert reason in " ".join((out + err).split())

@@ -20,10 +20,7 @@ class Format(NamedTuple):
 
 FORMATS = {
     "perfetto": Format(".pftrace", "Perfetto's own format, for https://ui.perfetto.dev"),
-    "chrome": Format(".json.gz", "JSON of trace events, for Perfetto, vizviewer and chrome://tracing"),
-    "speedscope": Format(".speedscope.json", "for https://www.speedscope.app"),
     "otlp": Format(".jsonl.gz", "one file of OTLP-JSON lines, for the OpenTelemetry Collector and others"),
-    "jaeger": Format(".jaeger.json", "for Jaeger's upload of a JSON file"),
     "parquet": Format(".parquet", "a table with a row a span, for pandas, DuckDB, Spark and others"),
 }
 

@@ -1,7 +1,9 @@
 """Perfetto's own format, a protobuf ``Trace``: named tracks, interned strings, nanoseconds since the epoch.
 
-Nodes become processes, Ray's processes become threads, and their other lanes become tracks below these. The content is
-the same as in :mod:`chrome`. https://perfetto.dev/docs/reference/synthetic-track-event
+Nodes become processes, Ray's processes become threads, and their other lanes become tracks below these. Each span is a
+slice with its ids and attributes as arguments; its events are instants. Arrows connect a submission to its execution,
+and an execution to the end of the ``ray.get`` that waited for it, where a slice named ``wake`` of at most 1 us is their
+target. Queued calls have tracks of their own; running and queued calls of each node are counters. https://perfetto.dev/docs/reference/synthetic-track-event
 """
 
 from __future__ import annotations
@@ -14,8 +16,7 @@ from typing import Any, BinaryIO
 from ray_tracing_hooks._formats.protobuf import field, pack_double, utf8, varint
 from ray_tracing_hooks._insight.model.clocks import correct
 from ray_tracing_hooks._insight.model.span import KIND_NAMES
-from ray_tracing_hooks._insight.views.exports.chrome import notes
-from ray_tracing_hooks._insight.views.exports.scene import Scene, lane_label, scene, title, told_of
+from ray_tracing_hooks._insight.views.exports.scene import Scene, lane_label, notes, scene, title, told_of
 from ray_tracing_hooks._insight.views.exports.selection import Source, as_json
 
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4

@@ -1,4 +1,4 @@
-"""What the timelines of other viewers show: spans in lanes, arrows between them, and counters of concurrent calls."""
+"""What a timeline of another viewer shows: spans in lanes, arrows between them, and counters of concurrent calls."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from ray_tracing_hooks._insight.analysis.data_quality import INTERRUPTED, STILL_RUNNING, UNENDED
 from ray_tracing_hooks._insight.analysis.functions import running
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, by_lane, ends_of, lanes
+from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import WAITS, Calls
 from ray_tracing_hooks._insight.model.processes import Places, ProcessPlace, places
 from ray_tracing_hooks._insight.model.span import CONSUMER, STATUS_NAMES, Span
-from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
 from ray_tracing_hooks._insight.views.exports.selection import Source
 
 WAKE_NS = 1000
@@ -169,11 +173,35 @@ def _summed(changes: list[tuple[int, int, int]]) -> list[Count]:
         return found
     step = (found[-1].time_ns - found[0].time_ns) // _MOST_COUNTS + 1
     greatest: dict[int, Count] = {}
-    for count in found:
-        at = count.time_ns // step * step
+    for each in found:
+        at = each.time_ns // step * step
         before = greatest.get(at, Count(at, 0, 0))
-        greatest[at] = Count(at, max(before.running, count.running), max(before.queued, count.queued))
+        greatest[at] = Count(at, max(before.running, each.running), max(before.queued, each.queued))
     return [*list(greatest.values())[:-1], found[-1]]
+
+
+def notes(drawn: Scene) -> list[str]:
+    """Notes on what a timeline shows differently from what happened."""
+    told = []
+    table = drawn.table
+    died = int(np.count_nonzero(table.is_dead()))
+    for number, words, state in (
+        (table.state.count(RUNNING), STILL_RUNNING, "running"),
+        (died, INTERRUPTED, "lost"),
+        (table.state.count(LOST) - died, UNENDED, "lost"),
+    ):
+        if number:
+            told.append(f"{count(number, *words)}, drawn up to the last known time, with state={state}")
+    if drawn.behind:
+        told.append(
+            f"{drawn.behind:,} arrows are left out: by the clocks of their nodes the effect came before the cause"
+        )
+    told += [
+        f"the clock of {machine} was set {'forward' if shift > 0 else 'back'} by {abs(shift) / 1e6:.3f} ms, "
+        "since effects seemed to come before their causes"
+        for machine, shift in table.quality.clocks.items()
+    ]
+    return told
 
 
 def title(table: Table, row: int) -> str:

@@ -28,11 +28,19 @@ from opentelemetry import trace
 
 from ray_tracing_hooks import _startup, names
 from ray_tracing_hooks._errors import TracingError
-from ray_tracing_hooks._insight.model.span import Event, Link, Node, Span, traces, walk
+from ray_tracing_hooks._insight.model.span import Event, Link, Span
 
 __all__ = ["Captured", "Event", "Link", "Node", "Span", "capture"]
 
 _POLL_SECONDS = 0.02
+
+
+@dataclass
+class Node:
+    """A span and its children, by start."""
+
+    span: Span
+    children: list[Node] = field(default_factory=list)
 
 
 @dataclass
@@ -45,7 +53,7 @@ class Captured:
     @property
     def spans(self) -> list[Span]:
         """All spans, parents before their children."""
-        return [node.span for node in walk(self.roots)]
+        return [node.span for _, node in self._nodes()]
 
     def named(self, name: str) -> list[Span]:
         """The spans with this name."""
@@ -57,13 +65,15 @@ class Captured:
         Siblings are in the order in which they started. A failed span has `` ERROR`` and its ``error.type`` after its
         name; a span that is still running has `` RUNNING``.
         """
-        lines: list[str] = []
+        return "\n".join("  " * depth + node.span.name + _how_it_ended(node.span) for depth, node in self._nodes())
+
+    def _nodes(self) -> Iterator[tuple[int, Node]]:
+        """All nodes with their depths, parents before their children."""
         pending = [(0, node) for node in reversed(self.roots)]
         while pending:
             depth, node = pending.pop()
-            lines.append("  " * depth + node.span.name + _how_it_ended(node.span))
+            yield depth, node
             pending += [(depth + 1, child) for child in reversed(node.children)]
-        return "\n".join(lines)
 
 
 @contextmanager
@@ -113,7 +123,7 @@ def _read(folders: tuple[str, str], trace_id: str) -> list[Span]:
     """The spans of a trace. A span delivered while the spool is read is in the local files when they are read."""
     # Not at the top: only tests that look at spans need the JSON decoder.
     from ray_tracing_hooks._insight.ingest.files import span_files  # noqa: PLC0415
-    from ray_tracing_hooks._insight.ingest.read import read  # noqa: PLC0415
+    from ray_tracing_hooks._insight.ingest.load import read  # noqa: PLC0415
 
     found: dict[str, Span] = {}
     for folder in folders:
@@ -126,11 +136,13 @@ def _read(folders: tuple[str, str], trace_id: str) -> list[Span]:
 
 
 def _below(span_id: str, spans: list[Span]) -> list[Node]:
-    for found in traces(spans):
-        for node in found.nodes():
-            if node.span.span_id == span_id:
-                return node.children
-    return []
+    nodes = {span.span_id: Node(span) for span in sorted(spans, key=lambda span: (span.start_ns, span.span_id))}
+    roots: list[Node] = []
+    for node in nodes.values():
+        parent = nodes.get(node.span.parent_id)
+        siblings = roots if node.span.parent_id == span_id else parent.children if parent is not None else []
+        siblings.append(node)
+    return roots
 
 
 def _how_it_ended(span: Span) -> str:

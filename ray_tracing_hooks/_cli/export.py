@@ -17,7 +17,7 @@ from ray_tracing_hooks._cli import output as outputs
 from ray_tracing_hooks._cli.text import SafeError, count, duration, examples, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.data_quality import unread
-from ray_tracing_hooks._insight.ingest.read import collector_paused
+from ray_tracing_hooks._insight.ingest.parallel import collector_paused
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.views.exports import FORMATS, writer
 from ray_tracing_hooks._insight.views.exports.selection import Source

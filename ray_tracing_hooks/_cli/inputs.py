@@ -15,7 +15,6 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.data_quality import unread
 from ray_tracing_hooks._insight.analysis.queues import states_beside
 from ray_tracing_hooks._insight.analysis.wording import count, duration
-from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest import utilization
 from ray_tracing_hooks._insight.ingest.files import folders_of, span_files
 from ray_tracing_hooks._insight.ingest.load import load
@@ -23,7 +22,6 @@ from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.runs import part_of, runs
 from ray_tracing_hooks._insight.model.sessions import sessions
-from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._settings import load as load_settings
 
@@ -53,20 +51,8 @@ def redaction_options(command: Callable[..., None]) -> Callable[..., None]:
     return left_out(hidden(command))
 
 
-def read(paths: Sequence[str]) -> tuple[list[Span], Quality]:
-    """The spans below ``paths``, or in the configured local folder if there are none.
-
-    Ends the command with exit code 2 for a path that cannot be read, and 1 if there are no spans.
-    """
-    found = files(paths)
-    spans, quality = with_progress(found, reading.read)
-    if not spans:
-        raise SafeError(no_spans(paths, quality))
-    return spans, quality
-
-
 def table(paths: Sequence[str], hint: str = "PATH") -> Table:
-    """The spans of :func:`files` as a table."""
+    """The spans of :func:`files` as a table. Ends the command with exit code 1 if there are none."""
     found = files(paths, hint)
     read = with_progress(found, load)
     if not len(read):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +25,9 @@ from ray_tracing_hooks._insight.model import span as model
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.errors import error_text, was_stopped
 from ray_tracing_hooks._insight.model.quality import Quality
-from ray_tracing_hooks._insight.model.span import KIND_NAMES, Node, Span, Trace
-from ray_tracing_hooks._insight.views.outline import Item, groups, outline, select
+from ray_tracing_hooks._insight.model.span import KIND_NAMES, Span
+from ray_tracing_hooks._insight.model.table import RUNNING, Table
+from ray_tracing_hooks._insight.views.outline import Item, Trace, groups, outline, traces
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -93,17 +93,16 @@ def tree(
     """
     if trace_id is not None:
         inputs.check_trace_id(trace_id)
-    spans, quality = inputs.read(paths)
-    now_ns = time.time_ns()
-    traces = model.traces(spans)
+    table = inputs.table(paths)
+    now_ns = table.now_ns
     if trace_id is not None:
-        trace_id = inputs.the_trace([trace.trace_id for trace in traces], trace_id)
-    keep = _chosen(name, errors, min_duration, now_ns)
+        trace_id = inputs.the_trace(table.traces, trace_id)
+    keep = _chosen(table, name, errors, min_duration)
     chosen = [
-        replace(trace, roots=roots)
-        for trace in traces
+        part
+        for trace in traces(table)
         if trace_id is None or trace.trace_id == trace_id
-        if (roots := select(trace.roots, keep) if keep else trace.roots)
+        if (part := trace.selected(keep) if keep else trace)
     ]
     shown = chosen if everything else chosen[:last]
     if as_json:
@@ -112,24 +111,33 @@ def tree(
         shape = _Shape(pair=not raw, collapse=not no_collapse, keys=("*",) if attributes else keys)
         _print_trees(shown, len(chosen), shape, now_ns)
     if not shown:
-        click.echo(f"none of {count(len(traces), 'trace')} has a matching span", err=True)
-    if note := _note(quality, shown):
+        click.echo(f"none of {count(len(table.traces), 'trace')} has a matching span", err=True)
+    if note := _note(table.quality, shown):
         click.echo(note, err=True)
 
 
-def _chosen(name: str | None, errors: bool, min_duration: int | None, now_ns: int) -> Callable[[Span], bool] | None:
+def _chosen(table: Table, name: str | None, errors: bool, min_duration: int | None) -> Callable[[int], bool] | None:
+    """Whether a span is wanted, by its row; None if all are."""
     if name is None and not errors and min_duration is None:
         return None
-    fits = _fits(name or "")
+    is_named = list(map(_fits(name or ""), table.names))
 
-    def keep(span: Span) -> bool:
+    def keep(row: int) -> bool:
         return (
-            fits(span.name)
-            and (not errors or _is_error(span))
-            and (min_duration is None or (span.duration_ns(now_ns) or 0) >= min_duration)
+            is_named[table.name[row]]
+            and (not errors or (table.failed(row) and _is_error(table.span(row))))
+            and (min_duration is None or _took(table, row) >= min_duration)
         )
 
     return keep
+
+
+def _took(table: Table, row: int) -> int:
+    """How long a span took, or has taken so far; 0 if that is not known."""
+    if table.sites[table.site[row]].get(names.RAY_NEVER_ENDED):
+        return 0
+    end = table.end[row] or (table.now_ns if table.state[row] == RUNNING else 0)
+    return max(0, end - table.start[row])
 
 
 def _is_error(span: Span) -> bool:
@@ -144,11 +152,16 @@ def _fits(pattern: str) -> Callable[[str], bool]:
 
 def _note(quality: Quality, shown: Sequence[Trace]) -> str:
     """One line on problems with the data; empty without any."""
-    counts = {
-        name: sum(getattr(trace, name) for trace in shown) for name in ("orphans", "continuing", "of_open_drivers")
-    }
-    wrong = list(data_quality.of_all(replace(quality, **counts)))
-    return f"note: {safe('; '.join(wrong))}" if wrong else ""
+    wrong = data_quality.of_all(
+        replace(
+            quality,
+            orphans=sum(len(trace.orphans) for trace in shown),
+            continuing=sum(trace.continuing for trace in shown),
+            of_open_drivers=sum(trace.of_open_drivers for trace in shown),
+        )
+    )
+    said = "; ".join(wrong)
+    return f"note: {safe(said)}" if said else ""
 
 
 # --- JSON ---------------------------------------------------------------------------------------------------------
@@ -169,22 +182,22 @@ def _trace_json(trace: Trace, now_ns: int) -> Iterator[str]:
         "start_unix_nano": trace.start_ns,
         "duration_ns": _extent(trace, now_ns),
         "spans": trace.size,
-        "errors": sum(_is_error(node.span) for node in trace.nodes()),
-        "orphans": trace.orphans,
+        "errors": sum(map(_is_error, trace.spans.values())),
+        "orphans": len(trace.orphans),
     }
     yield json.dumps(head)[:-1] + ', "roots": ['
     # A None closes the list of children of a span.
-    pending: list[Node | None] = [None, *reversed(trace.roots)]
+    pending: list[int | None] = [None, *reversed(trace.roots)]
     first = True
     while pending:
-        node = pending.pop()
-        if node is None:
+        row = pending.pop()
+        if row is None:
             yield "]}"
             first = False
             continue
-        yield ("" if first else ", ") + json.dumps(_span_json(node.span, now_ns))[:-1] + ', "children": ['
+        yield ("" if first else ", ") + json.dumps(_span_json(trace.spans[row], now_ns))[:-1] + ', "children": ['
         pending.append(None)
-        pending.extend(reversed(node.children))
+        pending.extend(reversed(trace.children(row)))
         first = True
 
 
@@ -297,8 +310,8 @@ def _print_trees(traces: Sequence[Trace], total: int, shape: _Shape, now_ns: int
 
 
 def _heading(trace: Trace, now_ns: int) -> str:
-    spans = [node.span for node in trace.nodes()]
-    errors = sum(map(_is_error, spans))
+    spans = trace.spans
+    errors = sum(map(_is_error, spans.values()))
     start = datetime.fromtimestamp(trace.start_ns / 1e9).astimezone()
     parts = [f"trace {trace.trace_id}", f"{start:%Y-%m-%d %H:%M:%S}", duration(_extent(trace, now_ns))]
     of_all = f" of {trace.size:,}" if trace.size != len(spans) else ""
@@ -308,7 +321,7 @@ def _heading(trace: Trace, now_ns: int) -> str:
 
 def _extent(trace: Trace, now_ns: int) -> int:
     """The time from the first start to the last known end."""
-    ends = (node.span.start_ns + (node.span.duration_ns(now_ns) or 0) for node in trace.nodes())
+    ends = (span.start_ns + (span.duration_ns(now_ns) or 0) for span in trace.spans.values())
     return max(ends) - trace.start_ns
 
 
@@ -328,11 +341,9 @@ _ASCII = _Signs("|- ", "`- ", "|  ", "!", "~", ascii_only=True)
 
 def _trace_lines(trace: Trace, signs: _Signs, shape: _Shape, now_ns: int) -> Iterator[_Line | _Remark]:
     shared_hosts = _shared_hosts(trace)
-    is_live = any(node.span.state == "running" for node in trace.nodes())
+    is_live = any(span.state == "running" for span in trace.spans.values())
     # The groups still to print, the next one last, each with its own guide and that of its children.
-    pending = [
-        (group, "", "") for group in reversed(groups(outline(trace.roots, pair=shape.pair), collapse=shape.collapse))
-    ]
+    pending = [(group, "", "") for group in reversed(groups(outline(trace, pair=shape.pair), collapse=shape.collapse))]
     while pending:
         group, guide, below = pending.pop()
         children = groups((child for item in group for child in item.children), collapse=shape.collapse)
@@ -453,7 +464,7 @@ def _error(group: Sequence[Item]) -> str:
 
 def _shared_hosts(trace: Trace) -> set[str]:
     """The hosts with more than one Ray node in this trace, where the host name alone is ambiguous."""
-    nodes = {(_host(node.span), _node(node.span)) for node in trace.nodes()}
+    nodes = {(_host(span), _node(span)) for span in trace.spans.values()}
     return {host for host, number in Counter(host for host, node in nodes if node).items() if number > 1}
 
 

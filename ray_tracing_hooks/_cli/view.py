@@ -15,7 +15,7 @@ from ray_tracing_hooks._cli import output as outputs
 from ray_tracing_hooks._cli.text import SafeError, count, examples, parse_duration, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.ingest import read as reading
+from ray_tracing_hooks._insight.ingest.parallel import collector_paused
 from ray_tracing_hooks._insight.views import page
 
 _LONG_SPANS = 20_000
@@ -134,7 +134,7 @@ def write(
     is_stream = outputs.is_stream(output)
     try:
         with (
-            reading.collector_paused(),
+            collector_paused(),
             outputs.opened(output, replace=replace) as file,
             _progress(min(spans, page.MOST_DETAILS)) as on_spans,
         ):

@@ -21,7 +21,7 @@ from ray_tracing_hooks import _settings
 from ray_tracing_hooks._formats import jaeger, jaeger_proto, otlp, otlp_json, otlp_json_read, protobuf
 from ray_tracing_hooks._formats.encoded_span import decode
 from ray_tracing_hooks._formats.signals import LOGS, TRACES
-from ray_tracing_hooks._insight.ingest import read as insight
+from ray_tracing_hooks._insight.ingest import load as insight
 from ray_tracing_hooks._record import carrier
 from ray_tracing_hooks._ship.folder import Folder
 from ray_tracing_hooks._ship.follow import Follower

@@ -7,7 +7,6 @@ import io
 import json
 import random
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,7 @@ from made_spans import process, span
 
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._formats.packed import unpacked
-from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest.load import load
-from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.views.exports.otlp import _attributes, _described
 
 SPANS = 60
@@ -138,25 +135,13 @@ def test_it_can_be_read_from_any_place(tmp_path: Path) -> None:
 # --- the commands -------------------------------------------------------------------------------------------------
 
 
-def as_objects(paths: list[str]) -> tuple[int, Quality]:
-    spans, quality = reading.read(paths)
-    return len(spans), quality
-
-
-def as_table(paths: list[str]) -> tuple[int, Quality]:
-    table = load(paths)
-    return len(table), table.quality
-
-
-@pytest.mark.parametrize("read", [as_objects, as_table])
-def test_the_rest_of_a_damaged_file_is_said_to_be_missing(
-    read: Callable[[list[str]], tuple[int, Quality]], tmp_path: Path
-) -> None:
+def test_the_rest_of_a_damaged_file_is_said_to_be_missing(tmp_path: Path) -> None:
     """How many lines that are is unknown, so they do not count as bad lines."""
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(DAMAGED)
-    spans, quality = read([str(path)])
-    assert (spans, quality.lines, quality.bad_lines, quality.incomplete_files) == (20, 20, 0, 1)
+    table = load([str(path)])
+    quality = table.quality
+    assert (len(table), quality.lines, quality.bad_lines, quality.incomplete_files) == (20, 20, 0, 1)
     (problem,) = map(str, quality.problems)
     assert problem.startswith(f"{path}:21: its compressed data is damaged (")
     assert problem.endswith("); the rest of the file is missing")

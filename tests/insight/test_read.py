@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
 from ray_tracing_hooks._formats import otlp_json_read
+from ray_tracing_hooks._insight.ingest import load as reading
 from ray_tracing_hooks._insight.ingest import parallel
-from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest.files import span_files
-from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.quality import Quality
-from ray_tracing_hooks._insight.model.span import Node, Span, traces, walk
+from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.views.outline import Trace, traces
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -55,7 +57,8 @@ def line(*spans: dict[str, Any], **resource: str) -> str:
 
 
 def read(*paths: Path) -> tuple[list[Span], Quality]:
-    return reading.read(span_files(map(str, paths)))
+    spans, quality = reading.read(span_files(map(str, paths)))
+    return sorted(spans, key=lambda span: span.span_id), quality
 
 
 def test_everything_that_a_span_has_is_read(tmp_path: Path) -> None:
@@ -134,16 +137,14 @@ def test_the_cut_end_of_a_file_that_is_being_written_is_no_error(tmp_path: Path)
 
 
 def test_a_compressed_file_that_is_cut_is_told(tmp_path: Path) -> None:
-    """What can be read of it counts, in rows and in columns, and its end is said to be missing."""
+    """What can be read of it counts, and its end is said to be missing."""
     packed = gzip.compress(("".join(line(described(number)) for number in range(1, 101))).encode())
     (tmp_path / "a.jsonl.gz").write_bytes(packed[:-12])
     spans, quality = read(tmp_path)
-    table = load(span_files([str(tmp_path)]))
-    assert len(spans) == len(table) > 90
-    for problems in (quality.problems, table.quality.problems):
-        (problem,) = problems
-        assert "the compressed data ends too early" in problem.reason
-        assert "the rest of the file is missing" in problem.reason
+    assert len(spans) > 90
+    (problem,) = quality.problems
+    assert "the compressed data ends too early" in problem.reason
+    assert "the rest of the file is missing" in problem.reason
 
 
 def test_a_last_line_without_newline_counts_if_it_is_whole(tmp_path: Path) -> None:
@@ -200,13 +201,12 @@ def test_an_object_over_many_lines_is_read(
     text = "\n".join([one, two, line(described(3)) + "{bad", four, ""])
     packed = text.replace("\n", ending).encode()
     (tmp_path / name).write_bytes(gzip.compress(packed) if name.endswith(".gz") else packed)
-    spans, quality = read(tmp_path)
-    assert [span.name for span in spans] == ["span 1", "span 2", "span 3", "span 4"]
-    assert [problem.line for problem in quality.problems] == [text[: text.index("{bad")].count("\n") + 1]
-    monkeypatch.setattr(parallel, "_PART", 400)
-    table = load([str(tmp_path / name)])
-    assert sorted((table.span(row) for row in range(len(table))), key=lambda span: span.name) == spans
-    assert table.quality.problems == quality.problems
+    for part in (parallel._PART, 400):
+        monkeypatch.setattr(parallel, "_PART", part)
+        spans, quality = read(tmp_path)
+        assert [span.name for span in spans] == ["span 1", "span 2", "span 3", "span 4"]
+        assert [span.events[0].name for span in spans if span.name != "span 3"] == ["only read again"] * 3
+        assert [problem.line for problem in quality.problems] == [text[: text.index("{bad")].count("\n") + 1]
 
 
 def test_an_object_over_many_lines_is_no_longer_than_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,10 +231,7 @@ def test_what_is_left_out_is_zero(tmp_path: Path) -> None:
     times = {span.span_id[-1]: (span.start_ns, span.end_ns) for span in spans}
     assert times == {"1": (50, 0), "2": (70, 70), "3": (50, 60), "4": (50, 0), "5": (80, 80)}
     assert (quality.problems, quality.unended) == ([], 2)
-    assert (spans[0].attributes, spans[0].events[0], spans[0].links[0][:2]) == ({"": None}, ("", 0, {}), ("", ""))
-    table = load(span_files([str(tmp_path)]))
-    assert {table.span_id_of(row)[-1]: (table.start[row], table.end[row]) for row in range(5)} == times
-    assert list(table.start) == sorted(table.start)
+    assert (spans[0].attributes, spans[0].events[0], spans[0].links[0][:2]) == ({"": None}, ("", 50, {}), ("", ""))
 
 
 def test_a_line_that_is_cut_within_a_text_is_explained(tmp_path: Path) -> None:
@@ -271,17 +268,25 @@ def test_a_span_found_twice_is_taken_once(tmp_path: Path) -> None:
     """Delivery may repeat. An end beats none, a recorded end an estimated one, and of two the later."""
     estimated = [{"key": "ray.end_estimated", "value": {"boolValue": True}}]
     (tmp_path / "a.jsonl").write_text(
-        line(described(1), described(2, endTimeUnixNano="0"), described(3, endTimeUnixNano="9", attributes=estimated))
-        + line(described(1, endTimeUnixNano="3000000000"), described(2), described(3, endTimeUnixNano="8"))
-        + line(described(1), described(2, endTimeUnixNano="0"), described(3, endTimeUnixNano="9", attributes=estimated))
+        line(
+            described(1),
+            described(2, endTimeUnixNano="0"),
+            described(3, endTimeUnixNano="9000000000", attributes=estimated),
+        )
+        + line(described(1, endTimeUnixNano="3000000000"), described(2), described(3, endTimeUnixNano="8000000000"))
+        + line(
+            described(1),
+            described(2, endTimeUnixNano="0"),
+            described(3, endTimeUnixNano="9000000000", attributes=estimated),
+        )
     )
     spans, quality = read(tmp_path)
     assert [(span.end_ns, span.state) for span in spans] == [
         (3_000_000_000, "ended"),
         (2_000_000_000, "ended"),
-        (8, "ended"),
+        (8_000_000_000, "ended"),
     ]
-    assert (quality.spans, quality.duplicates) == (3, 4)
+    assert (quality.spans, quality.duplicates) == (3, 6)
 
 
 def test_a_span_whose_end_is_estimated_is_lost(tmp_path: Path) -> None:
@@ -361,14 +366,14 @@ def test_a_damaged_spool_gives_what_is_left(tmp_path: Path) -> None:
 def test_reading_needs_neither_ray_nor_opentelemetry() -> None:
     """Spans can be looked at where neither is installed."""
     program = (
-        "import sys; import ray_tracing_hooks._insight.ingest.read, ray_tracing_hooks._cli; "
+        "import sys; import ray_tracing_hooks._insight.ingest.load, ray_tracing_hooks._cli; "
         "print([name for name in ('ray', 'opentelemetry', 'google', 'rich') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
-# --- trees ----------------------------------------------------------------------------------------------------------
+# --- traces ---------------------------------------------------------------------------------------------------------
 
 
 def made(number: int, parent: int = 0, start: int = 0, trace: str = TRACE_ID) -> Span:
@@ -377,29 +382,29 @@ def made(number: int, parent: int = 0, start: int = 0, trace: str = TRACE_ID) ->
     )
 
 
-def names_of(nodes: list[Node]) -> list[int]:
-    return [int(node.span.span_id, 16) for node in nodes]
+def names_of(trace: Trace, rows: Iterable[int]) -> list[int]:
+    return [int(trace.spans[row].span_id, 16) for row in rows]
 
 
 def test_children_stand_below_their_parent_by_start() -> None:
     """The order of the records does not matter."""
-    (trace,) = traces([made(3, 1, start=5), made(2, 1, start=7), made(1), made(4, 3)])
-    assert names_of(trace.roots) == [1]
-    assert names_of(trace.roots[0].children) == [3, 2]
-    assert names_of(list(trace.nodes())) == [1, 3, 4, 2]
-    assert (trace.size, trace.orphans) == (4, 0)
+    (trace,) = traces(Table.of([made(3, 1, start=5), made(2, 1, start=7), made(1), made(4, 3)]))
+    assert names_of(trace, trace.roots) == [1]
+    assert names_of(trace, trace.children(trace.roots[0])) == [3, 2]
+    assert names_of(trace, trace.walk()) == [1, 3, 4, 2]
+    assert (trace.size, trace.orphans) == (4, [])
 
 
 def test_spans_whose_parent_is_missing_are_kept_and_counted() -> None:
     """An orphan becomes a root beside the real one."""
-    (trace,) = traces([made(1, start=3), made(2, 99, start=1)])
-    assert names_of(trace.roots) == [2, 1]
-    assert trace.orphans == 1
+    (trace,) = traces(Table.of([made(1, start=3), made(2, 99, start=1)]))
+    assert names_of(trace, trace.roots) == [2, 1]
+    assert len(trace.orphans) == 1
 
 
 def test_the_newest_trace_comes_first() -> None:
     """Traces are ordered by their first start."""
-    found = traces([made(1, start=1, trace="a" * 32), made(2, start=2, trace="b" * 32)])
+    found = traces(Table.of([made(1, start=1, trace="a" * 32), made(2, start=2, trace="b" * 32)]))
     assert [trace.trace_id[0] for trace in found] == ["b", "a"]
 
 
@@ -407,9 +412,9 @@ def test_the_newest_trace_comes_first() -> None:
 def test_every_span_is_in_the_tree_once(edges: list[tuple[int, int, int]]) -> None:
     """Whatever the parents say, circles and spans that are their own parent included."""
     unique = {number: made(number, parent, start) for number, parent, start in edges}
-    (trace,) = traces(unique.values())
-    assert sorted(names_of(list(walk(trace.roots)))) == sorted(unique)
-    assert trace.orphans == sum(bool(root.span.parent_id) for root in trace.roots)
+    (trace,) = traces(Table.of(unique.values()))
+    assert sorted(names_of(trace, trace.walk())) == sorted(unique)
+    assert len(trace.orphans) == sum(bool(trace.spans[root].parent_id) for root in trace.roots)
 
 
 def test_a_folder_of_folders_stands_for_what_they_hold(tmp_path: Path) -> None:
@@ -449,6 +454,3 @@ def test_other_spellings_are_counted_as_bad(tmp_path: Path, text: str, problem: 
     spans, quality = reading.read([str(file)])
     assert (spans, quality.bad_lines + quality.bad_spans) == ([], 1)
     assert problem == quality.problems[0].reason
-    table = load([str(file)])
-    assert (len(table), table.quality.bad_lines + table.quality.bad_spans) == (0, 1)
-    assert problem == table.quality.problems[0].reason

@@ -20,7 +20,7 @@ import pytest
 from packaging.version import Version
 
 from ray_tracing_hooks._insight.ingest.files import span_files
-from ray_tracing_hooks._insight.ingest.read import read
+from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.model.span import Span
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._insight.ingest.files import span_files
-from ray_tracing_hooks._insight.ingest.read import read
+from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.model.span import Span
 
 PRELUDE = """

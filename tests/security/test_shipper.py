@@ -16,7 +16,7 @@ import pytest
 from plans import made_plan
 
 from ray_tracing_hooks._insight.ingest.files import span_files
-from ray_tracing_hooks._insight.ingest.read import read
+from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._ship.flush import flush
 from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool.writer import SpoolWriter

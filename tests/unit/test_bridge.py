@@ -36,7 +36,7 @@ def sdk_imported():
 
 def spans():
     from ray_tracing_hooks._insight.ingest.files import span_files
-    from ray_tracing_hooks._insight.ingest.read import read
+    from ray_tracing_hooks._insight.ingest.load import read
     found = read(span_files([sys.argv[1]]))[0]
     return [[s.name, s.resource.get("service.name"), s.scope, s.parent_id and "child"] for s in found]
 """
@@ -701,7 +701,7 @@ def within(flags):
 
 def undecided_spans():
     from ray_tracing_hooks._insight.ingest.files import span_files
-    from ray_tracing_hooks._insight.ingest.read import read
+    from ray_tracing_hooks._insight.ingest.load import read
     return [[s.name, s.state] for s in read(span_files([sys.argv[1] + "/undecided"]))[0]]
 """
 
@@ -943,7 +943,7 @@ trace.set_tracer_provider(own())
 bridge.install(recorder, writer, {"service.name": "mine", "ray.node_id": "n"}, patches)
 trace.get_tracer("lib").start_span("span").end()
 from ray_tracing_hooks._insight.ingest.files import span_files
-from ray_tracing_hooks._insight.ingest.read import read
+from ray_tracing_hooks._insight.ingest.load import read
 (span,) = read(span_files([sys.argv[1]]))[0]
 print(json.dumps(dict(span.resource)))
 """,

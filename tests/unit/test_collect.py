@@ -21,7 +21,7 @@ from shipping import Node, ended, until
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._insight.ingest.files import span_files
-from ray_tracing_hooks._insight.ingest.read import read
+from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._ops import collect as collecting
 from ray_tracing_hooks._ops import sources
 from ray_tracing_hooks._ops.collect import Collected, Here, SourceError, collect

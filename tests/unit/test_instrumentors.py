@@ -186,7 +186,7 @@ logging.basicConfig(level=logging.DEBUG, filename=sys.argv[1] + ".log")
 import requests
 from opentelemetry import trace
 from ray_tracing_hooks._insight.ingest.files import span_files
-from ray_tracing_hooks._insight.ingest.read import read
+from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._record import sampling

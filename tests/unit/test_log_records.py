@@ -38,7 +38,7 @@ from shipping import Node, ended, until
 from ray_tracing_hooks import _logs
 from ray_tracing_hooks._formats.signals import LOGS
 from ray_tracing_hooks._insight.ingest.files import span_files
-from ray_tracing_hooks._insight.ingest.read import read
+from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._ship.sink import Batch, RefusesAllError, Surroundings

@@ -24,8 +24,8 @@ import pytest
 from plans import made_plan
 from shipping import MIB, Node, ended, until
 
-from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._ship import claim as claiming
 from ray_tracing_hooks._ship.claim import Claim
 from ray_tracing_hooks._ship.files import LOCK, STATUS, is_file_at, take_lock
@@ -213,7 +213,7 @@ def test_what_runs_for_an_hour_shows_until_it_ends(node: Node) -> None:
 
     command = [sys.executable, "-m", "ray_tracing_hooks", "tree", str(node.spool), str(node.out)]
     assert "s [running]   1h 0" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    spans, quality = reading.read(span_files([str(node.spool), str(node.out)]))
+    spans, quality = read(span_files([str(node.spool), str(node.out)]))
     (running,) = [span for span in spans if span.state == "running"]
     assert (running.span_id, running.end_ns) == (f"{1:016x}", 0)
     assert (len(spans), quality.running, quality.bad_lines) == (500, 1, 0)
@@ -222,7 +222,7 @@ def test_what_runs_for_an_hour_shows_until_it_ends(node: Node) -> None:
     writer.do("span 1")
     assert node.flush().done
     assert node.numbers() == list(range(1, 501))
-    spans, quality = reading.read(span_files([str(node.spool), str(node.out)]))
+    spans, quality = read(span_files([str(node.spool), str(node.out)]))
     assert (len(spans), quality.running, quality.lost) == (500, 0, 0)
     writer.end()
 

@@ -14,8 +14,8 @@ import pytest
 from stand_ins import tracing_of
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._ray import awaiting, objects, tracing
 from ray_tracing_hooks._ray.process import DRIVER
@@ -59,7 +59,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tracing:
 
 
 def recorded(folder: Path) -> list[Span]:
-    return sorted(reading.read(span_files([str(folder)]))[0], key=lambda span: span.start_ns)
+    return sorted(read(span_files([str(folder)]))[0], key=lambda span: span.start_ns)
 
 
 def wait() -> None:

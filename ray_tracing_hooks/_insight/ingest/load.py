@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ray_tracing_hooks._insight.ingest.parallel import parts_of, read_parts
-from ray_tracing_hooks._insight.ingest.read import collector_paused
+from ray_tracing_hooks._insight.ingest.parallel import collector_paused, parts_of, read_parts
 from ray_tracing_hooks._insight.ingest.reread import Lines
 from ray_tracing_hooks._insight.ingest.spool import segments_of
 from ray_tracing_hooks._insight.model.columns import Columns
 from ray_tracing_hooks._insight.model.quality import Quality
+from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._spool.layout import SUFFIX
 
@@ -23,6 +23,17 @@ def load(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: 
     with collector_paused():
         quality = Quality()
         return Table(_read(paths, quality, on_bytes), quality, details=Lines())
+
+
+def read(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: None) -> tuple[list[Span], Quality]:
+    """The spans of these files with all that they have, in the order of the files, and what is wrong with them.
+
+    Of several records of one span, one is kept: a record with an end wins over one without, a recorded end over an
+    estimated one, then the later end.
+    """
+    table = load(paths, on_bytes)
+    with collector_paused():
+        return [table.span(row) for row in table.as_recorded(range(len(table)))], table.quality
 
 
 def _read(paths: Sequence[str], quality: Quality, on_bytes: Callable[[int], None]) -> Iterator[tuple[str, Columns]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import queue
@@ -9,11 +10,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import BinaryIO
 
 from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part, is_one_object, reason
 from ray_tracing_hooks._insight.ingest.lines import read_part
-from ray_tracing_hooks._insight.ingest.read import collector_paused
 from ray_tracing_hooks._insight.ingest.spool import read_segment
 from ray_tracing_hooks._insight.model.columns import Columns
 from ray_tracing_hooks._insight.model.quality import Quality
@@ -27,6 +28,18 @@ _WORTH_A_PROCESS = 24 * 1024 * 1024
 
 Answer = Columns | str | None
 """The result of reading a part: the reason if it cannot be read, None if the file is gone."""
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause the garbage collector, which would scan all spans read so far again and again. Three times as fast."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def parts_of(paths: Sequence[str], quality: Quality) -> list[Part]:

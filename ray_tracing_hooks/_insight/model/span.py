@@ -1,9 +1,8 @@
-"""Spans as objects, and the trees that they form."""
+"""Spans as objects."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from ray_tracing_hooks import names
@@ -86,101 +85,9 @@ class Span:
         return max(0, now_ns - self.start_ns) if self.state == "running" else None
 
 
-@dataclass(slots=True)
-class Node:
-    """A span and its children, by start."""
-
-    span: Span
-    children: list[Node] = field(default_factory=list)
-    executed: bool = False
-    """For a submission: whether the call has an execution, even if that is not among the children."""
-
-
-@dataclass(slots=True)
-class Trace:
-    """All spans of one trace id."""
-
-    trace_id: str
-    roots: list[Node]
-    """By start: the spans without a parent, and the orphans, whose parent was not read."""
-    size: int
-    """How many spans the trace has; a selection keeps this number and the following of the whole trace."""
-    orphans: int
-    continuing: int
-    """The orphans that are requests to a server: their parent is the client's span."""
-    of_open_drivers: int
-    """The orphans below a span of their driver, which is stored when it ends."""
-
-    @property
-    def start_ns(self) -> int:
-        return self.roots[0].span.start_ns
-
-    def nodes(self) -> Iterator[Node]:
-        """Every span, parents before their children."""
-        return walk(self.roots)
-
-
-def walk(roots: Iterable[Node]) -> Iterator[Node]:
-    """``roots`` and all their descendants, in the order of a printed tree: parents before their children."""
-    pending = list(roots)[::-1]
-    while pending:
-        node = pending.pop()
-        yield node
-        pending.extend(reversed(node.children))
-
-
-def traces(spans: Iterable[Span]) -> list[Trace]:
-    """The traces that the spans form, the newest first.
-
-    Each pair of trace id and span id must be unique. If parents form a cycle, which only damaged or forged data has,
-    the first span of the cycle becomes a root.
-    """
-    by_trace: dict[str, dict[str, Node]] = {}
-    for span in spans:
-        by_trace.setdefault(span.trace_id, {})[span.span_id] = Node(span)
-    found = [_trace(trace_id, nodes) for trace_id, nodes in by_trace.items()]
-    found.sort(key=lambda trace: (trace.start_ns, trace.trace_id), reverse=True)
-    return found
-
-
-def _trace(trace_id: str, nodes: dict[str, Node]) -> Trace:
-    roots: list[Node] = []
-    orphans = 0
-    ordered = sorted(nodes.values(), key=_by_start)
-    for node in ordered:
-        parent = nodes.get(node.span.parent_id)
-        if parent is not None:
-            parent.children.append(node)
-            parent.executed |= node.span.kind == CONSUMER
-        else:
-            roots.append(node)
-            orphans += bool(node.span.parent_id)
-    reached = {node.span.span_id for node in walk(roots)}
-    for node in ordered:
-        if node.span.span_id not in reached:
-            nodes[node.span.parent_id].children.remove(node)
-            roots.append(node)
-            orphans += 1
-            reached.update(below.span.span_id for below in walk([node]))
-    roots.sort(key=_by_start)
-    orphaned = [root.span for root in roots if root.span.parent_id and root.span.parent_id not in nodes]
-    requests = sum(span.kind == SERVER for span in orphaned)
-    of_drivers = {
-        span.parent_id
-        for span in orphaned
-        if span.kind == PRODUCER and is_driver(str(span.attributes.get(names.RAY_PARENT_TASK_ID, "")))
-    }
-    below = sum(span.parent_id in of_drivers for span in orphaned if span.kind != SERVER)
-    return Trace(trace_id, roots, len(nodes), orphans, requests, below)
-
-
 def is_driver(task_id: str) -> bool:
     """Whether this is the task id of a driver (``TaskID::ForDriverTask`` in Ray 2.60 ``src/ray/common/id.cc``)."""
     return task_id.startswith(_DRIVER_TASK)
 
 
 _DRIVER_TASK = "f" * 40
-
-
-def _by_start(node: Node) -> tuple[int, str]:
-    return node.span.start_ns, node.span.span_id

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
 from ray_tracing_hooks._formats.packed import unpacked
-from ray_tracing_hooks._insight.ingest import read as reading
 from ray_tracing_hooks._insight.ingest.files import UNREADABLE, is_segment, lines_of, reason
+from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.ingest.otlp_json import explain, groups_of, time_of
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import Span
@@ -39,7 +39,7 @@ def write(source: Source, out: BinaryIO) -> Sequence[str]:
     segments = [path for path in source.files if is_segment(path)]
     files = [path for path in source.files if not is_segment(path)]
     # The spool is read before the files, since spans move from the spool to files. Of equal records, the file's wins.
-    spooled, quality = reading.read(segments, source.on_bytes)
+    spooled, quality = read(segments, source.on_bytes)
     wanted = source.traces
     spooled = [span for span in spooled if wanted is None or span.trace_id in wanted]
     chosen = _Chosen()

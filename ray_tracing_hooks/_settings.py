@@ -338,12 +338,6 @@ class Settings:
     keep_wait: float = _setting(
         SECONDS, 30.0, "tail sampling: drop an undecided trace after this many seconds without activity or open spans"
     )
-    shortcuts: bool = _setting(
-        BOOLEAN,
-        True,
-        "skip unnecessary work in Ray's own code, which offsets part of the cost of tracing; `0` leaves Ray's code as "
-        "it is",
-    )
     compiled: bool = _setting(
         BOOLEAN,
         True,

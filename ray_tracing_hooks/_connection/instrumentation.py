@@ -87,8 +87,7 @@ def instrument(
         active.job.learn(job_id, task_is_there=False)
     # Optional: without it spans lack the resources of tasks, but no span is lost.
     if not process.is_client:
-        held = partial(resources.patch, process=process, held=active.held, takes_shortcut=settings.shortcuts)
-        in_place(held, patches)
+        in_place(resources.patch, patches, process, active.held)
         if templates.HAS_SERVE in sys.modules:
             active.join_serve()
     return active

@@ -12,7 +12,6 @@ from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray import shortcuts
 from ray_tracing_hooks._ray.process import RayProcess
 
 
@@ -29,32 +28,20 @@ class HeldResources:
         self.encoded = b""
 
 
-def patch(patches: Patches, process: RayProcess, held: HeldResources, *, takes_shortcut: bool) -> bool:
-    """Record the resources of each task in ``held``; False if this Ray lacks the wrapped function.
-
-    With ``takes_shortcut``, Ray's function is not called where it has no effect.
-    """
+def patch(patches: Patches, process: RayProcess, held: HeldResources) -> bool:
+    """Record the resources of each task in ``held``; False if this Ray lacks the wrapped function."""
     from ray._private import utils  # noqa: PLC0415  the hook's module must be importable without Ray
-
-    without_effect = shortcuts.without_effect(process.ray_version) if takes_shortcut else shortcuts.nothing_is
 
     def wrap(original: Callable[[], Any]) -> Callable[[], Any]:
         before: Mapping[str, Any] | None = None
-        has_no_effect = shortcuts.nothing_is({})
-
-        def look() -> bool:
-            nonlocal before, has_no_effect
-            resources = process.worker.core_worker.resource_ids()
-            if resources != before:
-                has_no_effect = without_effect(resources)
-                before, held.encoded = resources, b""
-                held.encoded = encode.attributes(process.of_task())
-            return has_no_effect()
 
         def set_visible_accelerator_ids() -> Any:
+            nonlocal before
             try:
-                if look():
-                    return {}
+                resources = process.worker.core_worker.resource_ids()
+                if resources != before:
+                    before, held.encoded = resources, b""
+                    held.encoded = encode.attributes(process.of_task())
             except Exception as error:  # noqa: BLE001  the user's task must run whatever fails here
                 failed("reading the resources of a task", error)
             try:

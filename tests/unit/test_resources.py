@@ -16,7 +16,7 @@ from stand_ins import tracing_of
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray import resources, shortcuts
+from ray_tracing_hooks._ray import resources
 from ray_tracing_hooks._ray.process import RayProcess
 
 OVERRIDE = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
@@ -24,15 +24,13 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class CoreWorker:
-    """A worker that holds what a test says; it counts how often it is asked."""
+    """A worker that holds what a test says."""
 
     def __init__(self) -> None:
         self.held: dict[str, list[tuple[int, float]]] = {}
-        self.asked = 0
         self.told = resources.HeldResources()
 
     def resource_ids(self) -> dict[str, list[tuple[int, float]]]:
-        self.asked += 1
         return dict(self.held)
 
     def get_placement_group_id(self) -> Any:
@@ -42,7 +40,7 @@ class CoreWorker:
         return SimpleNamespace(is_nil=lambda: True)
 
 
-@pytest.fixture(params=[None, False, True], ids=["Ray's own", "ours", "ours with the shortcut"])
+@pytest.fixture(params=[False, True], ids=["Ray's own", "ours"])
 def core_worker(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[CoreWorker]:
@@ -57,9 +55,9 @@ def core_worker(
     original = utils.set_visible_accelerator_ids
     patches = Patches()
     process = RayProcess(**{**tracing_of(tmp_path).process._asdict(), "worker": worker.global_worker})
-    if request.param is not None:
-        assert resources.patch(patches, process, found.told, takes_shortcut=request.param)
-        assert resources.patch(patches, process, found.told, takes_shortcut=request.param)
+    if request.param:
+        assert resources.patch(patches, process, found.told)
+        assert resources.patch(patches, process, found.told)
         assert len(patches.targets()) == 1, "not a second time"
     yield found
     patches.undo()
@@ -95,15 +93,12 @@ def set_and_seen() -> tuple[dict[str, Any], str | None]:
 
 
 @pytest.mark.parametrize("core_worker", [True], indirect=True)
-def test_what_a_task_holds_is_asked_once_a_task_and_told_as_it_is(core_worker: CoreWorker) -> None:
+def test_the_resources_of_a_task_are_recorded_before_it_begins(core_worker: CoreWorker) -> None:
     told = encode.attributes({names.RAY_ASSIGNED_RESOURCES: '{"CPU": 0.5}'})
     core_worker.held = {"CPU": [(0, 0.5)]}
-    utils.set_visible_accelerator_ids()
-    core_worker.asked = 0
-    for _ in range(10):
+    for _ in range(2):
         utils.set_visible_accelerator_ids()
-    assert core_worker.asked == 10
-    assert core_worker.told.encoded == told
+        assert core_worker.told.encoded == told
     core_worker.held = {"GPU": [(1, 1.0)]}
     utils.reset_visible_accelerator_env_vars(utils.set_visible_accelerator_ids())
     assert core_worker.told.encoded == encode.attributes(
@@ -112,12 +107,6 @@ def test_what_a_task_holds_is_asked_once_a_task_and_told_as_it_is(core_worker: C
     core_worker.held = {}
     utils.set_visible_accelerator_ids()
     assert core_worker.told.encoded == b""
-
-
-@pytest.mark.parametrize("version", ["2.40.0", "2.57.1", "2.61.0", "3.0.0.dev0"])
-def test_in_an_unknown_version_of_ray_its_function_is_always_called(version: str) -> None:
-    assert not shortcuts.without_effect(version)({"CPU": [(0, 1.0)]})()
-    assert shortcuts.without_effect("2.60.0")({"CPU": [(0, 1.0)]})()
 
 
 @pytest.mark.parametrize("core_worker", [True], indirect=True)

@@ -58,7 +58,6 @@ LANES = {
     "local": Lane(f"{OURS}local:setup"),
     "otlp": Lane(f"{OURS}otlp:setup"),
     "python": Lane(f"{OURS}local:setup", {"RAY_TRACING_COMPILED": "0"}),
-    "no shortcuts": Lane(f"{OURS}local:setup", {"RAY_TRACING_SHORTCUTS": "0"}),
     "unsampled": Lane(f"{OURS}local:setup", {"OTEL_TRACES_SAMPLER": "always_off"}),
 }
 """``again`` is a second one like the first: how far it is from 1 is how far the others may be off."""

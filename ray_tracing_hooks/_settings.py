@@ -276,8 +276,8 @@ class Settings:
     threads: bool = _setting(
         BOOLEAN,
         False,
-        "every thread and every call of a `ThreadPoolExecutor` has the context of the code that made it; those of "
-        "Ray's libraries have it in any case",
+        "carry the context into threads and calls of a `ThreadPoolExecutor`, by "
+        "`opentelemetry-instrumentation-threading`; those of Ray's libraries have it in any case",
     )
     include: tuple[str, ...] = _setting(
         PATTERNS,

@@ -248,10 +248,12 @@ class Connection:
             continues=continues,
             end_root=self._trace.end if self._trace is not None else None,
         )
-        if self.settings.instrument and self._records:
+        if self._records and (self.settings.instrument or self.settings.threads):
             from ray_tracing_hooks._sdk import instrumentors  # noqa: PLC0415
 
             instrumentors.instrument(self.settings.instrument, environ, report)
+            if self.settings.threads:
+                instrumentors.instrument(["threading"], environ, report, setting="RAY_TRACING_THREADS")
         if self.settings.logs:
             with guarded("correlating logs with traces"):
                 self._join_logs(encode.resource(recording.resource))

@@ -82,7 +82,6 @@ def instrument(
                 active.job.is_shared = False
     _trace_waiting(process, parts, patches)
     libraries.join(parts, patches, process.ray_version)
-    _carry_into_threads(settings, patches)
     if not process.is_driver and (job_id := process.job_from_the_beginning()):
         active.job.learn(job_id, task_is_there=False)
     # Optional: without it spans lack the resources of tasks, but no span is lost.
@@ -161,15 +160,6 @@ def _trace_waiting(process: RayProcess, parts: frozenset[str], patches: Patches)
 
         if not in_place(awaiting.patch, patches):
             report(f"await makes no spans: Ray {process.ray_version} has changed the code that is instrumented for it")
-
-
-def _carry_into_threads(settings: Settings, patches: Patches) -> None:
-    if not settings.threads:
-        return
-    from ray_tracing_hooks._ray import every_thread  # noqa: PLC0415  opt-in
-
-    if not in_place(every_thread.patch, patches):
-        report("not every thread has the context of who made it: this Python has changed the code of its threads")
 
 
 def _joining_serve(process: RayProcess, patches: Patches) -> Callable[[], bool]:

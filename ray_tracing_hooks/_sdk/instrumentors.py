@@ -24,13 +24,16 @@ _ours: dict[str, Any] = {}
 """The instrumentors that this module has enabled, by the value of their entry points."""
 
 
-def instrument(names: Sequence[str], environ: Mapping[str, str], report: Callable[[str], None]) -> list[str]:
+def instrument(
+    names: Sequence[str], environ: Mapping[str, str], report: Callable[[str], None], *, setting: str = _VARIABLE
+) -> list[str]:
     """Instrument the named libraries, or all installed ones for ``("all",)``; returns the names of the new ones.
 
     Libraries that are already instrumented are skipped, and so are those that ``OTEL_PYTHON_DISABLED_INSTRUMENTATIONS``
-    names (``*``: all). ``report`` gets a sentence for each name that is not installed, each library that is missing or
-    has an unsupported version, and each failure. With ``all``, missing libraries are skipped silently. Nothing is
-    raised but KeyboardInterrupt and SystemExit. Without names, nothing is looked up.
+    names (``*``: all). ``report`` gets a sentence, which begins with the ``setting`` that asked for it, for each name
+    that is not installed, each library that is missing or has an unsupported version, and each failure. With ``all``,
+    missing libraries are skipped silently. Nothing is raised but KeyboardInterrupt and SystemExit. Without names,
+    nothing is looked up.
     """
     if not names:
         return []
@@ -43,8 +46,8 @@ def instrument(names: Sequence[str], environ: Mapping[str, str], report: Callabl
     wants_all = _ALL in names
     return [
         entry_point.name
-        for entry_point in (installed if wants_all else _chosen(names, installed, report))
-        if _plain(entry_point.name) not in disabled and _instrument(entry_point, report, named=not wants_all)
+        for entry_point in (installed if wants_all else _chosen(names, installed, report, setting))
+        if _plain(entry_point.name) not in disabled and _instrument(entry_point, report, setting, named=not wants_all)
     ]
 
 
@@ -58,16 +61,16 @@ def uninstrument(report: Callable[[str], None] = _guard.report) -> None:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001  third-party code, which must not keep the rest from being undone
-            report(f"{_VARIABLE}: {value} could not be uninstrumented: {describe(error)}")
+            report(f"{value} could not be uninstrumented: {describe(error)}")
 
 
 def _chosen(
-    names: Sequence[str], installed: Sequence[EntryPoint], report: Callable[[str], None]
+    names: Sequence[str], installed: Sequence[EntryPoint], report: Callable[[str], None], setting: str
 ) -> Iterable[EntryPoint]:
     for name in names:
         found = [entry_point for entry_point in installed if _plain(entry_point.name) == _plain(name)]
         if not found:
-            report(_unknown(name, sorted({entry_point.name for entry_point in installed})))
+            report(f"{setting}: {_unknown(name, sorted({entry_point.name for entry_point in installed}))}")
         yield from found
 
 
@@ -82,16 +85,16 @@ def _unknown(name: str, installed: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, installed, 1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return (
-        f"{_VARIABLE}: no instrumentation {name!r} is installed; {hint}installed are {', '.join(installed) or 'none'}; "
+        f"no instrumentation {name!r} is installed; {hint}installed are {', '.join(installed) or 'none'}; "
         f"pip install opentelemetry-instrumentation-{_plain(name)} where the driver and the workers run"
     )
 
 
-def _instrument(entry_point: EntryPoint, report: Callable[[str], None], *, named: bool) -> bool:
+def _instrument(entry_point: EntryPoint, report: Callable[[str], None], setting: str, *, named: bool) -> bool:
     """Instrument one library; whether it is newly instrumented."""
     if entry_point.value in _ours and _is_on(_ours[entry_point.value], otherwise=True):
         return False
-    refused = f"{_VARIABLE}: {entry_point.name!r} is not instrumented"
+    refused = f"{setting}: {entry_point.name!r} is not instrumented"
     try:
         conflict = _conflict(entry_point)
         if conflict is not None:

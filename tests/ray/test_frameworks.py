@@ -99,7 +99,7 @@ def test_isolated_workers_lose_nothing_when_they_are_killed(runs: Run) -> None:
 
 
 def test_batches_are_named_by_their_method(runs: Run) -> None:
-    """As in OpenRLHF. Threads that the program makes continue its trace, also those of a class with its own `run`."""
+    """As in OpenRLHF. Threads that the program makes continue its trace."""
     assert tree(below(runs.spans, "user batches")) == BATCHES.strip()
 
 
@@ -108,6 +108,6 @@ def test_every_span_has_its_parent(runs: Run) -> None:
 
 
 def test_programs_run_as_they_do_untraced(runs: Run) -> None:
-    """Results, and the traceback of what a thread raises."""
+    """Results, and the exception of a thread."""
     plain = run_program("frameworks")
     assert runs.result == plain.result

@@ -183,32 +183,26 @@ class Engine:
             return name
 
 
-class Prefetching(threading.Thread):
-    """A class with a `run` of its own."""
-
-    def __init__(self, actor):
-        super().__init__(daemon=True)
-        self.actor = actor
-
-    def run(self):
-        with step("user prefetch"):
-            self.result = ray.get(self.actor.execute_batch.remote("forward", {"values": [5]}, 0, 1))
-
-
 def batches():
     with step("user batches"):
         actors = [ModelActor.remote() for _ in range(2)]
         data = ray.put({"values": [1, 2, 3, 4]})
         parts = [(actor, 2 * rank) for rank, actor in enumerate(actors)]
         forward = ray.get([actor.execute_batch.remote("forward", data, begin, begin + 2) for actor, begin in parts])
-        prefetching = Prefetching(actors[0])
+        prefetched = []
+
+        def prefetch():
+            with step("user prefetch"):
+                prefetched.append(ray.get(actors[0].execute_batch.remote("forward", {"values": [5]}, 0, 1)))
+
+        prefetching = threading.Thread(target=prefetch, daemon=True)
         prefetching.start()
         prefetching.join()
         engine = Engine.remote()
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             rpc = ray.get(pool.submit(engine.collective_rpc.remote, "update_weight", args=("w",)).result())
         applied = ray.get(actors[1].apply.remote(lambda actor: actor.forward(6)))
-    return forward, prefetching.result, rpc, applied
+    return forward, prefetched, rpc, applied
 
 
 def failing():
@@ -218,14 +212,7 @@ def failing():
         raise KeyError("thread")
 
     with step("user failing"), concurrent.futures.ThreadPoolExecutor(1) as pool:
-        try:
-            pool.submit(fails).result()
-        except KeyError as error:
-            trace_of, lines = error.__traceback__, []
-            while trace_of:
-                lines.append(trace_of.tb_frame.f_code.co_name)
-                trace_of = trace_of.tb_next
-            return lines
+        return repr(pool.submit(fails).exception())
 
 
 def main():

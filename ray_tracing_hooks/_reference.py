@@ -15,7 +15,6 @@ _WAITING = "`ray.get`, `ray.await`, `ray.wait`, `ray.put`"
 _OF_ACTORS = "executions of actors"
 _REQUEST = "requests to Serve"
 _OF_DEPLOYMENTS = "calls of deployments, requests in replicas"
-_LOG = f"events `{names.EVENT_LOG}`"
 _DATASETS = "executions of datasets, their operators, iterations"
 _RUNS = "runs and attempts of Ray Train"
 _RANKS = "ranks of Ray Train and their reports"
@@ -570,9 +569,6 @@ ATTRIBUTES = (
         "calls of others with such a header",
         "the address of the called one, as in the header",
     ),
-    Attribute(names.LOG_BODY, "string", _LOG, "the message of a log record; the logger is `otel.scope.name`"),
-    Attribute(names.LOG_SEVERITY_TEXT, "string", _LOG, "its level, such as `WARNING`"),
-    Attribute(names.LOG_SEVERITY_NUMBER, "int", _LOG, "its OpenTelemetry severity number: 9 is INFO, 17 is ERROR"),
     Attribute(names.RESOURCE_PROCESS_TYPE, "string", _RESOURCE, "`driver` or `worker`"),
     Attribute(names.RESOURCE_NODE_ID, "string", _RESOURCE, "the node of the process"),
     Attribute(names.RESOURCE_WORKER_ID, "string", _RESOURCE, "Ray's id of the worker or driver"),

@@ -316,14 +316,13 @@ class Settings:
         PATTERNS, (), "patterns for names of arguments and keys, and for texts: these are redacted too"
     )
     logs: frozenset[str] = _setting(
-        any_of("ids", "tid", "plain", "events", "otlp", default=frozenset({"ids"})),
+        any_of("ids", "tid", "otlp", default=frozenset({"ids"})),
         frozenset({"ids"}),
         "what to do with log records made within a span: comma list of `ids` (they get its ids), `tid` (they "
-        "get SkyWalking's id of the trace, for `%(tid)s`), `plain` (lines of "
-        "plain text end in the ids), `events` (they become events of the span) and `otlp` (all log records are "
-        "delivered too, by the exporters `local` and `otlp`); `+otlp` adds it to the default; or `none`",
+        "get SkyWalking's id of the trace, for `%(tid)s`) and `otlp` (all log records are delivered too, by the "
+        "exporters `local` and `otlp`); `+otlp` adds it to the default; or `none`",
     )
-    logs_level: str = _setting(LEVEL, "INFO", "the lowest level of log records that `events` and `otlp` record")
+    logs_level: str = _setting(LEVEL, "INFO", "the lowest level of log records that `otlp` records")
     keep_errors: bool = _setting(
         BOOLEAN,
         False,

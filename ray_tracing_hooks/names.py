@@ -36,7 +36,6 @@ __all__ = [
     "DRIVER_DIED",
     "ERROR_OTHER",
     "ERROR_TYPE",
-    "EVENT_LOG",
     "EXCEPTION_MESSAGE",
     "EXCEPTION_STACKTRACE",
     "EXCEPTION_TYPE",
@@ -57,9 +56,6 @@ __all__ = [
     "HW_VENDOR",
     "JOB",
     "JOB_FAILED",
-    "LOG_BODY",
-    "LOG_SEVERITY_NUMBER",
-    "LOG_SEVERITY_TEXT",
     "MEMORY_UTILIZATION",
     "MESSAGING_DESTINATION",
     "MESSAGING_MESSAGE_ID",
@@ -560,12 +556,6 @@ EXCEPTION_TYPE = "exception.type"
 EXCEPTION_MESSAGE = "exception.message"
 EXCEPTION_STACKTRACE = "exception.stacktrace"
 
-EVENT_LOG = "log"
-"""The name of the event made from a log record, which has the ``log.*`` attributes, ``code.*`` and ``exception.*``."""
-
-LOG_SEVERITY_NUMBER = "log.severity_number"
-LOG_SEVERITY_TEXT = "log.severity_text"
-LOG_BODY = "log.body"
 OTEL_SCOPE_NAME = "otel.scope.name"
 
 CODE_FILE_PATH = "code.file.path"

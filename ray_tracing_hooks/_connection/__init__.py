@@ -264,17 +264,15 @@ class Connection:
         parts = self.settings.logs
         if problem := unmet(self.settings, self.delivery.plan.exporters).get("logs"):
             report(problem)
-        if not self.delivery.plan.log_records:
+        # Formats of the program may name the ids, so records have them in any case.
+        if not self.delivery.plan.log_records or not self._records:
             parts -= {"otlp"}
-        if not self._records:
-            # Formats of the program may name the ids, so records still have them.
-            parts -= {"events", "otlp"}
         skywalking_id = None
         if "tid" in parts:
             from ray_tracing_hooks._propagators.skywalking import trace_text  # noqa: PLC0415  opt-in
 
             skywalking_id = trace_text
-        process = _logs.Process(self._recording.recorder, self._recording.writer, resource, self._root, skywalking_id)
+        process = _logs.Process(self._recording.recorder, self._recording.writer, resource, skywalking_id)
         self._leave_logs = _logs.begin(parts, process, least=self.settings.logs_level)
 
     def _root(self) -> Span | None:

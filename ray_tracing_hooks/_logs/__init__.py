@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.trace import Span
 
     from ray_tracing_hooks._record.recorder import Recorder
     from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -20,14 +19,12 @@ class Process(NamedTuple):
         recorder: The recorder of this process.
         writer: Its spool writer.
         resource: Its encoded resource.
-        root: Returns the root span of a driver, which applies where no span is current.
         skywalking_id: Returns SkyWalking's id of the trace of a context, or of the trace with this id.
     """
 
     recorder: Recorder
     writer: SpoolWriter
     resource: bytes
-    root: Callable[[], Span | None] = lambda: None
     skywalking_id: Callable[[Context, bytes], str] | None = None
 
 
@@ -39,31 +36,13 @@ def begin(parts: frozenset[str], process: Process, *, least: str = "INFO") -> Ca
     from ray_tracing_hooks._logs import records  # noqa: PLC0415  opt-in
 
     looks: list[records.Look] = []
-    if parts & {"ids", "plain"}:
+    if "ids" in parts:
         looks.append(records.ids(process.recorder))
     if "tid" in parts and process.skywalking_id is not None:
         looks.append(records.skywalking_ids(process.recorder, process.skywalking_id))
-    if parts & {"events", "otlp"}:
-        from ray_tracing_hooks._logs import described  # noqa: PLC0415  as above
+    if "otlp" in parts:
+        from ray_tracing_hooks._logs.otlp import otlp  # noqa: PLC0415  as above
 
-        number = described.level(least)
-        if "events" in parts:
-            from ray_tracing_hooks._logs.events import events  # noqa: PLC0415  as above
-
-            looks.append(described.selected(events(process.root), number))
-        if "otlp" in parts:
-            from ray_tracing_hooks._logs.otlp import otlp  # noqa: PLC0415  as above
-
-            looks.append(described.selected(otlp(process.recorder, process.writer, process.resource), number))
+        looks.append(otlp(process.recorder, process.writer, process.resource, least))
     records.watch(looks)
-    if "plain" not in parts:
-        return records.unwatch
-    from ray_tracing_hooks._logs.plain import lines  # noqa: PLC0415  as above
-
-    lines.put()
-
-    def end() -> None:
-        lines.take_back()
-        records.unwatch()
-
-    return end
+    return records.unwatch

@@ -89,8 +89,6 @@ def main() -> None:
             UNTRACED: untraced,
             "ids, within a span": within("ids"),
             "ids, outside of spans": outside,
-            "ids,plain": within("ids", "plain"),
-            "ids,events": within("ids", "events"),
             "ids,otlp": within("ids", "otlp"),
             AGAIN: untraced,
         }

@@ -57,7 +57,6 @@ def run_in_pod(sidecar: FluentBit, folder: Path, program: str, encoding: str = "
         RAY_TMPDIR=str(folder),
         RAY_TRACING_EXPORTERS="local,otlp",
         RAY_TRACING_LOCAL_DIR=str(folder / "spans"),
-        RAY_TRACING_LOGS="plain",
         OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{sidecar.port}",
         OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
         OTEL_SERVICE_NAME=SERVICE,

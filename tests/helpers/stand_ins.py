@@ -5,7 +5,6 @@ question. That it works with Ray itself is for the tests in tests/ray.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -158,6 +157,6 @@ def worker_of_job(folder: Path) -> Tracing:
     return made
 
 
-def joined(recorder: Recorder, root: Callable[[], Any] = lambda: None, folder: str = os.devnull) -> _logs.Process:
+def joined(recorder: Recorder, folder: str = os.devnull) -> _logs.Process:
     """What log records are joined to: spans of ``recorder``, in a process that writes log records to ``folder``."""
-    return _logs.Process(recorder, SpoolWriter(folder), encode.resource({"service.name": "test"}), root)
+    return _logs.Process(recorder, SpoolWriter(folder), encode.resource({"service.name": "test"}))

@@ -12,7 +12,7 @@ from support import HOOK
 
 pytestmark = pytest.mark.apart
 
-EVERYTHING = {"RAY_TRACING_RAY": "task,actor,get,wait,put", "RAY_TRACING_LOGS": "ids,events,otlp"}
+EVERYTHING = {"RAY_TRACING_RAY": "task,actor,get,wait,put", "RAY_TRACING_LOGS": "ids,otlp"}
 
 COMMON = {"conform_actors", "conform_async", "conform_functions", "conform_types"}
 """What most programs do; the others are run with the slow tests."""

@@ -67,14 +67,8 @@ def log_records(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_what_is_asked_for_becomes_of_log_records(tmp_path: Path) -> None:
-    """Lines of plain text end in their span, which has them as events; and they are delivered."""
-    run = run_program(
-        "saying_plainly",
-        RTH_HOOK=HOOK,
-        RAY_TRACING_LOCAL_DIR=str(tmp_path),
-        RAY_TRACING_LOGS="plain,events,otlp",
-    )
+def test_log_records_are_delivered_with_the_ids_of_their_span(tmp_path: Path) -> None:
+    run = run_program("saying_plainly", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path), RAY_TRACING_LOGS="otlp")
     spans = spans_in(tmp_path)
     (driver,) = by_name(spans, "saying_plainly.py ray.driver")
     (task,) = by_name(spans, "__main__.task ray.remote_worker")
@@ -82,16 +76,8 @@ def test_what_is_asked_for_becomes_of_log_records(tmp_path: Path) -> None:
     of_driver = ["in the driver", "by Ray's logger in the driver"]
     of_task = ["in a task", "failed", "by Ray's logger in a task"]
     for span, messages in ((driver, of_driver), (task, of_task)):
-        ending = f" trace_id={span.trace_id} span_id={span.span_id}"
-        lines = run.stderr.splitlines() if span is driver else run.result
         for message in messages:
-            assert [line for line in lines if line.endswith(message + ending)], (message, lines)
             assert (records[message]["traceId"], records[message]["spanId"]) == (span.trace_id, span.span_id)
-        said = [event.attributes["log.body"] for event in span.events if event.name == "log"]
-        assert [body for body in said if body in messages] == messages
     assert "FileNotFoundError: no/such/file" in run.result, "as it was"
-    (failed,) = [event for event in task.events if event.attributes["log.body"] == "failed"]
-    assert failed.attributes["exception.message"] == "no/such/file"
-    assert failed.attributes["otel.scope.name"] == "saying plainly"
     assert records["failed"]["severityNumber"] == 17
     assert not [body for body in records if re.search("not shown|ray_tracing_hooks", body)]

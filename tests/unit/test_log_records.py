@@ -39,6 +39,7 @@ from ray_tracing_hooks import _logs
 from ray_tracing_hooks._formats.signals import LOGS
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
+from ray_tracing_hooks._logs.otlp import severity_number
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._ship.sink import Batch, RefusesAllError, Surroundings
@@ -140,6 +141,43 @@ def test_whatever_is_logged_costs_itself_alone(
     assert max(len(value) for key, value in attributes(long).items() if key.startswith("key")) == 65536
     assert last.body.string_value == "goes on"
     assert len(reports) <= 1
+
+
+def test_records_below_the_lowest_level_are_not_written(tmp_path: Path, logger: logging.Logger) -> None:
+    end = _logs.begin(
+        frozenset({"otlp"}), stand_ins.joined(stand_ins.recorder(tmp_path), str(tmp_path)), least="WARNING"
+    )
+    logger.info("too little")
+    logger.warning("enough")
+    end()
+    assert [record.body.string_value for _, record in written(tmp_path)] == ["enough"]
+
+
+class Talkative:
+    """Its text is made by code that logs."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+
+    def __str__(self) -> str:
+        self._logger.warning("made")
+        return "text"
+
+
+def test_what_is_logged_while_a_record_is_written_is_not_written(recording: Recording, logger: logging.Logger) -> None:
+    """And neither are the records of other processes."""
+    _, found = recording
+    logger.info(Talkative(logger))
+    logger.handle(logging.makeLogRecord({"msg": "of another process", "process": 1, "levelno": 30}))
+    assert [record.body.string_value for _, record in found()] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("level", "number"),
+    [(-1, 0), (0, 0), (1, 1), (5, 4), (10, 5), (12, 7), (19, 8), (20, 9), (30, 13), (40, 17), (50, 21), (99, 24)],
+)
+def test_levels_have_their_numbers_in_the_log_data_model(level: int, number: int) -> None:
+    assert severity_number(level) == number
 
 
 def test_any_number_of_loggers(recording: Recording) -> None:

@@ -9,7 +9,6 @@ import logging.handlers
 import queue
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 import stand_ins
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
-from ray._common.formatters import JSONFormatter, TextFormatter
+from ray._common.formatters import JSONFormatter
 
 from ray_tracing_hooks import _logs
 from ray_tracing_hooks._record.recorder import Recorder, Template
@@ -343,59 +342,3 @@ def test_a_fault_of_ours_costs_no_log_line(
         logger.info("said")
     assert [record.msg for record in kept.records] == ["said"]
     assert reports == ["processing a log record failed: RuntimeError: no context; your program continues without it"]
-
-
-def test_with_plain_a_line_of_text_ends_in_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before a traceback, and once: not where the format names them, nor by a formatter that is not plain."""
-
-    class Shouting(logging.Formatter):
-        def format(self, record: logging.LogRecord) -> str:
-            return super().format(record).upper()
-
-    class Utc(logging.Formatter):
-        converter = time.gmtime  # type: ignore[assignment]  # as the documentation says
-
-    formatters = {
-        "none": None,
-        "plain": logging.Formatter("%(levelname)s {%(message)s}"),
-        "subclass": Utc("%(message)s"),
-        "braces": logging.Formatter("{message}", style="{"),
-        "named": logging.Formatter("%(message)s [%(trace_id)s]"),
-        "other": Shouting("%(message)s"),
-        "ray's text": TextFormatter(),
-        "ray's json": JSONFormatter(),
-    }
-    recorder, lines = stand_ins.recorder(tmp_path), {}
-    end = _logs.begin(frozenset({"plain"}), stand_ins.joined(recorder))
-    with trace.use_span(begin(recorder)) as span:
-        for name, formatter in formatters.items():
-            one, handler = Own(name), logging.StreamHandler(io.StringIO())
-            handler.setFormatter(formatter)
-            one.addHandler(handler)
-            one.warning("said\ntwice")
-            lines[name] = handler.stream.getvalue()
-    trace_id, span_id, _ = ids_of(span)
-    ending = f" trace_id={trace_id} span_id={span_id}\n"
-    assert lines["none"] == lines["subclass"] == lines["braces"] == f"said\ntwice{ending}"
-    assert lines["plain"] == f"WARNING {{said\ntwice}}{ending}"
-    assert lines["named"] == f"said\ntwice [{trace_id}]\n"
-    assert lines["other"] == "SAID\nTWICE\n"
-    assert [text.count(trace_id) for text in (lines["ray's text"], lines["ray's json"])] == [1, 1]
-
-    last_resort = logging.Logger("of nobody")  # noqa: LOG001  without any handler
-    with trace.use_span(begin(recorder)) as span:
-        try:
-            open("no/such/file").close()
-        except OSError:
-            last_resort.exception("failed")
-    last_resort.warning("outside")
-    first, second, *_, last, outside = capsys.readouterr().err.splitlines()
-    trace_id, span_id, _ = ids_of(span)
-    assert (first, second) == (f"failed trace_id={trace_id} span_id={span_id}", "Traceback (most recent call last):")
-    assert last.startswith("FileNotFoundError")
-    assert outside == "outside"
-    end()
-    with trace.use_span(begin(recorder)):
-        last_resort.warning("untraced")
-    assert capsys.readouterr().err == "untraced\n"
-    assert "ray_tracing_hooks" not in logging.Formatter.formatMessage.__module__

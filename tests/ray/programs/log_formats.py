@@ -19,7 +19,8 @@ def plain():
     if not found.handlers:
         found.propagate = False
         found.addHandler(logging.StreamHandler())
-        found.handlers[0].setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
+        ids = "trace_id=%(trace_id)s span_id=%(span_id)s"
+        found.handlers[0].setFormatter(logging.Formatter(f"%(levelname)s:%(name)s:%(message)s {ids}"))
     return found
 
 

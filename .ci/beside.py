@@ -28,7 +28,7 @@ HERE = Path(sys.prefix)
 GROUPS = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["dependency-groups"]
 
 OF_RAY = {
-    "extras": ("default", "serve", "serve-async-inference"),
+    "extras": ("default", "serve"),
     "data": ("data",),
     "train": ("data", "train", "tune", "rllib"),
 }

@@ -253,7 +253,6 @@ ATTRIBUTES = (
         "requests from clients",
         "seconds until the first part of a response that came in several",
     ),
-    Attribute(names.RAY_SERVE_TASK_NAME, "string", "tasks of Serve, enqueued and run", "the name of the task"),
     Attribute(
         names.RAY_DATA_DATASET_ID, "string", _DATASETS, "Ray Data's id of the execution, as in its logs and dashboard"
     ),

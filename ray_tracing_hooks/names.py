@@ -57,11 +57,6 @@ __all__ = [
     "JOB",
     "JOB_FAILED",
     "MEMORY_UTILIZATION",
-    "MESSAGING_DESTINATION",
-    "MESSAGING_MESSAGE_ID",
-    "MESSAGING_OPERATION_NAME",
-    "MESSAGING_OPERATION_TYPE",
-    "MESSAGING_SYSTEM",
     "METRIC_OVERFLOW",
     "NETWORK_PROTOCOL_VERSION",
     "OTEL_SCOPE_NAME",
@@ -181,7 +176,6 @@ __all__ = [
     "RAY_SERVE_MULTIPLEXED_MODEL_ID",
     "RAY_SERVE_REPLICA_ID",
     "RAY_SERVE_REQUEST_ID",
-    "RAY_SERVE_TASK_NAME",
     "RAY_SUBMISSION_ID",
     "RAY_SUBMIT_TIME",
     "RAY_TASK_ID",
@@ -242,11 +236,9 @@ __all__ = [
     "SERVE_BATCH",
     "SERVE_CALL",
     "SERVE_CHOICE",
-    "SERVE_ENQUEUE",
     "SERVE_MULTIPLEXED",
     "SERVE_REPLICA",
     "SERVE_ROUTE",
-    "SERVE_TASK",
     "SKYWALKING_CALLER",
     "SKYWALKING_PARENT",
     "SKYWALKING_PEER",
@@ -357,7 +349,6 @@ RAY_SERVE_BATCH_SIZE = "ray.serve.batch.size"
 RAY_SERVE_BATCH_WAIT = "ray.serve.batch.wait_time"
 RAY_SERVE_CLOSE_CODE = "ray.serve.close_code"
 RAY_SERVE_FIRST_CHUNK = "ray.serve.time_to_first_chunk"
-RAY_SERVE_TASK_NAME = "ray.serve.task_name"
 RAY_DATA_ACTORS = "ray.data.actors"
 RAY_DATA_BACKPRESSURE_BY = "ray.data.backpressure.by"
 RAY_DATA_BACKPRESSURE_BY_TIME = "ray.data.backpressure.by_time"
@@ -421,13 +412,9 @@ SERVE_ROUTE = "serve.route"
 SERVE_REPLICA = "serve.replica"
 SERVE_BATCH = "serve.batch"
 SERVE_MULTIPLEXED = "serve.multiplexed"
-SERVE_TASK = "serve.task"
 """The suffixes of the names of Ray Serve's spans, after ``Deployment.method``: a call, the choice of a replica for a
-call, the same for a request that HAProxy has received, a request in the replica, a batch of requests, the loading of a
-model, and a task that is taken from a queue."""
-
-SERVE_ENQUEUE = "serve.enqueue"
-"""The suffix for a task that is put into a queue, after the name of the task."""
+call, the same for a request that HAProxy has received, a request in the replica, a batch of requests, and the loading
+of a model."""
 
 DATASET = "ray.data"
 DATA_OPERATOR = "ray.data.operator"
@@ -528,11 +515,6 @@ RPC_SYSTEM = "rpc.system"
 RPC_SERVICE = "rpc.service"
 RPC_METHOD = "rpc.method"
 RPC_GRPC_STATUS = "rpc.grpc.status_code"
-MESSAGING_SYSTEM = "messaging.system"
-MESSAGING_DESTINATION = "messaging.destination.name"
-MESSAGING_OPERATION_NAME = "messaging.operation.name"
-MESSAGING_OPERATION_TYPE = "messaging.operation.type"
-MESSAGING_MESSAGE_ID = "messaging.message.id"
 
 ACTOR_RESTARTED = "ray.actor.restarted"
 """The event on the creation of an actor that Ray has restarted, with ``ray.attempt``."""

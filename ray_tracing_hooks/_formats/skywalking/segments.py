@@ -69,7 +69,6 @@ _HIDDEN = frozenset({names.SKYWALKING_CALLER, names.SKYWALKING_PARENT, names.SKY
 _CALLERS = {
     names.execution_name("").strip(): names.submission_name("").strip(),
     names.SERVE_REPLICA: names.SERVE_CALL,
-    names.SERVE_TASK: names.SERVE_ENQUEUE,
 }
 """The last word in the name of an execution, and that in the name of its call."""
 
@@ -248,7 +247,7 @@ def _layer(span: Span) -> int:
         return DATABASE
     if "http.request.method" in attributes or "http.method" in attributes:
         return HTTP
-    if names.MESSAGING_SYSTEM in attributes:
+    if "messaging.system" in attributes:
         return MQ
     return UNKNOWN if span.kind in (INTERNAL, 0) else RPC_FRAMEWORK
 

@@ -26,7 +26,6 @@ WRAPPED = (
     ("direct", "requests that replicas receive without a proxy are not traced"),
     ("batching", "batches of requests are not traced"),
     ("multiplexing", "the loading of multiplexed models is not traced"),
-    ("task_processor", "tasks of async inference are not traced"),
     ("own_tracing", "Serve's own tracing makes additional spans"),
 )
 """The modules of this package that wrap something, and what is lost if this Ray has changed it. Each names in

@@ -25,8 +25,8 @@ tracer = trace.get_tracer("serve_undone")
 
 MODULES = [importlib.import_module(f"{joining.__package__}.{name}").MODULE for name, _ in joining.WRAPPED]
 
-for module in [*MODULES, "ray.serve.task_processor"]:
-    # Older versions of Ray have not all of them, and the last one needs Celery.
+for module in MODULES:
+    # Older versions of Ray have not all of them.
     with contextlib.suppress(ImportError):
         importlib.import_module(module)
 

@@ -124,8 +124,8 @@ def meet_server(active: Tracing) -> bool:
     key = cluster.client_key(process.job_id)
     if process.worker.internal_kv_get(key, cluster.JOB_TRACES) is None:
         report(
-            "this cluster was started without a hook of this package, or with one of an older version, so calls of "
-            "this client cannot be traced and only its own spans are recorded: set the hook where the cluster is "
+            "this cluster was started without a hook of this package, so calls of this client cannot be traced "
+            "and only its own spans are recorded: set the hook where the cluster is "
             "started, in ray start --head --tracing-startup-hook=..."
         )
         return False

@@ -83,8 +83,6 @@ class Position:
     """Whether the process has written its ``EXIT`` record."""
     stored: EncodedOpenings | None = None
     """The encoded open spans, cached as long as they have not changed."""
-    knows_open_spans: bool = True
-    """Whether the open spans are all of those that began before ``resume``."""
     has_begun: bool = False
     """Whether spans have begun since the open ones were measured."""
     size: int = 0
@@ -308,7 +306,7 @@ class Follower:
                     spans = taken[head] = []
                 spans.append(rest)
             elif kind == START:
-                if offset < resume and position.knows_open_spans:
+                if offset < resume:
                     continue
                 scope = position.scopes.get(head[1:])
                 if scope is None or len(rest) < IDS_SIZE:
@@ -358,7 +356,7 @@ class Follower:
             position.scopes[payload[:2]] = Scope(position.resources.get(payload[2:4], b""), payload[4:])
         elif kind == DROPPED and len(payload) == U64.size:
             position.torn = True
-            if not (known and position.knows_open_spans):
+            if not known:
                 position.records_are_missing()
             if self._reports and not known:
                 text = (
@@ -485,7 +483,5 @@ def _restored(entry: Any) -> Position:
         open_spans=restored(entry),
         interrupted=set(map(bytes.fromhex, entry.get("interrupted", []))),
         maybe_ended=set(map(bytes.fromhex, entry.get("maybe_ended", []))),
-        in_order=bool(entry.get("in_order")),
-        # Shippers of older releases stored only those of earlier segments.
-        knows_open_spans="in_order" in entry,
+        in_order=entry["in_order"],
     )

@@ -4,7 +4,7 @@
 delivery:
 
 ``version``
-    :data:`VERSION`. Earlier releases left it out; the rest of the format is the same.
+    :data:`VERSION`.
 ``processes``
     By the name of each process, as in the names of its segments, an object:
 
@@ -22,7 +22,7 @@ delivery:
         interrupted them. Missing where there are none.
     ``maybe_ended``
         The hexadecimal ids of the open spans that began before the process could not write some spans, so that their
-        ends may be lost. Missing where there are none. Earlier releases ignore it.
+        ends may be lost. Missing where there are none.
 ``sink``
     The state of the exporter, in a form that only this exporter knows.
 """
@@ -104,7 +104,7 @@ def _json(value: Any) -> bytes:
 def decode(text: str | bytes) -> Progress:
     """Raises ValueError, TypeError or KeyError if the text is not progress, or of a later version."""
     found = json.loads(text)
-    if "version" in found and found["version"] != VERSION:
+    if found["version"] != VERSION:
         raise ValueError(f"it has version {found['version']!r}, but this release reads version {VERSION}")
     return Progress(dict(found["processes"]), dict(found["sink"]))
 
@@ -131,9 +131,7 @@ def encode_open_spans(spans: Iterable[StoredSpan]) -> EncodedOpenings:
 
 def open_spans(process: Mapping[str, Any]) -> Iterator[StoredSpan]:
     """The open spans of one of the processes. Raises ValueError, TypeError or KeyError if they are malformed."""
-    for resource, scope, *rest in process["openings"]:
-        # Early releases stored one span in place of both lists.
-        spans, within = rest if len(rest) > 1 else (rest, [""])
+    for resource, scope, spans, within in process["openings"]:
         heads = base64.b64decode(resource), base64.b64decode(scope)
         for span, around in zip(spans, within, strict=True):
             yield StoredSpan(*heads, base64.b64decode(span), bytes.fromhex(around))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import subprocess
@@ -508,11 +507,3 @@ def test_processes_that_have_come_and_gone_take_nothing_of_the_room(
     assert problems.take_unreported() == []
     for other in others:
         other.writer.close()
-
-
-def test_open_spans_of_an_older_release_are_understood(tmp_path: Path) -> None:
-    """Its shipper stored them one by one."""
-    span = b"\x0a\x10" + b"t" * 16 + b"\x12\x08" + bytes(7) + b"\x09" + protobuf.fixed64(0x39, 7)
-    opening = [base64.b64encode(part).decode() for part in (WORKER, OURS, span)]
-    stored = {f"{1 << 30}-1-0": {"sequence": 1, "offset": 0, "openings": [opening]}}
-    assert left_by(tmp_path, stored) == {9: CUT_OFF}

@@ -611,9 +611,10 @@ def test_it_begins_where_the_shipper_stopped(collector: Collector, tmp_path: Pat
     left_spool(spool, range(1, 20))
     segment, *others = sorted(spool.glob("*.spool"))
     process = segment.name.partition(".")[0]
-    opening = [RESOURCE.SerializeToString(), SCOPE.SerializeToString(), span(99).SerializeToString()[:-9]]
-    entry = {"sequence": 1, "offset": 0, "openings": [[base64.b64encode(part).decode() for part in opening]]}
-    (spool / "progress-otlp.json").write_text(json.dumps({"processes": {process: entry}, "sink": {}}))
+    parts = [RESOURCE.SerializeToString(), SCOPE.SerializeToString(), span(99).SerializeToString()[:-9]]
+    resource, scope, began = (base64.b64encode(part).decode() for part in parts)
+    entry = {"sequence": 1, "offset": 0, "openings": [[resource, scope, [began], [""]]], "in_order": False}
+    (spool / "progress-otlp.json").write_text(json.dumps({"version": 1, "processes": {process: entry}, "sink": {}}))
     environment = digest(of_delivery(os.environ), ("otlp",)) if same else "another"
     made_plan(("otlp",), "/x", 1, 1, 1, environment=environment).store(str(spool))
     assert others

@@ -699,7 +699,7 @@ def _place(site: dict[str, Any]) -> Place:
 def _waits_recorded(table: Table, some: bool) -> list[bool]:
     """For each resource whether its process recorded its waits.
 
-    Earlier versions did not write this to their files: for those, all processes are assumed to have if ``some`` did.
+    Where a resource does not say it, as with Ray's own tracing, its process is assumed to have if ``some`` did.
     """
     found = []
     for resource in table.resources:

@@ -562,7 +562,11 @@ def test_processes_that_do_not_listen_are_waited_for_less_long(folder: str) -> N
 def test_a_stopped_process_applies_it_when_it_goes_on(folder: str) -> None:
     """Although the command has ended by then."""
     command = [sys.executable, "-c", PROGRAM, folder, "plain"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with ExitStack() as stack:
+        process = stack.enter_context(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        )
+        stack.callback(process.kill)  # nobody else would let it go on
         assert process.stdout is not None
         process.stdout.readline()
         assert awaited(lambda: is_waiting(folder))

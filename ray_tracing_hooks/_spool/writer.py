@@ -82,10 +82,10 @@ _MOST_DEFINITION = MAX_PAYLOAD - TWO_U16.size
 _MAX_START = 64 * 1024
 """Most bytes of a start record: it is only used if the span never ends."""
 
-_HELD = -2
+_OPENING = -2
 """In place of a descriptor: the interrupted code in this thread is just opening one."""
 
-_APART = 800
+_LEAST_NUMBER = 800
 """The lowest number for our descriptors; three quarters of the limit where that is lower. Code that closes all
 descriptors it does not know, as libraries for daemons do, closes ours too, and the next file that the program opens
 gets the lowest free number: not ours."""
@@ -101,6 +101,55 @@ _pack_frame = FRAME.pack
 _crc32 = zlib.crc32
 _SPAN_KIND = _crc32(bytes([SPAN]))
 _START_KIND = _crc32(bytes([START]))
+
+
+class _Definitions:
+    """The resources and scopes of a process, by the ids that its records have in their place.
+
+    ``of_child`` turns an inherited resource into that of a forked child.
+
+    A signal handler that interrupts this may define the same scope, or another one: each step leaves all as it must be.
+
+    Attributes:
+        is_of_child: Whether this process was forked.
+        resources: The ids of the resources.
+    """
+
+    def __init__(self, of_child: Callable[[bytes], bytes]) -> None:
+        self.is_of_child = False
+        self._of_child = of_child
+        self._ids = itertools.count()
+        self.resources: dict[bytes, int] = {}
+        self._scopes: dict[tuple[bytes, bytes], int] = {}
+
+    @property
+    def known(self) -> tuple[int, int]:
+        """How many resources and scopes there are."""
+        return len(self.resources), len(self._scopes)
+
+    def add(self, key: tuple[bytes, bytes]) -> int:
+        """The id of this resource and scope."""
+        if key[0] not in self.resources:
+            self.resources.setdefault(key[0], next(self._ids))
+        if key not in self._scopes:
+            self._scopes.setdefault(key, next(self._ids))
+        return self._scopes[key]
+
+    def of(self, key: tuple[bytes, bytes]) -> bytes:
+        """The records that define this resource and scope."""
+        return self._resource(key[0]) + self._scope(key)
+
+    def since(self, known: tuple[int, int]) -> list[bytes]:
+        """The records that define what has been added since :attr:`known` was this."""
+        resources, scopes = list(self.resources)[known[0] :], list(self._scopes)[known[1] :]
+        return [*map(self._resource, resources), *map(self._scope, scopes)]
+
+    def _resource(self, resource: bytes) -> bytes:
+        described = self._of_child(resource) if self.is_of_child else resource
+        return frame(RESOURCE, U16.pack(self.resources[resource]) + described)
+
+    def _scope(self, key: tuple[bytes, bytes]) -> bytes:
+        return frame(SCOPE, TWO_U16.pack(self._scopes[key], self.resources[key[0]]) + key[1])
 
 
 class SpoolWriter(_compiled.WriterBase):
@@ -133,12 +182,9 @@ class SpoolWriter(_compiled.WriterBase):
         self._on_problem = on_problem
         self._watch = watch
         self._watch_at = monotonic() + WATCH_SECONDS
-        self._of_child = of_child
-        self._is_child = self._has_exited = self._has_many_scopes = False
+        self._has_exited = self._has_many_scopes = False
         self._lock = threading.RLock()
-        self._numbers = itertools.count()
-        self._resources: dict[bytes, int] = {}
-        self._scopes: dict[tuple[bytes, bytes], int] = {}
+        self._definitions = _Definitions(of_child)
         self._scope_ids: dict[tuple[bytes, bytes], int] = {}
         self._descriptor = -1
         self._identity: tuple[int, int] | None = None
@@ -156,9 +202,11 @@ class SpoolWriter(_compiled.WriterBase):
         self._may_wait = True
         self._episodes = 0
         self._silent_until = 0.0
-        self._is_changing = self._is_writing_held = self._is_replacing = False
-        self._held: list[tuple[bytes, int]] = []
+        self._is_changing = self._is_writing_deferred = self._is_replacing = False
+        self._deferred: list[tuple[bytes, int]] = []
         _writers.add(self)
+
+    # Records.
 
     def scope(self, resource: bytes, scope: bytes) -> int:
         """The id under which spans of this encoded resource and scope are written."""
@@ -168,26 +216,22 @@ class SpoolWriter(_compiled.WriterBase):
         known = self._scope_ids.get(key)
         if known is not None:
             return known
-        is_known = not resource or resource in self._resources
-        if (scope or not is_known) and len(self._resources) + len(self._scopes) >= _MOST_SCOPES:
+        is_known = not resource or resource in self._definitions.resources
+        if (scope or not is_known) and sum(self._definitions.known) >= _MOST_SCOPES:
             self._report_scopes()
             return self.scope(resource if is_known else b"", b"")
         with self._lock:
-            # In single steps: a signal handler that interrupts this may define the same scope, or another one.
-            if resource not in self._resources:
-                self._resources.setdefault(resource, next(self._numbers))
-            if key not in self._scopes:
-                self._scopes.setdefault(key, next(self._numbers))
+            number = self._definitions.add(key)
             if self._is_open:
                 try:
-                    _write_whole(self._descriptor, self._define_resource(resource) + self._define_scope(key))
+                    _write_whole(self._descriptor, self._definitions.of(key))
                 except OSError as error:
                     if error.errno is None:
                         raise
                     # Spans of a scope that their segment does not define would be lost. The next one defines them all.
                     self._release()
             # Only now, since other threads use it from now on.
-            return self._scope_ids.setdefault(key, self._scopes[key])
+            return self._scope_ids.setdefault(key, number)
 
     def _report_scopes(self) -> None:
         if not self._has_many_scopes:
@@ -212,17 +256,32 @@ class SpoolWriter(_compiled.WriterBase):
         if (now := monotonic()) > self._look_at:
             self._look_around(now)
 
+    def _start(self, prefix: bytes, span: bytes) -> None:
+        """Write a start record, so that the span is known even if this process is killed before it ends."""
+        payload = prefix + span
+        size = len(payload)
+        if size > _MAX_START:
+            try:
+                payload = prefix + shorten(span, _MAX_START)
+            except FormatError:
+                return  # it is reported when the span ends
+            size = len(payload)
+        self._append(_pack_frame(size, _crc32(payload, _START_KIND), START) + payload, 0)
+
+    if not _compiled.use.is_loaded:
+        span, start = _span, _start
+
     def finish(self, prefix: bytes, span: bytes) -> bool:
         """Write a span, unless :meth:`span` has written it before something interrupted that; whether it was missing.
 
         Only the file knows: a signal handler may raise right after the system call that has written the record.
         """
         head = bytes((SPAN,)) + prefix + span[: SPAN_ID.stop]
-        if any(head in record for record, _ in self._held) or self._has_written(head):
+        if any(head in record for record, _ in self._deferred) or self._has_written(head):
             return False
         self._span(prefix, span)
         if not self._is_changing:
-            self._write_held()  # which may have been interrupted too
+            self._write_deferred()  # which may have been interrupted too
         return True
 
     def _has_written(self, head: bytes) -> bool:
@@ -252,105 +311,23 @@ class SpoolWriter(_compiled.WriterBase):
         if (now := monotonic()) > self._look_at:
             self._look_around(now)
 
-    def _look_around(self, now: float) -> None:
-        self._look_at = now + _LOOK_SECONDS
-        self._look_after_segment()
-        if now > self._watch_at:
-            self._watch_at = now + WATCH_SECONDS
-            self._watch()
-
-    def _start(self, prefix: bytes, span: bytes) -> None:
-        """Write a start record, so that the span is known even if this process is killed before it ends."""
-        payload = prefix + span
-        size = len(payload)
-        if size > _MAX_START:
-            try:
-                payload = prefix + shorten(span, _MAX_START)
-            except FormatError:
-                return  # it is reported when the span ends
-            size = len(payload)
-        self._append(_pack_frame(size, _crc32(payload, _START_KIND), START) + payload, 0)
-
-    if not _compiled.use.is_loaded:
-        span, start = _span, _start
-
     def exit(self) -> None:
         """Write, once, that this process ends regularly: spans that are still open were not interrupted."""
         if not self._has_exited:
             self._has_exited = True
             self._append(frame(EXIT, b""), 0)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a segment that this process is writing to."""
-        return self._is_open
-
-    def close(self, until: float = 0.0) -> None:
-        """Close the current segment; a further record would begin another one.
-
-        If the disk is too full to write the count of dropped spans, this waits for room until that value of
-        ``time.monotonic()``. If that was in vain, later calls do not wait.
-        """
-        self._watch_at = 0.0  # what comes after a pause may find that the shipper has ended
-        self._look_after_segment()
-        if self._failing:
-            self._recovered()
-        while self._failing and self._is_full and self._may_wait and monotonic() < until:
-            # Its delivery makes room.
-            self._release()
-            time.sleep(_LAST_WORD_RETRY_SECONDS)
-            self._recovered()
-        self._may_wait = not self._failing
-        self._release()
-        with self._lock:
-            self._close_abandoned()
-
-    def __del__(self) -> None:
-        # No reference is left through which it could be written to.
-        with contextlib.suppress(Exception):  # during interpreter shutdown, modules may be gone
-            if self._is_ours():
-                os.close(self._descriptor)
-            self._descriptor = -1
-            self._close_abandoned()
-
-    def _is_ours(self) -> bool:
-        """Whether the descriptor still belongs to our file: the program may have closed it."""
+    def _shortened(self, span: bytes) -> bytes | None:
         try:
-            return self._descriptor >= 0 and _identity(self._descriptor) == self._identity
-        except OSError as error:
-            if error.errno is None:
-                raise
-            return False
-
-    def _forget(self) -> None:
-        """Begin another segment next, and leave the descriptor, which is not ours any more."""
-        # In this order: a signal handler that interrupts it must not write to a segment that its scope is not in.
-        self._written, self._is_open = _FULL, False
-        self._descriptor = -1
-
-    def _release(self) -> None:
-        with self._lock:
-            if not self._is_open:
-                return
-            # A signal handler that interrupts this must not begin a segment, which would be released in its place.
-            was_changing, self._is_changing = self._is_changing, True
-            try:
-                if not self._is_ours():
-                    self._forget()
-                else:
-                    self._written, self._is_open = _FULL, False
-                    # Keep the number, but make it refuse writes: a thread that is about to write must not hit a file of
-                    # the program that has got the same number meanwhile.
-                    nothing = _nothing()
-                    if nothing < 0:
-                        fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # no descriptor is left
-                    else:
-                        self._take_place(nothing)
-                        self._identity = _identity(self._descriptor)
-            finally:
-                self._is_changing = was_changing
-        if not was_changing:
-            self._write_held()
+            shortened = shorten(span, MAX_PAYLOAD - U16.size)
+        except FormatError:
+            self._drop(1, f"a span of more than {(MAX_PAYLOAD + 1) >> 20} MiB was dropped, since it is malformed")
+            return None
+        self._on_problem(
+            f"a span of {len(span) >> 20} MiB exceeds the limit of {(MAX_PAYLOAD + 1) >> 20} MiB: "
+            "its largest attributes, events and links are left out and counted as dropped"
+        )
+        return shortened
 
     def _append(self, record: bytes, spans: int, *, tries: int = 8) -> None:
         # One write on an O_APPEND descriptor is atomic among the threads of this process, so the lock is taken only
@@ -358,8 +335,8 @@ class SpoolWriter(_compiled.WriterBase):
         if self._written <= self._segment_bytes:
             descriptor = self._descriptor
         elif (descriptor := self._open()) < 0:
-            if descriptor == _HELD:
-                self._held.append((record, spans))
+            if descriptor == _OPENING:
+                self._deferred.append((record, spans))
             else:
                 self._drop(spans, self._refusal)
             return
@@ -376,6 +353,19 @@ class SpoolWriter(_compiled.WriterBase):
         self._written += written
         if self._failing:
             self._recovered()
+
+    def _write_deferred(self) -> None:
+        """Write what came while the segment was being changed."""
+        # Each may begin a segment, which comes here again: not one within the other, since there may be hundreds.
+        while self._deferred and not self._is_writing_deferred:
+            self._is_writing_deferred = True
+            try:
+                while self._deferred:
+                    self._append(*self._deferred.pop(0))
+            finally:
+                self._is_writing_deferred = False
+
+    # What the disk does not take.
 
     def _failed(self, error: OSError, record: bytes, spans: int, *, tries: int) -> None:
         # If it is open by now, another thread has begun the next segment meanwhile.
@@ -400,18 +390,6 @@ class SpoolWriter(_compiled.WriterBase):
             if self._is_open and _LEAST_SEGMENT_BYTES < self._written <= self._segment_bytes:
                 self._release()
 
-    def _shortened(self, span: bytes) -> bytes | None:
-        try:
-            shortened = shorten(span, MAX_PAYLOAD - U16.size)
-        except FormatError:
-            self._drop(1, f"a span of more than {(MAX_PAYLOAD + 1) >> 20} MiB was dropped, since it is malformed")
-            return None
-        self._on_problem(
-            f"a span of {len(span) >> 20} MiB exceeds the limit of {(MAX_PAYLOAD + 1) >> 20} MiB: "
-            "its largest attributes, events and links are left out and counted as dropped"
-        )
-        return shortened
-
     def _drop(self, spans: int, problem: str) -> None:
         if not spans:
             self._failing = self._failing or self._is_cut
@@ -430,6 +408,29 @@ class SpoolWriter(_compiled.WriterBase):
         if must_report:
             self._on_problem(problem)
 
+    def _recovered(self) -> None:
+        with self._lock:
+            count, is_cut = self._dropped, self._is_cut
+            self._dropped, self._failing, self._is_cut = 0, False, False
+        if count or is_cut:
+            self._append(frame(DROPPED, U64.pack(count)), count)
+
+    # The segment that is open.
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a segment that this process is writing to."""
+        return self._is_open
+
+    def _is_ours(self) -> bool:
+        """Whether the descriptor still belongs to our file: the program may have closed it."""
+        try:
+            return self._descriptor >= 0 and _identity(self._descriptor) == self._identity
+        except OSError as error:
+            if error.errno is None:
+                raise
+            return False
+
     def _is_closed(self) -> bool:
         """Whether the segment has just been closed: by another thread, or by the program."""
         with self._lock:
@@ -439,20 +440,13 @@ class SpoolWriter(_compiled.WriterBase):
                 self._written = _FULL  # another thread may have written back an old value
             return not self._is_open
 
-    def _recovered(self) -> None:
-        with self._lock:
-            count, is_cut = self._dropped, self._is_cut
-            self._dropped, self._failing, self._is_cut = 0, False, False
-        if count or is_cut:
-            self._append(frame(DROPPED, U64.pack(count)), count)
-
     def _open(self) -> int:
         """The descriptor to write to, of a new segment if one is due; negative if there is none."""
         with self._lock:
             if self._is_open and self._written <= self._segment_bytes:
                 return self._descriptor
             if self._is_changing:
-                return _HELD  # a signal handler or a finalizer has interrupted the code below, in this thread
+                return _OPENING  # a signal handler or a finalizer has interrupted the code below, in this thread
             if monotonic() >= self._refused_until:
                 self._is_changing = True
                 try:
@@ -471,27 +465,76 @@ class SpoolWriter(_compiled.WriterBase):
                     self._is_changing = False
             # If no new segment can be created, continue with the current one.
             descriptor = self._descriptor if self._is_open else -1
-        self._write_held()
+        self._write_deferred()
         return descriptor
 
-    def _write_held(self) -> None:
-        """Write what came while the segment was being changed."""
-        # Each may begin a segment, which comes here again: not one within the other, since there may be hundreds.
-        while self._held and not self._is_writing_held:
-            self._is_writing_held = True
+    def close(self, until: float = 0.0) -> None:
+        """Close the current segment; a further record would begin another one.
+
+        If the disk is too full to write the count of dropped spans, this waits for room until that value of
+        ``time.monotonic()``. If that was in vain, later calls do not wait.
+        """
+        self._watch_at = 0.0  # what comes after a pause may find that the shipper has ended
+        self._look_after_segment()
+        if self._failing:
+            self._recovered()
+        while self._failing and self._is_full and self._may_wait and monotonic() < until:
+            # Its delivery makes room.
+            self._release()
+            time.sleep(_LAST_WORD_RETRY_SECONDS)
+            self._recovered()
+        self._may_wait = not self._failing
+        self._release()
+        with self._lock:
+            self._close_abandoned()
+
+    def _release(self) -> None:
+        with self._lock:
+            if not self._is_open:
+                return
+            # A signal handler that interrupts this must not begin a segment, which would be released in its place.
+            was_changing, self._is_changing = self._is_changing, True
             try:
-                while self._held:
-                    self._append(*self._held.pop(0))
+                if not self._is_ours():
+                    self._forget()
+                else:
+                    self._written, self._is_open = _FULL, False
+                    # Keep the number, but make it refuse writes: a thread that is about to write must not hit a file of
+                    # the program that has got the same number meanwhile.
+                    nothing = _nothing()
+                    if nothing < 0:
+                        fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # no descriptor is left
+                    else:
+                        self._take_place(nothing)
+                        self._identity = _identity(self._descriptor)
             finally:
-                self._is_writing_held = False
+                self._is_changing = was_changing
+        if not was_changing:
+            self._write_deferred()
+
+    def _forget(self) -> None:
+        """Begin another segment next, and leave the descriptor, which is not ours any more."""
+        # In this order: a signal handler that interrupts it must not write to a segment that its scope is not in.
+        self._written, self._is_open = _FULL, False
+        self._descriptor = -1
+
+    def __del__(self) -> None:
+        # No reference is left through which it could be written to.
+        with contextlib.suppress(Exception):  # during interpreter shutdown, modules may be gone
+            if self._is_ours():
+                os.close(self._descriptor)
+            self._descriptor = -1
+            self._close_abandoned()
+
+    # The next segment.
 
     def _begin_segment(self) -> None:
         if not self._process:
-            kind = FORKED if self._is_child else ""
+            kind = FORKED if self._definitions.is_of_child else ""
             self._process = f"{os.getpid()}-{now_ns():x}-{secrets.token_hex(2)}-{pid_namespace()}{kind}"
         self._look_after_segment()
         self._close_abandoned()
-        resources, scopes = len(self._resources), len(self._scopes)
+        known = self._definitions.known
         with BeingOpened(self.directory):
             # Counted first: if something interrupts this, the file may have its name already, and a shipper that has
             # seen it would take another one of the same number for read.
@@ -511,35 +554,44 @@ class SpoolWriter(_compiled.WriterBase):
         # From here on :meth:`scope` writes what it defines. A signal handler may have defined something before.
         self._is_open = True
         try:
-            for resource in list(self._resources)[resources:]:
-                _write_whole(self._descriptor, self._define_resource(resource))
-            for key in list(self._scopes)[scopes:]:
-                _write_whole(self._descriptor, self._define_scope(key))
+            for definition in self._definitions.since(known):
+                _write_whole(self._descriptor, definition)
         except OSError:
             self._release()
             raise
         self._written = 0  # definitions do not count: they may be larger than a segment
 
+    def _make_segment(self, sequence: int, source: int = -1) -> int:
+        """Create a segment, locked and with its definitions before it becomes visible; returns its descriptor.
+
+        With a ``source``, the segment begins with what is left to read there instead of definitions.
+        """
+        head = b"" if source >= 0 else MAGIC + b"".join(self._definitions.since((0, 0)))
+        name = segment_name(self._process, sequence)
+        unseen = name + UNSEEN
+        # The shipper removes the folder once everything is delivered, and a last span may come after that.
+        folder = open_folder(self.directory)
+        try:
+            descriptor = open_file(unseen, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, folder=folder)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _write_whole(descriptor, head)
+                if source >= 0:
+                    _copy(source, descriptor)
+                os.rename(unseen, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                os.close(descriptor)
+                with contextlib.suppress(OSError):
+                    os.unlink(unseen, dir_fd=folder)
+                raise
+        finally:
+            os.close(folder)
+        return descriptor
+
     def _replace(self, sequence: int, source: int = -1) -> None:
         """Make a segment, as :meth:`_make_segment` does, and write to it from now on."""
         self._is_replacing = True
         self._use(self._make_segment(sequence, source))
-        self._is_replacing = False
-
-    def _close_abandoned(self) -> None:
-        """Close the segments that :meth:`_replace` has left open where something interrupted it.
-
-        As long as one of them is locked, readers wait for its records, and do not read later segments.
-        """
-        if not self._is_replacing:
-            return
-        kept = self._descriptor if self._is_ours() else -1
-        try:
-            close_open(lambda path: os.path.basename(path).startswith(f"{self._process}."), but=kept)
-        except OSError as error:
-            if error.errno is None:
-                raise
-            return  # the next segment tries it again
         self._is_replacing = False
 
     def _use(self, descriptor: int) -> None:
@@ -566,6 +618,31 @@ class SpoolWriter(_compiled.WriterBase):
             os.close(before)
         else:
             os.close(descriptor)
+
+    def _close_abandoned(self) -> None:
+        """Close the segments that :meth:`_replace` has left open where something interrupted it.
+
+        As long as one of them is locked, readers wait for its records, and do not read later segments.
+        """
+        if not self._is_replacing:
+            return
+        kept = self._descriptor if self._is_ours() else -1
+        try:
+            close_open(lambda path: os.path.basename(path).startswith(f"{self._process}."), but=kept)
+        except OSError as error:
+            if error.errno is None:
+                raise
+            return  # the next segment tries it again
+        self._is_replacing = False
+
+    # Others: what they do to the segment, and to this process.
+
+    def _look_around(self, now: float) -> None:
+        self._look_at = now + _LOOK_SECONDS
+        self._look_after_segment()
+        if now > self._watch_at:
+            self._watch_at = now + WATCH_SECONDS
+            self._watch()
 
     def _look_after_segment(self) -> None:
         """Write the segment again if it was removed, and close it if it was truncated."""
@@ -606,44 +683,6 @@ class SpoolWriter(_compiled.WriterBase):
         finally:
             os.close(source)
 
-    def _make_segment(self, sequence: int, source: int = -1) -> int:
-        """Create a segment, locked and with its definitions before it becomes visible; returns its descriptor.
-
-        With a ``source``, the segment begins with what is left to read there instead of definitions.
-        """
-        head = b""
-        if source < 0:
-            head += MAGIC
-            head += b"".join(self._define_resource(resource) for resource in list(self._resources))
-            head += b"".join(self._define_scope(key) for key in list(self._scopes))
-        name = segment_name(self._process, sequence)
-        unseen = name + UNSEEN
-        # The shipper removes the folder once everything is delivered, and a last span may come after that.
-        folder = open_folder(self.directory)
-        try:
-            descriptor = open_file(unseen, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, folder=folder)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _write_whole(descriptor, head)
-                if source >= 0:
-                    _copy(source, descriptor)
-                os.rename(unseen, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
-                os.close(descriptor)
-                with contextlib.suppress(OSError):
-                    os.unlink(unseen, dir_fd=folder)
-                raise
-        finally:
-            os.close(folder)
-        return descriptor
-
-    def _define_resource(self, resource: bytes) -> bytes:
-        described = self._of_child(resource) if self._is_child else resource
-        return frame(RESOURCE, U16.pack(self._resources[resource]) + described)
-
-    def _define_scope(self, key: tuple[bytes, bytes]) -> bytes:
-        return frame(SCOPE, TWO_U16.pack(self._scopes[key], self._resources[key[0]]) + key[1])
-
     def _after_fork_in_child(self) -> None:
         self._lock = threading.RLock()
         if self._is_ours():
@@ -655,10 +694,10 @@ class SpoolWriter(_compiled.WriterBase):
         self._process = ""
         self._dropped = 0
         self._failing = self._is_cut = False
-        self._is_changing = self._is_writing_held = self._is_replacing = False
-        self._held = []
+        self._is_changing = self._is_writing_deferred = self._is_replacing = False
+        self._deferred = []
         self._has_exited = False
-        self._is_child = True
+        self._definitions.is_of_child = True
         # Check at its first span: the shipper may have ended with the parent.
         self._look_at = self._watch_at = 0.0
 
@@ -688,7 +727,9 @@ def _apart(descriptor: int) -> int:
     """The same open file, locks included, under a high number that the program's own files do not get."""
     most, _ = getrlimit(RLIMIT_NOFILE)
     try:
-        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _APART if most < 0 else min(_APART, most * 3 // 4))
+        moved = fcntl.fcntl(
+            descriptor, fcntl.F_DUPFD_CLOEXEC, _LEAST_NUMBER if most < 0 else min(_LEAST_NUMBER, most * 3 // 4)
+        )
     except OSError as error:
         if error.errno is None:
             raise

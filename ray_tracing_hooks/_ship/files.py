@@ -13,6 +13,9 @@ from ray_tracing_hooks._private import open_file, read_file, write_atomically
 LOCK = "shipper.lock"
 """Locked as long as a shipper is running or starting."""
 
+SOCKET = "shipper.sock"
+"""The socket on which a shipper takes requests."""
+
 PLAN = "plan.json"
 STATUS = "status.json"
 """The figures of delivery, see :mod:`~ray_tracing_hooks._ship.status.figures`."""

@@ -18,9 +18,7 @@ from dataclasses import asdict, dataclass, field
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._private import inside, open_folder
 from ray_tracing_hooks._processes import UNKNOWN, pid_namespace
-from ray_tracing_hooks._ship.files import is_shipper_running
-
-SOCKET = "shipper.sock"
+from ray_tracing_hooks._ship.files import SOCKET, is_shipper_running
 
 _PAUSE = 0.005
 """Seconds between two attempts to connect to a shipper that is starting."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from ray_tracing_hooks._private import inside, open_file
 from ray_tracing_hooks._processes import UNKNOWN
 from ray_tracing_hooks._ship.deliveries import Deliveries
-from ray_tracing_hooks._ship.flush import SOCKET, FlushResult, Request
+from ray_tracing_hooks._ship.files import SOCKET
+from ray_tracing_hooks._ship.flush import FlushResult, Request
 from ray_tracing_hooks._ship.folder import Look
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._spool.layout import FORKED, parse_process_name

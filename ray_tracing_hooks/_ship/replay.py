@@ -12,14 +12,13 @@ import json
 import logging
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from ray_tracing_hooks._errors import SettingError, TracingError
-from ray_tracing_hooks._private import write_atomically
+from ray_tracing_hooks._private import read_file, write_atomically
 from ray_tracing_hooks._ship.files import LOCK, REPLAY_PREFIX, take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
@@ -305,19 +304,11 @@ class ReplayProgress:
             write_atomically(self._at_home, text)
 
     def _all(self) -> dict[str, Any]:
-        found = [each for path in (self._beside, self._at_home) if (each := _own_json(path)) is not None]
+        found = []
+        for path in (self._beside, self._at_home):
+            with contextlib.suppress(OSError, ValueError):
+                found.append((os.stat(path).st_mtime_ns, mapping(json.loads(read_file(path)))))
         return max(found, key=lambda each: each[0])[1] if found else {}
-
-
-def _own_json(path: str) -> tuple[int, dict[str, Any]] | None:
-    """When a file was written, and its JSON object. Only for files of this user, since others may be forged."""
-    with contextlib.suppress(OSError, ValueError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, encoding="utf-8") as file:
-            found = os.fstat(descriptor)
-            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
-                return found.st_mtime_ns, mapping(json.load(file))
-    return None
 
 
 def mapping(found: Any) -> dict[str, Any]:
@@ -359,8 +350,9 @@ def left_by_shipper(folder: str, plan: ShipPlan, *, anew: bool) -> tuple[dict[st
 
 
 def _shipped(folder: str, name: str, part: str = "processes") -> dict[str, Any]:
-    found = _own_json(os.path.join(folder, name))
-    return mapping(found[1].get(part)) if found else {}
+    with contextlib.suppress(OSError, ValueError):
+        return mapping(mapping(json.loads(read_file(os.path.join(folder, name)))).get(part))
+    return {}
 
 
 def _same_place(exporter: str, ours: ShipPlan, theirs: ShipPlan) -> bool:

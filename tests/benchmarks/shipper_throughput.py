@@ -50,7 +50,8 @@ from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.sampling import from_environment
 from ray_tracing_hooks._record.span import Parent
-from ray_tracing_hooks._ship.flush import SOCKET, flush
+from ray_tracing_hooks._ship.files import SOCKET
+from ray_tracing_hooks._ship.flush import flush
 from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool.layout import UNDECIDED, segment_name
 from ray_tracing_hooks._spool.reader import segments

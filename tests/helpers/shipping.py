@@ -15,7 +15,8 @@ import psutil
 from plans import made_plan
 from shippers import running_shippers
 
-from ray_tracing_hooks._ship.flush import SOCKET, FlushResult, flush
+from ray_tracing_hooks._ship.files import SOCKET
+from ray_tracing_hooks._ship.flush import FlushResult, flush
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.start import ensure_running
 

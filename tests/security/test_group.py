@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from plans import made_plan
 
 from ray_tracing_hooks._formats.signals import LOGS, TRACES
 from ray_tracing_hooks._formats.task_states import Attempt
@@ -24,6 +23,7 @@ from ray_tracing_hooks._ray.states import Answer, keep
 from ray_tracing_hooks._settings import Settings, load
 from ray_tracing_hooks._ship.destinations import destinations
 from ray_tracing_hooks._ship.log import Secrets, log_to
+from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, Surroundings
 from ray_tracing_hooks._ship.sinks.local import LocalSink
 
@@ -62,7 +62,7 @@ def as_user(user: int, groups: list[int], function: Callable[..., None], *argume
 
 def write(folder: str, group: str, signals: str = "2") -> None:
     """What a shipper does: a span, and a log record, to local files."""
-    plan = made_plan(("local",), folder, 1 << 20, 1 << 30, 1 << 20, group=int(group) if group else None)
+    plan = ShipPlan(("local",), Settings(local_dir=folder, group=int(group) if group else None))
     for signal in (TRACES, LOGS)[: int(signals)]:
         sink = LocalSink(Surroundings(plan, {}, lambda _state: None, lambda _text, _count: None, {}, print, signal))
         sink.deliver([Batch(b"", b"", [SPAN if signal is not LOGS else b"\x2a\x03\x0a\x01s"])])
@@ -95,7 +95,7 @@ def change(path: str) -> None:
 
 def driver(folder: str, group: str) -> None:
     """What a driver says of its destinations."""
-    plan = made_plan(("local",), folder, 1 << 20, 1 << 30, 1 << 20, group=int(group))
+    plan = ShipPlan(("local",), Settings(local_dir=folder, group=int(group)))
     places, problems = destinations(plan, {})
     print(*places, *problems, sep="\n")
 

@@ -28,8 +28,8 @@ from ray_tracing_hooks._formats.task_states import Attempt
 from ray_tracing_hooks._private import inside, open_file, open_folder
 from ray_tracing_hooks._ray.states import Answer, keep
 from ray_tracing_hooks._settings import Settings
-from ray_tracing_hooks._ship.files import LOCK, PLAN, take_lock
-from ray_tracing_hooks._ship.flush import SOCKET, flush
+from ray_tracing_hooks._ship.files import LOCK, PLAN, SOCKET, take_lock
+from ray_tracing_hooks._ship.flush import flush
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import DeliveryError, Surroundings
 from ray_tracing_hooks._ship.sinks.local import LocalSink

@@ -271,7 +271,7 @@ def test_names_in_a_spool_are_never_paths(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "out"])
     (made,) = (tmp_path / "out").iterdir()
-    assert re.fullmatch(r"replay-[0-9a-f]{8}-0001\.jsonl", made.name)
+    assert re.fullmatch(r"replay-[0-9a-f]{15}-0001\.jsonl", made.name)
 
 
 # Settings files.

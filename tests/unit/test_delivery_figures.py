@@ -21,14 +21,12 @@ from calling import T0, Process
 from collector import Received, collector
 from google.protobuf import json_format
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
-from plans import made_plan
 from ports import free_port
 from prometheus_client.parser import text_string_to_metric_families
 from shipping import Node, ended, until
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._reference import DELIVERY_METRICS, Metric
-from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.status import prometheus
 from ray_tracing_hooks._ship.status.backlog import Unread, measure
@@ -445,12 +443,3 @@ def test_labels_are_escaped() -> None:
         if "ray_tracing_address" in sample.labels
     }
     assert address == destination.address
-
-
-def test_a_plan_of_an_earlier_release_shows_nothing(tmp_path: Path) -> None:
-    """The setting is new."""
-    made_plan(("local",), "/nowhere", 1, 1, 1).store(str(tmp_path))
-    stored = json.loads((tmp_path / "plan.json").read_text())
-    del stored["prometheus"]
-    (tmp_path / "plan.json").write_text(json.dumps(stored))
-    assert ShipPlan.load(str(tmp_path)).settings.prometheus is None

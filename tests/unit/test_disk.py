@@ -22,8 +22,8 @@ from plans import made_plan
 from recording import record
 from shipping import Node, ended, until
 
-from ray_tracing_hooks._ship.files import LOCK
-from ray_tracing_hooks._ship.flush import SOCKET, FlushResult
+from ray_tracing_hooks._ship.files import LOCK, SOCKET
+from ray_tracing_hooks._ship.flush import FlushResult
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.layout import U16, U64
 from ray_tracing_hooks._spool.reader import SegmentReader, count_spans, is_locked, iterate

@@ -132,7 +132,7 @@ def test_files_are_private(make: Made) -> None:
         os.umask(before)
     assert make.folder.stat().st_mode & 0o777 == 0o700
     (file,) = make.files()
-    assert re.fullmatch(r"node-[0-9a-f]{8}-0001\.jsonl", file.name)
+    assert re.fullmatch(r"node-[0-9a-f]{15}-0001\.jsonl", file.name)
     assert file.stat().st_mode & 0o777 == 0o600
 
 

@@ -28,8 +28,8 @@ from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._ship import claim as claiming
 from ray_tracing_hooks._ship.claim import Claim
-from ray_tracing_hooks._ship.files import LOCK, STATUS, is_file_at, take_lock
-from ray_tracing_hooks._ship.flush import SOCKET, FlushResult
+from ray_tracing_hooks._ship.files import LOCK, SOCKET, STATUS, is_file_at, take_lock
+from ray_tracing_hooks._ship.flush import FlushResult
 from ray_tracing_hooks._ship.flush_requests import Inbox
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
@@ -880,7 +880,8 @@ def test_a_shipper_whose_lock_could_not_be_looked_at_once_goes_on(
     folder = os.open(tmp_path, os.O_RDONLY)
     lock = take_lock(str(tmp_path))
     assert lock is not None
-    claim = Claim(str(tmp_path), folder, lock, made_plan(("local",), "/a", 1, 2, 3), Inbox(folder), Problems())
+    inbox = Inbox(folder)
+    claim = Claim(str(tmp_path), folder, lock, made_plan(), inbox, Problems())
     answers = [False]
     is_there = is_file_at
 
@@ -890,6 +891,7 @@ def test_a_shipper_whose_lock_could_not_be_looked_at_once_goes_on(
     monkeypatch.setattr(claiming, "is_file_at", once)
     assert claim.keep(remake=True)
     assert claim.keep(remake=True)
+    inbox.close()
     os.close(lock)
     os.close(folder)
 

@@ -13,6 +13,7 @@ import fcntl
 import os
 import re
 import stat
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
@@ -104,7 +105,8 @@ class LocalSink:
         self._signal = signal = surroundings.signal
         self._path = os.path.join(settings.local_dir, signal.name) if signal is not TRACES else settings.local_dir
         label = re.sub(r"[^\w.@+-]", "_", surroundings.plan.label) or "spans"
-        self._name = f"{label}-{os.urandom(4).hex()}"
+        # By the time first, so that names sort by age.
+        self._name = f"{label}-{time.time_ns() // 10**6:011x}{os.urandom(2).hex()}"
         self._max_bytes = settings.local_max_bytes
         # At least two files, so that the cap can be enforced by removing whole ones.
         self._file_max_bytes = min(settings.local_file_max_bytes, self._max_bytes // 2)

@@ -1,4 +1,4 @@
-"""The Collectors of ``deploy/kubernetes``: their configurations.
+"""The Collectors of ``deploy``: their configurations.
 
 No package index has a Collector with an OTLP receiver. ``OTELCOL`` may name one, which then validates them; without it,
 what can be said of them alone is tested.
@@ -17,10 +17,12 @@ from fluent_bit import POD, RESOURCE, SERVICE
 from manifests import MANIFESTS, containers, environment, needs_kubectl, one, overlay, pods
 
 COLLECTOR = os.environ.get("OTELCOL", "")
-CONFIGURATIONS = {
-    name: MANIFESTS / "components" / name / "collector.yaml" for name in ("collector", "collector-sidecar")
+OF_KUBERNETES = ("collector", "collector-sidecar")
+CONFIGURATIONS = {name: MANIFESTS / "components" / name / "collector.yaml" for name in OF_KUBERNETES} | {
+    name: MANIFESTS.parent / "tail-sampling" / f"{name}.yaml" for name in ("balancing", "sampling")
 }
 ENVIRONMENT = {**POD, "OTEL_SERVICE_NAME": SERVICE, "POD_IP": "10.0.0.1", "OTLP_ENDPOINT": "http://otel-collector:4318"}
+ENVIRONMENT |= {"SAMPLERS": "samplers", "BACKEND": "http://tempo:4318"}
 
 each = pytest.mark.parametrize("name", CONFIGURATIONS)
 
@@ -53,7 +55,7 @@ def test_what_its_pipelines_name_is_defined_and_all_of_it_is_used(name: str) -> 
     assert storages <= used["extensions"]
 
 
-@each
+@pytest.mark.parametrize("name", OF_KUBERNETES)
 @needs_kubectl
 def test_every_variable_and_path_that_it_uses_is_its_containers(name: str) -> None:
     text = CONFIGURATIONS[name].read_text()
@@ -74,6 +76,25 @@ def test_every_variable_and_path_that_it_uses_is_its_containers(name: str) -> No
             (file,) = (part for part in container["args"] if part.startswith("/"))
             assert any(file.startswith(f"{mount}/") for mount in mounts)
     assert checked
+
+
+def test_all_spans_of_a_trace_arrive_where_it_is_decided_on() -> None:
+    """Whatever Collector of the first layer has received them, and whenever they come."""
+    balancing, sampling = configuration("balancing"), configuration("sampling")
+    exporter = balancing["exporters"]["load_balancing"]
+    assert exporter["routing_key"] == "traceID"
+    (protocol,) = exporter["protocol"]
+    assert protocol == "otlp", "the exporter knows no other"
+    receiver = sampling["receivers"]["otlp"]["protocols"]
+    assert receiver == {"grpc": {"endpoint": f"0.0.0.0:{exporter['resolver']['dns']['port']}"}}
+    assert exporter["protocol"]["otlp"]["retry_on_failure"]["max_elapsed_time"] == "0s"
+    sampler = sampling["processors"]["tail_sampling"]
+    policies = {each["type"]: each[each["type"]] for each in sampler["policies"]}
+    assert policies["status_code"] == {"status_codes": ["ERROR"]}
+    assert policies["latency"] == {"threshold_ms": 5000}
+    assert sampler["decision_cache"].keys() == {"sampled_cache_size", "non_sampled_cache_size"}
+    for layer in (balancing, sampling):
+        assert layer["service"]["pipelines"].keys() == {"traces"}
 
 
 def test_the_sidecar_reads_what_the_hook_writes_and_loses_none() -> None:

@@ -161,10 +161,12 @@ ATTRIBUTES = (
         "the same caller since the last span that counted them; on an execution or a driver, the rest of its own calls",
     ),
     Attribute(
-        names.RAY_KEPT,
+        names.RAY_SAMPLING_REASON,
         "string",
-        "all spans of an unsampled trace that was kept",
-        "why tail sampling kept it: `error` or `slow`. Such spans are no random sample: do not extrapolate from them",
+        "spans of traces that were not sampled",
+        "why the span was recorded all the same: it failed (`error`), or took long (`slow`); on a submission without "
+        "an error of its own, the reason of its execution. Other spans of the trace are missing: such spans are no "
+        "random sample, so do not extrapolate from them",
     ),
     Attribute(
         names.RAY_NAME, "string", _CALL, "the name that `.options(name=...)` gave the call, or the created actor"

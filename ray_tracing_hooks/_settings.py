@@ -326,16 +326,12 @@ class Settings:
     keep_errors: bool = _setting(
         BOOLEAN,
         False,
-        "tail sampling: keep traces that were not sampled if something fails in them, on the node where it fails",
+        "record spans of traces that are not sampled if they fail, with the submission of the call",
     )
     keep_slower: float | None = _setting(
         SECONDS,
         None,
-        "tail sampling: keep unsampled traces with a task, method or root span (not a driver's) of this many seconds "
-        "or more",
-    )
-    keep_wait: float = _setting(
-        SECONDS, 30.0, "tail sampling: drop an undecided trace after this many seconds without activity or open spans"
+        "the same for those that take this many seconds or more",
     )
     compiled: bool = _setting(
         BOOLEAN,
@@ -389,7 +385,7 @@ LIVE = frozenset(
         *("exporters", "local_dir", "local_file_max_bytes", "local_max_bytes", "spool_max_bytes"),
         *("jaeger_protocol", "jaeger_endpoint", "prometheus", "utilization"),
         *("include", "exclude", "rate_limit", "internal", "arguments", "redact", "memory"),
-        *("keep_errors", "keep_slower", "keep_wait"),
+        *("keep_errors", "keep_slower"),
     }
 )
 """The settings that a running process can change (``ray-tracing-hooks configure``). The others decide what of Ray and
@@ -398,7 +394,7 @@ of libraries is wrapped and what callers send, and so have to be the same in all
 
 PLANNED = (
     *("local_dir", "local_file_max_bytes", "local_max_bytes", "spool_max_bytes", "group", "jaeger_protocol"),
-    *("metrics", "utilization", "prometheus", "keep_errors", "keep_slower", "keep_wait"),
+    *("metrics", "utilization", "prometheus"),
 )
 """The settings that a shipper follows: they are in its plan. Those that may be secret are in its environment."""
 

@@ -140,7 +140,6 @@ __all__ = [
     "RAY_GENERATOR_ITEMS",
     "RAY_JOB_ID",
     "RAY_JOB_STATUS",
-    "RAY_KEPT",
     "RAY_LEFT_OUT",
     "RAY_LIBRARIES",
     "RAY_MAX_CONCURRENCY",
@@ -163,6 +162,7 @@ __all__ = [
     "RAY_RESULT",
     "RAY_RLLIB_ALGORITHM",
     "RAY_RLLIB_ITERATION",
+    "RAY_SAMPLING_REASON",
     "RAY_SERVE_APPLICATION",
     "RAY_SERVE_ATTEMPTS",
     "RAY_SERVE_BATCH_SIZE",
@@ -335,7 +335,7 @@ RAY_NEVER_ENDED = "ray.never_ended"
 RAY_AFTER_END = "ray.after_end"
 RAY_LEFT_OUT = "ray.left_out"
 RAY_LIBRARIES = "ray.libraries"
-RAY_KEPT = "ray.kept"
+RAY_SAMPLING_REASON = "ray.sampling.reason"
 RAY_SERVE_APPLICATION = "ray.serve.application"
 RAY_SERVE_DEPLOYMENT = "ray.serve.deployment"
 RAY_SERVE_METHOD = "ray.serve.method"

@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._connection.delivery import SKYWALKING, Delivery, unmet
-from ray_tracing_hooks._connection.recording import Recording, exit_in_order
+from ray_tracing_hooks._connection.recording import Recording, close, exit_in_order
 from ray_tracing_hooks._guard import guarded, logger, report
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._values import copied
@@ -141,10 +141,11 @@ class Connection:
             recording.recorder.fallback = before.recorder.fallback
             if self._of_replica:
                 recording.say(self._of_replica)
-            before.sample(environ, records=records)  # a library may still have the recorder for something that goes on
+            # A library may still have the recorder for something that goes on.
+            before.sample(settings, environ, records=records)
         else:
             recording, delivery = before, self.delivery
-            recording.sample(environ, records=records)
+            recording.sample(settings, environ, records=records)
         has_begun = records and delivery.spool is not None and not (self._records and self.delivery.spool is not None)
         self._recording, self.delivery, self._records = recording, delivery, records
 
@@ -177,12 +178,12 @@ class Connection:
     def _leave(self, recording: Recording) -> None:
         """Write no more to these spools than the ends of the spans that are open."""
         self._earlier.add(recording.recorder)
-        recording.close()
+        close(recording.writer)
         recording.delivery.leave(self.delivery)
         if self.process.is_driver and recording.writer.directory != os.devnull:
             from ray_tracing_hooks._connection import late  # noqa: PLC0415  only drivers need it
 
-            late.expect(recording.writers(), recording.delivery)
+            late.expect(recording.writer, recording.delivery)
 
     def _join_skywalking(self, patches: Patches) -> None:
         """Before Ray is instrumented, which depends on the propagators."""
@@ -242,7 +243,6 @@ class Connection:
             recording.resource,
             self._lasting_patches,
             self.delivery.targets,
-            recording.undecided,
             environ=environ,
             records=self._records,
             continues=continues,
@@ -319,7 +319,7 @@ class Connection:
     def stop(self) -> None:
         """Stop recording, and in a driver wait for the delivery of what has been recorded."""
         if self.delivery.spool is not None:
-            exit_in_order(self._recording.writers())
+            exit_in_order([self._recording.writer])
         self._end(until_writers_end=False)
 
     def leave_to_parent(self) -> None:
@@ -340,7 +340,7 @@ class Connection:
         if self.process.is_driver and self.delivery.spool is not None:
             from ray_tracing_hooks._connection import late  # noqa: PLC0415  only drivers need it
 
-            late.expect(self._recording.writers(), self.delivery)
+            late.expect(self._recording.writer, self.delivery)
 
     def _stop_tracing(self) -> None:
         """From now on, wrappers that are still in place only call the original."""
@@ -357,7 +357,6 @@ class Connection:
         self._leave_logs()
         if self.delivery.spool is None:
             return
-        self._recording.close()
+        close(self._recording.writer)
         if self.process.is_driver:
-            folders = [writer.directory for writer in self._recording.writers()]
-            self.delivery.flush(folders, until_writers_end=until_writers_end)
+            self.delivery.flush(until_writers_end=until_writers_end)

@@ -148,8 +148,8 @@ class Delivery:
 
         return otlp_targets(self.plan, self._environ)
 
-    def flush(self, folders: Sequence[str], *, until_writers_end: bool) -> None:
-        """Wait for the delivery of the spool ``folders``.
+    def flush(self, *, until_writers_end: bool) -> None:
+        """Wait for the delivery of the spool.
 
         All flushes of a connection together wait no longer than the flush timeout.
         """
@@ -157,20 +157,21 @@ class Delivery:
         from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
         from ray_tracing_hooks._spool.reader import segments  # noqa: PLC0415
 
-        assert self.spool is not None
+        spool = self.spool
+        assert spool is not None
 
         def is_empty() -> bool:
-            return not any(map(segments, folders))
+            return not segments(spool)
 
         deadline = monotonic() + self._flush_left
         if self._flush_left <= 0 or is_empty():
             return
-        ensure_running(self.spool, self.plan, self._environ)
-        result = flush(self.spool, self._flush_left, until_writers_end=until_writers_end)
+        ensure_running(spool, self.plan, self._environ)
+        result = flush(spool, self._flush_left, until_writers_end=until_writers_end)
         if not result.running and not is_empty():
             # The shipper was about to end; start another one.
-            ensure_running(self.spool, self.plan, self._environ)
-            result = flush(self.spool, max(0.0, deadline - monotonic()), until_writers_end=until_writers_end)
+            ensure_running(spool, self.plan, self._environ)
+            result = flush(spool, max(0.0, deadline - monotonic()), until_writers_end=until_writers_end)
         self._written = result.written
         self._flush_left = deadline - monotonic()
         if not result.running and is_empty():

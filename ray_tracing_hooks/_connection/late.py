@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -23,26 +22,21 @@ _folders: set[str] = set()
 """The folders that the shipper leaves in place because this process may still write into them."""
 
 
-def expect(writers: Iterable[SpoolWriter], delivery: Delivery) -> None:
-    """Deliver at the exit of the process whatever these writers still write."""
+def expect(writer: SpoolWriter, delivery: Delivery) -> None:
+    """Deliver at the exit of the process whatever this writer still writes."""
     if not _folders:
         atexit.register(_deliver)
-    for writer in writers:
-        _deliveries[writer] = delivery
-        _folders.add(writer.directory)
+    _deliveries[writer] = delivery
+    _folders.add(writer.directory)
 
 
 def _deliver() -> None:
     exit_in_order(list(_deliveries))
-    late: dict[Delivery, list[SpoolWriter]] = {}
     for writer, delivery in list(_deliveries.items()):
         if writer.is_open:
-            late.setdefault(delivery, []).append(writer)
-    for delivery, writers in late.items():
-        close(writers)
-        with guarded("delivering the last spans of this driver"):
-            delivery.flush([writer.directory for writer in writers], until_writers_end=False)
-    # In reverse, since the folder of undecided spans is inside that of its spool.
-    for folder in sorted(_folders, reverse=True):
+            close(writer)
+            with guarded("delivering the last spans of this driver"):
+                delivery.flush(until_writers_end=False)
+    for folder in _folders:
         with contextlib.suppress(OSError):
             os.rmdir(folder)

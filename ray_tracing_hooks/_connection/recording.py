@@ -14,7 +14,6 @@ from ray_tracing_hooks._guard import report
 if TYPE_CHECKING:
     from ray_tracing_hooks._connection.delivery import Delivery
     from ray_tracing_hooks._ray.process import RayProcess
-    from ray_tracing_hooks._record.recorder import Recorder
     from ray_tracing_hooks._record.sampling import Sampler
     from ray_tracing_hooks._settings import Settings
     from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -36,7 +35,6 @@ class Recording:
         resource: The attributes of the Resource.
         recorder: The recorder for spans of Ray.
         writer: The spool writer.
-        undecided: The writer for spans that are not sampled but that tail sampling may keep; None without it.
     """
 
     def __init__(
@@ -53,13 +51,9 @@ class Recording:
         from ray_tracing_hooks._record.limits import SpanLimits  # noqa: PLC0415
         from ray_tracing_hooks._record.recorder import Recorder  # noqa: PLC0415
         from ray_tracing_hooks._sdk import resource  # noqa: PLC0415
-        from ray_tracing_hooks._spool.layout import UNDECIDED  # noqa: PLC0415
         from ray_tracing_hooks._spool.writer import SpoolWriter, segment_bytes  # noqa: PLC0415
 
         self.delivery = delivery
-        limits = SpanLimits.from_environment(environ)
-        sampler = _sampler(environ)
-        cap = settings.spool_max_bytes
         ray_attributes = process.resource_attributes()
         if of_ray:
             # A reader cannot infer from the spans which parts are not traced.
@@ -67,64 +61,59 @@ class Recording:
             ray_attributes[names.RESOURCE_PARTS] = ",".join(sorted(settings.ray) + further)
         self.resource = attributes = resource.attributes(ray_attributes, environ)
         of_child = resource.of_child(attributes)
-        encoded = encode.resource(attributes)
         self._scope = encode.scope(names.SCOPE, attributes[names.DISTRO_VERSION])
-
-        def recorder_of(writer: SpoolWriter) -> Recorder:
-            return Recorder(
-                writer,
-                resource=encoded,
-                scope=self._scope,
-                sampler=sampler,
-                limits=limits,
-            )
-
-        def spool_writer(folder: str, cap: int) -> SpoolWriter:
-            return SpoolWriter(
-                folder,
-                segment_bytes=segment_bytes(cap),
-                on_problem=report,
-                watch=delivery.keep_shipped,
-                of_child=of_child,
-            )
-
-        self.writer = spool_writer(delivery.spool or os.devnull, cap)
-        self.recorder = recorder_of(self.writer)
-        self.undecided: SpoolWriter | None = None
-        self._of_undecided: Recorder | None = None
-        if delivery.plan.keeps and delivery.spool is not None:
-            # In smaller segments, since tail sampling reads again what it keeps.
-            self.undecided = spool_writer(os.path.join(delivery.spool, UNDECIDED), cap // 16)
-            self._of_undecided = recorder_of(self.undecided)
-            self.recorder.undecided = self._of_undecided if records else None
+        self.writer = SpoolWriter(
+            delivery.spool or os.devnull,
+            segment_bytes=segment_bytes(settings.spool_max_bytes),
+            on_problem=report,
+            watch=delivery.keep_shipped,
+            of_child=of_child,
+        )
+        self.recorder = Recorder(
+            self.writer,
+            resource=encode.resource(attributes),
+            scope=self._scope,
+            sampler=_sampler(environ),
+            limits=SpanLimits.from_environment(environ),
+        )
+        self._keep(settings, records=records)
 
     def say(self, attributes: Mapping[str, Any]) -> None:
         """Add these attributes to the Resource of what ends from now on."""
         from ray_tracing_hooks._formats.encoded_span import encode  # noqa: PLC0415
 
         self.resource = {**self.resource, **attributes}
-        for recorder in (self.recorder, self._of_undecided):
+        for recorder in (self.recorder, self.recorder.unsampled):
             if recorder is not None:
                 recorder.say(encode.resource(self.resource), self._scope)
 
-    def sample(self, environ: Mapping[str, str], *, records: bool) -> None:
-        """Sample what begins from now on as ``environ`` says; without ``records``, record nothing of it.
+    def sample(self, settings: Settings, environ: Mapping[str, str], *, records: bool) -> None:
+        """Sample what begins from now on as these say; without ``records``, record nothing of it.
 
         What calls have cached of the sampler is found anew, since it is another one.
         """
-        sampler = _sampler(environ)
-        self.recorder.undecided = self._of_undecided if records else None
-        if self._of_undecided is not None:
-            self._of_undecided.sampler = sampler
-        self.recorder.sampler = sampler
+        self._keep(settings, records=records)
+        self.recorder.sampler = _sampler(environ)
 
-    def close(self) -> None:
-        """Close the spool writers."""
-        close(self.writers())
+    def _keep(self, settings: Settings, *, records: bool) -> None:
+        """Record what the settings ask for of traces that are not sampled."""
+        from ray_tracing_hooks._formats.encoded_span import encode  # noqa: PLC0415  as above
+        from ray_tracing_hooks._record.recorder import UnsampledRecorder  # noqa: PLC0415  as above
+        from ray_tracing_hooks._record.sampling import KeepRule  # noqa: PLC0415  as above
+        from ray_tracing_hooks._sdk import resource  # noqa: PLC0415  as above
 
-    def writers(self) -> list[SpoolWriter]:
-        """The spool writers."""
-        return [writer for writer in (self.writer, self.undecided) if writer is not None]
+        recorder, slower = self.recorder, settings.keep_slower
+        recorder.unsampled = None
+        if records and (settings.keep_errors or slower is not None) and self.delivery.spool is not None:
+            recorder.unsampled = UnsampledRecorder(
+                self.writer,
+                resource=encode.resource(self.resource),
+                scope=self._scope,
+                sampler=recorder.sampler,
+                limits=recorder.limits,
+                rule=KeepRule(settings.keep_errors, slower * 1e9 if slower is not None else None),
+                of_caller=encode.resource(resource.of_caller(self.resource)),
+            )
 
 
 def _sampler(environ: Mapping[str, str]) -> Sampler:
@@ -146,10 +135,8 @@ def exit_in_order(writers: Iterable[SpoolWriter]) -> None:
             writer.exit()
 
 
-def close(writers: Iterable[SpoolWriter]) -> None:
-    """Close the writers; if the disk is full, wait a moment for room to write the count of dropped spans."""
+def close(writer: SpoolWriter) -> None:
+    """Close the writer; if the disk is full, wait a moment for room to write the count of dropped spans."""
     from ray_tracing_hooks._spool.writer import LAST_WORD_SECONDS  # noqa: PLC0415  as above
 
-    until = monotonic() + LAST_WORD_SECONDS
-    for writer in writers:
-        writer.close(until)
+    writer.close(monotonic() + LAST_WORD_SECONDS)

@@ -184,6 +184,7 @@ class Around:
         "object_ref",
         "of_caller",
         "parent",
+        "parent_id",
         "recorder",
         "sampler",
         "span",
@@ -199,11 +200,18 @@ class Around:
         self.parent = parent = recorder.parent(context)
         self.trace_id, self.flags = recorder.decide(parent)
         self.recorder = recorder.of(self.flags)
+        # They carry it where their workers record them: those of unsampled traces, if they failed or were slow.
+        self.parent_id: bytes | None = None
+        if self.recorder is not None and self.recorder.rule is not None:
+            self.parent_id = parent.span_id if parent is not None else b""
         self.headers = headers_of(context, parent, only_standard=calls.only_standard_headers)
         self.caller = calls.caller(context)
         job = calls.job.published
         self.inherits = (
-            job is not None and self.headers is None and (self.trace_id, self.flags) == (job.trace_id, job.flags)
+            job is not None
+            and self.headers is None
+            and self.parent_id is None
+            and (self.trace_id, self.flags) == (job.trace_id, job.flags)
         )
         # The parts that are the same in the encoded spans of all these calls.
         self.mask = ids.mask_of_driver(job.root_span_id) if job is not None and self.inherits else 0

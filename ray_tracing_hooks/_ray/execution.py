@@ -34,16 +34,17 @@ from ray_tracing_hooks._ray.propagation import (
     caller_attribute,
     incoming,
     reference,
+    submission,
     unrecorded_span,
 )
 from ray_tracing_hooks._ray.templates import CONSUMER, HAS_SERVE, OF_SERVE
 from ray_tracing_hooks._record.carrier import NO_TRACE, RUNS, Carried, decode
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, reset
-from ray_tracing_hooks._record.recorder import SAMPLED, Template
+from ray_tracing_hooks._record.recorder import SAMPLED, Template, UnsampledRecorder
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.recorded_arguments import RecordedArguments
-    from ray_tracing_hooks._record.span import RecordedSpan
+    from ray_tracing_hooks._record.span import Parent, RecordedSpan
 
 
 def patch(patches: Patches) -> bool:
@@ -417,26 +418,49 @@ def _carried(
     context, parent = incoming(carried)
     trace_id, flags = recorder.decide(parent)
     task_id = core_worker.get_current_task_id().binary()
-    recording = recorder if flags & SAMPLED else recorder.undecided
+    recording = recorder if flags & SAMPLED else recorder.unsampled
     if recording is None or template is None or carried.without_span:
         return Context({**context, SPAN_KEY: unrecorded_span(parent), TASK_KEY: task_id}), None
     hex_id = task_id.hex().encode()
-    first = TASK_ID + hex_id + caller_attribute(carried.parent_task_id)
-    if class_name:
-        first += ACTOR_ID + hex_id[16:]  # a task id contains its actor id, see ActorID in id.h
-    else:
-        first += active.held.encoded
-    first += submit_time(carried.submit_time_ns)
+    called = TASK_ID + hex_id + caller_attribute(carried.parent_task_id)
+    of_actor = ACTOR_ID + hex_id[16:]  # a task id contains its actor id, see ActorID in id.h
+    first = called + (of_actor if class_name else active.held.encoded) + submit_time(carried.submit_time_ns)
     if carried.headers:
         first += reference(context, parent)
     if attempt := core_worker.get_current_task_attempt_number():
         first += encode.attribute(names.RAY_ATTEMPT, attempt)
     # Older versions of Ray do not provide it here; it is also on the submission.
     if carried.named and (name_of_task := getattr(core_worker, "get_current_task_name", None)) is not None:
-        first += encode.attribute(names.RAY_NAME, name_of_task())
+        given_name = encode.attribute(names.RAY_NAME, name_of_task())
+        first += given_name
+        called += given_name
     if more is not None:
         first += more()
-    span = recording.start(template, trace_id, flags, parent, first)
+    # With the first attempt alone, since the others have the same submission.
+    if carried.parent_id is not None and isinstance(recording, UnsampledRecorder) and not attempt:
+        described = called + of_actor if is_creation else called
+        its_submission = functools.partial(_submission, template, carried, parent, described)
+        span = recording.start_execution(template, flags, parent, first, its_submission)
+    else:
+        span = recording.start(template, trace_id, flags, parent, first)
     if attempt and is_creation:
         span.add_event(names.ACTOR_RESTARTED, {names.RAY_ATTEMPT: attempt})
     return Context({**context, SPAN_KEY: span, TASK_KEY: task_id}), span
+
+
+_OF_CALL = (names.RAY_REMOTE, names.RAY_ACTOR_CLASS, names.RAY_ACTOR_METHOD, names.RAY_FUNCTION)
+
+
+def _submission(template: Template, carried: Carried, parent: Parent, described: bytes) -> bytes:
+    """The encoded submission of a call whose execution has this template.
+
+    Where the caller was is not known here, apart from its job, which the id of its task ends with (see TaskID in id.h).
+    """
+    known = {key: template.attributes[key] for key in _OF_CALL if key in template.attributes}
+    if carried.parent_task_id:
+        known[names.RAY_JOB_ID] = carried.parent_task_id[-_JOB_ID_BYTES:].hex()
+    name = names.submission_name(known[names.RAY_FUNCTION])
+    return submission(carried, parent, name, encode.attributes(known) + described + carried.attributes)
+
+
+_JOB_ID_BYTES = 4

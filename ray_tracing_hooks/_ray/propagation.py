@@ -9,6 +9,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._ray.templates import PRODUCER
 from ray_tracing_hooks._record.carrier import Carried
 from ray_tracing_hooks._record.current import OF_CALLER, REFERENCE_KEY, SPAN_KEY
 from ray_tracing_hooks._record.recorder import link_to_ended
@@ -92,6 +93,21 @@ def incoming(carried: Carried) -> tuple[Context, Parent]:
         context = propagate.extract({**carried.headers, "traceparent": _traceparent(carried)}, context)
         trace_state = trace.get_current_span(context).get_span_context().trace_state or None
     return context, Parent(carried.trace_id, carried.span_id, carried.flags, trace_state, remote=True)
+
+
+def submission(carried: Carried, parent: Parent, name: str, attributes: bytes) -> bytes:
+    """The encoded span of the submission that has carried this context, which is the ``parent`` of the execution.
+
+    For the worker: of the times it knows when the call was submitted, so the span has no duration.
+    """
+    around = parent._replace(span_id=carried.parent_id) if carried.parent_id else None
+    moment = carried.submit_time_ns
+    return (
+        encode.identity_of(carried.trace_id, carried.span_id, around)
+        + encode.start_and_end(moment, encode.END_TAG, moment)
+        + encode.name_and_kind(name, PRODUCER)
+        + attributes
+    )
 
 
 def unrecorded_span(parent: Parent) -> trace.Span:

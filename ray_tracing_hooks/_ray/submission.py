@@ -46,7 +46,7 @@ def begin(calls: Calls, describe: Callable[..., Called | None], *called: Any) ->
 def _carrying(calls: Calls, what: Called, around: Around) -> Submission | None:
     template, parent, flags = what.template, around.parent, around.flags
     without_span = False
-    if what.limit is not None and around.recorder is not None:
+    if what.limit is not None and around.recorder is not None and around.parent_id is None:
         left_out = what.limit.take(around.caller)
         if left_out < 0:
             template, without_span = None, True
@@ -73,7 +73,10 @@ def _carrying(calls: Calls, what: Called, around: Around) -> Submission | None:
         without_span=without_span,
         named=bool(what.name) and not what.creation,
         runs=what.runs[:2] if what.runs is not None else None,
+        parent_id=around.parent_id if template is not None else None,
     )
+    if around.parent_id is not None:
+        return _UnsampledSubmission(what, template, around, start, span_id, carried)
     if what.name:
         return _NamedSubmission(what, template, around, start, span_id, carried)
     return Submission(what, template, around, start, span_id, carried)
@@ -177,6 +180,22 @@ class _NamedSubmission(Submission):
 
     def _write(self, template: Template, additions: bytes) -> None:
         super()._write(template, additions + encode.attribute(names.RAY_NAME, self._called.name))
+
+
+class _UnsampledSubmission(Submission):
+    """A call in a trace that is not sampled. If it is accepted, its worker writes the span, if any."""
+
+    __slots__ = ()
+
+    def submitted(self, result: Any, identify: Callable[[Any], bytes], args: Any, kwargs: Any) -> None:
+        pass
+
+    def _write(self, template: Template, additions: bytes) -> None:
+        around, name = self._around, self._called.name
+        if around.recorder is not None:
+            named = encode.attribute(names.RAY_NAME, name) if name else b""
+            identity = around.before + self._span_id + around.after
+            around.recorder.record_failed(template, identity, self._start, now_ns(), additions + named)
 
 
 def _of_arguments(object_ref: type[Any], args: Any, kwargs: Any) -> bytes:

@@ -4,12 +4,14 @@ Layout, integers little endian::
 
     u8   form             CALL or CREATION, plus HEADERS if the last part is present, WITHOUT_SPAN if the submission
                           was left out, so that the execution makes no span either, NAMED if the call was given a
-                          name, which the execution then asks Ray for, and RUNS if the part before the last is present
+                          name, which the execution then asks Ray for, PARENT and RUNS if these parts are present
     u8   trace flags      of the W3C trace context: bit 0 is "sampled"
     16   trace id
     8    span id          of the submission's span, or of the span around it where the submission itself has none
     u64  submit time      nanoseconds since the epoch
     24   parent task id   the task that made the call; zeros if unknown
+    8    parent span id   of the span around the call, zeros for none: of a call in a trace that is not sampled, whose
+                          worker records the submission together with the execution, if that failed or was slow
     ...  runs             what the call runs, if only its caller knows: two texts, each after its u16 length, the name
                           and further encoded attributes of its spans
     ...  headers          what the global propagators injected (tracestate, baggage, ...), see :func:`pack_headers`
@@ -29,12 +31,13 @@ HEADERS = 0x02
 WITHOUT_SPAN = 0x04
 NAMED = 0x08
 RUNS = 0x10
+PARENT = 0x20
 NO_TRACE = bytes((CALL,))
 
 _LAYOUT = struct.Struct("<BB16s8sQ24s")
 _LENGTH = struct.Struct("<H")
-_NO_TASK = bytes(24)
-_NOT_OPTIONAL = ~(HEADERS | WITHOUT_SPAN | NAMED | RUNS | 0x01)
+_NO_TASK, _NO_SPAN = bytes(24), bytes(8)
+_NOT_OPTIONAL = ~(HEADERS | WITHOUT_SPAN | NAMED | RUNS | PARENT | 0x01)
 
 
 class Carried(NamedTuple):
@@ -55,6 +58,8 @@ class Carried(NamedTuple):
     """What the call runs, if its caller has said so."""
     attributes: bytes = b""
     """Further encoded attributes that the caller has said together with it."""
+    parent_id: bytes | None = None
+    """The id of the span around the call, empty for none, if the worker is to record the submission; else None."""
 
 
 def encode(
@@ -69,6 +74,7 @@ def encode(
     without_span: bool = False,
     named: bool = False,
     runs: tuple[str, bytes] | None = None,
+    parent_id: bytes | None = None,
 ) -> bytes:
     """The argument that carries this context. ``runs`` has two parts of less than 65,536 bytes each."""
     form = CREATION if creation else CALL
@@ -76,22 +82,17 @@ def encode(
         form |= WITHOUT_SPAN
     if named:
         form |= NAMED
+    rest = b""
+    if parent_id is not None:
+        form |= PARENT
+        rest = parent_id or _NO_SPAN
     if runs is not None:
-        head = _LAYOUT.pack(
-            form | RUNS | (HEADERS if headers else 0),
-            flags,
-            trace_id,
-            span_id,
-            submit_time_ns,
-            parent_task_id or _NO_TASK,
-        )
-        parts = (runs[0].encode("utf-8", "replace"), runs[1])
-        head += b"".join(_LENGTH.pack(len(part)) + part for part in parts)
-        return head + pack_headers(headers) if headers else head
+        form |= RUNS
+        rest += b"".join(_LENGTH.pack(len(part)) + part for part in (runs[0].encode("utf-8", "replace"), runs[1]))
     if headers:
-        head = _LAYOUT.pack(form | HEADERS, flags, trace_id, span_id, submit_time_ns, parent_task_id or _NO_TASK)
-        return head + pack_headers(headers)
-    return _LAYOUT.pack(form, flags, trace_id, span_id, submit_time_ns, parent_task_id or _NO_TASK)
+        form |= HEADERS
+        rest += pack_headers(headers)
+    return _LAYOUT.pack(form, flags, trace_id, span_id, submit_time_ns, parent_task_id or _NO_TASK) + rest
 
 
 def is_creation(argument: bytes) -> bool:
@@ -111,21 +112,27 @@ def decode(argument: bytes) -> Carried:
         raise ValueError(str(error)) from None
     if form & _NOT_OPTIONAL != CALL:
         raise ValueError(f"unknown form {form:#x}")
-    if form & RUNS:
-        # Rare, so that it takes no time of other calls.
-        return _with_what_runs(argument)
-    headers = unpack_headers(argument[_LAYOUT.size :]) if form & HEADERS else {}
     if parent_task_id == _NO_TASK:
         parent_task_id = b""
-    named = bool(form & NAMED)
-    return Carried(bool(form & WITHOUT_SPAN), flags, trace_id, span_id, submit_time_ns, parent_task_id, headers, named)
+    ids = bool(form & WITHOUT_SPAN), flags, trace_id, span_id, submit_time_ns, parent_task_id
+    if form & (RUNS | PARENT):
+        # So that these parts take no time of calls without them.
+        return _with_more(argument, form, ids)
+    headers = unpack_headers(argument[_LAYOUT.size :]) if form & HEADERS else {}
+    return Carried(*ids, headers, bool(form & NAMED))
 
 
-def _with_what_runs(argument: bytes) -> Carried:
-    runs, end = _text(argument, _LAYOUT.size)
-    attributes, end = _text(argument, end)
-    rest = decode(bytes((argument[0] & ~RUNS,)) + argument[1 : _LAYOUT.size] + argument[end:])
-    return rest._replace(runs=runs.decode("utf-8", "replace"), attributes=attributes)
+def _with_more(argument: bytes, form: int, ids: tuple[bool, int, bytes, bytes, int, bytes]) -> Carried:
+    end, parent_id, name, attributes = _LAYOUT.size, None, b"", b""
+    if form & PARENT:
+        parent_id, end = _part(argument, end, len(_NO_SPAN))
+        if parent_id == _NO_SPAN:
+            parent_id = b""
+    if form & RUNS:
+        name, end = _text(argument, end)
+        attributes, end = _text(argument, end)
+    headers = unpack_headers(argument[end:]) if form & HEADERS else {}
+    return Carried(*ids, headers, bool(form & NAMED), name.decode("utf-8", "replace"), attributes, parent_id)
 
 
 def _text(argument: bytes, start: int) -> tuple[bytes, int]:
@@ -134,10 +141,15 @@ def _text(argument: bytes, start: int) -> tuple[bytes, int]:
         (length,) = _LENGTH.unpack_from(argument, start)
     except struct.error as error:
         raise ValueError(str(error)) from None
-    end = start + _LENGTH.size + length
+    return _part(argument, start + _LENGTH.size, length)
+
+
+def _part(argument: bytes, start: int, length: int) -> tuple[bytes, int]:
+    """So many bytes from ``start`` on, and where they end."""
+    end = start + length
     if end > len(argument):
-        raise ValueError("the text is cut off")
-    return argument[start + _LENGTH.size : end], end
+        raise ValueError("it is cut off")
+    return argument[start:end], end
 
 
 def pack_headers(headers: dict[str, str]) -> bytes:

@@ -17,7 +17,7 @@ from ray_tracing_hooks._formats.encoded_span.encode import start_time as encode_
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import REQUEST, SPAN_KEY
 from ray_tracing_hooks._record.limits import SpanLimits
-from ray_tracing_hooks._record.sampling import Sampler
+from ray_tracing_hooks._record.sampling import FAILED, SLOW, KeepRule, Sampler
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -142,8 +142,11 @@ class Recorder(_compiled.RecorderBase):
         limits: The span limits.
         fallback: The parent of spans that have no other parent (a driver's root span), or None.
         observer: Called with each encoded span that has ended, or None.
-        undecided: Records spans that are not sampled but that tail sampling may keep; None without it.
+        unsampled: Records those spans of unsampled traces that failed or were slow; None where none are.
+        rule: Which of the spans that end are written; None for all.
     """
+
+    rule: KeepRule | None = None
 
     def __init__(
         self,
@@ -158,7 +161,7 @@ class Recorder(_compiled.RecorderBase):
         self.sampler = sampler
         self.fallback: Parent | None = None
         self.observer: Callable[[bytes], None] | None = None
-        self.undecided: Recorder | None = None
+        self.unsampled: UnsampledRecorder | None = None
         self._begin: Callable[[bytes, bytes], None] = writer.start
         self._write: Callable[[bytes, bytes], None] = writer.span
         self._finish: Callable[[bytes, bytes], bool] = writer.finish
@@ -211,7 +214,7 @@ class Recorder(_compiled.RecorderBase):
 
     def of(self, trace_flags: int) -> Recorder | None:
         """The recorder for a span with these flags; None if it is not recorded."""
-        return self if trace_flags & SAMPLED else self.undecided
+        return self if trace_flags & SAMPLED else self.unsampled
 
     def _record(
         self,
@@ -234,6 +237,12 @@ class Recorder(_compiled.RecorderBase):
         except BaseException:  # what a signal handler raises
             self.finish(encoded)
             raise
+
+    def record_failed(
+        self, template: Template, identity: bytes, start_time: int, end_time: int, additions: bytes
+    ) -> None:
+        """The same for a span that has failed, as the ``additions`` say."""
+        self.record(template, identity, start_time, end_time, additions)
 
     def _start(
         self,
@@ -311,8 +320,89 @@ class Recorder(_compiled.RecorderBase):
         self._finish = _nothing_to_finish
         self._writer = None
         self.observer = None
-        if self.undecided is not None:
-            self.undecided.leave_to_parent()
+        if self.unsampled is not None:
+            self.unsampled.leave_to_parent()
+
+
+class UnsampledRecorder(Recorder):
+    """Records spans of traces that are not sampled: when they end, and only those that the rule selects.
+
+    Nothing is written when they begin, so those whose process is killed are missing. All of it is done in Python.
+
+    Args:
+        writer: As for any recorder; so are ``resource``, ``scope``, ``sampler`` and ``limits``.
+        rule: Which spans are written.
+        of_caller: The encoded Resource of a submission that was made in another process.
+    """
+
+    def __init__(
+        self,
+        writer: SpoolWriter,
+        *,
+        resource: bytes,
+        scope: bytes,
+        sampler: Sampler,
+        limits: SpanLimits,
+        rule: KeepRule,
+        of_caller: bytes,
+    ) -> None:
+        super().__init__(writer, resource=resource, scope=scope, sampler=sampler, limits=limits)
+        self.rule: KeepRule = rule
+        self._spool, self._of_caller = writer, (of_caller, scope)
+        self._begin = _nothing
+        self._writer = None
+
+    def say(self, resource: bytes, scope: bytes) -> None:
+        self._prefix = U16.pack(self._spool.scope(resource, scope))
+
+    def record(self, template: Template, identity: bytes, start_time: int, end_time: int, additions: bytes) -> None:
+        if reason := self.rule.reason(end_time - start_time, failed=False):
+            self._record(template, identity, start_time, end_time, additions + reason)
+
+    def record_failed(
+        self, template: Template, identity: bytes, start_time: int, end_time: int, additions: bytes
+    ) -> None:
+        if reason := self.rule.reason(end_time - start_time, failed=True):
+            self._record(template, identity, start_time, end_time, additions + reason)
+
+    def start_execution(
+        self, template: Template, trace_flags: int, parent: Parent, first: bytes, submission: Callable[[], bytes]
+    ) -> RecordedSpan:
+        """Begin the execution of a call. If its span is written, so is the one of its parent, the submission, which
+        ``submission`` encodes.
+        """
+        start_time = now_ns()
+        head = identity_of(parent.trace_id, ids.new_span_id(), parent) + encode_start(start_time)
+        with_submission = _WithSubmission(self, submission)
+        return RecordedSpan(
+            with_submission, template, trace_flags, parent.trace_state, start_time, head + template.body + first
+        )
+
+    def submitted(self, encoded: bytes, *, finish: bool = False) -> None:
+        """Write the span of a submission; with ``finish`` only if it has not been written yet."""
+        (self._finish if finish else self._write)(U16.pack(self._spool.scope(*self._of_caller)), encoded)
+
+
+class _WithSubmission:
+    """Writes the span of an execution, and before it the one of its submission."""
+
+    __slots__ = ("_recorder", "_submission", "limits", "rule")
+
+    def __init__(self, recorder: UnsampledRecorder, submission: Callable[[], bytes]) -> None:
+        self._recorder, self._submission = recorder, submission
+        self.limits = recorder.limits
+        self.rule: KeepRule | None = recorder.rule
+
+    def ended(self, encoded: bytes) -> None:
+        self._recorder.submitted(self._of(encoded))
+        self._recorder.ended(encoded)
+
+    def finish(self, encoded: bytes) -> None:
+        self._recorder.submitted(self._of(encoded), finish=True)
+        self._recorder.finish(encoded)
+
+    def _of(self, encoded: bytes) -> bytes:
+        return self._submission() + (SLOW if encoded.endswith(SLOW) else FAILED)
 
 
 def _nothing(_prefix: bytes, _encoded: bytes) -> None:

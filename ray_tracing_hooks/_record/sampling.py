@@ -1,4 +1,4 @@
-"""The built-in OpenTelemetry samplers, without the SDK.
+"""The built-in OpenTelemetry samplers, without the SDK, and the rule for spans that they do not sample.
 
 A call site's span is sampled before anything else happens, and a worker should not import the SDK for that. The
 decisions are those of ``opentelemetry.sdk.trace.sampling``; samplers that are not built in are left to the SDK.
@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span.encode import attribute
 
 _LOW_64_BITS = (1 << 64) - 1
 
@@ -26,6 +29,25 @@ class Sampler(NamedTuple):
 
     follows_parent: bool = False
     """Whether a span is recorded if and only if its parent is sampled, so that ``child`` need not be called."""
+
+
+class KeepRule(NamedTuple):
+    """Which spans of traces that are not sampled are recorded when they end. Each is decided by itself."""
+
+    errors: bool
+    """Whether those that failed are."""
+
+    slower_ns: float | None
+    """Those that took so many nanoseconds or more are; None for no such limit."""
+
+    def reason(self, duration_ns: int, *, failed: bool) -> bytes:
+        """The encoded attribute that says why a span is recorded; empty for a span that is not."""
+        if failed and self.errors:
+            return FAILED
+        return SLOW if self.slower_ns is not None and duration_ns >= self.slower_ns else b""
+
+
+FAILED, SLOW = (attribute(names.RAY_SAMPLING_REASON, reason) for reason in ("error", "slow"))
 
 
 def from_environment(environ: Mapping[str, str]) -> Sampler | None:

@@ -34,6 +34,7 @@ from ray_tracing_hooks._record.limits import put, put_all
 if TYPE_CHECKING:
     from ray_tracing_hooks._formats.encoded_span.decode import Span as DecodedSpan
     from ray_tracing_hooks._record.limits import SpanLimits
+    from ray_tracing_hooks._record.sampling import KeepRule
 
 MOST_TEXT = 64 * 1024
 """How many characters of an exception's message and stack trace are kept: half from the start, half from the end."""
@@ -69,6 +70,8 @@ class Writes(Protocol):
     """What a span needs of its recorder."""
 
     limits: SpanLimits
+    rule: KeepRule | None
+    """Which spans are written, if not all are."""
 
     def ended(self, encoded: bytes) -> None:
         """Write a span that has ended."""
@@ -262,6 +265,12 @@ class RecordedSpan(_compiled.SpanBase, trace.Span):
         encoded = b""
         try:
             ended_at = now_ns() if end_time is None else encode.nanoseconds(end_time)
+            if self._recorder.rule is not None:
+                encoded = self._selected(self._recorder.rule, ended_at)
+                self.end_time = ended_at
+                if encoded:
+                    self._recorder.ended(encoded)
+                return
             encoded = self._head + encode_end(ended_at)
             self.end_time = ended_at
             if self._added is not None:
@@ -269,11 +278,20 @@ class RecordedSpan(_compiled.SpanBase, trace.Span):
             self._recorder.ended(encoded)
         except BaseException as error:
             # A signal handler may have raised, such as Ray's when a task is cancelled, and nobody ends the span again.
-            if self.end_time is not None:
+            if self.end_time is not None and encoded:
                 self._recorder.finish(encoded)
             elif is_interruption(error):
                 self._end(end_time)
             raise
+
+    def _selected(self, rule: KeepRule, ended_at: int) -> bytes:
+        """The encoded span, which ends in the reason why it is recorded; empty if the rule does not select it."""
+        added = self._added
+        reason = rule.reason(ended_at - self.start_time, failed=added is not None and added.status is _ERROR)
+        if not reason:
+            return b""
+        encoded = self._head + encode_end(ended_at)
+        return (encoded if added is None else self._with_added(encoded, added)) + reason
 
     def _with_added(self, encoded: bytes, added: _Added) -> bytes:
         try:

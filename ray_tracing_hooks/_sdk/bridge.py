@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import copyreg
 import os
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
 
     from ray_tracing_hooks._record.recorder import Recorder
+    from ray_tracing_hooks._record.sampling import KeepRule
     from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
     from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -168,7 +168,6 @@ class Bridge:
         self._processor: SpoolSpanProcessor | None = None
         self._awaits_exit = False
         self._writer: SpoolWriter | None = None
-        self._undecided: SpoolWriter | None = None
         self._recorder: Recorder | None = None
         self._environ: Mapping[str, str] = os.environ
         self._records = True
@@ -200,7 +199,6 @@ class Bridge:
         resource: Mapping[str, Any],
         patches: Patches,
         targets: Callable[[], frozenset[str]] = frozenset,
-        undecided: SpoolWriter | None = None,
         *,
         environ: Mapping[str, str] = os.environ,
         records: bool = True,
@@ -210,8 +208,8 @@ class Bridge:
         """Write spans of the API to ``writer`` from now on, and pass those of ``recorder`` to the program's span
         processors.
 
-        With ``undecided``, spans that are not sampled go there: all of those that our provider makes, and those of
-        another provider that its sampler has recorded.
+        Of spans that are not sampled, those are written that the rule of the ``recorder`` selects: of all that our
+        provider makes, and of those of another provider that its sampler has recorded.
 
         A provider that is already global is extended, not replaced, and its sampler is used from then on. If there is
         none, ours becomes global; a provider that the user sets later takes its place and is extended in turn.
@@ -223,7 +221,7 @@ class Bridge:
         """
         with reports_held(), self._lock:
             self._environ, self._records = environ, records
-            self._writer, self._undecided, self._recorder = writer, undecided, recorder
+            self._writer, self._recorder = writer, recorder
             self._resource, self._targets, self._end_root = dict(resource), targets, end_root
             current = trace._TRACER_PROVIDER or _named_provider()  # noqa: SLF001  the API's function would set one
             if self._processor is not None:
@@ -245,7 +243,7 @@ class Bridge:
         Our provider is removed, unless the program has added span processors to it.
         """
         with reports_held(), self._lock:
-            self._writer = self._undecided = self._recorder = None
+            self._writer = self._recorder = None
             self._end_root = None
             atexit.unregister(self._end_for_others)
             if self._processor is not None:
@@ -360,6 +358,12 @@ class Bridge:
         if "add_span_processor" not in vars(provider):
             provider.add_span_processor = watch(provider.add_span_processor)
 
+    @property
+    def _rule(self) -> KeepRule | None:
+        """Which spans that are not sampled are written; None for none."""
+        unsampled = self._recorder.unsampled if self._recorder is not None else None
+        return unsampled.rule if unsampled is not None else None
+
     def made(self, provider: Any) -> bool:
         """Whether this provider is ours."""
         return provider is not None and provider is self._provider
@@ -370,9 +374,9 @@ class Bridge:
 
     def _exit(self) -> None:
         """Record that this process ends regularly, so that its open spans do not count as interrupted."""
-        if self._processor is not None and self._processor.has_open():
-            for writer in self._processor.writers:
-                writer.exit()
+        processor = self._processor
+        if processor is not None and processor.has_open() and processor.writer is not None:
+            processor.writer.exit()
 
     def _end_for_others(self) -> None:
         """End the root span of a driver while the program's own processors still take it."""
@@ -408,7 +412,7 @@ class Bridge:
     def _write_to(self, processor: SpoolSpanProcessor, *, open_ones_stay: bool = False) -> None:
         """Let the processor write to the current writers, if any."""
         processor.is_paused = not self._records
-        processor.write_to(self._writer, self._undecided, self._resource, open_ones_stay=open_ones_stay)
+        processor.write_to(self._writer, self._rule, self._resource, open_ones_stay=open_ones_stay)
         if self._awaits_exit != (self._writer is not None):
             self._awaits_exit = not self._awaits_exit
             # Ray has registered its handler, which ends the connection, earlier: it runs after this one.
@@ -467,15 +471,12 @@ class Bridge:
         self._look_at_others(pending)
 
     def _sampler(self, sampler: Any) -> Any:
-        """The sampler, recording what it drops only while that may be kept."""
-        recording = sys.modules.get("ray_tracing_hooks._sdk.undecided")  # opt-in
-        if recording is not None and isinstance(sampler, recording.RecordAll):
-            sampler = sampler.decides
-        if self._undecided is None or not self._records:
-            return sampler
-        from ray_tracing_hooks._sdk.undecided import RecordAll  # noqa: PLC0415  as above
+        """The sampler, recording what it drops only while some of that is written."""
+        from ray_tracing_hooks._sdk.provider_parts import RecordAll  # noqa: PLC0415  imports the SDK
 
-        return RecordAll(sampler)
+        if isinstance(sampler, RecordAll):
+            sampler = sampler.decides
+        return RecordAll(sampler) if self._rule is not None else sampler
 
     def _renew(self, ours: Any) -> None:
         """Let our SDK provider, and the tracers that the program has of it, follow the current connection."""

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
 
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.trace import StatusCode
 
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._record.current import REFERENCE_KEY, get_current
+from ray_tracing_hooks._record.recorder import SAMPLED
 from ray_tracing_hooks._record.span import message_of
 from ray_tracing_hooks._sdk import sdk_spans
 from ray_tracing_hooks._spool.layout import U16
@@ -19,8 +21,8 @@ from ray_tracing_hooks._spool.layout import U16
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.resources import Resource
-    from opentelemetry.trace import SpanContext
 
+    from ray_tracing_hooks._record.sampling import KeepRule
     from ray_tracing_hooks._spool.writer import SpoolWriter
 
 
@@ -100,9 +102,9 @@ class SpoolSpanProcessor(SpanProcessor):
     def __init__(self) -> None:
         self.own = _Own()
         self.is_paused = False
-        self._sampled: _Output | None = None
-        self._undecided: _Output | None = None
-        self._earlier: dict[int, tuple[_Output | None, _Output | None]] = {}
+        self._output: _Output | None = None
+        self._rule: KeepRule | None = None
+        self._earlier: dict[int, tuple[_Output | None, KeepRule | None]] = {}
         """Where the spans end that are open in other spools than the current ones, by their ids."""
         self._open: dict[int, _Begun] = {}
         """The spans that have begun since this processor was added, by their ids."""
@@ -114,36 +116,33 @@ class SpoolSpanProcessor(SpanProcessor):
     def write_to(
         self,
         writer: SpoolWriter | None,
-        undecided: SpoolWriter | None = None,
+        rule: KeepRule | None = None,
         resource: Mapping[str, Any] | None = None,
         *,
         open_ones_stay: bool = False,
     ) -> None:
-        """Write sampled spans with ``writer`` from now on, and recorded but unsampled ones with ``undecided``; None
+        """Write sampled spans with ``writer`` from now on, and those unsampled ones that the ``rule`` selects; None
         drops them. ``resource`` are the attributes for the spans whose Resource is in :attr:`own`. Where
         ``open_ones_stay``, those that are open end where they have begun: otherwise they would never end there.
         """
-
-        def output(now: _Output | None, writer: SpoolWriter | None) -> _Output | None:
-            if writer is None:
-                return None
-            return now if now is not None and now.writer is writer else _Output(writer, self.own, resource)
-
-        before = self._sampled, self._undecided
-        self._sampled = output(self._sampled, writer)
-        self._undecided = output(self._undecided, undecided)
-        if open_ones_stay and (self._sampled, self._undecided) != before:
+        before = self._output, self._rule
+        if writer is None:
+            self._output = None
+        elif self._output is None or self._output.writer is not writer:
+            self._output = _Output(writer, self.own, resource)
+        self._rule = rule
+        if open_ones_stay and (self._output, self._rule) != before:
             for span_id in list(self._open):
                 self._earlier.setdefault(span_id, before)
 
     @property
-    def writers(self) -> list[SpoolWriter]:
-        """The current writers."""
-        return [output.writer for output in (self._sampled, self._undecided) if output is not None]
+    def writer(self) -> SpoolWriter | None:
+        """The current writer."""
+        return self._output.writer if self._output is not None else None
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        output = self._output_of(span.context)
-        if output is None or self.is_paused:
+        output, is_sampled = self._output, span.context.trace_flags & SAMPLED
+        if output is None or self.is_paused or not (is_sampled or self._rule):
             return
         try:
             known: Any = (get_current() if parent_context is None else parent_context).get(REFERENCE_KEY)
@@ -154,7 +153,8 @@ class SpoolSpanProcessor(SpanProcessor):
             begun.span_id = span_id
             if self._dropped:
                 self._forget_dropped()
-            output.writer.start(output.prefix(span), sdk_spans.begun(span))
+            if is_sampled:
+                output.writer.start(output.prefix(span), sdk_spans.begun(span))
         except Exception as error:  # noqa: BLE001  a fault here must not reach the user's span
             failed(f"recording the start of the span {message_of(span.name)[:100]!r}", error)
 
@@ -174,20 +174,19 @@ class SpoolSpanProcessor(SpanProcessor):
 
     def _end(self, span: ReadableSpan, *, is_interrupted: bool = False) -> None:
         context = span.get_span_context()
-        output = self._output_of(context)
-        if self._earlier and context is not None and context.span_id in self._earlier:
-            sampled, undecided = self._earlier[context.span_id]
-            output = sampled if context.trace_flags & 0x01 else undecided
-        if output is None or context is None:
+        if context is None:
             return
+        output, rule = self._earlier.get(context.span_id, (self._output, self._rule))
         if (self._is_child or self.is_paused) and context.span_id not in self._open:
             return  # its parent ends it, or it has begun in the pause
+        reason = b"" if context.trace_flags & SAMPLED else _reason(span, rule)
         try:
-            prefix = output.prefix(span)
-            if is_interrupted:
-                output.writer.finish(prefix, sdk_spans.bare(span))
-            else:
-                _write(output.writer, prefix, sdk_spans.ended(span))
+            if output is not None and reason is not None:
+                prefix = output.prefix(span)
+                if is_interrupted:
+                    output.writer.finish(prefix, sdk_spans.bare(span) + reason)
+                else:
+                    _write(output.writer, prefix, sdk_spans.ended(span) + reason)
         except Exception as error:  # noqa: BLE001  as above
             failed(f"recording the span {message_of(span.name)[:100]!r}", error)
         self._open.pop(context.span_id, None)
@@ -216,8 +215,13 @@ class SpoolSpanProcessor(SpanProcessor):
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         return True
 
-    def _output_of(self, context: SpanContext | None) -> _Output | None:
-        return self._sampled if context is not None and context.trace_flags & 0x01 else self._undecided
+
+def _reason(span: ReadableSpan, rule: KeepRule | None) -> bytes | None:
+    """Why a span that is not sampled is written, as an encoded attribute; None if it is not."""
+    if rule is None:
+        return None
+    duration = (span.end_time or 0) - (span.start_time or 0)
+    return rule.reason(duration, failed=span.status.status_code is StatusCode.ERROR) or None
 
 
 def _write(writer: SpoolWriter, prefix: bytes, encoded: bytes) -> None:

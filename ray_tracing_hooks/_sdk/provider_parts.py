@@ -53,6 +53,38 @@ def sampler_for_sdk(environ: Mapping[str, str]) -> Any:
     return sampling.ParentBased(base) if name.startswith("parentbased_") else base
 
 
+class RecordAll(sampling.Sampler):
+    """Decides like another sampler, but records the spans that it drops, without sampling them.
+
+    The trace flags still say not sampled, so callees do not treat it as sampled, and no span processor that follows the
+    specification exports it.
+
+    Attributes:
+        decides: The other sampler.
+    """
+
+    def __init__(self, sampler: sampling.Sampler) -> None:
+        self.decides = sampler
+
+    def should_sample(
+        self,
+        parent_context: Any,
+        trace_id: int,
+        name: str,
+        kind: Any = None,
+        attributes: Any = None,
+        links: Any = None,
+        trace_state: Any = None,
+    ) -> sampling.SamplingResult:
+        result = self.decides.should_sample(parent_context, trace_id, name, kind, attributes, links)
+        if result.decision is not sampling.Decision.DROP:
+            return result
+        return sampling.SamplingResult(sampling.Decision.RECORD_ONLY, attributes, result.trace_state)
+
+    def get_description(self) -> str:
+        return self.decides.get_description()
+
+
 class IdGenerator(RandomIdGenerator):
     """Uses a random generator that no program seeds.
 

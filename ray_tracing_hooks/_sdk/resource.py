@@ -113,6 +113,16 @@ def of_child(parents: Mapping[str, Any]) -> Callable[[bytes], bytes]:
     return renewed
 
 
+def of_caller(own: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a process of this cluster of which only a call is known, given those of this one."""
+    return {key: value for key, value in own.items() if key in _OF_CLUSTER or key.startswith(_OF_SERVICE)}
+
+
+_OF_SERVICE = ("service.name", "service.namespace", "deployment.", "telemetry.")
+_OF_CLUSTER = {names.RESOURCE_RAY_VERSION, names.RESOURCE_SESSION_NAME, names.RESOURCE_GCS_ADDRESS}
+"""What processes of a cluster have in common, as far as they have the same settings."""
+
+
 def _created() -> dict[str, str]:
     """When this process was created, to a hundredth of a second; empty if the system does not provide it.
 

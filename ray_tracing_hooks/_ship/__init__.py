@@ -6,7 +6,7 @@ what is left over in a spool, or in files.
 In the process: ``shipper`` is the main loop. It looks at the ``folder`` and passes what it sees to the ``deliveries``.
 Each is a ``stage`` of its own, which reads with ``follow`` and retries with ``retry``: one for each sink and signal,
 and ``metrics.stage``. ``retention`` removes delivered segments and enforces the cap, ``flush_requests`` answers
-requests, ``claim`` holds the lock of the folder, and ``tail_sampling`` decides on traces that are not sampled. The
+requests, and ``claim`` holds the lock of the folder. The
 contract of a sink is in ``sink``, and sinks are registered in ``sinks.registry``; the contract of the transports that
 send their requests is in ``transport.contract``.
 """

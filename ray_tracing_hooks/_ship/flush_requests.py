@@ -176,14 +176,13 @@ class FlushRequests:
             self._waiting.append(_Waiting(connection, request, _time_to_answer(request.timeout)))
             self.hurry = True
 
-    def answer(self, look: Look, everything: Look, *, seen: bool) -> None:
+    def answer(self, look: Look, *, seen: bool) -> None:
         """Answer the requests whose spans are delivered, and those that time out.
 
-        ``everything`` is the ``look`` with the spans that the tail sampler has not decided on; ``seen`` says that both
-        are up to date.
+        ``seen`` says that the ``look`` is up to date.
         """
         for each in list(self._waiting):
-            ended = not each.request.until_writers_end or not _is_writing(everything, each.request)
+            ended = not each.request.until_writers_end or not _is_writing(look, each.request)
             if seen and each.look is None and ended:
                 each.look = look.number
                 # Again, for spans that came after the request: they must not wait for a batch either.

@@ -384,7 +384,7 @@ class Follower:
         while self._open_size > _MOST_OPEN:
             largest = max(self._positions.values(), key=lambda each: each.size)
             for ids in (forgotten := to_forget(largest.open_spans)):
-                self._forgotten(largest.open_spans.pop(ids))
+                del largest.open_spans[ids]
                 largest.maybe_ended.discard(ids[SPAN_ID])
             largest.stored = None
             self._measure(largest)
@@ -398,9 +398,6 @@ class Follower:
     def _measure(self, position: Position) -> None:
         before, position.size = position.size, size(position.open_spans)
         self._open_size += position.size - before
-
-    def _forgotten(self, open_span: OpenSpan) -> None:
-        """Called for an open span that is not tracked any more."""
 
     def _close(self, name: str, position: Position, ended_at: int) -> Iterator[list[Batch]]:
         if position.sequence <= position.newest:
@@ -421,14 +418,11 @@ class Follower:
         for ids, is_interrupted in list(found):
             open_span = position.open_spans.pop(ids)
             encoded = closed(open_span.span, ended_at, death if is_interrupted else None)
-            self._left_open(name, open_span.scope, encoded, never_ended=not is_interrupted)
+            self._portion.setdefault(open_span.scope, []).append(encoded)
+            self._bytes += len(encoded)
             position.stored = None
             yield from self._take(_PORTION_BYTES)
         self._measure(position)
-
-    def _left_open(self, _process: str, scope: Scope, span: bytes, *, never_ended: bool) -> None:
-        self._portion.setdefault(scope, []).append(span)
-        self._bytes += len(span)
 
     def _take(self, at_least: int) -> Iterator[list[Batch]]:
         if self._portion and self._bytes >= at_least:

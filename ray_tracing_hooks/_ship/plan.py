@@ -50,11 +50,6 @@ class ShipPlan(NamedTuple):
         return self.settings.metrics or self.settings.utilization is not None
 
     @property
-    def keeps(self) -> bool:
-        """Whether tail sampling is on."""
-        return self.settings.keep_errors or self.settings.keep_slower is not None
-
-    @property
     def logs(self) -> str | None:
         """The folder of the logs of the Ray session, or None without one."""
         return os.path.dirname(self.log_file) if self.log_file else None

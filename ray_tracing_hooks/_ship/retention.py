@@ -65,10 +65,10 @@ class Retention:
                 removed.add(segment)
         return removed
 
-    def keep_below_cap(self, look: Look, removed: set[Segment], beside: int) -> None:
+    def keep_below_cap(self, look: Look, removed: set[Segment]) -> None:
         """Remove the oldest complete segments until the undelivered rest is below the cap.
 
-        The segments ``removed`` of this look are already gone, and ``beside`` further bytes count too.
+        The segments ``removed`` of this look are already gone.
         """
         waiting = {
             segment: (name, max(0, segment.size - self._deliveries.read_of(name, segment)))
@@ -76,7 +76,7 @@ class Retention:
             for segment in process.segments
             if segment not in removed
         }
-        excess = sum(size for _, size in waiting.values()) + self._quarantine.size + beside - self._cap
+        excess = sum(size for _, size in waiting.values()) + self._quarantine.size - self._cap
         if excess <= 0:
             return
         lost = dict.fromkeys(self._deliveries.signals, 0)

@@ -21,10 +21,7 @@ from ray_tracing_hooks._ship.raylet import Raylet
 from ray_tracing_hooks._ship.retention import Quarantine, Retention
 from ray_tracing_hooks._ship.status.figures import EARLIER, Figures, delivered_earlier, keep_delivered
 from ray_tracing_hooks._ship.status.publish import StatusFile
-from ray_tracing_hooks._ship.tail_sampling.progress import FILE as SAMPLING
-from ray_tracing_hooks._ship.tail_sampling.sampler import TailSampler
 from ray_tracing_hooks._ship.take_over import TakeOver
-from ray_tracing_hooks._spool.layout import UNDECIDED
 from ray_tracing_hooks._spool.progress import is_progress_file
 
 _SOON, _STEADY, _IDLE = 0.05, 0.4, 1.0
@@ -79,7 +76,6 @@ class Shipper:
         self._blind_since: float | None = None
         self._problems = problems = Problems(secrets.mask)
         quarantine = Quarantine(within, spool_dir, plan.settings.spool_max_bytes // 10, problems)
-        self._sampler = TailSampler(within, plan, problems, quarantine) if plan.keeps else None
         self._folder = Folder(within)
         self._raylet = Raylet(plan.raylet_socket)
         self._inbox = Inbox(folder)
@@ -136,15 +132,12 @@ class Shipper:
                 self._blind_since = None
             self._offer(look)
             removed = self._retention.remove_delivered(look)
-            undecided = self._sampler.size if self._sampler is not None else 0
-            self._retention.keep_below_cap(look, removed, undecided)
-            self._status.publish(look, undecided)
-            seen = seen and not self._is_behind
-            everything = self._with_undecided(look)
-            self._requests.answer(look, everything, seen=seen and not self._has_failed)
-            if seen and self._is_over(everything) and not self._is_asked():
+            self._retention.keep_below_cap(look, removed)
+            self._status.publish(look)
+            self._requests.answer(look, seen=seen)
+            if seen and self._is_over(look) and not self._is_asked():
                 break
-            self._wait(everything, sum(segment.size for segment in removed))
+            self._wait(look, sum(segment.size for segment in removed))
         else:
             self._drain_once()
             self._end()
@@ -155,27 +148,10 @@ class Shipper:
     # One look.
 
     def _look(self) -> Look:
-        if self._sampler is not None:
-            # First, so that the look contains the traces that it keeps.
-            self._sampler.turn(hurry=bool(self._requests) or self._is_terminated, ending=self._raylet.is_gone())
-            self._paused.update(_paused(self._sampler.look))
         look = self._folder.look(self._deliveries.open_processes)
         self._paused.update(_paused(look))
         self._retention.notice_removals(look)
         return look
-
-    @property
-    def _is_behind(self) -> bool:
-        return self._sampler is not None and self._sampler.behind
-
-    @property
-    def _has_failed(self) -> bool:
-        """Whether kept spans could not be written, or undecided ones not be read, in this turn."""
-        return self._sampler is not None and self._sampler.failed
-
-    def _with_undecided(self, look: Look) -> Look:
-        """The look, with the spans that the tail sampler has not decided on yet."""
-        return look if self._sampler is None else Look(look.number, {**look.processes, **self._sampler.look.processes})
 
     def _offer(self, look: Look) -> None:
         hurry, self._requests.hurry = self._requests.hurry, False
@@ -187,8 +163,6 @@ class Shipper:
         if self._requests:
             soon = _IMPATIENT if self._requests.are_for_writers else _SOON
             interval = max(0.0, min(interval, self._requests.deadline - time.monotonic(), soon))
-        if self._is_behind:
-            interval = 0.0
         self._inbox.wait(interval)
         self._requests.take()
 
@@ -282,9 +256,8 @@ class Shipper:
         # First, so that no further request arrives; then answer the pending ones.
         self._inbox.remove()
         self._requests.take()
-        for folder in (self._within, os.path.join(self._within, UNDECIDED)):
-            remove_abandoned(folder)
-        drained = (self._sampler is None or self._sampler.clean_up()) and not self._folder.look(set()).processes
+        remove_abandoned(self._within)
+        drained = not self._folder.look(set()).processes
         self._requests.answer_all(done=drained)
         following = left_for(self._within)
         if drained and following:
@@ -328,7 +301,7 @@ def _is_ours(name: str) -> bool:
     So is a temporary file that a killed process left, since only the holder of the shipper's lock writes these files.
     """
     name = final_name(name)
-    return name in {PLAN, STATUS, SAMPLING, LEFT} or is_progress_file(name) or name.startswith((REPLAY_PREFIX, EARLIER))
+    return name in {PLAN, STATUS, LEFT} or is_progress_file(name) or name.startswith((REPLAY_PREFIX, EARLIER))
 
 
 def _paused(look: Look) -> list[str]:

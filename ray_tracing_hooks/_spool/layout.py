@@ -42,9 +42,6 @@ How a reader handles errors:
   process has a later one, or is still running. A process closes a larger segment when the disk is full, so that it can
   be removed to make room.
 
-The subfolder :data:`UNDECIDED` is a spool of the same layout for spans of traces that are not sampled: the shipper's
-tail sampler reads it, and writes the spans that it keeps to segments in the main folder.
-
 A segment is called ``<process>.<sequence>.spool``. The name of a process is ``<pid>-<time>-<random>-<namespace>``: when
 its first segment was made, in hexadecimal nanoseconds, and in which namespace its pid counts (in names of older
 releases that is missing). That of a process that was forked from one of Ray's ends in :data:`FORKED`. While its process
@@ -67,7 +64,6 @@ UNSEEN = ".new"
 """The end of the name of a segment that its process is creating."""
 
 ASIDE = "aside"
-UNDECIDED = "undecided"
 
 _HEADER = rb"RTHSPL([0-9A-Z])\n"
 

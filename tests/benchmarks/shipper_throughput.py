@@ -53,7 +53,7 @@ from ray_tracing_hooks._record.span import Parent
 from ray_tracing_hooks._ship.files import SOCKET
 from ray_tracing_hooks._ship.flush import flush
 from ray_tracing_hooks._ship.start import ensure_running
-from ray_tracing_hooks._spool.layout import UNDECIDED, segment_name
+from ray_tracing_hooks._spool.layout import segment_name
 from ray_tracing_hooks._spool.reader import segments
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -75,7 +75,6 @@ TRACES = "opentelemetry.proto.collector.trace.v1.TraceService"
 METRICS = "opentelemetry.proto.collector.metrics.v1.MetricsService"
 
 METRICS_ON: dict[str, Any] = {"metrics": True}
-TAIL_SAMPLING: dict[str, Any] = {"keep_errors": True, "keep_wait": 3600.0}
 
 
 def collect(protocol: str) -> None:
@@ -356,13 +355,12 @@ def show_memory(bench: Bench) -> None:
         "local files": bench.node("local"),
         "grpc, with metrics": bench.otlp("grpc", **METRICS_ON),
         "http/protobuf, with metrics": bench.otlp("http/protobuf", **METRICS_ON),
-        "grpc, tail sampling": bench.otlp("grpc", **TAIL_SAMPLING),
     }
     print(f"\nMemory in MiB: the most at any time, before and after {OPEN_SPANS:,} spans have begun and not ended.\n")
     print("| where to | before | after |\n| --- | --- | --- |")
     for name, node in nodes.items():
         before = node.memory()
-        program = bench.program(os.path.join(node.spool, UNDECIDED) if "sampling" in name else node.spool)
+        program = bench.program(node.spool)
         for _ in range(10):
             program.open(OPEN_SPANS // 10)
             node.deliver()
@@ -375,16 +373,14 @@ def show_wake_ups(bench: Bench) -> None:
         "local files": bench.node("local"),
         "grpc": bench.otlp("grpc"),
         "http/protobuf": bench.otlp("http/protobuf"),
-        "local files, tail sampling, with metrics": bench.node("local", **METRICS_ON, **TAIL_SAMPLING),
-        "grpc, tail sampling, with metrics": bench.otlp("grpc", **METRICS_ON, **TAIL_SAMPLING),
-        "http/protobuf, tail sampling, with metrics": bench.otlp("http/protobuf", **METRICS_ON, **TAIL_SAMPLING),
+        "local files, with metrics": bench.node("local", **METRICS_ON),
+        "grpc, with metrics": bench.otlp("grpc", **METRICS_ON),
+        "http/protobuf, with metrics": bench.otlp("http/protobuf", **METRICS_ON),
     }
-    for name, node in nodes.items():
+    for node in nodes.values():
         program = bench.program(node.spool)
         program.calls(100)
         program.open(1)
-        if "sampling" in name:
-            bench.program(os.path.join(node.spool, UNDECIDED)).open(1)
         node.deliver()
     time.sleep(IDLE_SECONDS / 4)
     before = {name: node.wake_ups() for name, node in nodes.items()}

@@ -426,7 +426,7 @@ def test_a_folder_of_folders_stands_for_what_they_hold(tmp_path: Path) -> None:
     assert span_files([str(tmp_path)]) == [str(tmp_path / "node" / "a.spool")]
     (tmp_path / "own.jsonl").touch()
     assert span_files([str(tmp_path)]) == [str(tmp_path / "own.jsonl")]
-    for other in ("metrics", "logs", "aside", "undecided"):
+    for other in ("metrics", "logs", "aside"):
         (tmp_path / other).mkdir()
         (tmp_path / other / "a.jsonl").touch()
     both = [str(tmp_path / "own.jsonl"), str(tmp_path / "node" / "a.spool")]

@@ -71,7 +71,7 @@ def test_what_lies_beside_spans_is_found_in_subfolders_too(tmp_path: Path) -> No
 
 def test_folders_of_spans_are_those_that_are_searched(tmp_path: Path) -> None:
     """Once each; not those of other signals, and no links."""
-    for name in ("run", "metrics", "logs", "aside", "undecided"):
+    for name in ("run", "metrics", "logs", "aside"):
         (tmp_path / name).mkdir()
     (tmp_path / "run" / "a.jsonl").touch()
     (tmp_path / "link").symlink_to(tmp_path / "run")

@@ -1,32 +1,39 @@
-"""Traces that are not sampled, and are kept for an error or a slow call: on a cluster of two nodes."""
+"""Spans of traces that are not sampled, which are recorded if they failed or were slow: on a cluster of two nodes."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from conftest import Cluster, start_head, stop_head
-from shippers import running_shippers
-from support import ANY_PORTS, HOOK, PATIENCE, PROGRAMS, RAY, Run, await_spans, environment, run_program, spans_in, tree
+from support import (
+    ANY_PORTS,
+    HOOK,
+    PATIENCE,
+    RAY,
+    Run,
+    await_spans,
+    environment,
+    run_program,
+    spans_in,
+    tree,
+    with_extras,
+)
 
 from ray_tracing_hooks._insight.model.span import Span
 
 pytestmark = pytest.mark.slow  # a cluster of two nodes
 
+RATIO = 0.01
 SETTINGS = {
     "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
-    "OTEL_TRACES_SAMPLER_ARG": "0",
+    "OTEL_TRACES_SAMPLER_ARG": str(RATIO),
     "RAY_TRACING_KEEP_ERRORS": "1",
-    "RAY_TRACING_KEEP_SLOWER": "2",
-    "RAY_TRACING_KEEP_WAIT": "60",  # longer than a worker takes to start on a busy machine
-    # A worker that starts is not slow here: it is started before.
-    "RAY_TRACING_EXCLUDE": "Actor.__init__",
+    "RAY_TRACING_KEEP_SLOWER": "3",
 }
 
 
@@ -53,85 +60,101 @@ def variables(cluster: Cluster, **more: str) -> dict[str, Any]:
     return {**SETTINGS, "RTH_ADDRESS": cluster.address, "RAY_TRACING_LOCAL_DIR": str(cluster.spans), **more}
 
 
-def shippers(cluster: Cluster) -> list[psutil.Process]:
-    return running_shippers(str(cluster.spans.parent))
+def reason(span: Span) -> object:
+    return span.attributes.get("ray.sampling.reason")
 
 
-def by_what(spans: list[Span]) -> dict[str, list[Span]]:
-    """The spans of each trace, by what was called in it."""
+def is_sampled(span: Span) -> bool:
+    return int(span.trace_id[16:], 16) < RATIO * (1 << 64)
+
+
+def test_failed_and_slow_chains_are_whole_and_nothing_else_is_recorded(nodes: Cluster) -> None:
+    """From the driver to the other node. Of the worker that is killed there is nothing but what its callers see."""
+    run = run_program("keeping", **variables(nodes, RAY_TRACING_ROOT_SPAN="0"))
+    failed, died = "RayTaskError(ValueError)", "RayTaskError(WorkerCrashedError)"
+    assert run.result == [failed, failed, failed, 0, 0, 0, died]
+    many = sum(len(chain.split("\n")) for chain in CHAINS)
+
+    def kept(spans: list[Span]) -> list[Span]:
+        return [span for span in spans if reason(span) is not None]
+
+    spans = await_spans(nodes.spans, lambda spans: len(kept(spans)) >= many)
+    assert sorted(chains(kept(spans))) == sorted(CHAINS)
+    assert all(is_sampled(span) for span in spans if reason(span) is None), "all others are in traces that are sampled"
+    reasons = {"error": 3 * 7 + 3 + 4, "slow": 2 * 7}
+    assert {each: sum(reason(span) == each for span in spans) for each in reasons} == reasons
+
+
+def chains(spans: list[Span]) -> list[str]:
+    """The tree of each trace."""
     traces: dict[str, list[Span]] = {}
     for span in spans:
+        assert not is_sampled(span)
         traces.setdefault(span.trace_id, []).append(span)
-    whats = {
-        trace_id: {str(span.attributes["what"]) for span in found if "what" in span.attributes}
-        for trace_id, found in traces.items()
-    }
-    return {"+".join(sorted(whats[trace_id] - {"good"})) or "good": found for trace_id, found in traces.items()}
+    return [tree(each) for each in traces.values()]
 
 
-def test_errors_and_slow_calls_are_kept_and_nothing_else(nodes: Cluster, tmp_path: Path) -> None:
-    """Each trace in full on each node that saw an error or something slow in it, also if shippers are killed."""
-    environ = environment(**variables(nodes, RAY_TRACING_ROOT_SPAN="0"))
-    program = subprocess.Popen(
-        [sys.executable, str(PROGRAMS / "keeping.py"), str(tmp_path)], env=environ, stdout=subprocess.PIPE, text=True
-    )
-    with program:
-        until((tmp_path / "began").exists)
-        killed = shippers(nodes)
-        assert len(killed) == 2
-        for process in killed:
-            process.kill()
-        (tmp_path / "go").touch()
-        output, _ = program.communicate(timeout=PATIENCE)
-    error = "RayTaskError(ValueError)"
-    ended = {"good": 0, "fail": error, "slow": 0, "caught": 0, "late": error, "die": "RayTaskError(WorkerCrashedError)"}
-    assert f"RESULT {ended}".replace("'", '"') in output
-    # The workers of another job see to it that there are shippers on both nodes.
-    assert run_program("second_node", **variables(nodes)).result == [True, 2]
-
-    expected = {"fail": 10, "slow": 10, "caught": 4, "late": 10, "die": 10}
-
-    def complete(spans: list[Span]) -> bool:
-        found = by_what(spans)
-        return all(len(found.get(what, [])) >= number for what, number in expected.items())
-
-    found = by_what(await_spans(nodes.spans, complete, timeout=30))
-    print("spans expected", expected, "found", {what: len(spans) for what, spans in found.items()})
-    assert {what: len(found.get(what, [])) for what in expected} == expected
-    assert found.keys() - {"warm"} == expected.keys()
-    reasons = {what: {str(span.attributes["ray.kept"]) for span in found[what]} for what in expected}
-    assert reasons == {**{what: {"error"} for what in expected}, "slow": {"slow"}}
-    for what, its_tree in TREES.items():
-        assert tree(found[what]) == its_tree.strip()
-    # Only the node of the leaf has seen the error that its caller caught.
-    assert Counter(span.name for span in found["caught"]) == {"__main__.leaf ray.remote_worker": 2, "in leaf": 2}
-
-
-def test_a_driver_that_fails_is_kept_and_one_that_does_not_is_not(nodes: Cluster) -> None:
-    """With a root span a program is one trace."""
-    assert run_program("small", **variables(nodes)).result == [2, 3]
-    failed = fails(nodes)
-    assert failed.returncode == 1
-    spans = await_spans(nodes.spans, lambda spans: any(span.name == "-c ray.driver" for span in spans))
-    (root,) = [span for span in spans if span.name == "-c ray.driver"]
-    assert root.attributes["ray.kept"] == "error"
-    assert root.attributes["error.type"] == "ZeroDivisionError"
-    kept = [span for span in spans if span.trace_id == root.trace_id]
-    assert tree(kept) == FAILED.strip()
-    assert "small.py ray.driver" not in {span.name for span in spans_in(nodes.spans)}
-
-
-def fails(cluster: Cluster) -> Run:
+def test_a_submission_is_recorded_with_its_execution(nodes: Cluster) -> None:
+    """As a span of a process that is not known, with what its worker knows of it."""
     program = """
-import os, ray
-ray.init(address=os.environ["RTH_ADDRESS"], log_to_driver=False)
-task = ray.remote(lambda: 1)
-ray.get(task.options(num_cpus=0, resources={"first": 0.01}).remote())
-1 / 0
+fails = ray.remote(lambda: 1 / 0)
+ray.get(fails.options(name="a name", num_cpus=0, resources={"second": 0.01}).remote())
 """
+    before = spans_in(nodes.spans)
+    assert driver(nodes, program).returncode == 1
+    spans = added(nodes, before, 3)
+    root, call, execution = (span for name in ("-c ray.driver", SUBMITTED, RAN) for span in spans if span.name == name)
+    assert (root.attributes["error.type"], root.parent_id) == ("ray.exceptions.RayTaskError(ZeroDivisionError)", "")
+    assert (call.parent_id, execution.parent_id) == (root.span_id, call.span_id)
+    assert (call.start_ns, call.end_ns) == (execution.attributes["ray.submit_time_unix_nano"],) * 2
+    assert root.start_ns < call.start_ns < execution.start_ns
+    assert call.attributes == {
+        "ray.remote": "function",
+        "ray.function": "__main__.<lambda>",
+        "ray.job_id": root.attributes["ray.job_id"],
+        "ray.task_id": execution.attributes["ray.task_id"],
+        "ray.parent_task_id": root.attributes["ray.task_id"],
+        "ray.name": "a name",
+        "ray.sampling.reason": "error",
+    }
+    assert call.resource.items() < execution.resource.items()
+    assert not {"host.name", "process.pid", "service.instance.id", "ray.node.id"} & call.resource.keys()
+
+
+def test_a_driver_that_neither_fails_nor_is_slow_leaves_nothing(nodes: Cluster) -> None:
+    program = "ray.get(ray.remote(lambda: 1).options(num_cpus=0, resources={'first': 0.01}).remote())"
+    before = spans_in(nodes.spans)
+    assert driver(nodes, program).returncode == 0
+    assert driver(nodes, "1 / 0").returncode == 1
+    assert [(span.name, reason(span)) for span in added(nodes, before, 1)] == [("-c ray.driver", "error")]
+
+
+def added(cluster: Cluster, before: list[Span], least: int) -> list[Span]:
+    """The spans that have come since, once there are so many."""
+    known = {span.span_id for span in before}
+    spans = await_spans(cluster.spans, lambda spans: len(spans) >= len(before) + least)
+    return [span for span in spans if span.span_id not in known]
+
+
+def test_a_request_that_fails_is_whole(tmp_path: Path) -> None:
+    """From the proxy to the replica that fails. The calls of deployments are recorded by the replicas."""
+    settings: dict[str, Any] = {"OTEL_TRACES_SAMPLER": "always_off", "RAY_TRACING_KEEP_ERRORS": "1"}
+    run = run_program("serve_keeping", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path), **settings, **with_extras())
+    assert run.result == [200, 500, 200]
+    spans = spans_in(tmp_path)
+    assert tree(spans) == REQUEST.strip()
+    assert {reason(span) for span in spans} == {"error"}
+    calls = [span for span in spans if span.name.endswith(" serve.remote")]
+    assert {call.attributes["ray.serve.deployment"] for call in calls} == {"Front", "Back"}
+    assert all(call.start_ns == call.end_ns and "ray.pid" not in call.attributes for call in calls)
+
+
+def driver(cluster: Cluster, program: str) -> Run:
+    """A driver in a trace that is not sampled."""
+    begin = 'import os, ray\nray.init(address=os.environ["RTH_ADDRESS"], log_to_driver=False)\n'
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment(**variables(cluster)),
+        [sys.executable, "-c", begin + program],
+        env=environment(**variables(cluster, OTEL_TRACES_SAMPLER_ARG="0", RAY_TRACING_KEEP_SLOWER="3600")),
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -140,48 +163,39 @@ ray.get(task.options(num_cpus=0, resources={"first": 0.01}).remote())
     return Run(None, done.stdout, done.stderr, done.returncode)
 
 
-def until(condition: Callable[[], bool], timeout: float = 60) -> None:
-    await_spans(Path("/nowhere"), lambda _spans: condition(), timeout)
-    assert condition()
-
+SUBMITTED, RAN = "__main__.<lambda> ray.remote", "__main__.<lambda> ray.remote_worker"
 
 FAILED = """
-__main__.<lambda> ray.remote
-  __main__.<lambda> ray.remote_worker
-"""
-
-TREES = {
-    "fail": """
 Actor.call ray.remote
   Actor.call ray.remote_worker !ValueError
     __main__.branch ray.remote
       __main__.branch ray.remote_worker !ValueError
         __main__.leaf ray.remote
-          __main__.leaf ray.remote_worker
-            in leaf
-        __main__.leaf ray.remote
           __main__.leaf ray.remote_worker !ValueError
             in leaf !error
-""",
-    "slow": """
-Actor.call ray.remote
-  Actor.call ray.remote_worker
-    __main__.branch ray.remote
-      __main__.branch ray.remote_worker
-        __main__.leaf ray.remote x2
-          __main__.leaf ray.remote_worker
-            in leaf
-""",
-    "die": """
+"""
+
+SLOW = FAILED.replace(" !ValueError", "").replace(" !error", "")
+
+CAUGHT = """
+__main__.leaf ray.remote
+  __main__.leaf ray.remote_worker !ValueError
+    in leaf !error
+"""
+
+KILLED = """
 Actor.call ray.remote
   Actor.call ray.remote_worker !ray.exceptions.WorkerCrashedError
     __main__.branch ray.remote
       __main__.branch ray.remote_worker !ray.exceptions.WorkerCrashedError
-        __main__.leaf ray.remote
-          __main__.leaf ray.remote_worker
-            in leaf
-        __main__.leaf ray.remote
-          __main__.leaf ray.remote_worker !worker_died
-            in leaf !worker_died
-""",
-}
+"""
+
+REQUEST = """
+GET /keeping !500
+  Front.__call__ serve.remote
+    Front.__call__ serve.replica !ValueError
+      Back.answer serve.remote
+        Back.answer serve.replica !ValueError
+"""
+
+CHAINS = [each.strip() for each in (FAILED, FAILED, FAILED, SLOW, SLOW, CAUGHT, KILLED)]

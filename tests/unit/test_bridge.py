@@ -610,14 +610,16 @@ print(json.dumps([trace.get_tracer_provider() is provider, names(), exported()])
 AGAIN = """
 held = []
 
-def install_again(service, limits=recorder.limits, undecided=None):
+def install_again(service, limits=recorder.limits, rule=None):
     patches.undo()
     again = SpoolWriter(sys.argv[1])
     follower = Recorder(
         again, resource=encode.resource({"service.name": service}), scope=encode.scope("x"),
         sampler=sampling.from_environment({}), limits=limits,
     )
-    bridge.install(follower, again, {"service.name": service}, patches, undecided=undecided)
+    if rule is not None:
+        follower.unsampled = unsampled(follower, rule)
+    bridge.install(follower, again, {"service.name": service}, patches)
     held.append(follower)
 """
 
@@ -688,28 +690,36 @@ print(json.dumps([type(trace._TRACER_PROVIDER).__name__, len(os.listdir(sys.argv
         assert in_a_process(program, folder, **{name: value}) == expected, value
 
 
-UNDECIDED = """
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
-undecided = SpoolWriter(sys.argv[1] + "/undecided")
-exported = []
+KEEPING = """
+from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags, set_span_in_context
+from ray_tracing_hooks._record.recorder import UnsampledRecorder
+from ray_tracing_hooks._record.sampling import KeepRule
+RULE = KeepRule(errors=True, slower_ns=1e9)
+
+def unsampled(recorder, rule):
+    return UnsampledRecorder(
+        writer, resource=b"", scope=b"", sampler=recorder.sampler, limits=recorder.limits, rule=rule, of_caller=b""
+    )
 
 def install_keeping():
-    bridge.install(recorder, writer, {"service.name": "mine"}, patches, undecided=undecided)
+    recorder.unsampled = unsampled(recorder, RULE)
+    install()
 
 def within(flags):
     return set_span_in_context(NonRecordingSpan(SpanContext(flags + 1, 7, True, TraceFlags(flags))))
 
-def undecided_spans():
+def reasons():
     from ray_tracing_hooks._insight.ingest.files import span_files
     from ray_tracing_hooks._insight.ingest.load import read
-    return [[s.name, s.state] for s in read(span_files([sys.argv[1] + "/undecided"]))[0]]
+    found = read(span_files([sys.argv[1]]))[0]
+    return sorted([s.name, s.state, s.attributes.get("ray.sampling.reason", "")] for s in found)
 """
 
 
-def test_spans_that_are_not_sampled_are_recorded_where_they_may_be_kept(tmp_path: Path) -> None:
+def test_spans_that_are_not_sampled_are_recorded_if_they_fail_or_are_slow(tmp_path: Path) -> None:
     """They count as not sampled, for the called service and for a processor that exports sampled spans."""
     found = in_a_process(
-        UNDECIDED
+        KEEPING
         + """
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -721,22 +731,29 @@ flags = []
 for each in (0, 1):
     with tracer.start_as_current_span(f"outer {each}", within(each)) as span, tracer.start_as_current_span("inner"):
         flags.append([span.is_recording(), span.get_span_context().trace_flags])
+with tracer.start_as_current_span("failed", within(0)) as span:
+    span.set_status(Status(StatusCode.ERROR))
+slow = tracer.start_span("slow", within(0), start_time=10**18)
+slow.end(10**18 + 10**9)
 tracer.start_span("open", within(0))
 exported = [span.name for span in exporter.get_finished_spans()]
-found = sorted(name for name, *_ in spans())
-print(json.dumps([flags, exported, found, sorted(undecided_spans())]))
+print(json.dumps([flags, exported, reasons()]))
 """,
         tmp_path,
     )
-    flags, exported, recorded, undecided = found
+    flags, exported, recorded = found
     assert flags == [[True, 0], [True, 1]]
     assert exported == ["inner", "outer 1"]
-    assert recorded == ["inner", "outer 1"]
-    assert undecided == [["inner", "ended"], ["open", "running"], ["outer 0", "ended"]]
+    assert recorded == [
+        ["failed", "ended", "error"],
+        ["inner", "ended", ""],
+        ["outer 1", "ended", ""],
+        ["slow", "ended", "slow"],
+    ]
 
 
-def test_limits_and_tail_sampling_of_another_cluster_hold_for_tracers_of_before(tmp_path: Path) -> None:
-    """What is not sampled is recorded while it may be kept, and dropped again when it may not."""
+def test_limits_and_the_rule_of_another_cluster_hold_for_tracers_of_before(tmp_path: Path) -> None:
+    """What is not sampled is recorded while it may be written, and dropped again when it may not."""
     program = """
 import logging
 logging.disable(logging.WARNING)  # the SDK's, of each text that it cuts
@@ -747,18 +764,18 @@ def look():
     span = tracer.start_span("span", attributes={"text": "x" * 10})
     seen.append([span.attributes["text"], tracer.start_span("unsampled", within(0)).is_recording()])
 look()
-install_again("another", SpanLimits(value_length=3), undecided)
+install_again("another", SpanLimits(value_length=3), RULE)
 look()
 install_again("a third")
 look()
 print(json.dumps(seen))
 """
-    found = in_a_process(UNDECIDED + AGAIN + program, tmp_path)
+    found = in_a_process(KEEPING + AGAIN + program, tmp_path)
     assert found == [["x" * 10, False], ["xxx", True], ["x" * 10, False]]
 
 
 def test_what_the_programs_own_sampler_records_without_sampling_it(tmp_path: Path) -> None:
-    """Is undecided where such spans may be kept, and nothing where they may not."""
+    """Is written where the rule selects it, and not where there is none."""
     program = """
 import opentelemetry.sdk.trace as sdk
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
@@ -770,15 +787,18 @@ class RecordsOnly(Sampler):
         return "records only"
 
 trace.set_tracer_provider(sdk.TracerProvider(sampler=RecordsOnly()))
-install_keeping() if KEEPING else install()
-trace.get_tracer("lib").start_span("ended").end()
-trace.get_tracer("lib").start_span("open")
-print(json.dumps([spans(), undecided_spans() if KEEPING else []]))
+install_keeping() if IS_KEEPING else install()
+for failed in (False, True):
+    span = trace.get_tracer("lib").start_span(f"failed: {failed}")
+    if failed:
+        span.set_status(Status(StatusCode.ERROR))
+    span.end()
+print(json.dumps(reasons()))
 """
-    keeping = in_a_process(UNDECIDED + "KEEPING = True" + program, tmp_path)
-    assert keeping == [[], [["ended", "ended"], ["open", "running"]]]
+    keeping = in_a_process(KEEPING + "IS_KEEPING = True" + program, tmp_path)
+    assert keeping == [["failed: True", "ended", "error"]]
     (tmp_path / "other").mkdir()
-    assert in_a_process(UNDECIDED + "KEEPING = False" + program, tmp_path / "other") == [[], []]
+    assert in_a_process(KEEPING + "IS_KEEPING = False" + program, tmp_path / "other") == []
 
 
 def test_open_spans_are_known_where_spans_end_that_began_before(tmp_path: Path) -> None:

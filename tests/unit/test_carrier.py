@@ -24,6 +24,7 @@ headers = st.dictionaries(
     st.booleans(),
     st.booleans(),
     st.one_of(st.none(), st.tuples(st.text(st.characters(blacklist_categories=["Cs"])), st.binary())),
+    st.one_of(st.none(), st.just(b""), st.binary(min_size=8, max_size=8)),
 )
 def test_a_context_survives_the_journey(
     trace_id: bytes,
@@ -35,9 +36,14 @@ def test_a_context_survives_the_journey(
     creation: bool,
     without_span: bool,
     runs: tuple[str, bytes] | None,
+    parent_id: bytes | None,
 ) -> None:
     argument = carrier.encode(
-        trace_id, span_id, flags, time, task, carried, creation=creation, without_span=without_span, runs=runs
+        *(trace_id, span_id, flags, time, task, carried),
+        creation=creation,
+        without_span=without_span,
+        runs=runs,
+        parent_id=parent_id,
     )
     back = carrier.decode(argument)
     assert (back.trace_id, back.span_id, back.flags, back.submit_time_ns) == (trace_id, span_id, flags, time)
@@ -45,6 +51,7 @@ def test_a_context_survives_the_journey(
     assert back.parent_task_id == (b"" if task == bytes(24) else task)
     assert back.headers == carried
     assert (back.runs, back.attributes) == (runs or ("", b""))
+    assert back.parent_id == (b"" if parent_id == bytes(8) else parent_id)
     assert carrier.is_creation(argument) == creation
 
 
@@ -54,7 +61,7 @@ def test_other_bytes_are_refused_or_read_but_never_crash(argument: bytes) -> Non
         carrier.decode(argument)
     except ValueError:
         return
-    assert argument[0] & ~0x1F == carrier.CALL
+    assert argument[0] & ~0x3F == carrier.CALL
 
 
 @pytest.mark.parametrize("missing", [1, 4, 6, 8])

@@ -233,7 +233,7 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         WARNING,
         "a driver started from this shell has other settings",
     ),
-    "only what tail sampling keeps": (
+    "only what fails or is slow": (
         facts(
             *(
                 place(
@@ -247,7 +247,7 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         ),
         "not-sampled",
         WARNING,
-        "only what tail sampling keeps",
+        "only spans that fail or are slow are recorded",
     ),
     "localhost on several nodes": (
         facts(

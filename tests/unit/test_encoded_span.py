@@ -21,9 +21,6 @@ from ray_tracing_hooks._formats.encoded_span.read import (
     KEYS_OF_IDS,
     call,
     key_of_attribute,
-    may_be_call_or_root,
-    may_have_failed,
-    outline,
     own_part,
     parent_id,
     parts,
@@ -152,28 +149,6 @@ def test_one_thing_of_a_span_of_another_order(state: str) -> None:
     assert (parent_id(b"\xff"), start_time(b"\xff")) == (b"", 0)
 
 
-def test_an_outline() -> None:
-    """Of each kind of span, and with a status in two parts."""
-    assert outline(submission(None)) == (b"module.function ray.remote_worker", 5, START, END, True, False)
-    failed = encode.status(encode.STATUS_ERROR, "why")
-    for encoded in (execution(REMOTE, added=failed), foreign(parent_span_id=PARENT_ID) + failed):
-        assert outline(encoded).failed
-        assert not outline(encoded).is_root
-        assert may_have_failed(encoded)
-    assert outline(foreign()) == (b"n", 0, START, 0, True, False)
-    with pytest.raises(FormatError):
-        outline(execution(REMOTE)[:-1])
-
-
-def test_what_most_spans_are_not_is_said_without_a_walk() -> None:
-    """A child span that is not a call and did not fail."""
-    plain = foreign(parent_span_id=PARENT_ID, kind=Span.SPAN_KIND_INTERNAL, status=Status(code=Status.STATUS_CODE_OK))
-    assert not may_have_failed(plain)
-    assert not may_be_call_or_root(plain)
-    assert may_be_call_or_root(foreign())
-    assert may_be_call_or_root(execution(REMOTE))
-
-
 @pytest.mark.parametrize("parent", [None, LOCAL, REMOTE], ids=["root", "local", "remote"])
 def test_a_call(parent: Parent | None) -> None:
     """Its times, what it shares with others, and its own part."""
@@ -243,7 +218,6 @@ def test_a_span_cut_anywhere_is_refused_or_read(encoded: bytes) -> None:
         assert parent_id(cut) in {b"", PARENT_ID[: max(0, size - 30)]}
         assert start_time(cut) in {0, START}
         try:
-            outline(cut)
             found = call(cut)
             if found is not None:
                 own_part(cut, found[4], KEYS)

@@ -40,10 +40,9 @@ _ray.train          _ray _record _formats
 _ray.tune           _ray _record _formats
 _ray.rllib          _ray _record _formats
 
-_ship               _ship.sinks _ship.metrics _ship.status _ship.tail_sampling _ship.transport _spool _formats
-_ship.metrics       _ship _ship.sinks _ship.status _ship.transport _ship.tail_sampling _formats
+_ship               _ship.sinks _ship.metrics _ship.status _ship.transport _spool _formats
+_ship.metrics       _ship _ship.sinks _ship.status _ship.transport _formats
 _ship.status        _ship _ship.sinks _spool _formats
-_ship.tail_sampling _ship _spool _formats
 _ship.sinks         _ship _ship.transport _formats
 _ship.transport     _ship _formats
 

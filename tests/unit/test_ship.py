@@ -54,17 +54,14 @@ def test_spans_arrive_and_their_segments_are_removed(node: Node) -> None:
 
 def test_temporary_files_of_killed_processes_do_not_keep_the_spool(node: Node) -> None:
     """Those that a process has just begun to write stay, and so does the folder then."""
-    node.plan = node.make_plan(raylet_socket=None, keep_errors=True)
+    node.plan = node.make_plan(raylet_socket=None)
     writer = node.writer()
     writer.do("span 1")
     pid = writer.process.pid
     writer.end()
-    undecided = node.spool / "undecided"
-    undecided.mkdir(mode=0o700)
     abandoned = [
         node.spool / f"{pid}-1-ab.000001.spool.new",
-        undecided / f"{pid}-1-ab.000001.spool.new",
-        *(node.spool / f"{name}.json.0123abcd.new" for name in ("plan", "status", "progress-local", "sifted")),
+        *(node.spool / f"{name}.json.0123abcd.new" for name in ("plan", "status", "progress-local")),
     ]
     for path in abandoned:
         path.write_bytes(b"RTHSPL1\n")

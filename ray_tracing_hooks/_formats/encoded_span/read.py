@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._formats.encoded_span.decode import CONSUMER, ERROR, decode_attribute
+from ray_tracing_hooks._formats.encoded_span.decode import ERROR, decode_attribute
 from ray_tracing_hooks._formats.encoded_span.tags import KeyValueTag, LogRecordTag, SpanTag, StatusTag
 from ray_tracing_hooks._formats.protobuf import FormatError, field, fields
 
@@ -66,58 +66,6 @@ def _fields(span: bytes) -> list[tuple[int, Any]]:
         return fields(span)
     except FormatError:
         return []
-
-
-_ERROR_CODE = bytes((StatusTag.CODE, ERROR))
-_CONSUMER_KIND = bytes((SpanTag.KIND, CONSUMER))
-_PARENT_TAG = bytes((_PARENT,))
-_AFTER_IDS = slice(_PARENT_AT, _PARENT_AT + 1)
-
-
-def may_have_failed(span: bytes) -> bool:
-    """False if the status of a span is certainly not ERROR: a fast check that filters out most spans."""
-    return _ERROR_CODE in span
-
-
-def may_be_call_or_root(span: bytes) -> bool:
-    """False if a span certainly has a parent and is not a CONSUMER: a fast check that filters out most spans."""
-    return _CONSUMER_KIND in span or span[_AFTER_IDS] != _PARENT_TAG
-
-
-class Outline(NamedTuple):
-    """The fields of a span that tail sampling decides by. Times are in nanoseconds since the epoch."""
-
-    name: bytes
-    kind: int
-    start_ns: int
-    end_ns: int
-    is_root: bool
-    failed: bool
-
-
-def outline(span: bytes) -> Outline:
-    """The outline of a span. Raises FormatError if it is malformed."""
-    kind = start = end = 0
-    name = b""
-    is_root, failed = True, False
-    for tag, value in fields(span):
-        if tag == SpanTag.KIND:
-            kind = value
-        elif tag == _START:
-            (start,) = _fixed64(value)
-        elif tag == _END:
-            (end,) = _fixed64(value)
-        elif tag == SpanTag.NAME:
-            name = value
-        elif tag == _PARENT:
-            is_root = False
-        elif tag == SpanTag.STATUS:
-            failed = _is_error(value)
-    return Outline(name, kind, start, end, is_root, failed)
-
-
-def _is_error(status: bytes) -> bool:
-    return any(part == (StatusTag.CODE, ERROR) for part in fields(status))
 
 
 # --- attributes -------------------------------------------------------------------------------------------------------
@@ -212,7 +160,7 @@ def own_part(span: bytes, shared_end: int, keys: tuple[bytes, ...]) -> tuple[int
         elif tag == _END:
             (end,) = _fixed64(value)
         elif tag == SpanTag.STATUS:
-            failed = _is_error(value)
+            failed = any(part == (StatusTag.CODE, ERROR) for part in fields(value))
     return end, attributes, failed
 
 

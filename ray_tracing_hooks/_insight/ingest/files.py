@@ -10,12 +10,12 @@ from typing import BinaryIO, NamedTuple
 
 from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, whole
 from ray_tracing_hooks._formats.signals import LOGS, METRICS
-from ray_tracing_hooks._spool.layout import ASIDE, SUFFIX, UNDECIDED
+from ray_tracing_hooks._spool.layout import ASIDE, SUFFIX
 
 JSON_SUFFIXES = (".jsonl", ".jsonl.gz")
 
-_OTHERS = frozenset({UNDECIDED, ASIDE, LOGS.name, METRICS.name})
-"""Subfolders without spans, or with spans that do not count."""
+_OTHERS = frozenset({ASIDE, LOGS.name, METRICS.name})
+"""Subfolders without spans that count."""
 
 UNREADABLE = (OSError, EOFError, ValueError)
 """What reading a file raises if it is unreadable or its content does not match its suffix."""
@@ -42,7 +42,6 @@ def span_files(paths: Iterable[str], *, with_subfolders: bool = False) -> list[s
     If a folder has no span files, its subfolders are searched: a Ray session has one folder with a spool per node.
     ``with_subfolders``, they always are: ``ray-tracing-hooks run`` makes one for each run, beside the files of others.
     A subfolder that cannot be read is in the result itself, so that its readers report it as they do unreadable files.
-    Spans that await a tail sampling decision are left out, since most of them will be dropped.
     Raises OSError if a path does not exist, or a folder of ``paths`` cannot be read.
     """
     found: list[str] = []

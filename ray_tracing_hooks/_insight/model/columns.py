@@ -57,7 +57,7 @@ SITE_KEYS = frozenset(
         names.RAY_END_ESTIMATED,
         names.RAY_NEVER_ENDED,
         names.RAY_LEFT_OUT,
-        names.RAY_KEPT,
+        names.RAY_SAMPLING_REASON,
         names.RAY_DATA_STAGE,
         names.RAY_SERVE_APPLICATION,
         names.RAY_SERVE_DEPLOYMENT,

@@ -132,7 +132,7 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding
             "not-sampled",
             WARNING if keeps else PROBLEM,
             f"no trace is sampled: OTEL_TRACES_SAMPLER={sampler}{f', OTEL_TRACES_SAMPLER_ARG={ratio}' if ratio else ''}"
-            + ("; only what tail sampling keeps is delivered" if keeps else ""),
+            + ("; only spans that fail or are slow are recorded" if keeps else ""),
             here,
             "unset OTEL_TRACES_SAMPLER, or set a ratio above 0",
         )
@@ -142,7 +142,7 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding
             WARNING,
             f"only {share:.3%} of traces are sampled (OTEL_TRACES_SAMPLER_ARG={ratio}), so a short test shows nothing",
             here,
-            "raise OTEL_TRACES_SAMPLER_ARG for a test, or keep errors with RAY_TRACING_KEEP_ERRORS=1",
+            "raise OTEL_TRACES_SAMPLER_ARG for a test, or record spans that fail with RAY_TRACING_KEEP_ERRORS=1",
         )
     if value("RAY_TRACING_RAY") == "none":
         yield Finding(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from opentelemetry.context import Context
@@ -22,15 +23,23 @@ from ray_tracing_hooks._formats.encoded_span.encode import submit_time
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.propagation import TASK_KEY, caller_attribute, incoming, reference, unrecorded_span
+from ray_tracing_hooks._ray.propagation import (
+    TASK_KEY,
+    caller_attribute,
+    incoming,
+    reference,
+    submission,
+    unrecorded_span,
+)
 from ray_tracing_hooks._ray.serve.in_replica import InReplica, with_context
 from ray_tracing_hooks._ray.serve.router import CALLER, CARRIED
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request
 from ray_tracing_hooks._ray.templates import CONSUMER
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
-from ray_tracing_hooks._record.carrier import decode
+from ray_tracing_hooks._record.carrier import Carried, decode
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
+from ray_tracing_hooks._record.recorder import Template, UnsampledRecorder
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 
 MODULE = "ray.serve._private.replica"
@@ -105,20 +114,37 @@ def _begin(active: Tracing, replica: Any, metadata: Any) -> tuple[Context, Recor
             if span is not None:
                 here[SPAN_KEY] = span
                 return Context(here), span
-        context, parent, first = Context(), None, b""
+        context, parent, first, its_submission = Context(), None, b"", None
         if carried is not None:
             decoded = decode(carried)
             context, parent = incoming(decoded)
             first = caller_attribute(decoded.parent_task_id) + submit_time(decoded.submit_time_ns)
             if decoded.headers:
                 first += reference(context, parent)
+            if template is not None and decoded.parent_id is not None:
+                its_submission = partial(_submission, template, decoded, parent, of_request(metadata))
         trace_id, flags = recorder.decide(parent)
         recording = recorder.of(flags)
         if recording is None or template is None:
             around = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
             return Context({**context, SPAN_KEY: unrecorded_span(around), **here}), None
-        span = recording.start(template, trace_id, flags, parent, first + about)
+        if parent is not None and its_submission is not None and isinstance(recording, UnsampledRecorder):
+            span = recording.start_execution(template, flags, parent, first + about, its_submission)
+        else:
+            span = recording.start(template, trace_id, flags, parent, first + about)
         return Context({**context, SPAN_KEY: span, **here}), span
     except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
         failed("tracing a request in a replica", error)
         return None
+
+
+_OF_CALL = (names.RAY_SERVE_DEPLOYMENT, names.RAY_SERVE_APPLICATION, names.RAY_SERVE_METHOD)
+
+
+def _submission(template: Template, carried: Carried, parent: Parent, about: bytes) -> bytes:
+    """The encoded call of a deployment whose request in the replica has this template."""
+    known = {key: template.attributes[key] for key in _OF_CALL if key in template.attributes}
+    name = template.name.removesuffix(names.SERVE_REPLICA) + names.SERVE_CALL
+    return submission(
+        carried, parent, name, encode.attributes(known) + caller_attribute(carried.parent_task_id) + about
+    )

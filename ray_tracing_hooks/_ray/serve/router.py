@@ -122,6 +122,7 @@ class Call:
     """
 
     __slots__ = ("_attributes", "_identity", "_metadata", "_recorder", "_start", "_template", "is_waiting")
+    _is_carried = False  # whether a replica gets its ids
 
     def __init__(
         self, recorder: Recorder, template: Template, identity: bytes, start: int, attributes: bytes, metadata: Any
@@ -133,6 +134,10 @@ class Call:
     def ended(self, error: BaseException | None, result: Any = None) -> None:
         """``result`` is what the replica's call returned, where it is recorded what callers wait for."""
         try:
+            if error is not None and is_a(error, GeneratorExit):
+                error = None
+            if error is None and self._is_carried and self._recorder.rule is not None:
+                return  # the replica records it together with the request, if that failed or was slow
             now, additions = now_ns(), self._attributes
             if result is not None and (object_id := object_of(result)):
                 additions += encode.attribute(names.RAY_OBJECT_IDS, [object_id])
@@ -142,10 +147,11 @@ class Call:
             chosen = vars(self._metadata).pop(CHOICE, None)
             if chosen is not None:
                 additions += _choice_time(chosen)
-            if error is not None and not is_a(error, GeneratorExit):
+            if error is not None:
                 kind = names.TASK_CANCELLED if is_a(error, asyncio.CancelledError) else None
                 additions += failure(cause(error), now, kind)
-            self._recorder.record(self._template, self._identity, self._start, now, additions)
+            record = self._recorder.record if error is None else self._recorder.record_failed
+            record(self._template, self._identity, self._start, now, additions)
         except Exception as fault:  # noqa: BLE001  a fault here must not reach the user's request
             failed("recording a call of a deployment", fault)
 
@@ -163,6 +169,7 @@ class _Assigned(Call):
     """
 
     __slots__ = ()
+    _is_carried = True
 
     def __del__(self) -> None:
         if self.is_waiting:
@@ -208,7 +215,16 @@ def _begin_anywhere(active: Tracing, template: Template | None, now: int, metada
             identity = around.before + span_id + around.after
             first = around.of_caller + of_request(metadata)
             call = _Assigned(around.recorder, template, identity, now, first, metadata)
-    setattr(metadata, CARRIED, carrier.encode(around.trace_id, span_id, flags, now, around.caller, around.headers))
+    carried = carrier.encode(
+        around.trace_id,
+        span_id,
+        flags,
+        now,
+        around.caller,
+        around.headers,
+        parent_id=around.parent_id if template is not None else None,
+    )
+    setattr(metadata, CARRIED, carried)
     return call
 
 

@@ -14,7 +14,6 @@ from ray_tracing_hooks._formats.encoded_span.read import call, key_of_attribute,
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._ship.metrics.totals import AnyHistogram, Attributes, Count, Totals
 from ray_tracing_hooks._ship.sink import Batch
-from ray_tracing_hooks._ship.tail_sampling import policy
 
 _MOST_SUBMISSIONS, _MOST_EXECUTIONS = 65_536, 8_192
 """How many are remembered at least until the other span of the call comes. Executions wait for submissions that are
@@ -29,18 +28,18 @@ _ERROR_TYPE = key_of_attribute(names.ERROR_TYPE)
 _OF_INTEREST = (key_of_attribute(names.RAY_SUBMIT_TIME), key_of_attribute(names.RAY_ATTEMPT), _ERROR_TYPE)
 
 _NOT_COUNTED = (
-    policy.attribute(policy.ERROR),
-    policy.attribute(policy.SLOW),
+    encode.attribute(names.RAY_SAMPLING_REASON, "error"),
+    encode.attribute(names.RAY_SAMPLING_REASON, "slow"),
     encode.attribute(names.RAY_NEVER_ENDED, True),
 )
-"""How the encodings of spans end that are not counted: those that tail sampling kept are not representative, and of
-those whose end was lost neither the duration nor the result is known."""
+"""How the encodings of spans end that are not counted: those of traces that were not sampled are not representative,
+and of those whose end was lost neither the duration nor the result is known."""
 
 
 class Calls:
     """Aggregates the spans of calls. Other spans are ignored.
 
-    So are those that tail sampling kept, and those whose end was lost. ``exemplars`` says whether exemplars are
+    So are those of traces that were not sampled, and those whose end was lost. ``exemplars`` says whether exemplars are
     recorded.
     """
 

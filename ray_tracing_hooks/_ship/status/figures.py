@@ -81,7 +81,6 @@ class Figures:
         writers: How many processes write to the spool.
         bytes: The size of its segments.
         limit_bytes: The most that undelivered ones may take.
-        undecided_bytes: The size of what waits for the decision of tail sampling.
         unwritten: How many spans their processes could not write, since the disk was full or failed.
         destinations: One for each exporter and signal.
         problems: What prevents delivery or looks wrong at present, as sentences.
@@ -99,7 +98,6 @@ class Figures:
     writers: int = 0
     bytes: int = 0
     limit_bytes: int = 0
-    undecided_bytes: int = 0
     unwritten: int = 0
     destinations: tuple[Destination, ...] = ()
     problems: tuple[str, ...] = field(default=())

@@ -80,23 +80,22 @@ class StatusFile:
         counted = zip(figures.destinations, stages, strict=True)
         return replace(figures, destinations=tuple(_counted(each, stage.tally) for each, stage in counted))
 
-    def publish(self, look: Look, undecided_bytes: int) -> None:
+    def publish(self, look: Look) -> None:
         """Take the figures of this look if it is time. A file that cannot be written is left as it is."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _INTERVAL
         try:
-            self._publish(look, undecided_bytes)
+            self._publish(look)
         except Exception as error:  # noqa: BLE001  deliveries must go on
             self._problems.say(f"the figures of delivery cannot be taken: {describe(error)}")
 
-    def _publish(self, look: Look, undecided_bytes: int) -> None:
+    def _publish(self, look: Look) -> None:
         self.figures = figures = replace(
             self.figures,
             updated_ns=time.time_ns(),
             writers=sum(process.alive for process in look.processes.values()),
             bytes=look.size,
-            undecided_bytes=undecided_bytes,
             unwritten=self._deliveries.unwritten,
             destinations=tuple(self._destination(stage, look) for stage in self._deliveries.exporting),
             problems=tuple(self._problems.active()),

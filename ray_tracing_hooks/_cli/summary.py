@@ -104,7 +104,7 @@ _BAD = ("bad_lines", "bad_spans", "incomplete_files", "dropped", "lost", "lost_p
 
 def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verbose: bool) -> Iterator[str | Row]:
     yield from _heading(analysis, number)
-    is_bad = any(getattr(analysis.table.quality, name) for name in _BAD)
+    is_bad = _is_bad(analysis)
     if is_bad:
         yield _quality(analysis)
     yield from _findings(analysis, findings, verbose=verbose)
@@ -116,18 +116,23 @@ def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verb
             yield from _steps(analysis)
     yield from datasets.sections(analysis.pipelines)
     yield from _functions(analysis)
-    yield from _actors(analysis)
-    yield from _queues(analysis)
-    yield from _accelerators(analysis)
-    yield from _parallelism(analysis)
+    if not analysis.calls.unsampled:  # what else ran is not known then
+        yield from _actors(analysis)
+        yield from _queues(analysis)
+        yield from _accelerators(analysis)
+        yield from _parallelism(analysis)
     if not is_bad:
         yield ""
         yield _quality(analysis)
 
 
+def _is_bad(analysis: Analysis) -> bool:
+    return bool(analysis.calls.unsampled) or any(getattr(analysis.table.quality, name) for name in _BAD)
+
+
 def _brief(analysis: Analysis, findings: Sequence[Finding], number: int) -> Iterator[str | Row]:
     yield from _heading(analysis, number)
-    if any(getattr(analysis.table.quality, name) for name in _BAD):
+    if _is_bad(analysis):
         yield _quality(analysis)
     yield from _findings(analysis, findings, verbose=False, described=_DESCRIBED)
     if analysis.requests is not None:

@@ -432,9 +432,11 @@ def _left_out(group: Sequence[Item]) -> int:
 
 def _figures(group: Sequence[Item], now_ns: int) -> tuple[str, ...]:
     """The cells of the columns before the last; times are medians if the group has several items."""
-    taken = [taken for item in group if (taken := item.span.duration_ns(now_ns)) is not None]
+    spans = [item.span for item in group if not _has_no_end(item.span)]
+    taken = [taken for span in spans if (taken := span.duration_ns(now_ns)) is not None]
     queued = [item.queued_ns for item in group if item.queued_ns is not None]
-    submitting = [item.submission.duration_ns(now_ns) or 0 for item in group if item.submission is not None]
+    submissions = [item.submission for item in group if item.submission is not None]
+    submitting = [each.duration_ns(now_ns) or 0 for each in submissions if not _has_no_end(each)]
     extremes = f"{duration(min(taken))} .. {duration(max(taken))}" if taken and len(group) > 1 else ""
     is_for_blocks = names.RAY_DATA_OPERATOR in group[0].span.attributes
     total = duration(sum(taken)) if taken and len(group) > 1 and is_for_blocks else ""
@@ -444,6 +446,11 @@ def _figures(group: Sequence[Item], now_ns: int) -> tuple[str, ...]:
         "" if rows is None else f"{rows:,}",
         "" if bytes_ is None else size(bytes_),
     )
+
+
+def _has_no_end(span: Span) -> bool:
+    """Whether only the start of a submission is known, since a worker has recorded it with its execution."""
+    return span.start_ns == span.end_ns and names.RAY_SAMPLING_REASON in span.attributes
 
 
 def _sum(group: Sequence[Item], key: str) -> int | None:

@@ -49,6 +49,16 @@ def test_a_clock_is_moved_by_the_least_that_makes_it_right(
     assert list(table.start) == sorted(table.start)
 
 
+def test_times_of_a_machine_that_is_not_known_move_no_clock() -> None:
+    """They may be by the clocks of several: such a submission was recorded by the worker that ran the call."""
+    made = run(0)
+    for name, ahead in (("n2", 500), ("n3", -500)):
+        call = made.submit("", "h", 30)
+        made.spans[-1].resource = {}
+        made.run(call, 31, 40, node=name, worker=f"w{name}", clock=ahead)
+    assert correct(made.table()).quality.clocks == {}
+
+
 @pytest.mark.parametrize(("ahead", "expected"), [(-2000, {"host-n2": 1999}), (0, {}), (3000, {})])
 def test_a_clock_is_moved_where_a_child_begins_before_its_parent(ahead: float, expected: dict[str, float]) -> None:
     """As the parts of a request of Ray Serve, which are no calls."""

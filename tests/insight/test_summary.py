@@ -1957,6 +1957,37 @@ def test_calls_that_a_rate_limit_left_out_are_said_wherever_completeness_is(tmp_
     assert (document["mode"], document["quality"]["left_out"]) == ("inferred", 42)
 
 
+def test_of_traces_that_were_not_sampled_nothing_is_exact_and_only_failures_are_found(tmp_path: Path) -> None:
+    """Calls that neither failed nor were slow are missing: what the others cost, and what held them, is not known."""
+    runs = {reason: HandMade() for reason in ("", "error")}
+    for reason, run in runs.items():
+        run.parts = RECORDS_WAITS
+        kept = {names.RAY_SAMPLING_REASON: reason} if reason else {}
+        driver = run.driver(0, 10_000, attributes=kept)
+        for number in range(9):
+            call = run.submit(driver, "f", 1000 * number, attributes=kept)
+            run.run(call, 1000 * number + 1, 1000 * number + 900, attributes=kept)
+            run.get(driver, [call], 1000 * number + 1, 1000 * number + 901)
+        failed = run.submit(driver, "g", 9000, attributes=kept)
+        run.run(failed, 9001, 9002, error="ValueError", attributes=kept)
+        run.get(driver, [failed], 9001, 9003)
+    whole, partial = (Analysis(run.table()) for run in runs.values())
+    assert whole.path.is_exact
+    assert not partial.path.is_exact
+    assert {finding.kind for finding in find(whole)} > {finding.kind for finding in find(partial)} == {"errors"}
+    assert {finding.share for finding in find(partial)} == {0}
+    words = "of traces that were not sampled, only spans that failed or were slow were recorded"
+    assert recorded_words.certainty(partial.calls, partial.path) == (
+        f"Partly inferred: waiting was recorded, but {words}."
+    )
+    text = " ".join(summary(written(tmp_path, runs["error"])).output.split())
+    assert text.count(words) == 2
+    assert "Exact" not in text
+    assert "Calls that ran at once" not in text
+    document = summaries.document(partial)
+    assert (document["mode"], document["quality"]["unsampled"]) == ("inferred", 21)
+
+
 @pytest.mark.parametrize(
     ("parts", "count", "expected"),
     [

@@ -619,6 +619,23 @@ def test_what_a_rate_limit_has_left_out_is_told(folder: Folder) -> None:
     ]
 
 
+def test_a_submission_that_a_worker_recorded_has_no_times(folder: Folder) -> None:
+    """It knows when the call was submitted, and not how long that took."""
+    kept = {"ray.sampling.reason": "error"}
+    root = folder.span("main.py ray.driver", took=9 * MS)
+    for name, took in (("mod.kept", 0), ("mod.refused", 3 * MS)):
+        folder.span(f"{name} ray.remote", root, took=took, kind=PRODUCER, attributes=kept)
+    submit = folder.span("mod.f ray.remote", root, took=0, kind=PRODUCER, attributes=kept)
+    folder.span("mod.f ray.remote_worker", submit, start=2 * MS, took=MS, kind=CONSUMER)
+    text = run(folder.path).stdout
+    assert "SUBMIT" not in text
+    shown = {line.split()[1]: line for line in text.splitlines() if "mod." in line}
+    assert " us " not in text
+    assert ["3.00 ms" in shown[name] for name in ("mod.kept", "mod.refused")] == [False, True]
+    assert "1.00 ms" in shown["mod.f"]
+    assert "2.00 ms" in shown["mod.f"]
+
+
 def test_calls_with_few_names_have_a_line_for_each_and_those_with_many_one(folder: Folder) -> None:
     """What `.options(name=...)` gave is shown: of a single call, of calls with few names; else how many names."""
     root = folder.span("job.py ray.driver", took=SECOND)

@@ -358,7 +358,7 @@ class _Walk:
         is_cut = len(self.table) > 0 and calls.is_cut_off(root)
         is_recorded = not self.assumed
         quality = self.table.quality
-        is_partial = bool(calls.left_out or calls.is_selection or quality.is_partial)
+        is_partial = bool(calls.left_out or calls.unsampled or calls.is_selection or quality.is_partial)
         is_exact = is_recorded and not (is_cut or is_partial or self.clamped or quality.clocks)
         path = Path(start, end, root, steps, is_recorded, is_exact, circle=self.circle)
         path.is_cut = is_cut

@@ -69,6 +69,5 @@ def of_run(analysis: Analysis) -> Iterator[str]:
         yield f"the clock of {machine} is {duration(abs(shift))} {'ahead' if shift < 0 else 'behind'}, corrected"
     if analysis.path.clamped:
         yield f"{duration(analysis.path.clamped)} of causes after their effects"
-    if analysis.calls.left_out:
-        yield recorded.left_out(analysis.calls)
+    yield from recorded.missing(analysis.calls)
     yield recorded.waiting(analysis.calls)

@@ -46,7 +46,7 @@ def certainty(calls: Calls, path: Path) -> str:
     elif calls.waiting == EVERYWHERE or (path.is_recorded and calls.waiting != NOWHERE):
         said = f"Partly inferred: waiting was recorded{where}, but {listed(list(_doubts(calls, path)))}."
     else:
-        said = f"Inferred: {waiting(calls)}{f'; {left_out(calls)}' if calls.left_out else ''}."
+        said = f"Inferred: {'; '.join([waiting(calls), *missing(calls)])}."
     return said + (" Estimated: it includes spans that have not ended." if path.is_estimated else "")
 
 
@@ -66,7 +66,7 @@ def _doubts(calls: Calls, path: Path) -> Iterator[str]:
     for applies, doubt in (
         (not path.is_recorded, "not always what it was for"),
         (path.is_cut, "no span of the driver was read"),
-        (calls.left_out, left_out(calls)),
+        *((True, reason) for reason in missing(calls)),
         (calls.is_selection, "RAY_TRACING_INCLUDE or RAY_TRACING_EXCLUDE leaves out calls"),
         (quality.is_partial, "spans are missing"),
         (quality.clocks, "clocks were wrong"),
@@ -91,6 +91,8 @@ def own_time(analysis: Analysis) -> str:
         found = "; for async methods, including whatever else they await"
     if _assumes_waits(analysis):
         found += "; where waiting was not recorded, the time in which calls of theirs ran counts as waiting"
+    if analysis.calls.unsampled:
+        found += "; waiting for calls that were not recorded counts as own code, and only recorded calls are counted"
     return found
 
 
@@ -105,9 +107,14 @@ def ran(calls: Calls) -> str:
     return "not counting waits in ray.get" + (" where they were recorded" if calls.waiting == PARTLY else "")
 
 
-def left_out(calls: Calls) -> str:
-    """How many calls a rate limit left out, to be used in a sentence."""
-    return f"a rate limit left out the spans of {count(calls.left_out, 'call')}"
+def missing(calls: Calls) -> list[str]:
+    """Which spans are missing although nothing was lost, each reason to be used in a sentence."""
+    found = []
+    if calls.left_out:
+        found.append(f"a rate limit left out the spans of {count(calls.left_out, 'call')}")
+    if calls.unsampled:
+        found.append("of traces that were not sampled, only spans that failed or were slow were recorded")
+    return found
 
 
 def gaps(analysis: Analysis) -> str:
@@ -118,8 +125,7 @@ def gaps(analysis: Analysis) -> str:
         found.append("waiting was not recorded" + (" everywhere" if calls.waiting == PARTLY else ""))
     if path.wall and (unexplained := _unexplained(analysis) / path.wall) > _LITTLE:
         found.append(f"{percent(unexplained)} of the time is unexplained")
-    if calls.left_out:
-        found.append(left_out(calls))
+    found += missing(calls)
     if analysis.unexecuted:
         found.append(f"{count(analysis.unexecuted, 'call')} without execution")
     if quality.dropped:

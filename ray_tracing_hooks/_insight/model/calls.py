@@ -389,6 +389,12 @@ class Calls:
         many = np.bincount(as_numpy(self.table.site), minlength=len(told)).tolist()
         return sum(number * rows for number, rows in zip(told, many, strict=True))
 
+    @cached_property
+    def unsampled(self) -> int:
+        """How many spans are of traces that were not sampled, of which the others are missing."""
+        has_reason = np.array([names.RAY_SAMPLING_REASON in site for site in self.table.sites], bool)
+        return int(np.count_nonzero(has_reason[as_numpy(self.table.site)]))
+
     # --- libraries of Ray -----------------------------------------------------------------------------------------
 
     def library_before(self, frame: int, time: int) -> tuple[int, int] | None:

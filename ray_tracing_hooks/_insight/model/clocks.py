@@ -59,7 +59,7 @@ def _shifts_of(calls: Calls, machine_of: list[str]) -> dict[str, int]:
     machines = sorted(set(machine_of))
     number = {machine: at for at, machine in enumerate(machines)}
     of_row = np.array([number[machine] for machine in machine_of])[as_numpy(calls.table.resource)]
-    pairs = _Pairs(calls, of_row, len(machines))
+    pairs = _Pairs(calls, of_row, len(machines), number.get("", -1))
     pairs.settle()
     shifts = _shifts(_chains(pairs.least)[0], number[_reference(calls, machine_of)])
     return {machine: shift for machine, shift in zip(machines, shifts, strict=True) if 0 < abs(shift) < _FARTHEST}
@@ -88,8 +88,8 @@ class _Pairs:
             first. A bound is negative if all effects come after their causes, and ``_NOTHING`` where there are none.
     """
 
-    def __init__(self, calls: Calls, of_row: Any, size: int) -> None:
-        """``of_row`` has the number of the machine of each row."""
+    def __init__(self, calls: Calls, of_row: Any, size: int, unknown: int) -> None:
+        """``of_row`` has the number of the machine of each row; times of the ``unknown`` one are by several clocks."""
         found = (_begun(calls), _below(calls), _got(calls))
         first, second, late = (
             np.concatenate(each)
@@ -101,6 +101,8 @@ class _Pairs:
                 strict=True,
             )
         )
+        is_known = (first != unknown) & (second != unknown)
+        first, second, late = first[is_known], second[is_known], late[is_known]
         pair, late = first * size + second, np.clip(late, -_FARTHEST, _FARTHEST)
         order = np.lexsort((late, pair))
         self.size = size

@@ -127,6 +127,7 @@ def quality(analysis: Analysis) -> dict[str, Any]:
     return {name: getattr(found, name) for name in counts} | {
         "unexecuted": analysis.unexecuted,
         "left_out": analysis.calls.left_out,
+        "unsampled": analysis.calls.unsampled,
         "clocks": found.clocks,
         "clamped_ns": analysis.path.clamped,
         "problems": [str(problem) for problem in found.problems],

@@ -56,8 +56,16 @@ _FINDERS = (
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """All findings: failures and hangs first, then by cost, largest first."""
+    """All findings: failures and hangs first, then by cost, largest first.
+
+    Only failures where spans of traces that were not sampled are among the others: what these cost, and what else took
+    time, is not known without the spans that are missing.
+    """
     found = _explained(analysis, _joined([finding for finder in _FINDERS for finding in finder(analysis)]))
+    if analysis.calls.unsampled:
+        found = [finding for finding in found if finding.is_failure]
+        for finding in found:
+            finding.share = 0.0
     return sorted(found, key=lambda finding: (not finding.is_failure, -finding.share))
 
 

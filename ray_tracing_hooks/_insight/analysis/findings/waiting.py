@@ -375,8 +375,7 @@ def unrecorded(analysis: Analysis) -> list[Finding]:
         them = "it" if unexecuted == 1 else "they"
         reasons.append(f"{count(unexecuted, 'call')} made no span where {them} should have run")
         advice.append("read the spans of every node, and check that each of them records (ray-tracing-hooks status)")
-    if calls.left_out:
-        reasons.append(recorded.left_out(calls))
+    reasons += recorded.missing(calls)
     if not records_waits:
         reasons.append("waiting was not recorded")
         advice.append(f"{recorded.RECORD_WAITS} shows what callers wait for")

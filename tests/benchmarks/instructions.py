@@ -38,9 +38,14 @@ WHAT = {
     "execution, nothing carried": ("execution", 0x03, False),
     "execution, context carried": ("execution", 0x03, True),
     "execution, not sampled": ("execution", 0x02, False),
+    "execution, not sampled and not failed": ("execution", 0x02, True),
     "submission": ("submission", 0x03, False),
     "submission, not sampled": ("submission", 0x02, False),
+    "submission, not sampled and not failed": ("submission", 0x02, True),
 }
+"""What is called, the flags of its trace, and whether its context is carried. Where one that is not sampled is carried,
+failed calls are recorded."""
+
 _COLLECTED = re.compile(r"Collected : (\d+)")
 
 
@@ -62,6 +67,7 @@ def call(part: str, flags: int, carried: bool, folder: Path, *, compiled: bool) 
     from ray_tracing_hooks._ray.cluster import JobTrace
     from ray_tracing_hooks._ray.process import DRIVER
     from ray_tracing_hooks._record import carrier
+    from ray_tracing_hooks._record.sampling import KeepRule
     from ray_tracing_hooks._record.span import Parent
 
     _compiled.use.allow(compiled)
@@ -69,14 +75,16 @@ def call(part: str, flags: int, carried: bool, folder: Path, *, compiled: bool) 
     stand_ins.stand_in(
         all_traced=True, publish=lambda _self, _job_id, _trace: True, published=lambda _self, _job_id: job
     )
+    rule = KeepRule(errors=True, slower_ns=None) if carried and not flags & 0x01 else None
     if part == "execution":
-        tracing.active = worker_of_job(folder)
-        context = carrier.encode(job.trace_id, job.root_span_id, flags, time.time_ns(), DRIVER_TASK_ID, None)
+        tracing.active = worker_of_job(folder, rule)
+        ids = job.trace_id, job.root_span_id, flags, time.time_ns(), DRIVER_TASK_ID
+        context = carrier.encode(*ids, None, parent_id=job.root_span_id if rule is not None else None)
         arguments = {KEY: context} if carried else {}
         execute = execution._function_executor(lambda: b"ok", execution.Beginning("Actor", "method").begin)
         execute(**arguments)
         return Call(lambda: execute(**arguments), tracing.active)
-    tracing.active = driver = tracing_of(folder, DRIVER)
+    tracing.active = driver = tracing_of(folder, DRIVER, rule=rule)
     driver.recorder.fallback = Parent(job.trace_id, job.root_span_id, flags, None, remote=False)
     driver.calls.publish_job_trace()
     result, called = stand_ins.ObjectRef(TASK_ID), stand_ins.Method()
@@ -119,14 +127,14 @@ def main() -> None:
     if shutil.which("valgrind") is None:
         raise SystemExit("valgrind is needed to count instructions: install the package of that name")
     ways = WAYS if _compiled.use.is_loaded else {name: False for name, compiled in WAYS.items() if not compiled}
-    print(f"{'':30}{'':15}{'instructions':>15}{'us, warm':>12}{'us, cold':>12}")
+    print(f"{'':40}{'':15}{'instructions':>15}{'us, warm':>12}{'us, cold':>12}")
     for name, what in WHAT.items():
         with tempfile.TemporaryDirectory() as folder:
             calls = {way: call(*what, Path(folder), compiled=compiled) for way, compiled in ways.items()}
             warm, cold = timed(calls, b""), timed(calls, SWEEP)
         for way in ways:
             each = (counted(way, name, MANY) - counted(way, name, FEW)) / (MANY - FEW)
-            print(f"{name:30}{way:15}{each:>15,.0f}{warm[way]:>12.1f}{cold[way]:>12.1f}", flush=True)
+            print(f"{name:40}{way:15}{each:>15,.0f}{warm[way]:>12.1f}{cold[way]:>12.1f}", flush=True)
 
 
 if __name__ == "__main__":

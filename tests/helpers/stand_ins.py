@@ -18,7 +18,8 @@ from ray_tracing_hooks._ray.templates import Selection
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.limits import SpanLimits
-from ray_tracing_hooks._record.recorder import Recorder
+from ray_tracing_hooks._record.recorder import Recorder, UnsampledRecorder
+from ray_tracing_hooks._record.sampling import KeepRule
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
 JOB_ID = "01000000"
@@ -115,8 +116,11 @@ def tracing_of(
     rate_limits: RateLimits | None = None,
     carries_submit_time: bool = False,
     cluster: Cluster | None = None,
+    rule: KeepRule | None = None,
 ) -> Tracing:
-    """Tracing of a worker, or of a driver, that records into ``folder``: by default tasks and actors."""
+    """Tracing of a worker, or of a driver, that records into ``folder``: by default tasks and actors, and what the
+    ``rule`` selects of traces that are not sampled.
+    """
     core_worker: Any = CoreWorker(DRIVER_TASK_ID if mode == DRIVER else TASK_ID)
     process = Process(
         mode=mode,
@@ -134,8 +138,19 @@ def tracing_of(
         worker=SimpleNamespace(core_worker=core_worker),
     )
     selection = selection or Selection(PARTS)
+    made = recorder(folder)
+    if rule is not None:
+        made.unsampled = UnsampledRecorder(
+            SpoolWriter(str(folder)),
+            resource=encode.resource({"service.name": "test", "host.name": "here"}),
+            scope=encode.scope("test"),
+            sampler=made.sampler,
+            limits=made.limits,
+            rule=rule,
+            of_caller=encode.resource({"service.name": "test"}),
+        )
     return Tracing(
-        recorder(folder),
+        made,
         process,
         cluster or Cluster(),
         selection,
@@ -150,9 +165,9 @@ def stand_in(**attributes: Any) -> None:
         setattr(Cluster, name, value)
 
 
-def worker_of_job(folder: Path) -> Tracing:
+def worker_of_job(folder: Path, rule: KeepRule | None = None) -> Tracing:
     """Tracing of a worker that has been given its first task, and has asked the cluster for the trace of its job."""
-    made = tracing_of(folder)
+    made = tracing_of(folder, rule=rule)
     made.job.learn(JOB_ID, task_is_there=True)
     return made
 

@@ -17,20 +17,17 @@ import stand_ins
 from opentelemetry.context import Context
 from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, tracing_of
 
-from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._ray import actors, execution, library_spans, objects, submission, tracing
 from ray_tracing_hooks._ray.arguments import KEY, outgoing
-from ray_tracing_hooks._ray.process import DRIVER, WORKER
+from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._ray.rates import RateLimits
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import carrier
-from ray_tracing_hooks._record.recorder import UnsampledRecorder
 from ray_tracing_hooks._record.sampling import KeepRule
 from ray_tracing_hooks._record.span import Parent
-from ray_tracing_hooks._spool.writer import SpoolWriter
 
 pytestmark = pytest.mark.usefixtures("each_way")
 
@@ -38,21 +35,6 @@ TRACE, AROUND, CALL = os.urandom(16), os.urandom(8), os.urandom(8)
 SUBMITTED_AT = 1_790_000_000_000_000_000
 ERRORS = KeepRule(errors=True, slower_ns=None)
 REASON = "ray.sampling.reason"
-
-
-def kept_by(rule: KeepRule, folder: Path, mode: int = WORKER, **options: Any) -> Tracing:
-    """Tracing that records what this rule selects of traces that are not sampled."""
-    made = tracing_of(folder, mode, **options)
-    made.recorder.unsampled = UnsampledRecorder(
-        SpoolWriter(str(folder)),
-        resource=encode.resource({"service.name": "test", "host.name": "here"}),
-        scope=encode.scope("test"),
-        sampler=made.recorder.sampler,
-        limits=made.recorder.limits,
-        rule=rule,
-        of_caller=encode.resource({"service.name": "test"}),
-    )
-    return made
 
 
 def spans_in(folder: Path) -> list[Span]:
@@ -78,7 +60,7 @@ def fails() -> None:
 
 def test_a_call_that_fails_is_recorded_with_its_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the caller only what the call has carried."""
-    run(monkeypatch, kept_by(ERRORS, tmp_path), fails)
+    run(monkeypatch, tracing_of(tmp_path, rule=ERRORS), fails)
     call, ran = spans_in(tmp_path)
     assert (call.name, ran.name) == ("Actor.method ray.remote", "Actor.method ray.remote_worker")
     assert (call.trace_id, call.span_id, call.parent_id) == (TRACE.hex(), CALL.hex(), AROUND.hex())
@@ -117,24 +99,24 @@ def test_the_rule_decides(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run(monkeypatch, kept_by(rule, tmp_path), function)
+    run(monkeypatch, tracing_of(tmp_path, rule=rule), function)
     assert [span.attributes[REASON] for span in spans_in(tmp_path)] == [reason] * 2 * (reason is not None)
 
 
 def test_a_call_with_no_span_around_it_is_a_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(monkeypatch, kept_by(ERRORS, tmp_path), fails, parent_id=b"")
+    run(monkeypatch, tracing_of(tmp_path, rule=ERRORS), fails, parent_id=b"")
     assert [span.parent_id for span in spans_in(tmp_path)] == ["", CALL.hex()]
 
 
 def test_a_caller_with_other_settings_has_no_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has carried no id of the span around the call."""
-    run(monkeypatch, kept_by(ERRORS, tmp_path), fails, parent_id=None)
+    run(monkeypatch, tracing_of(tmp_path, rule=ERRORS), fails, parent_id=None)
     assert [span.name for span in spans_in(tmp_path)] == ["Actor.method ray.remote_worker"]
 
 
 def test_the_submission_comes_with_the_first_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once: each attempt is of the same call."""
-    active = kept_by(ERRORS, tmp_path)
+    active = tracing_of(tmp_path, rule=ERRORS)
     for attempt in range(3):
         core_worker = active.process.worker.core_worker
         monkeypatch.setattr(core_worker, "get_current_task_attempt_number", lambda attempt=attempt: attempt)
@@ -144,7 +126,7 @@ def test_the_submission_comes_with_the_first_attempt(tmp_path: Path, monkeypatch
 
 def test_what_calls_below_carry_leads_to_the_spans_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that calls another one: the ids of both sides agree, whichever of them are recorded."""
-    active = kept_by(ERRORS, tmp_path)
+    active = tracing_of(tmp_path, rule=ERRORS)
     carried: list[carrier.Carried] = []
 
     def calls_and_fails() -> None:
@@ -169,7 +151,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tracing:
     """In a trace that is not sampled and has been published, so that calls of other settings carry nothing."""
     monkeypatch.setattr("ray_tracing_hooks._ray.cluster.Cluster.all_traced", True)
     monkeypatch.setattr("ray_tracing_hooks._ray.cluster.Cluster.publish", lambda *_arguments: True)
-    made = kept_by(ERRORS, tmp_path, DRIVER)
+    made = tracing_of(tmp_path, DRIVER, rule=ERRORS)
     made.recorder.fallback = Parent(TRACE, AROUND, 0x02, None, remote=False)
     made.calls.publish_job_trace()
     monkeypatch.setattr(tracing, "active", made)
@@ -207,7 +189,7 @@ def test_a_rate_limit_leaves_out_none_of_these_calls(
     driver: Tracing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They make no spans unless they fail, and a call that is left out is one whose failure is not seen."""
-    limited = kept_by(ERRORS, tmp_path, DRIVER, rate_limits=RateLimits([("*", 1)]))
+    limited = tracing_of(tmp_path, DRIVER, rate_limits=RateLimits([("*", 1)]), rule=ERRORS)
     limited.recorder.fallback = driver.recorder.fallback
     monkeypatch.setattr(tracing, "active", limited)
     carried = []
@@ -248,7 +230,7 @@ def test_what_interrupts_the_end_of_a_span_loses_none_and_writes_none_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal handler that raises after the submission has been written, and before the execution is."""
-    active = kept_by(ERRORS, tmp_path)
+    active = tracing_of(tmp_path, rule=ERRORS)
     recorder = active.recorder.unsampled
     assert recorder is not None
     ended = recorder.ended

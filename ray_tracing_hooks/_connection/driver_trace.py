@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -53,6 +54,8 @@ class DriverTrace:
         self._before_root: Context | None = None
         self._client_server: Server | None = None
         self._is_terminated = self._has_ended = False
+        self._exited: int | None = None
+        """When the interpreter began to exit: Ray then sleeps for half a second before it disconnects."""
 
     def begin_where_it_begins(self, environ: Mapping[str, str], patches: Patches) -> None:
         """Begin the root span in the driver itself; for a Ray Client and its server, in the client if it can."""
@@ -97,6 +100,7 @@ class DriverTrace:
         around = incoming(environ, current)
         if self._settings.root_span:
             self.put_sigterm_back = driver.notice_sigterm(self._sigterm)
+            atexit.register(self._exiting)  # Ray has registered its own handler earlier: it runs after this one
             attributes = describe(environ, sys.argv[0], self._process.namespace)
             self.root = driver.start_root_span(self._tracing, driver.program(environ), around, attributes, since)
             self._tracing.calls.publish_job_trace()
@@ -159,7 +163,8 @@ class DriverTrace:
             root.set_attribute(names.ERROR_TYPE, names.DRIVER_DIED)
         if isinstance(root, RecordedSpan) and (libraries := imported_libraries()):
             root.set_attribute(names.RAY_LIBRARIES, libraries)
-        root.end()
+        root.end(self._exited)
+        atexit.unregister(self._exiting)
         self._tracing.recorder.fallback = None
         add_former_root(root)
         if trace.get_current_span() is root and self._before_root is not None:
@@ -172,6 +177,9 @@ class DriverTrace:
         if self._process.is_driver and (unreported := limits.unreported()):
             functions = ", ".join(f"{function} {number:,}" for function, number in sorted(unreported.items()))
             logger.info("ray_tracing_hooks: calls without spans (RAY_TRACING_RATE_LIMIT): %s", functions)
+
+    def _exiting(self) -> None:
+        self._exited = now_ns()
 
     def _sigterm(self) -> None:
         self._is_terminated = True

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Cluster
-from support import PATIENCE, Run, environment, spans_in, with_lean_clusters
+from support import PATIENCE, Run, by_name, environment, spans_in, with_lean_clusters
 
 RUN = (sys.executable, "-m", "ray_tracing_hooks", "run")
 RESULT = "[1, 2, 3]\n"
@@ -41,13 +41,16 @@ def test_a_program_is_traced_without_an_edit(tmp_path: Path) -> None:
     assert (done.stdout, done.returncode) == (RESULT, 3), done.stderr
     (folder,) = tmp_path.iterdir()
     assert re.fullmatch(r"plain-\d{8}-\d{6}-\d+", folder.name)
-    counted = Counter(span.name for span in spans_in(folder))
+    spans = spans_in(folder)
+    counted = Counter(span.name for span in spans)
     assert counted == {
         "plain.py ray.driver": 1,
         "__main__.add ray.remote": 3,
         "__main__.add ray.remote_worker": 3,
         "ray.get": 1,
     }
+    (driver,), (got,) = by_name(spans, "plain.py ray.driver"), by_name(spans, "ray.get")
+    assert driver.end_ns - got.end_ns < 500_000_000, "it ends where the program does, before Ray's sleep at the exit"
     assert "plain.py took" in done.stderr
     assert "waiting was recorded" in " ".join(done.stderr.split())
     assert f"8 spans in {folder}. The page: {folder / 'report.html'}" in done.stderr

@@ -954,8 +954,42 @@ def test_a_wait_that_gave_up_waited_for_no_request() -> None:
     driver = run.driver(0, 100)
     run.call(driver, "Gate.__call__", 5, 5, 10, 85, object_id=object_of(1))
     run.get(driver, [object_of(1)], 20, 50, error="ray.exceptions.GetTimeoutError")
-    path = Analysis(run.table()).path
-    assert {kind: time // MS for kind, time in path.kinds.items() if time} == {RUN: 70, WAITING: 30}
+    analysis = Analysis(run.table())
+    assert {kind: time // MS for kind, time in analysis.path.kinds.items() if time} == {RUN: 70, WAITING: 30}
+    (found,) = find(analysis)
+    assert (found.kind, found.title) == ("timed-out", "Waits for Gate.__call__ time out")
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+def test_the_code_of_a_driver_between_its_requests_is_named(over_http: bool) -> None:
+    """Unless there are requests of others: it may wait for one of these without a span."""
+    run = Served()
+    run.parts = "serve,get,wait"
+    driver = run.driver(0, 5_000)
+    for number in range(8):
+        at = 1_000 + 400 * number
+        run.call(driver, "Gate.__call__", at, at, at + 1, at + 5, object_id=object_of(number))
+        run.get(driver, [object_of(number)], at + 2, at + 6)
+    if over_http:
+        run.call(run.request(1_500, 1_600, trace=2), "Gate.__call__", 1_510, 1_510, 1_510, 1_590, trace=2)
+    found = {each.kind: each for each in find(Analysis(run.table()))}
+    assert ("driver-code" in found) != over_http
+    if not over_http:
+        assert found["driver-code"].share == pytest.approx(7 * 0.394 / 5, abs=0.01)
+
+
+def test_a_driver_that_waits_for_the_constructor_of_a_replica() -> None:
+    """It asks whether the application runs, and sleeps in between, so that this is assumed; not after its request."""
+    run = Served()
+    run.parts = "serve,get,wait"
+    driver = run.driver(0, 6_000)
+    run.call(driver, "Model.__call__", 5_000, 5_000, 5_001, 5_900, object_id=object_of(1))
+    run.get(driver, [object_of(1)], 5_002, 5_901)
+    for begun, replica in ((500, "r1"), (4_000, "r2")):
+        run.span("Model.__init__ serve.replica", begun, begun + 2_500, worker=replica, trace=2)
+    found = {each.kind: each for each in find(Analysis(run.table()))}
+    assert (found["slow-actor-start"].is_assumed, found["slow-actor-start"].share) == (True, pytest.approx(3.5 / 6))
+    assert "3.50 s for 2 replicas of Model to construct, which took 2.50 s (median)" in found["slow-actor-start"].text
 
 
 @pytest.mark.parametrize("parts_of_ray", ["serve", "serve,get,wait"], ids=["no waits", "calls by gRPC"])

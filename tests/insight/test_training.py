@@ -30,7 +30,7 @@ from ray_tracing_hooks._insight.views.redaction import Redaction
 RECORDED = Path(__file__).parent / "recorded"
 
 PENDING = names.RAY_TUNE_PENDING_TIME
-KINDS = {"straggler-rank", "slow-reports", "training-start", "training-restarts", "ended-trials"}
+KINDS = {"straggler-rank", "slow-reports", "training-start", "training-restarts", "ended-trials", "trials-in-turn"}
 
 
 def recorded(name: str) -> Analysis:
@@ -200,6 +200,12 @@ def test_who_made_the_others_wait() -> None:
     }
 
 
+def test_a_rank_that_is_late_once_counts_if_that_is_a_tenth_of_the_run() -> None:
+    """As one that loads its data before its first step."""
+    finding = found_in(one_attempt([[3_000, *[100] * 4], [100] * 5]).analysis())["straggler-rank"]
+    assert (finding.figures["rank"], finding.figures["longest_ns"]) == (0, 2_900 * MS)
+
+
 @pytest.mark.parametrize(
     ("why", "steps"),
     [
@@ -319,6 +325,20 @@ def test_trials_that_ended_early() -> None:
     assert finding.is_failure
 
 
+def test_trials_that_run_one_at_a_time() -> None:
+    """The experiment would take as long as the longest of them with all at once."""
+    finding = found_in(experiment(*[(took, "trainable", "") for took in (1_000.0, 2_000.0, 1_000.0)]))["trials-in-turn"]
+    assert finding.text == "3 trials of sweep ran one at a time, in 4.00 s; the longest took 2.00 s"
+    assert finding.share == pytest.approx(2 / 4.1)
+    assert "trials-in-turn" not in found_in(experiment(*[(1_000.0, "trainable", "")] * 2))
+    run = HandMade()
+    driver = run.driver(0, 4_000)
+    fit = run.span("sweep ray.tune", 10, 3_990, driver)
+    for at in (20, 500, 2_000):
+        run.span("sweep ray.tune.trial", at, at + 1_000, fit, attributes={names.RAY_TUNE_ITERATIONS: 1})
+    assert "trials-in-turn" not in found_in(Analysis(run.table()))
+
+
 def test_trials_that_never_ran_took_no_time() -> None:
     """Their experiment ended before their actors had started; those that ran beside them took all of the time."""
     cut, never = (500.0, "experiment", ""), (50.0, "experiment", "")
@@ -373,8 +393,8 @@ def test_the_time_between_calls_of_trials_is_no_work_of_the_program() -> None:
 def test_trials_that_the_scheduler_stops_are_no_fault() -> None:
     """That is what it is for; and of an error that cost next to nothing, other lines tell."""
     done, stopped = (1_000.0, "trainable", ""), (200.0, "scheduler", "")
-    assert not found_in(experiment(done, stopped, stopped))
-    assert not found_in(experiment(done, done, (10.0, "", "ValueError")))
+    assert "ended-trials" not in found_in(experiment(done, stopped, stopped))
+    assert "ended-trials" not in found_in(experiment(done, done, (10.0, "", "ValueError")))
 
 
 # --- the path -------------------------------------------------------------------------------------------------------

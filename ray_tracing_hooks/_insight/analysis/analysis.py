@@ -252,18 +252,33 @@ class Analysis:
         task = self.table.attribute(row, names.RAY_TASK_ID)
         return self.states.queued(self._session_of(row), task) if isinstance(task, str) else None
 
+    def finished(self, row: int) -> int:
+        """When Ray had the result of this execution, which is after its code ended; 0 if that is unknown."""
+        ran = self._ran(row)
+        return ran[1] if ran is not None else 0
+
+    def _ran(self, row: int) -> tuple[int, int] | None:
+        """Since when a worker had the call of this execution, and when Ray had its result; None if that is unknown.
+
+        It is not known of retries.
+        """
+        table = self.table
+        task = table.attribute(row, names.RAY_TASK_ID)
+        ran = self.states.loaded(self._session_of(row), task) if isinstance(task, str) else None
+        if ran is None or table.attribute(row, names.RAY_ATTEMPT):
+            return None
+        # Ray's time is by the same clock as the span's before that was corrected.
+        shift = table.shifts[table.resource[row]] if table.shifts else 0
+        return ran[0] + shift, ran[1] + shift
+
     def loading_since(self, row: int) -> int:
         """Since when the worker of this execution had its call, before the code started; 0 if that is unknown.
 
         It is not known of retries, and not of actors that run several calls at once, whose calls also wait for a thread
         or for the event loop.
         """
-        calls, table = self.calls, self.table
-        task = table.attribute(row, names.RAY_TASK_ID)
-        ran = self.states.loaded(self._session_of(row), task) if isinstance(task, str) else None
-        if ran is None or table.attribute(row, names.RAY_ATTEMPT) or calls.place(row).slots > 1:
+        ran = self._ran(row)
+        if ran is None or self.calls.place(row).slots > 1:
             return 0
-        # Ray's time is by the same clock as the span's before that was corrected.
-        shift = table.shifts[table.resource[row]] if table.shifts else 0
         begin, end = ran
-        return begin + shift if begin + shift <= table.start[row] <= end + shift else 0
+        return begin if begin <= self.table.start[row] <= end else 0

@@ -11,12 +11,18 @@ OPERATOR, CONSUMER, MEMORY, PROCESSORS = "operator", "consumer", "memory", "proc
 _BUSY = 0.7
 """The share of the time in which an operator works that its slots are busy, if they are what limits it."""
 
+_HELD_BY_LIMIT = 0.5
+"""The share of that time in which its limit holds it back, where its slots are less busy: Ray Data refills late."""
+
 _WORKS = 0.25
 """The share of the execution that it has to work."""
 
 _MOSTLY = 0.5
 
 _HELD = 0.2
+
+CONCURRENCY = "concurrency limit"
+"""The resource of what an operator's own limit holds back."""
 
 _MEMORY = "memory"
 """In the names of resources: heap memory and object store memory."""
@@ -60,7 +66,9 @@ def saturated(pipeline: Pipeline) -> Operator | None:
     """The operator whose own limit on its tasks limits the execution; None if there is none."""
     limited = [each for each in pipeline.operators if each.slots and each.tasks > each.slots]
     slowest = max(limited, key=least_time, default=None)
-    if slowest is None or slot_share(slowest) < _BUSY or slowest.worked < _WORKS * pipeline.duration:
+    if slowest is None or slowest.worked < _WORKS * pipeline.duration:
+        return None
+    if slot_share(slowest) < _BUSY and held_by_limit(slowest) < _HELD_BY_LIMIT * slowest.worked:
         return None
     return slowest if least_time(slowest) > next_limit(pipeline, slowest) else None
 
@@ -109,6 +117,15 @@ def running_share(pipeline: Pipeline) -> float:
         return 0.0
     ran = sum(each.needs.get("CPU", 0.0) * each.busy for each in pipeline.operators)
     return min(1.0, ran / processors / pipeline.duration)
+
+
+def held_by_limit(operator: Operator) -> int:
+    """For how long its own limit held an operator back from submitting tasks."""
+    return sum(
+        time
+        for cause, time in operator.held_back.items()
+        if cause.kind == "submission" and cause.resource == CONCURRENCY
+    )
 
 
 def held_by_memory(operator: Operator) -> int:

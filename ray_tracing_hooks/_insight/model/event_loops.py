@@ -3,7 +3,8 @@
 An event loop starts a call as soon as it can, unless as many run as the actor lets run at once. So if a call was
 submitted but not started, while fewer ran and no other call started or ended either, code blocked the loop: the call
 that ended when the loop continued, or the one that had started when the loop stopped. This is inferred from the spans
-of calls alone, so it is what probably happened.
+of calls alone, so it is what probably happened. Until a call of the loop has ended, those that go on do not count: a
+new actor still imports and connects, and starts its first calls one by one.
 """
 
 from __future__ import annotations
@@ -65,14 +66,15 @@ def _stalls(table: Table, rows: Sequence[int], slots: int) -> list[Stall]:
         [(table.start[row], False, row) for row in rows] + [(table.end_or_now(row), True, row) for row in rows]
     )
     found = []
-    running = 0
+    running, has_ended = 0, False
     for (start, was_end, first), (end, is_end, last) in pairwise(moments):
         running += -1 if was_end else 1
+        has_ended = has_ended or was_end
         if end - start < LEAST or running >= slots:
             continue
         if is_end and table.start[last] <= start:
             kept_by = last  # it kept running, and ended
-        elif not was_end and table.end_or_now(first) > end:
+        elif has_ended and not was_end and table.end_or_now(first) > end:
             kept_by = first  # it started here, and was still running at the end of the stall
         else:
             kept_by = -1

@@ -53,6 +53,8 @@ class ServeSpans:
         ]
         # The start of a replica has the same suffix, and another kind.
         self.is_replica = self._ends_with(_REPLICA) & (kind == CONSUMER)
+        self.starts = np.nonzero(self._ends_with(_REPLICA) & (kind == INTERNAL))[0]
+        """The constructors of replicas."""
         self.is_batch = self._ends_with(_BATCH)
         self.is_choice = self._ends_with(_CHOICE) & ~self.is_server
         """Replicas that are chosen before they are called."""

@@ -28,6 +28,7 @@ _FINDERS = (
     failures.unfinished,
     data.bottleneck_operators,
     train_tune.ended_trials,
+    train_tune.trials_in_turn,
     train_tune.training_restarts,
     actors.bottleneck_actors,
     data.backpressure,
@@ -43,6 +44,7 @@ _FINDERS = (
     driver.large_arguments,
     driver.serial_drivers,
     serve.blocked_replicas,
+    serve.slow_replica_starts,
     serve.waiting_for_replicas,
     serve.waiting_for_batches,
     serve.slow_requests,
@@ -51,6 +53,7 @@ _FINDERS = (
     waiting.slow_loading,
     train_tune.training_start,
     waiting.waiting_for_resources,
+    waiting.slow_results,
     data.spilling,
 )
 

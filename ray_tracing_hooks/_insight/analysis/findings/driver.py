@@ -11,7 +11,16 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import DELIVERY, RETRYING, RUN, SCHEDULING, STARTING, submissions
+from ray_tracing_hooks._insight.analysis.critical_path import (
+    DATASET,
+    DELIVERY,
+    RETRYING,
+    RUN,
+    SCHEDULING,
+    STARTING,
+    Step,
+    submissions,
+)
 from ray_tracing_hooks._insight.analysis.findings.actors import stalls
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import Function, covered, in_both, percentile
@@ -22,6 +31,7 @@ from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, WAITS, Calls
 from ray_tracing_hooks._insight.model.grouped import by_first, split
 from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.table import ENDED
 
 _DRIVER_CALLS = 8
 _DRIVER_COST = 0.1
@@ -39,10 +49,12 @@ def serial_drivers(analysis: Analysis) -> list[Finding]:
 
     - Serial: at least eight calls follow each other without a wait, the code before each takes longer than a call
       runs (medians), and it takes a tenth of the run. Where waits were not recorded, it is assumed.
-    - Any other code between its first call and its last result, of half a second and a fifth of the run. That needs
-      recorded waits: otherwise it may be waiting. So it may where a library of Ray works in the driver: Ray Serve, Ray
-      Tune, Ray Data, and those whose part is switched off. Then nothing is said. Nor does the time count in which a
-      call ran that no recorded wait was for, since the driver may wait for it by ``ObjectRef.future``, for example.
+    - Any other code after its first call, of half a second and a fifth of the run. That needs recorded waits: otherwise
+      it may be waiting. So it may where a library of Ray works in the driver: Ray Tune, Ray Data, and those whose part
+      is switched off. Then nothing is said, but for what the driver does between the batches of an iteration, which
+      Ray Data measures. With Ray Serve, only the time between its requests by handles counts, if there are no others.
+      Nor does the time count in which a call ran that no recorded wait was for, since the driver may wait for it by
+      ``ObjectRef.future``, for example. After its last result only programs count, since notebooks and consoles idle.
     """
     found: list[Finding] = []
     by_name = {function.name: function for function in analysis.functions}
@@ -67,15 +79,21 @@ def serial_drivers(analysis: Analysis) -> list[Finding]:
 
 def _own_code(analysis: Analysis, driver: int) -> list[Finding]:
     calls, table, path = analysis.calls, analysis.table, analysis.path
-    if driver >= len(table) or not calls.records_waits(driver) or recorded.libraries(calls):
+    if driver >= len(table) or not calls.records_waits(driver) or analysis.experiments:
         return []
-    if analysis.serve_spans is not None or analysis.experiments or analysis.pipelines.executions:
+    steps = [step for step in path.steps if step.kind == RUN and step.row == driver]
+    if analysis.pipelines.executions:
+        return _between_batches(analysis, driver, steps)
+    if recorded.libraries(calls):
         return []
-    made = [row for row in calls.members(driver) if calls.role[row] in {SUBMISSION, *WAITS}]
+    if analysis.serve_spans is not None:
+        made = _requests_alone(analysis, driver)
+    else:
+        made = [row for row in calls.members(driver) if calls.role[row] in {SUBMISSION, *WAITS}]
     if not made:
         return []
-    first, last = table.start[made[0]], max(map(table.end_or_now, made))
-    steps = [step for step in path.steps if step.kind == RUN and step.row == driver]
+    ends_alone = analysis.serve_spans is None and table.state[driver] == ENDED and _is_program(calls.frame_name(driver))
+    first, last = table.start[made[0]], path.end if ends_alone else max(map(table.end_or_now, made))
     pieces = [min(step.end, last) - max(step.start, first) for step in steps]
     own = sum(each for each in pieces if each > 0) - sum(took for step in steps for _, took in submissions(calls, step))
     least = max(_DRIVER_OWN_LEAST, _DRIVER_OWN_COST * path.wall)
@@ -85,17 +103,60 @@ def _own_code(analysis: Analysis, driver: int) -> list[Finding]:
         return []
     name, longest = calls.frame_name(driver), max(pieces)
     text = (
-        f"{quoted(name)} ran its own code for {duration(own)} between its first call and its last result, for up to "
-        f"{duration(longest)} at a time, while the run waited for it"
+        f"{quoted(name)} ran its own code for {duration(own)} after its first call, for up to {duration(longest)} at a "
+        "time, while the run waited for it"
     )
+    return [_own_finding(analysis, driver, text, own)]
+
+
+def _own_finding(analysis: Analysis, driver: int, text: str, own: int) -> Finding:
     advice = (
         "if it computes there, move that into tasks, or submit the next calls before it; if it sleeps or waits for "
         "something else than Ray, shorten that"
     )
-    figures: dict[str, float | int | str] = {"driver": name, "own_ns": own, "longest_ns": longest}
-    return [
-        Finding("driver-code", text, advice, own / path.wall, [driver], figures, title=f"Own code of {quoted(name)}")
-    ]
+    name = analysis.calls.frame_name(driver)
+    figures: dict[str, float | int | str] = {"driver": name, "own_ns": own}
+    title = f"Own code of {quoted(name)}"
+    return Finding("driver-code", text, advice, own / analysis.path.wall, [driver], figures, title=title)
+
+
+def _is_program(name: str) -> bool:
+    """Whether a driver of this name is a file or a module, and no notebook or console."""
+    return "." in name and not name.endswith(".ipynb")
+
+
+def _between_batches(analysis: Analysis, driver: int, steps: list[Step]) -> list[Finding]:
+    """The code of a driver between the batches of its iterations over datasets."""
+    path, calls = analysis.path, analysis.calls
+    own = waited = 0
+    for each in analysis.pipelines.iterations:
+        if calls.frame[each.row] == driver and not calls.is_aside(each.row):
+            own += min(each.used, covered([(step.start, step.end) for step in steps], each.start, each.end))
+            waited += each.waited
+    if own < max(_DRIVER_OWN_LEAST, _DRIVER_OWN_COST * path.wall):
+        return []
+    text = (
+        f"{quoted(calls.frame_name(driver))} ran its own code for {duration(own)} between the batches of its datasets, "
+        f"for which it waited {duration(waited)}"
+    )
+    return [_own_finding(analysis, driver, text, own)]
+
+
+def _requests_alone(analysis: Analysis, driver: int) -> list[int]:
+    """The requests that a driver made by handles, and the waits for them, by start; none if there may be others.
+
+    A request over HTTP, or a call of Ray Serve such as ``serve.run``, waits without a span that says for what.
+    """
+    spans, calls, table = analysis.serve_spans, analysis.calls, analysis.table
+    if spans is None or analysis.requests is None:
+        return []
+    rows = [row for route in analysis.requests.routes for row in route.rows]
+    called = set(spans.called.tolist())
+    if not rows or any(calls.frame[row] != driver or row not in called for row in rows):
+        return []
+    first = min(map(table.start.__getitem__, rows))
+    waits = [row for row in calls.own_waits(driver) if table.start[row] >= first]
+    return sorted([*rows, *waits]) if all(analysis.served.awaited(row) for row in waits) else []
 
 
 def _unwaited(calls: Calls, made: list[int]) -> list[tuple[int, int]]:
@@ -487,13 +548,16 @@ def _closure(analysis: Analysis, function: Function, cost: int, rows: list[int])
 
 _TINY_CALLS = 100
 _TINY = 1_000_000
+_TINY_BLOCK = 10_000_000
+"""A task for a block of a dataset: Ray Data takes about as long for each, to plan it and to hand on its block."""
 _TINY_COST = 0.1
 
 
 def tiny_tasks(analysis: Analysis) -> list[Finding]:
     """Tasks that are so small that the overhead of each call dominates.
 
-    Functions that are called often, run for less than a millisecond, and whose calls take a share of the run.
+    Functions that are called often, run for less than a millisecond, and whose calls take a share of the run. Tasks for
+    blocks of a dataset are tiny below ten milliseconds, and what Ray Data does for each block counts as theirs.
     """
     return [_tiny_finding(analysis, *tiny) for tiny in _tiny_costly(analysis)]
 
@@ -509,12 +573,18 @@ def _tiny_costly(analysis: Analysis) -> Iterator[tuple[Function, int, int]]:
     for function in analysis.functions:
         # Where waiting was not recorded, the code of a call may have run while calls of its own did.
         usual = percentile(function.durations if function.is_assumed else function.self_times, 0.5)
-        if function.calls < _TINY_CALLS or not function.executions or usual >= _TINY or not wall:
+        is_of_dataset = function.name in analysis.pipelines.operator_names
+        most = _TINY_BLOCK if is_of_dataset else _TINY
+        if function.calls < _TINY_CALLS or not function.executions or usual >= most or not wall:
             continue
         took = analysis.table.duration if function.is_assumed else analysis.self_time.__getitem__
-        tiny = [row for row in function.executions if took(row) < _TINY]
+        tiny = [row for row in function.executions if took(row) < most]
         submitting = analysis.path.submitting[function.name] * len(tiny) // len(function.executions)
         sending = sum(analysis.path.executions[row] for row in tiny)
+        if is_of_dataset:
+            blocks = set(tiny)
+            steps = (step for step in analysis.path.steps if step.kind == DATASET and step.source in blocks)
+            sending += sum(step.end - step.start for step in steps)
         # The first call waits for workers to start, which has nothing to do with its size.
         cost = max(0, min(wall, submitting + sending) - analysis.path.first_scheduling.get(function.name, 0))
         if cost / wall >= _TINY_COST:

@@ -17,7 +17,7 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.findings.train_tune import rows_of_restarts, rows_of_trials
 from ray_tracing_hooks._insight.analysis.functions import covered, in_both
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, shortened
-from ray_tracing_hooks._insight.model.calls import DRIVER, EXECUTION, OTHER, SUBMISSION, WAITS
+from ray_tracing_hooks._insight.model.calls import DRIVER, EXECUTION, GET, OTHER, SUBMISSION, WAITS
 from ray_tracing_hooks._insight.model.errors import error_text, error_type
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
@@ -403,6 +403,7 @@ def _passing_on(analysis: Analysis, failed: Sequence[int]) -> set[int]:
 
 
 _NAMED = 6
+_TIMEOUT_COST = 0.05
 _DEADLOCK_ADVICE = (
     "an actor cannot run a call while it waits for that call: make the actor async, or do not wait for the call"
 )
@@ -414,8 +415,9 @@ def unfinished(analysis: Analysis) -> list[Finding]:
 
     What has been running longest, if anything is running, and whether calls are in a deadlock.
 
-    If nothing runs any more, deadlocks that lasted until their processes died, as where a driver has given up. They
-    cost what the run waited in vain meanwhile.
+    If nothing runs any more, deadlocks that lasted until their processes died, as where a driver has given up, and
+    other waits that ended with a timeout. They cost what the run waited in vain meanwhile: a twentieth of it or more.
+    A ``ray.wait`` does not count, since to poll is no failure.
     """
     table, calls = analysis.table, analysis.calls
     is_running = as_numpy(table.state) == RUNNING
@@ -449,13 +451,15 @@ def unfinished(analysis: Analysis) -> list[Finding]:
 def _ended(analysis: Analysis) -> list[Finding]:
     table, path = analysis.table, analysis.path
     is_dead = table.is_dead()
-    found = []
+    in_vain = [(step.start, step.end) for step in path.steps if step.kind == WAITING]
+    found, times = [], []
     for circle in deadlocks(analysis.calls, LOST):
         if not all(is_dead[row] for row in circle):
             continue
         # All of them were stuck from the start of the last one until the first of their processes died.
         stuck = max(map(table.start.__getitem__, circle)), min(map(table.end_or_now, circle))
-        cost = in_both([stuck], [(step.start, step.end) for step in path.steps if step.kind == WAITING])
+        times.append(stuck)
+        cost = in_both([stuck], in_vain)
         text = (
             f"{count(len(circle), 'call')} waited for each other in a cycle, a deadlock, until their processes died: "
             f"{_cycle(analysis, circle)}"
@@ -465,7 +469,37 @@ def _ended(analysis: Analysis) -> list[Finding]:
         found.append(
             Finding("deadlock", text, _DEADLOCK_ADVICE, share, circle, figures, is_failure=True, title=_DEADLOCK_TITLE)
         )
-    return found
+    return found + _timed_out(analysis, times)
+
+
+def _timed_out(analysis: Analysis, in_deadlock: list[tuple[int, int]]) -> list[Finding]:
+    """Waits for results that ended with a timeout, but for the time in which a deadlock was the reason."""
+    calls, path = analysis.calls, analysis.path
+    waited: Counter[int] = Counter()
+    for step in path.steps:
+        if step.kind == WAITING and calls.role[step.row] == GET:
+            waited[step.row] += step.end - step.start - covered(in_deadlock, step.start, step.end)
+    cost = sum(waited.values())
+    if not path.wall or cost / path.wall < _TIMEOUT_COST:
+        return []
+    rows = [row for row, _ in waited.most_common()]
+    functions = Counter(name for row in rows for name in set(_awaited(analysis, row)))
+    what = listed([quoted(name) for name, _ in functions.most_common(_SHOWN)]) or "objects"
+    text = (
+        f"{quoted(calls.frame_name(calls.frame[rows[0]]))} gave up on results of {what} {count(len(rows), 'time')}, "
+        f"after it had waited {duration(cost)} in all"
+    )
+    advice = "find out why they take longer than the timeout; if they may, work meanwhile, and ask with ray.wait"
+    figures: dict[str, float | int | str] = {"timeouts": len(rows), "waited_ns": cost}
+    title = f"Waits for {what} time out"
+    return [Finding("timed-out", text, advice, cost / path.wall, rows, figures, is_failure=True, title=title)]
+
+
+def _awaited(analysis: Analysis, wait: int) -> list[str]:
+    """The functions and methods of deployments whose results a wait was for."""
+    calls = analysis.calls
+    made = [max(calls.submission[call], calls.execution[call]) for _, call in calls.made_by(wait) if call >= 0]
+    return [*map(calls.function_of, made), *map(calls.frame_name, analysis.served.awaited(wait))]
 
 
 def _cycle(analysis: Analysis, circle: list[int]) -> str:

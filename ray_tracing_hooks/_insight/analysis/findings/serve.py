@@ -209,6 +209,50 @@ def _deployment_of(spans: ServeSpans, method: int) -> tuple[str, str]:
     return application, name.rpartition(".")[0]
 
 
+_START_COST = 0.1
+_START_LEAST = 1_000_000_000
+
+
+def slow_replica_starts(analysis: Analysis) -> Iterator[Finding]:
+    """Deployments whose constructors a driver waits for, for at least a second and a tenth of the run.
+
+    ``serve.run`` asks again and again whether an application runs, and sleeps in between, so its wait looks like the
+    driver's own code. It is assumed to be one while a constructor runs and no request of the driver's has been made.
+    """
+    spans, calls, table, path = analysis.serve_spans, analysis.calls, analysis.table, analysis.path
+    if spans is None or not path.wall:
+        return
+    drivers = set(calls.drivers())
+    called = [row for row in spans.called.tolist() if calls.frame[row] in drivers]
+    first = min(map(table.start.__getitem__, called), default=path.end)
+    steps = [(step.start, min(step.end, first)) for step in path.steps if step.kind == RUN and step.row in drivers]
+    by_deployment: dict[str, list[int]] = {}
+    for row in spans.starts.tolist():
+        by_deployment.setdefault(table.name_of(row).partition(".__init__")[0], []).append(row)
+    for deployment, rows in by_deployment.items():
+        built = [(table.start[row], table.end_or_now(row)) for row in rows]
+        waited = in_both(built, [step for step in steps if step[0] < step[1]])
+        if waited < max(_START_LEAST, _START_COST * path.wall):
+            continue
+        times = sorted(map(table.duration, rows))
+        usual = percentile(times, 0.5)
+        text = (
+            f"{quoted(analysis.name)} seems to have waited {duration(waited)} for {count(len(rows), 'replica')} of "
+            f"{quoted(deployment)} to construct, which took {duration(usual)}{' (median)' if len(rows) > 1 else ''}"
+        )
+        advice = "load less in __init__, or load it faster, from a local disk; deploy while something else runs"
+        figures: dict[str, float | int | str] = {
+            "deployment": deployment,
+            "replicas": len(rows),
+            "median_ns": usual,
+            "waited_ns": waited,
+        }
+        title = f"Replicas of {quoted(deployment)} take long to construct"
+        longest = sorted(rows, key=lambda row: -table.duration(row))
+        share = waited / path.wall
+        yield Finding("slow-actor-start", text, advice, share, longest, figures, is_assumed=True, title=title)
+
+
 _LEAST_BATCHES = 5
 _BATCH_LEAST_SHARE = 0.2
 _MOST_BATCHES = 10_000

@@ -167,10 +167,16 @@ _RANK_LATE = 0.1
 """A rank that came last was late where the step waited for it at least this share of what it did at worst."""
 _RANK_DEVIATIONS = 2.0
 """How far from its share of the delays, in standard deviations, those of a rank are that are not by chance."""
+_RANK_ONCE_COST = 0.1
+_RANK_ONCE_LEAST = 1_000_000_000
+"""What one delay costs that counts by itself, such as a rank that loads for long before its first step."""
 
 
 def straggler_ranks(analysis: Analysis) -> list[Finding]:
-    """In each run the rank whose lateness cost most, if the run would be a twentieth shorter without it."""
+    """In each run the rank whose lateness cost most, if the run would be a twentieth shorter without it.
+
+    It was late often, and not by chance; or once, by at least a second and a tenth of the run.
+    """
     wall = analysis.path.wall
     found = []
     for run in analysis.train_runs:
@@ -182,7 +188,9 @@ def straggler_ranks(analysis: Analysis) -> list[Finding]:
             continue
         rank = max(late, key=lambda each: sum(meeting.delay for _, meeting in late[each]))
         delay = sum(meeting.delay for _, meeting in late[rank])
-        if delay / wall >= _RANK_COST and _is_often(late[rank]) and not _is_chance(run, delay):
+        worst = max(meeting.delay for _, meeting in late[rank])
+        is_large = worst >= max(_RANK_ONCE_LEAST, _RANK_ONCE_COST * wall)
+        if delay / wall >= _RANK_COST and (is_large or (_is_often(late[rank]) and not _is_chance(run, delay))):
             found.append(_rank_finding(analysis, run, rank, late[rank], delay))
     return found
 
@@ -439,6 +447,49 @@ def _never_ran(analysis: Analysis, experiment: Experiment) -> Finding:
     share = min(1.0, took / analysis.path.wall) if analysis.path.wall else 0.0
     title = f"No trial of {quoted(experiment.name)} ran"
     return Finding(_ENDED_TRIALS, text, advice, share, [trial.row for trial in trials], figures, title=title)
+
+
+_TURN_COST = 0.1
+_TURN_TRIALS = 3
+
+
+def trials_in_turn(analysis: Analysis) -> list[Finding]:
+    """Experiments whose trials run one at a time: three and more, each of which began when the one before had ended.
+
+    It measures the time from the start of the first trial to the end of the last one, without the longest of them: that
+    is how long the experiment would take with all of them at once. From a tenth of the run on. Searches that need the
+    result of each trial for the next one look the same, and so does a cluster with room for one.
+    """
+    table, wall = analysis.table, analysis.path.wall
+    found = []
+    for experiment in analysis.experiments:
+        ran = [trial for trial in experiment.trials if trial.running]
+        ran.sort(key=lambda trial: table.end_or_now(trial.row))
+        begun = [table.end_or_now(trial.row) - trial.running for trial in ran]
+        ends = [table.end_or_now(trial.row) for trial in ran]
+        if len(ran) < _TURN_TRIALS or any(later < end for end, later in zip(ends, begun[1:], strict=False)):
+            continue
+        longest = max(trial.running for trial in ran)
+        cost = ends[-1] - begun[0] - longest
+        if not wall or cost / wall < _TURN_COST:
+            continue
+        text = (
+            f"{count(len(ran), 'trial')} of {quoted(experiment.name)} ran one at a time, in "
+            f"{duration(ends[-1] - begun[0])}; the longest took {duration(longest)}"
+        )
+        advice = (
+            "unless each trial needs the results of those before: let more of them run at once "
+            "(max_concurrent_trials), and ask for less for each trial"
+        )
+        figures: dict[str, float | int | str] = {
+            "experiment": experiment.name,
+            "trials": len(ran),
+            "longest_ns": longest,
+        }
+        title = f"Trials of {quoted(experiment.name)} run one at a time"
+        rows = [trial.row for trial in ran]
+        found.append(Finding("trials-in-turn", text, advice, cost / wall, rows, figures, title=title))
+    return found
 
 
 def _on_path(analysis: Analysis, ended: list[Trial]) -> int:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, RUN, SCHEDULING, STARTING, UNEXPLAINED, WAITING
+from ray_tracing_hooks._insight.analysis.critical_path import (
+    BY_CODE,
+    BY_WORKER,
+    GET_TIME,
+    RUN,
+    SCHEDULING,
+    STARTING,
+    UNEXPLAINED,
+    WAITING,
+    WORKER_QUEUE,
+    Step,
+)
 from ray_tracing_hooks._insight.analysis.findings.driver import (
     LARGE_ARGUMENTS,
     LARGE_CLOSURE,
@@ -22,11 +34,12 @@ from ray_tracing_hooks._insight.analysis.findings.driver import (
 )
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.findings.train_tune import starting_in_training
-from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.functions import covered, percentile
 from ray_tracing_hooks._insight.analysis.loading import Loading, loading
-from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
+from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, size
 from ray_tracing_hooks._insight.model.call_names import is_creation
-from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
+from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls, is_put
+from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import RUNNING
 from ray_tracing_hooks._insight.model.worker_starts import Start, Workers
 
@@ -97,6 +110,8 @@ _RESOURCES_COST = 0.1
 _RESOURCES_LEAST = 1_000_000_000
 _RESOURCES_NAMED = 3
 _RESOURCES_NEARLY_ALL = 0.9
+_UNLIKE_OTHERS = ("CPU", "GPU", "memory", "object_store_memory")
+"""Resources that each program may use up, in the names of those that are assigned."""
 
 
 @dataclass
@@ -121,7 +136,11 @@ def waiting_for_resources(analysis: Analysis) -> list[Finding]:
     starting. Ray's task states say whether it was resources; without them the finding says that it is not known. An
     actor holds its resources from its creation until its process ends, which no span records: it held them for certain
     until its last call, and may have held them afterwards. Tiny calls are another finding, which has this time: they
-    wait for each other, and for what Ray does for each.
+    wait for each other, and for what Ray does for each. After another call of the same worker the time only counts if
+    task states say so, since the worker may still have stored the result of that.
+
+    Calls that wait for each other's resources are in the split instead. They count where all of them need one resource
+    alone: one of the program's own, or so many processors that they ran one at a time.
     """
     wall = analysis.path.wall
     found = []
@@ -136,7 +155,70 @@ def waiting_for_resources(analysis: Analysis) -> list[Finding]:
             waited = min(waited, waiting.for_resources)
         if waited >= _RESOURCES_LEAST and waited / wall >= _RESOURCES_COST:
             found.append(_resources_finding(analysis, function, waiting, waited))
-    return found
+    return [*found, *_in_turn(analysis)]
+
+
+def _in_turn(analysis: Analysis) -> Iterator[Finding]:
+    """Functions whose calls waited while others held all that there was of the resource that they need."""
+    calls, table, split = analysis.calls, analysis.table, analysis.split
+    by_function: dict[str, list[Step]] = {}
+    for step in split.steps:
+        if step.kind == WORKER_QUEUE:
+            by_function.setdefault(calls.function_of(step.row), []).append(step)
+    for function, steps in by_function.items():
+        waited = sum(step.end - step.start for step in steps)
+        if waited < max(_RESOURCES_LEAST, _RESOURCES_COST * split.wall):
+            continue
+        told = str(table.attribute(steps[0].row, names.RAY_ASSIGNED_RESOURCES) or "")
+        needs = _resources(told)
+        resource, amount = next(iter(needs.items()), ("", 0.0))
+        if len(needs) != 1 or (resource.startswith(_UNLIKE_OTHERS) and not (resource == "CPU" and amount > 1)):
+            continue
+        held = _held_by_tasks(analysis, resource, calls.place(steps[0].row).node)
+        most = max(amount for _, amount in held)
+        if resource == "CPU" and most >= 2 * amount:
+            continue
+        full = [(at, later) for (at, has), (later, _) in pairwise(held) if has + amount > most]
+        if sum(covered(full, step.start, step.end) for step in steps) < _RESOURCES_NEARLY_ALL * waited:
+            continue
+        rows = list(dict.fromkeys(step.row for step in sorted(steps, key=lambda step: step.start - step.end)))
+        text = (
+            f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start, while "
+            f"other calls held all {quoted(json.dumps({resource: most}))} that calls held at any time; each needs "
+            f"{quoted(told)}"
+        )
+        states = [analysis.queued(row) for row in rows]
+        figures: dict[str, float | int | str] = {
+            "function": function,
+            "calls": len(rows),
+            "waited_ns": waited,
+            "calls_with_states": sum(each is not None for each in states),
+            "needs": told,
+        }
+        yield Finding(
+            "waiting-for-resources",
+            text,
+            "request less for each call (num_cpus, resources), or add resources",
+            waited / split.wall,
+            rows,
+            figures,
+            is_assumed=None in states,
+            quotes={names.RAY_ASSIGNED_RESOURCES: quoted(told)},
+            title=f"Calls of {quoted(function)} wait for each other's resources",
+        )
+
+
+def _held_by_tasks(analysis: Analysis, resource: str, node: str) -> list[tuple[int, float]]:
+    """How much of a resource of a node tasks held since each moment, in order."""
+    calls, table = analysis.calls, analysis.table
+    changes: list[tuple[int, float]] = []
+    for row in np.nonzero(as_numpy(calls.role) == EXECUTION)[0].tolist():
+        place = calls.place(row)
+        if place.node == node and not place.actor:
+            amount = _resources(str(table.attribute(row, names.RAY_ASSIGNED_RESOURCES) or "")).get(resource, 0.0)
+            changes += [(table.start[row], amount), (table.end_or_now(row), -amount)]
+    changes.sort()
+    return list(zip((at for at, _ in changes), accumulate(amount for _, amount in changes), strict=True))
 
 
 def _waiting(analysis: Analysis) -> dict[str, _Waiting]:
@@ -156,6 +238,8 @@ def _waiting(analysis: Analysis) -> dict[str, _Waiting]:
         if step.kind != SCHEDULING or step.edge == BY_CODE or not _needs_resources(calls, step.row):
             continue
         if started[table.resource[step.row]] is None:
+            continue
+        if step.edge == BY_WORKER and analysis.queued(step.row) is None:
             continue
         end = min(step.end, analysis.loading_since(step.row) or step.end)
         if end <= step.start:
@@ -317,6 +401,63 @@ def _later(analysis: Analysis, function: str, rows: list[int]) -> list[int]:
         begun = table.start[row]
         first[table.resource[row]] = min(begun, first.get(table.resource[row], begun))
     return [row for row in rows if table.start[row] > first.get(table.resource[row], table.start[row])]
+
+
+_RESULTS_COST = 0.1
+_RESULTS_LEAST = 500_000_000
+
+
+def slow_results(analysis: Analysis) -> Iterator[Finding]:
+    """Functions whose results the run waits for although their code has ended, for half a second and a tenth of it.
+
+    It measures the time on the critical path from the end of their code, or from the start of the wait if that was
+    later, until the caller had the results: they were pickled, stored, sent and unpickled. If Ray's task states are
+    known, it includes the time in which a worker had not finished a call although its code had ended, while the next
+    call waited for the worker. A caller that does not get its processor looks the same, and so do objects that have to
+    be restored from disk. It needs recorded waits. Tiny calls are another finding, which has this time.
+    """
+    calls, table, path = analysis.calls, analysis.table, analysis.path
+    waited: dict[str, Counter[int]] = {}
+    stored: Counter[str] = Counter()
+    for step in path.steps:
+        if step.kind == GET_TIME and step.row >= 0:
+            made = {call for each, call in calls.made_by(step.row) if call >= 0 and not is_put(each)}
+            functions = {calls.functions[calls.function[call]] for call in made}
+            if len(functions) == 1:
+                waited.setdefault(functions.pop(), Counter())[step.row] += step.end - step.start
+        elif step.kind == SCHEDULING and step.edge == BY_WORKER:
+            took = min(step.end, analysis.finished(step.source)) - step.start
+            if took > 0:
+                function = calls.function_of(step.source)
+                waited.setdefault(function, Counter())[step.source] += took
+                stored[function] += took
+    tiny = tiny_functions(analysis)
+    for function, rows in waited.items():
+        cost = sum(rows.values())
+        if not path.wall or cost < max(_RESULTS_LEAST, _RESULTS_COST * path.wall) or function in tiny:
+            continue
+        sizes = [table.attribute(row, names.RAY_OBJECT_SIZE) for row in rows]
+        largest = max((each for each in sizes if isinstance(each, int)), default=0)
+        text = (
+            f"the run waited {duration(cost)} for results of {quoted(function)} whose code had ended: they were "
+            f"pickled, stored, sent and unpickled"
+        )
+        text += f"; {duration(stored[function])} of that until workers had stored them" if stored[function] else ""
+        text += f"; up to {size(largest)} at once" if largest else ""
+        advice = (
+            "return less, or arrays of NumPy or Arrow, which are not pickled piece by piece; or pass results on to "
+            "calls that use them, without a ray.get; if the object store is full, keep less at a time"
+        )
+        figures: dict[str, float | int | str] = {
+            "function": function,
+            "waited_ns": cost,
+            "stored_ns": stored[function],
+            "largest_bytes": largest,
+        }
+        title = f"Results of {quoted(function)} come slowly"
+        yield Finding(
+            "slow-results", text, advice, cost / path.wall, [row for row, _ in rows.most_common()], figures, title=title
+        )
 
 
 _UNRECORDED_COST = 0.4

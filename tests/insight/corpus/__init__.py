@@ -54,6 +54,8 @@ class Run:
     more: int = 1
     costs: dict[int, float] = field(default_factory=dict)
     """By the number of the cause: what it cost, in seconds."""
+    start: float = 0.0
+    """Seconds that the run took to start a library, before the program came to what is planted; no part of its time."""
 
     def seconds(self, usual: float, mended: float | None = None) -> float:
         """A duration of the program; another one where it is mended."""
@@ -71,8 +73,10 @@ class Run:
     def costing(self, cause: int = 0, *, less: float = 0.0) -> Iterator[None]:
         """The time of a block is the cost of a cause, but for ``less`` seconds that it would take anyway."""
         begun = time.perf_counter()
-        yield
-        self.cost(max(0.0, time.perf_counter() - begun - less), cause)
+        try:
+            yield
+        finally:
+            self.cost(max(0.0, time.perf_counter() - begun - less), cause)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,14 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ MOST_BYTES = 60_000
 """Of one recording; most are far smaller, and all of them together stay below 2 MB."""
 
 _TIMEOUT = 300
+_PATIENCE = 20.0
 _IMPORTS = {
     "data": "pandas,pyarrow.compute,ray.data.block,ray.data._internal.execution.streaming_executor",
     "extras": "ray.serve",
@@ -58,9 +62,9 @@ def record(program: Program) -> str:
     """Record a program as planted and, if it has a cause, mended. Returns what to print of it."""
     told = []
     for mended in (False, True) if not program.is_healthy else (False,):
-        with tempfile.TemporaryDirectory(prefix="c-") as folder:
-            found = run(program, Path(folder), mended=mended)
-            packed, states = pack(Path(folder) / "spans")
+        with own_folder() as folder:
+            found = run(program, folder, mended=mended)
+            packed, states = pack(folder / "spans")
         if len(packed) > MOST_BYTES:
             message = f"{program.name}: {len(packed):,} bytes are too many, make fewer calls"
             raise ValueError(message)
@@ -74,6 +78,19 @@ def record(program: Program) -> str:
             f"{'mended' if mended else 'planted'} {found['wall']:.2f} s, cost {costs or '-'}, {len(packed):,} B"
         )
     return f"{program.name}: {'; '.join(told)}"
+
+
+@contextmanager
+def own_folder() -> Iterator[Path]:
+    """A folder for one run. Shippers of the cluster may still write to it when that has ended."""
+    folder = tempfile.mkdtemp(prefix="c-")
+    try:
+        yield Path(folder)
+    finally:
+        deadline = time.monotonic() + _PATIENCE
+        while os.path.exists(folder) and time.monotonic() < deadline:
+            shutil.rmtree(folder, ignore_errors=True)
+            time.sleep(0.1)
 
 
 def run(
@@ -92,6 +109,9 @@ def run(
         "RAY_TMPDIR": str(folder),
         "RAY_AUTH_MODE": "disabled",
         "RAY_worker_maximum_startup_concurrency": "16",
+        "RAY_worker_niceness": "0",
+        "RAY_num_workers_soft_limit": "32",
+        "RAY_idle_worker_killing_time_threshold_ms": "600000",
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
         "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
         "CORPUS_IMPORTS": _IMPORTS.get(program.library, ""),

@@ -41,7 +41,8 @@ def main() -> None:
         ray.init(address=cluster.address, log_to_driver=False, logging_level="WARNING")
         begun = time.perf_counter()
         program.function(run)
-        measured = {"wall": time.perf_counter() - begun, "costs": [run.costs[cause] for cause in sorted(run.costs)]}
+        wall = time.perf_counter() - begun - run.start
+        measured = {"wall": wall, "costs": [run.costs[cause] for cause in sorted(run.costs)]}
         ray.shutdown()
         if program.states:
             time.sleep(2 * _REPORTS)  # Ray does not say when all of its processes have reported

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from corpus import Program
 from corpus.judging import ASSUMED, PLANTED, Judged, forms, judged, of_file
-from corpus.recording import is_recorded, measured, run
+from corpus.recording import is_recorded, measured, own_folder, run
 
 _WIDTHS = (28, 26, 26, 8, 9, 6)
 
@@ -76,9 +76,9 @@ def bounds(programs: Iterable[Program]) -> Iterator[str]:
 
 def live(program: Program, *, waits: bool = True, variant: Sequence[str] = ()) -> str:
     """Run a program, and tell what does not hold of what the summary says of it; its costs are those of this run."""
-    with tempfile.TemporaryDirectory(prefix="c-") as folder:
-        measured = {PLANTED: run(program, Path(folder), waits=waits, variant=variant)}
-        found = of_file(program, PLANTED if waits else ASSUMED, Path(folder) / "spans", measured)
+    with own_folder() as folder:
+        measured = {PLANTED: run(program, folder, waits=waits, variant=variant)}
+        found = of_file(program, PLANTED if waits else ASSUMED, folder / "spans", measured)
         told = "; ".join(f"{check}: {text}" for check, text in found.complaints().items())
     return f"{program.name}: {told or 'as it has to be'}"
 

@@ -100,7 +100,7 @@ def skewed_keys(run):
 
 
 @planted(
-    ("slow-consumer", "driver-code"),
+    "driver-code",
     beside=("worker-start",),
     cluster={"num_cpus": 9},
     **WITH,
@@ -112,7 +112,7 @@ def slow_consumer(run):
 
 
 @planted(
-    ("tiny-blocks", "tiny-tasks", "small-batches"),
+    "tiny-tasks",
     beside=("worker-start", "bottleneck-operator"),
     cluster={"num_cpus": 9},
     **WITH,
@@ -123,7 +123,7 @@ def tiny_blocks(run):
         consume(rows(4 if run.mended else run.times(100), 250 if run.mended else 10).map_batches(lambda batch: batch))
 
 
-@planted(("small-batches", "bottleneck-operator"), beside=("worker-start",), cluster={"num_cpus": 9}, **WITH)
+@planted(on_path="MapBatches(infer)", beside=("worker-start",), cluster={"num_cpus": 9}, **WITH)
 def small_batches(run):
     """Batches of two rows, each with an overhead of twenty milliseconds."""
     with run.costing(less=0.5):
@@ -155,7 +155,7 @@ def memory_holds_back(run):
 
 @planted(
     "bottleneck-operator",
-    ("slow-consumer", "driver-code"),
+    "driver-code",
     beside=("worker-start",),
     cluster={"num_cpus": 9},
     **WITH,
@@ -177,11 +177,12 @@ def slow_operator_then_consumer(run):
     **WITH,
 )
 def dataset_in_the_background(run):
-    """A thread of the driver goes through a dataset that nobody waits for, while the driver works for four seconds."""
+    """A thread of the driver goes through a dataset that nobody waits for, while the driver works for five seconds."""
     import threading
 
-    dataset = rows(40).map_batches(taking(0.3, "prepare"), num_cpus=4)
-    threading.Thread(target=consume, args=(dataset,), daemon=True).start()
+    dataset = rows(8).map_batches(taking(0.3, "prepare"), num_cpus=4)
+    if not run.mended:
+        threading.Thread(target=consume, args=(dataset,), daemon=True).start()
     run.cost(spend(run.seconds(5, 0.3)))
 
 

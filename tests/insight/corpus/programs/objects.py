@@ -70,25 +70,35 @@ def large_closure(run):
     ray.get(refs)
 
 
+class SlowResult:
+    """Takes long to unpickle, as millions of small objects do."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def __reduce__(self):
+        return spend, (self.seconds,)
+
+
 @ray.remote
-def many_objects(number):
-    return [(each, str(each)) for each in range(number)]
+def many_objects(seconds):
+    spend(0.2)
+    return SlowResult(seconds)
 
 
-@planted(("large-results", "slow-fetch", "fetching"), says=("many_objects",), beside=("straggler",))
+@planted("slow-results", says=("many_objects",))
 def slow_fetch(run):
-    """Results of many small objects take the driver longer to unpickle than the tasks to make."""
-    refs = [many_objects.remote(run.times(1000 if run.mended else 900_000)) for _ in range(4)]
+    """Results take the driver longer to unpickle than the tasks to make."""
+    refs = [many_objects.remote(run.seconds(0.9, 0.01)) for _ in range(4)]
     ray.wait(refs, num_returns=4)
-    with run.costing():
-        for ref in refs:
-            ray.get(ref)
+    for ref in refs:
+        run.cost(ray.get(ref))
 
 
 @ray.remote(num_cpus=1)
 def image(number):
     spend(0.05)
-    return os.urandom(12 * MIB)
+    return bytes(12 * MIB)
 
 
 @ray.remote(num_cpus=1)
@@ -98,12 +108,13 @@ def classify(data):
 
 
 # Calls that find the store full do take longer than the others.
-@planted("spilling", cluster={"object_store_memory": 100 * MIB}, beside=("straggler",))
+@planted("slow-results", cluster={"object_store_memory": 100 * MIB}, beside=("straggler",), states=True)
 def spilled_objects(run):
     """Three times more results are kept than the object store holds, before any is used."""
     begun = time.perf_counter()
     if run.mended:
-        ray.get([classify.remote(image.remote(number)) for number in range(4)])
+        for first in range(0, 28, 4):
+            ray.get([classify.remote(image.remote(number)) for number in range(first, first + 4)])
         return
     images = [image.remote(number) for number in range(28)]
     ray.wait(images, num_returns=len(images))

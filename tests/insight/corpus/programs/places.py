@@ -42,7 +42,7 @@ def licensed(number, seconds):
 
 
 @planted(
-    ("waiting-for-resources", "scarce-resource"),
+    "waiting-for-resources",
     says=("licensed", "license"),
     at_most={"scheduling": 1.0},
     cluster={"resources": {"license": 1}},
@@ -63,7 +63,7 @@ def also_big(seconds):
     return spend(seconds)
 
 
-@planted(("waiting-for-resources", "scarce-resource", "worker-queue"), says=("also_big",), states=True)
+@planted("waiting-for-resources", says=("also_big",), states=True)
 def large_request(run):
     """Two tasks ask for three of four processors each, so that one waits for the other although it needs but one."""
     cpus = 1 if run.mended else 3
@@ -78,7 +78,7 @@ def trainer(seconds):
     return spend(seconds)
 
 
-@planted(("waiting-for-resources", "placement-group"), says=("trainer",), beside=("worker-start",), states=True)
+@planted("waiting-for-resources", says=("trainer",), beside=("worker-start",), states=True)
 def placement_group_waits(run):
     """A placement group waits until another one, which is not in use, is removed after three seconds."""
     held = placement_group([{"CPU": 1}] * (1 if run.mended else 3))
@@ -147,7 +147,7 @@ def infer(model, number):
     return spend(0.1)
 
 
-@planted(("slow-loading", "slow-arguments"), says=("infer",), at_most={"worker start": 0.2}, states=True)
+@planted("slow-loading", says=("infer",), at_most={"worker start": 0.2}, states=True)
 def slow_loading(run):
     """The argument of each call takes a second and more to unpickle, before its code starts."""
     for number in range(run.times(3)):
@@ -183,7 +183,7 @@ class Worker:
 
 
 @planted(
-    ("slow-place", "slow-actor", "bottleneck-actor"),
+    ("slow-place", "bottleneck-actor"),
     beside=("worker-start",),
     cluster={**SLOW, "num_cpus": 4},
     at_most={"scheduling": 0.2},

@@ -106,7 +106,7 @@ def never_ready(seconds):
     return spend(seconds)
 
 
-@planted(("timeouts", "timed-out", "unfinished"), beside=("killed-workers", "errors"), at_most={"scheduling": 0.3})
+@planted("timed-out", says=("never_ready",), beside=("killed-workers",), at_most={"scheduling": 0.3})
 def gets_with_timeouts(run):
     """The driver gives up on a result after three seconds, and goes on without it."""
     ref = never_ready.remote(run.seconds(6, 0.1))

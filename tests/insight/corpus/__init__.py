@@ -55,7 +55,7 @@ class Run:
     costs: dict[int, float] = field(default_factory=dict)
     """By the number of the cause: what it cost, in seconds."""
     start: float = 0.0
-    """Seconds that the run took to start a library, before the program came to what is planted; no part of its time."""
+    """Seconds that the run took to start and end a library, around what is planted; no part of its time."""
 
     def seconds(self, usual: float, mended: float | None = None) -> float:
         """A duration of the program; another one where it is mended."""

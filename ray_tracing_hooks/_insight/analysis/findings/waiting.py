@@ -137,7 +137,7 @@ def waiting_for_resources(analysis: Analysis) -> list[Finding]:
     actor holds its resources from its creation until its process ends, which no span records: it held them for certain
     until its last call, and may have held them afterwards. Tiny calls are another finding, which has this time: they
     wait for each other, and for what Ray does for each. After another call of the same worker the time only counts if
-    task states say so, since the worker may still have stored the result of that.
+    task states say so, and since when Ray had the result of that: before, the worker stored it.
 
     Calls that wait for each other's resources are in the split instead. They count where all of them need one resource
     alone: one of the program's own, or so many processors that they ran one at a time.
@@ -241,16 +241,18 @@ def _waiting(analysis: Analysis) -> dict[str, _Waiting]:
             continue
         if step.edge == BY_WORKER and analysis.queued(step.row) is None:
             continue
-        end = min(step.end, analysis.loading_since(step.row) or step.end)
-        if end <= step.start:
+        start, end = step.start, min(step.end, analysis.loading_since(step.row) or step.end)
+        if step.edge == BY_WORKER:
+            start = max(start, analysis.finished(step.source))
+        if end <= start:
             continue
         waiting = found.setdefault(calls.function_of(step.row), _Waiting())
         if step.row not in waiting.rows:
             states = analysis.queued(step.row)
             waiting.known += states is not None
             waiting.for_resources += max(0, states.scheduling - starting[step.row]) if states is not None else 0
-        waiting.rows[step.row] = waiting.rows.get(step.row, 0) + end - step.start
-        waiting.spans.append((step.start, end))
+        waiting.rows[step.row] = waiting.rows.get(step.row, 0) + end - start
+        waiting.spans.append((start, end))
     return found
 
 

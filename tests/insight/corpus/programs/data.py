@@ -94,7 +94,7 @@ def skewed_keys(run):
         return {"id": batch["id"], "key": few if mended else np.where(batch["id"] % 5 == 0, few, 99)}
 
     keyed = rows(6, 200).map_batches(with_key, num_cpus=1)
-    pace = run.seconds(0.004)
+    pace = run.seconds(0.012)
     run.cost(0 if run.mended else 1200 * 0.8 * pace)
     consume(keyed.groupby("key", num_partitions=10).map_groups(key_of(pace), num_cpus=1))
 

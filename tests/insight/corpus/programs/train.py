@@ -3,6 +3,7 @@
 import os
 import tempfile
 import time
+from pathlib import Path
 
 from corpus import healthy, planted, spend
 from corpus.running import main
@@ -39,6 +40,8 @@ def loop(config):
                 spend(config.get("saving", 0))
                 saved = Checkpoint.from_directory(path)
             ray.train.report({"step": step}, checkpoint=saved)
+    with open(os.path.join(config["folder"], "ended"), "a") as file:
+        file.write(f"{time.time()}\n")
 
 
 def train(run, workers, failures=0, **config):
@@ -58,9 +61,9 @@ def train(run, workers, failures=0, **config):
         ),
     )
     trainer.fit()
-    with open(os.path.join(folder, "begun")) as file:
-        begun = [float(line) for line in file]
-    run.start = begun[0] - called
+    returned = time.time()
+    begun, ended = ([float(line) for line in Path(folder, name).read_text().split()] for name in ("begun", "ended"))
+    run.start = begun[0] - called + returned - max(ended)
     if config.get("fails_at") is None:
         return 0.0
     with open(os.path.join(folder, "failed")) as file:

@@ -26,14 +26,15 @@ def load(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: 
 
 
 def read(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: None) -> tuple[list[Span], Quality]:
-    """The spans of these files with all that they have, in the order of the files, and what is wrong with them.
+    """The spans of these files by start, with all that they have, and what is wrong with them.
 
     Of several records of one span, one is kept: a record with an end wins over one without, a recorded end over an
     estimated one, then the later end.
     """
     table = load(paths, on_bytes)
     with collector_paused():
-        return [table.span(row) for row in table.as_recorded(range(len(table)))], table.quality
+        spans = {row: table.span(row) for row in table.as_recorded(range(len(table)))}
+        return [spans[row] for row in range(len(table))], table.quality
 
 
 def _read(paths: Sequence[str], quality: Quality, on_bytes: Callable[[int], None]) -> Iterator[tuple[str, Columns]]:

@@ -11,7 +11,7 @@ from hand_made import HandMade
 from recordings import document, recorded, shown
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._cli.datasets import sections
+from ray_tracing_hooks._cli.summary.datasets import lines
 from ray_tracing_hooks._insight.analysis import limits
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import DATASET, RUN, SCHEDULING
@@ -217,8 +217,8 @@ class Made:
         return find(self.analysis)
 
     def text(self) -> str:
-        lines = sections(self.analysis.pipelines)
-        return "\n".join(line if isinstance(line, str) else line.text(110) for line in lines)
+        shown = lines(self.analysis.pipelines)
+        return "\n".join(line if isinstance(line, str) else line.text(110) for line in shown)
 
 
 def in_turn(number: int, seconds: float, at_once: int = 1) -> list[tuple[float, float]]:

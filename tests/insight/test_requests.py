@@ -13,7 +13,8 @@ from hand_made import MS, START, HandMade
 from recordings import document, recorded, shown
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._cli.requests import sections
+from ray_tracing_hooks._cli.summary import document as summary
+from ray_tracing_hooks._cli.summary.requests import lines
 from ray_tracing_hooks._insight.analysis import recorded as recorded_ways
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import (
@@ -36,7 +37,6 @@ from ray_tracing_hooks._insight.analysis.requests import (
     Requests,
 )
 from ray_tracing_hooks._insight.model.span import CLIENT, CONSUMER, PRODUCER, SERVER
-from ray_tracing_hooks._insight.views import summary
 from ray_tracing_hooks._insight.views.page.content import content
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
@@ -602,7 +602,7 @@ def test_calls_by_handles_without_a_replica_are_counted_and_nothing_else() -> No
     assert (found.count, found.unrecorded, found.failed) == (2, 1, 1)
     assert [list(each.durations) for each in found.routes] == [[20 * MS, 50 * MS]]
     assert "Requests to Ray Serve: 2 in 70.0 ms altogether, 1 failed, and 1 whose end is not recorded" in list(
-        sections(found)
+        lines(found)
     )
 
 
@@ -1092,7 +1092,7 @@ def test_requests_that_have_not_ended_are_counted_and_nothing_else() -> None:
 def test_only_a_request_that_is_running() -> None:
     run = Served()
     run.request(0, None)
-    assert list(sections(run.found())) == [
+    assert list(lines(run.found())) == [
         "",
         "Requests to Ray Serve: 0 in 0.00 us altogether, and 1 that has not ended",
     ]
@@ -1103,7 +1103,7 @@ def test_a_request_that_took_no_time() -> None:
     run = Served()
     run.request(0, 0)
     assert summary.document(Analysis(run.table()))["requests"]["time"] == []
-    assert not any("WHERE" in str(line) for line in sections(run.found()))
+    assert not any("WHERE" in str(line) for line in lines(run.found()))
 
 
 def test_methods_of_one_name_in_two_applications_are_told_apart() -> None:

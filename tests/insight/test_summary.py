@@ -21,6 +21,7 @@ from terminal import STYLE, in_terminal
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._cli.screen import aligned
+from ray_tracing_hooks._cli.summary import document as summaries
 from ray_tracing_hooks._cli.summary import print_summary
 from ray_tracing_hooks._insight.analysis import recorded as recorded_words
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -37,7 +38,6 @@ from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.model.runs import part_of, runs
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER, State
 from ray_tracing_hooks._insight.model.table import Table
-from ray_tracing_hooks._insight.views import summary as summaries
 from ray_tracing_hooks._insight.views.exports.scene import scene
 from ray_tracing_hooks._insight.views.page import report
 from ray_tracing_hooks._insight.views.page.content import content, strip, whole

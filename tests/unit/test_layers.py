@@ -79,7 +79,7 @@ HOOKS = ["ray_tracing_hooks", "local", "otlp", "jaeger", "skywalking", "serve", 
 
 SHIPPER = ["_ship.__main__"]
 
-ANALYSIS_ONLY = {"numpy", "msgspec", "pyarrow", "click", "rich"}
+ANALYSIS_ONLY = {"numpy", "msgspec", "pyarrow", "click"}
 """Packages that only the analysis and the command line use. A worker would pay for them."""
 
 
@@ -167,6 +167,7 @@ def test_packages_that_many_import_have_nothing_in_their_own_file() -> None:
 
 
 WITH_CODE = {
+    "_cli.summary",  # the command
     "_connection",  # the tracing of a process: what `_startup` makes
     "_insight.analysis.findings",  # the list of all findings
     "_ops.checks",  # the list of all checks

@@ -18,12 +18,12 @@ from corpus.recording import measured, path_of, states_of
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.screen import print_lines
-from ray_tracing_hooks._cli.summary import _lines
+from ray_tracing_hooks._cli.summary.document import document
+from ray_tracing_hooks._cli.summary.text import lines
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import find
 from ray_tracing_hooks._insight.views.page.content import content
 from ray_tracing_hooks._insight.views.redaction import Redaction
-from ray_tracing_hooks._insight.views.summary import document
 
 PLANTED, ASSUMED, MENDED = "planted", "assumed", "mended"
 """The forms of a program: as planted, the same as if its waits had not been recorded, and without its cause."""
@@ -56,7 +56,7 @@ class Judged:
     def text(self) -> str:
         """That of ``summary``, in one line."""
         with redirect_stdout(io.StringIO()) as printed:
-            print_lines(_lines(self.analysis, find(self.analysis), 1, verbose=False))
+            print_lines(lines(self.analysis, find(self.analysis), 1, verbose=False))
         return " ".join(printed.getvalue().split())
 
     @property

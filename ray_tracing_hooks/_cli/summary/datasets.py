@@ -1,4 +1,4 @@
-"""The section of ``ray-tracing-hooks summary`` on datasets: what limits each, its operators, and who iterates."""
+"""Datasets in a summary: what limits each, its operators, and who iterates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNNAMED = "dataset"
 """The name that Ray Data gives to a dataset without one."""
 
 
-def sections(pipelines: Pipelines) -> Iterator[str | Row]:
+def lines(pipelines: Pipelines) -> Iterator[str | Row]:
     """Each execution with its operators, the longest first, then the iterations."""
     longest = sorted(pipelines.executions, key=lambda each: -each.duration)
     for pipeline in longest[:_SHOWN_EXECUTIONS]:

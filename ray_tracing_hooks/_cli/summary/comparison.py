@@ -1,13 +1,15 @@
-"""The lines of a summary that compare its run with an earlier one."""
+"""What a summary says of its run compared with an earlier one."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
 from ray_tracing_hooks._cli.screen import Row, aligned
-from ray_tracing_hooks._insight.analysis.comparison import Comparison, FunctionChange
+from ray_tracing_hooks._cli.summary.document import run
+from ray_tracing_hooks._insight.analysis.comparison import METHOD, Change, Comparison, FunctionChange
 from ray_tracing_hooks._insight.analysis.critical_path import MEANINGS
 from ray_tracing_hooks._insight.analysis.findings import Finding
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, plain, shortened
@@ -19,7 +21,7 @@ _SHOWN_NAMES = 3
 _NAME_WIDTH = 40
 
 
-def sections(found: Comparison) -> Iterator[str | Row]:
+def lines(found: Comparison) -> Iterator[str | Row]:
     """What differs from the earlier run, on some fifteen lines."""
     now, before = found.now.path.wall, found.before.path.wall
     start = datetime.fromtimestamp(found.before.path.start / 1e9).astimezone()
@@ -146,3 +148,56 @@ def _cost(finding: Finding | None, cost: int) -> str:
 
 def _name(name: str) -> str:
     return shortened(plain(name), _NAME_WIDTH)
+
+
+def document(found: Comparison) -> dict[str, Any]:
+    """The member ``against`` of the JSON."""
+    return {
+        "run": run(found.before),
+        "method": METHOD,
+        "differences": found.differences,
+        "time_split": [{"kind": each.kind, "ns": each.now, "before_ns": each.before} for each in found.split],
+        "findings": [
+            {
+                "kind": each.kind,
+                "subject": each.subject,
+                "change": "stayed" if each.now and each.before else "came" if each.now else "went",
+                "text": each.now.text if each.now else None,
+                "text_before": each.before.text if each.before else None,
+                "cost_ns": each.cost,
+                "cost_before_ns": each.cost_before,
+            }
+            for each in found.findings
+        ],
+        "functions": [
+            {
+                "function": each.function,
+                "calls": each.calls,
+                "calls_before": each.calls_before,
+                "self_ns": each.self_time,
+                "self_before_ns": each.self_time_before,
+                "on_path_ns": each.on_path,
+                "on_path_before_ns": each.on_path_before,
+                "is_comparable": each.is_comparable,
+                "self": _change(each.own),
+                "queued": _change(each.queued),
+                "submitting": _change(each.submitting),
+            }
+            for each in found.functions
+        ],
+    }
+
+
+def _change(found: Change | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "median_ns": found.median,
+        "median_before_ns": found.median_before,
+        "ratio": found.ratio,
+        "ratio_low": found.low,
+        "ratio_high": found.high,
+        "cost_ns": found.cost,
+        "is_longer": found.is_longer,
+        "is_shorter": found.is_shorter,
+    }

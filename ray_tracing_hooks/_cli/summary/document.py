@@ -59,19 +59,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ray_tracing_hooks._cli.summary import requests
+from ray_tracing_hooks._cli.summary.requests import percentiles
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.comparison import METHOD, Change, Comparison
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS, Path
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
-from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.queues import PHASES
-from ray_tracing_hooks._insight.analysis.requests import Requests
 from ray_tracing_hooks._insight.model.table import RUNNING
 from ray_tracing_hooks._insight.views.datasets import datasets
 
 VERSION = 1
-
-PERCENTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 
 def document(
@@ -88,7 +85,7 @@ def document(
         "functions": list(_functions(analysis)),
         "actors": list(_actors(analysis)),
         "queues": _queues(analysis),
-        "requests": _requests(analysis.requests),
+        "requests": requests.document(analysis.requests),
         "datasets": datasets(analysis.pipelines, analysis.table.span_id_of),
         "accelerators": list(_accelerators(analysis)),
         "parallelism": {
@@ -142,59 +139,6 @@ def kinds(path: Path) -> list[dict[str, Any]]:
     ]
 
 
-def against(found: Comparison) -> dict[str, Any]:
-    """The member ``against``."""
-    return {
-        "run": run(found.before),
-        "method": METHOD,
-        "differences": found.differences,
-        "time_split": [{"kind": each.kind, "ns": each.now, "before_ns": each.before} for each in found.split],
-        "findings": [
-            {
-                "kind": each.kind,
-                "subject": each.subject,
-                "change": "stayed" if each.now and each.before else "came" if each.now else "went",
-                "text": each.now.text if each.now else None,
-                "text_before": each.before.text if each.before else None,
-                "cost_ns": each.cost,
-                "cost_before_ns": each.cost_before,
-            }
-            for each in found.findings
-        ],
-        "functions": [
-            {
-                "function": each.function,
-                "calls": each.calls,
-                "calls_before": each.calls_before,
-                "self_ns": each.self_time,
-                "self_before_ns": each.self_time_before,
-                "on_path_ns": each.on_path,
-                "on_path_before_ns": each.on_path_before,
-                "is_comparable": each.is_comparable,
-                "self": _change(each.own),
-                "queued": _change(each.queued),
-                "submitting": _change(each.submitting),
-            }
-            for each in found.functions
-        ],
-    }
-
-
-def _change(found: Change | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    return {
-        "median_ns": found.median,
-        "median_before_ns": found.median_before,
-        "ratio": found.ratio,
-        "ratio_low": found.low,
-        "ratio_high": found.high,
-        "cost_ns": found.cost,
-        "is_longer": found.is_longer,
-        "is_shorter": found.is_shorter,
-    }
-
-
 def _path(analysis: Analysis, *, steps: bool) -> dict[str, Any]:
     path, calls = analysis.path, analysis.calls
     found: dict[str, Any] = {
@@ -243,15 +187,11 @@ def _functions(analysis: Analysis) -> Iterator[dict[str, Any]]:
             "self_ns": each.self_time,
             "on_path_ns": each.on_path,
             "is_assumed": each.is_assumed,
-            "self": _percentiles(each.self_times),
-            "duration": _percentiles(each.durations),
-            "queued": _percentiles(each.queued),
-            "submitting": _percentiles(each.submitting),
+            "self": percentiles(each.self_times),
+            "duration": percentiles(each.durations),
+            "queued": percentiles(each.queued),
+            "submitting": percentiles(each.submitting),
         }
-
-
-def _percentiles(ordered: Sequence[int]) -> dict[str, int] | None:
-    return {f"{name}_ns": percentile(ordered, share) for name, share in PERCENTILES.items()} if ordered else None
 
 
 def _actors(analysis: Analysis) -> Iterator[dict[str, Any]]:
@@ -267,7 +207,7 @@ def _actors(analysis: Analysis) -> Iterator[dict[str, Any]]:
             "busy_share": each.busy_share,
             "mean_queue": each.mean_depth,
             "deepest_queue": each.deepest,
-            "queued": _percentiles(each.queued),
+            "queued": percentiles(each.queued),
             "on_path_ns": each.on_path,
         }
 
@@ -286,56 +226,6 @@ def _queues(analysis: Analysis) -> dict[str, Any] | None:
                 **{f"{phase.replace(' ', '_')}_ns": each.times[phase] for phase in PHASES},
             }
             for each in analysis.queues
-        ],
-    }
-
-
-def _requests(found: Requests | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    time, slow_time = found.time, found.slow_time
-    return {
-        "count": found.count,
-        "failed": found.failed,
-        "running": found.running,
-        "unrecorded": found.unrecorded,
-        "time_ns": time,
-        "routes": [
-            {
-                "name": each.name,
-                "application": each.application,
-                "is_handle": each.is_handle,
-                "count": len(each.rows),
-                "failed": each.failed,
-                "duration": _percentiles(each.durations),
-            }
-            for each in found.routes
-        ],
-        "time": [
-            {
-                "kind": each.kind,
-                "name": each.name,
-                "application": each.application,
-                **({"span": each.span} if each.span else {}),
-                "ns": each.time,
-                "share": each.time / time,
-                "slow_share": each.slow_time / slow_time if found.slow and slow_time else None,
-            }
-            for each in found.parts
-        ],
-        "methods": [
-            {
-                "name": each.name,
-                "application": each.application,
-                "executions": each.executions,
-                "failed": each.failed,
-                "replicas": each.replicas,
-                "batches": len(each.batches),
-                "waited": _percentiles(each.waited),
-                "duration": _percentiles(each.durations),
-                "batch": _percentiles(each.batches),
-            }
-            for each in found.methods
         ],
     }
 

@@ -1,8 +1,9 @@
-"""The section of ``ray-tracing-hooks summary`` on requests to Ray Serve: how long they took, and why."""
+"""Requests to Ray Serve in a summary: how long they took, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ray_tracing_hooks._cli.screen import Row, aligned
 from ray_tracing_hooks._insight.analysis.functions import percentile
@@ -14,10 +15,10 @@ _SHOWN_PARTS = 8
 _SHOWN_METHODS = 8
 _NAME_WIDTH = 38
 _PART_WIDTH = 60
-_PERCENTILES = (0.5, 0.95, 0.99, 1.0)
+PERCENTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 
-def sections(found: Requests | None) -> Iterator[str | Row]:
+def lines(found: Requests | None) -> Iterator[str | Row]:
     """Requests by route, what their time went to, and the methods of deployments."""
     if found is None:
         return
@@ -42,7 +43,7 @@ def _route(route: Route, found: Requests) -> tuple[str, ...]:
         shortened(found.full_name(route), _NAME_WIDTH) + (", by handle" if route.is_handle else ""),
         f"{len(route.rows):,}",
         f"{route.failed:,}" if route.failed else "",
-        *(duration(percentile(route.durations, share)) for share in _PERCENTILES),
+        *(duration(percentile(route.durations, share)) for share in PERCENTILES.values()),
     )
 
 
@@ -96,3 +97,59 @@ def _two(times: Sequence[int]) -> tuple[str, str]:
     if not times:
         return "", ""
     return duration(percentile(times, 0.5)), duration(percentile(times, 0.95))
+
+
+def document(found: Requests | None) -> dict[str, Any] | None:
+    """The member ``requests`` of the JSON."""
+    if found is None:
+        return None
+    time, slow_time = found.time, found.slow_time
+    return {
+        "count": found.count,
+        "failed": found.failed,
+        "running": found.running,
+        "unrecorded": found.unrecorded,
+        "time_ns": time,
+        "routes": [
+            {
+                "name": each.name,
+                "application": each.application,
+                "is_handle": each.is_handle,
+                "count": len(each.rows),
+                "failed": each.failed,
+                "duration": percentiles(each.durations),
+            }
+            for each in found.routes
+        ],
+        "time": [
+            {
+                "kind": each.kind,
+                "name": each.name,
+                "application": each.application,
+                **({"span": each.span} if each.span else {}),
+                "ns": each.time,
+                "share": each.time / time,
+                "slow_share": each.slow_time / slow_time if found.slow and slow_time else None,
+            }
+            for each in found.parts
+        ],
+        "methods": [
+            {
+                "name": each.name,
+                "application": each.application,
+                "executions": each.executions,
+                "failed": each.failed,
+                "replicas": each.replicas,
+                "batches": len(each.batches),
+                "waited": percentiles(each.waited),
+                "duration": percentiles(each.durations),
+                "batch": percentiles(each.batches),
+            }
+            for each in found.methods
+        ],
+    }
+
+
+def percentiles(ordered: Sequence[int]) -> dict[str, int] | None:
+    """Percentiles of ascending times; None without any."""
+    return {f"{name}_ns": percentile(ordered, share) for name, share in PERCENTILES.items()} if ordered else None

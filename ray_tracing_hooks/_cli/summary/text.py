@@ -1,90 +1,26 @@
-"""``ray-tracing-hooks summary``: shows where the time of a run went, on one screen."""
+"""The text of a summary: where the time of a run went, on one screen."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-import click
-
-from ray_tracing_hooks._cli import comparison, datasets, inputs, requests
-from ray_tracing_hooks._cli.screen import Row, aligned, print_lines
-from ray_tracing_hooks._cli.text import examples
+from ray_tracing_hooks._cli.screen import Row, aligned
+from ray_tracing_hooks._cli.summary import datasets, requests
+from ray_tracing_hooks._cli.summary.document import kinds
 from ray_tracing_hooks._insight.analysis import data_quality, recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.comparison import compare
 from ray_tracing_hooks._insight.analysis.critical_path import (
     MEANINGS,
     RUN,
     SUBMIT,
 )
-from ray_tracing_hooks._insight.analysis.findings import Finding, find
+from ray_tracing_hooks._insight.analysis.findings import Finding
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.queues import PHASES
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, plain, shortened
 from ray_tracing_hooks._insight.model.table import RUNNING
-from ray_tracing_hooks._insight.views import summary as summaries
-
-
-@click.command(
-    short_help="Show where the time of a run went.",
-    epilog=examples(
-        "ray-tracing-hooks summary",
-        "ray-tracing-hooks summary spans/today --against spans/yesterday",
-        "ray-tracing-hooks summary --check --json > summary.json",
-    ),
-)
-@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
-@click.option(
-    "--trace", "trace_id", metavar="ID", help="The trace whose id starts with this, instead of the newest run."
-)
-@click.option("--against", metavar="PATH", help="Compare with the newest run in this folder or file.")
-@click.option(
-    "--check",
-    is_flag=True,
-    help="Exit with code 1 if there are findings, or if with --against the self time of a function became longer.",
-)
-@click.option("-v", "--verbose", is_flag=True, help="Also show evidence: span ids and the steps of the critical path.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with more details.")
-def summary(
-    paths: tuple[str, ...], trace_id: str | None, against: str | None, check: bool, verbose: bool, as_json: bool
-) -> None:
-    """Show where the time of a run went, and what is worth a look.
-
-    PATH is a folder with *.jsonl files of OTLP-JSON, one such file, or the spool of a running node; by default the
-    folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. If it has several runs, the newest is shown.
-
-    The critical path is what the end of the run waited for, back to its beginning. What waited for what is known if
-    RAY_TRACING_RAY=+get,wait recorded it. Otherwise the analysis assumes that a caller waits for
-    what ended last; the summary says so.
-    """
-    analysis, number = inputs.chosen(inputs.table(paths), trace_id, paths)
-    before = (
-        inputs.chosen(inputs.table([against], hint="--against"), None, [against])[0] if against is not None else None
-    )
-    findings = find(analysis)
-    compared = compare(analysis, before, findings) if before is not None else None
-    if as_json:
-        document = summaries.document(analysis, findings, runs=number, steps=verbose)
-        if compared is not None:
-            document["against"] = summaries.against(compared)
-        click.echo(json.dumps(document))
-    else:
-        print_lines(_lines(analysis, findings, number, verbose=verbose))
-        if compared is not None:
-            print_lines(comparison.sections(compared))
-    if check and (findings or (compared is not None and any(each.is_slower for each in compared.functions))):
-        raise click.exceptions.Exit(1)
-
-
-def print_summary(analysis: Analysis, number: int, *, err: bool = False) -> None:
-    """Print what matters most of a run, the newest of ``number`` runs, on standard output or error."""
-    print_lines(_brief(analysis, find(analysis), number), err=err)
-
-
-# --- Text ---------------------------------------------------------------------------------------------------------
 
 _SHOWN_FUNCTIONS = 8
 _SHOWN_ACTORS = 3
@@ -102,19 +38,20 @@ _BAD = ("bad_lines", "bad_spans", "incomplete_files", "dropped", "lost", "lost_p
 """Problems of the data that the reader should know before the rest."""
 
 
-def _lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verbose: bool) -> Iterator[str | Row]:
+def lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verbose: bool) -> Iterator[str | Row]:
+    """The newest of ``number`` runs. ``verbose``: with span ids, the split with queues and the steps of the path."""
     yield from _heading(analysis, number)
     is_bad = _is_bad(analysis)
     if is_bad:
         yield _quality(analysis)
     yield from _findings(analysis, findings, verbose=verbose)
-    yield from requests.sections(analysis.requests)
+    yield from requests.lines(analysis.requests)
     if not analysis.ends_with_request:
         yield from _where(analysis)
         if verbose:
             yield from _split(analysis)
             yield from _steps(analysis)
-    yield from datasets.sections(analysis.pipelines)
+    yield from datasets.lines(analysis.pipelines)
     yield from _functions(analysis)
     if not analysis.calls.unsampled:  # what else ran is not known then
         yield from _actors(analysis)
@@ -130,13 +67,14 @@ def _is_bad(analysis: Analysis) -> bool:
     return bool(analysis.calls.unsampled) or any(getattr(analysis.table.quality, name) for name in _BAD)
 
 
-def _brief(analysis: Analysis, findings: Sequence[Finding], number: int) -> Iterator[str | Row]:
+def brief(analysis: Analysis, findings: Sequence[Finding], number: int) -> Iterator[str | Row]:
+    """What matters most of it."""
     yield from _heading(analysis, number)
     if _is_bad(analysis):
         yield _quality(analysis)
     yield from _findings(analysis, findings, verbose=False, described=_DESCRIBED)
     if analysis.requests is not None:
-        yield from requests.sections(analysis.requests)
+        yield from requests.lines(analysis.requests)
     if not analysis.ends_with_request and analysis.path.coverage:
         wall = analysis.path.wall
         most = [f"{percent(time / wall)} {_first_words(what)}" for what, time in _parts(analysis)[:_SHOWN_PARTS]]
@@ -253,7 +191,7 @@ def _split(analysis: Analysis) -> Iterator[str]:
         "The same time with queues: a wait for a busy actor or worker counts as that wait here, while the critical "
         "path and the findings count what kept it busy"
     )
-    for each in summaries.kinds(split):
+    for each in kinds(split):
         if each["ns"]:
             yield f" {percent(each['share']):>6} {duration(each['ns']):>8}  {MEANINGS[each['kind']]}"
 

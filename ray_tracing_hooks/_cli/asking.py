@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
@@ -69,31 +69,3 @@ def visiting(address: str) -> Iterator[Visit]:
             yield visit
     except ConnectError as error:
         raise click.UsageError(safe(f"the connection to {address} fails: {error}")) from None
-
-
-@contextmanager
-def progress(*, shown: bool = True, is_size: bool = False) -> Iterator[Callable[[str, int, int], None]]:
-    """A function that shows on standard error, if it is a terminal, what is being done, and how much of it is done.
-
-    With ``is_size`` that is a number of bytes.
-    """
-    from rich.console import Console  # noqa: PLC0415  slow to import
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
-    console = Console(stderr=True)
-    amount = DownloadColumn(binary_units=True) if is_size else MofNCompleteColumn()
-    columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
-        task = bar.add_task("", total=1)
-
-        def advance(doing: str, done: int, total: int) -> None:
-            bar.update(task, description=doing, completed=done, total=max(1, total))
-
-        yield advance

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from ray_tracing_hooks._cli.asking import address_option, answering_cluster, progress, visiting
-from ray_tracing_hooks._cli.screen import Line, aligned, print_lines
+from ray_tracing_hooks._cli.asking import address_option, answering_cluster, visiting
+from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, progress
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count, until
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._escape import safe

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import click
 
-from ray_tracing_hooks._cli.asking import address_option, answering_cluster, progress, visiting
+from ray_tracing_hooks._cli.asking import address_option, answering_cluster, visiting
+from ray_tracing_hooks._cli.screen import progress
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count, examples, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.wording import size

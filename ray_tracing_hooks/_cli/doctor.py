@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from ray_tracing_hooks._cli.asking import NO_RAY, address_option, cluster_address, progress
-from ray_tracing_hooks._cli.screen import Line, print_lines
+from ray_tracing_hooks._cli.asking import NO_RAY, address_option, cluster_address
+from ray_tracing_hooks._cli.screen import Line, print_lines, progress
 from ray_tracing_hooks._cli.text import Seconds, count, examples
 from ray_tracing_hooks._ops.checks import findings
 from ray_tracing_hooks._ops.doctor import Options, examine

@@ -6,7 +6,7 @@ import gzip
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, cast
 
@@ -14,6 +14,7 @@ import click
 
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli import output as outputs
+from ray_tracing_hooks._cli.screen import Advance, counted, progress
 from ray_tracing_hooks._cli.text import SafeError, count, duration, examples, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.data_quality import unread
@@ -75,15 +76,16 @@ def export(
     is_stream = outputs.is_stream(output)
     files = inputs.files(paths)
     began = time.monotonic()
-    with _progress(files) as (on_bytes, on_read, on_spans):
-        exported = _Exported(on_read)
+    size = inputs.size_of(files)
+    with progress(shown=size >= inputs.LONG_BYTES) as advance:
+        exported = _Exported(advance)
         from_files = Source(
             files,
             redaction=Redaction(attributes=not no_attributes, redact=redact),
             select=(lambda table: inputs.selected(table, trace_id)) if newest or trace_id is not None else None,
-            on_bytes=on_bytes,
+            on_bytes=counted(advance, "reading, in bytes", size),
             on_read=exported.read,
-            on_spans=on_spans,
+            on_spans=exported.write,
         )
         try:
             with collector_paused(), _opened(output, replace=force) as out:
@@ -101,10 +103,10 @@ def export(
     if problems := unread(exported.quality):
         warn(problems, "note")
     if output != "-":
-        size = "" if is_stream else f" {_size(os.path.getsize(output))},"
+        written = "" if is_stream else f" {_size(os.path.getsize(output))},"
         took = duration((time.monotonic() - began) * 1e9)
         # Standard output may be where the spans have gone.
-        click.echo(f"{safe(output)}: {count(exported.spans, 'span')},{size} written in {took}", err=is_stream)
+        click.echo(f"{safe(output)}: {count(exported.spans, 'span')},{written} written in {took}", err=is_stream)
 
 
 def _size(count: int) -> str:
@@ -112,16 +114,20 @@ def _size(count: int) -> str:
 
 
 class _Exported:
-    """Collects what was read."""
+    """What was read, and how much of it is written."""
 
-    def __init__(self, also: Callable[[int], None]) -> None:
+    def __init__(self, advance: Advance) -> None:
         self.spans = 0
         self.quality = Quality()
-        self._also = also
+        self._advance = advance
+        self._written = 0
 
     def read(self, spans: int, quality: Quality) -> None:
         self.spans, self.quality = spans, quality
-        self._also(spans)
+
+    def write(self, spans: int) -> None:
+        self._written += spans
+        self._advance("writing spans", self._written, self.spans)
 
 
 @contextmanager
@@ -137,25 +143,3 @@ def _opened(output: str, *, replace: bool) -> Iterator[BinaryIO]:
                 yield cast("BinaryIO", packed)
         else:
             yield file
-
-
-@contextmanager
-def _progress(
-    files: Sequence[str],
-) -> Iterator[tuple[Callable[[int], None], Callable[[int], None], Callable[[int], None]]]:
-    """Callbacks for bytes read, for the total number of spans, and for spans written."""
-    size = inputs.size_of(files)
-    if size < inputs.LONG_BYTES or not sys.stderr.isatty():
-        yield (lambda _bytes: None), (lambda _spans: None), (lambda _spans: None)
-        return
-    from rich.console import Console  # noqa: PLC0415  slow to import
-    from rich.progress import Progress  # noqa: PLC0415
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        reading = progress.add_task("reading spans", total=size)
-        writing = progress.add_task("writing spans", total=None)
-        yield (
-            lambda number: progress.advance(reading, number),
-            lambda spans: progress.update(writing, total=spans),
-            lambda spans: progress.advance(writing, spans),
-        )

@@ -10,6 +10,7 @@ from typing import TypeVar
 import click
 import numpy as np
 
+from ray_tracing_hooks._cli.screen import counted, progress
 from ray_tracing_hooks._cli.text import SafeError, warn
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.data_quality import unread
@@ -204,13 +205,8 @@ def with_progress(found: Sequence[str], read: Callable[[Sequence[str], Callable[
     size = size_of(found)
     if size < LONG_BYTES:
         return read(found, lambda _count: None)
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress  # noqa: PLC0415
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("reading spans", total=size)
-        return read(found, lambda count: progress.advance(task, count))
+    with progress(is_size=True) as advance:
+        return read(found, counted(advance, "reading spans", size))
 
 
 def given(paths: Sequence[str]) -> list[str]:

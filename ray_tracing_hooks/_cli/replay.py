@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ray_tracing_hooks._cli.screen import progress
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count, duration, examples, warn
 from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._insight.ingest.files import span_files
@@ -363,28 +363,12 @@ def _hold(stack: ExitStack, folders: Mapping[str, Sequence[str]]) -> None:
 
 @contextmanager
 def _progress(replays: Sequence[Replay], where: str) -> Iterator[Callable[[], None]]:
-    """A progress bar, if standard error is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console  # noqa: PLC0415  slow to import
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[spans]:,} spans"),
-        TextColumn("{task.fields[rate]:,.0f}/s"),
-        TimeRemainingColumn(),
-    )
-    began = time.monotonic()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(where, total=sum(each.size for each in replays), spans=0, rate=0.0)
+    """What is called after each portion, to show how much is done."""
+    began, total = time.monotonic(), sum(each.size for each in replays)
+    with progress(is_size=True) as advance:
 
         def portion() -> None:
-            sent = sum(each.sent for each in replays)
-            rate = sent / max(time.monotonic() - began, 1e-3)
-            bar.update(task, completed=sum(each.done for each in replays), spans=sent, rate=rate)
+            rate = sum(each.sent for each in replays) / max(time.monotonic() - began, 1e-3)
+            advance(f"{where}, {rate:,.0f} spans/s", sum(each.done for each in replays), total)
 
         yield portion

@@ -1,4 +1,4 @@
-"""Prints lines of text, cut to the width of the screen, and coloured on a terminal."""
+"""Prints lines of text, cut to the width of the screen, and coloured on a terminal; and what is being done."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+import time
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TextIO
 
 import click
 
 from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._insight.analysis.wording import shortened
+from ray_tracing_hooks._insight.analysis.wording import shortened, size
 
 WIDEST = 110
 """Longer lines are hard to read. Output to files and pipes has this width too."""
@@ -60,7 +63,7 @@ def print_lines(lines: Iterable[str | Row | Line], *, err: bool = False) -> None
     """
     stream = sys.stderr if err else sys.stdout
     width = screen_width(stream)
-    has_colour = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    has_colour = is_coloured(stream)
     encoding = stream.encoding or "ascii"
     is_heading = True
     for line in lines:
@@ -71,15 +74,41 @@ def print_lines(lines: Iterable[str | Row | Line], *, err: bool = False) -> None
         is_heading = not text
 
 
+def is_coloured(stream: TextIO) -> bool:
+    """Whether lines have colours: on a terminal, unless ``NO_COLOR`` is set."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def screen_width(stream: TextIO) -> int:
     """The longest line."""
-    if not stream.isatty():
-        return WIDEST
-    try:
-        columns = int(os.environ.get("COLUMNS", "")) or os.get_terminal_size(stream.fileno()).columns
-    except ValueError:
-        columns = os.get_terminal_size(stream.fileno()).columns
+    columns = terminal_width(stream) if stream.isatty() else 0
     return min(WIDEST, max(columns, 2 * _SHORTEST_NAME)) if columns else WIDEST
+
+
+def terminal_width(stream: TextIO) -> int:
+    """The columns of the terminal that this stream leads to, 0 if it does not say."""
+    try:
+        return int(os.environ.get("COLUMNS", "")) or os.get_terminal_size(stream.fileno()).columns
+    except ValueError:
+        return os.get_terminal_size(stream.fileno()).columns
+
+
+def cell_len(text: str) -> int:
+    """The columns that a text takes on a terminal: wide characters take two."""
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def _cells(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def fitted(text: str, width: int) -> str:
+    """The beginning of a text, with spaces up to this many columns."""
+    while cell_len(text) > width:
+        text = text[: width if len(text) > width else -1]
+    return text + " " * (width - cell_len(text))
 
 
 def _shown(text: str, encoding: str) -> str:
@@ -115,3 +144,53 @@ def _cut(text: str, width: int) -> list[str]:
         together, width, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False
     )
     return [line.replace("\xa0", " ") for line in lines]
+
+
+Advance = Callable[[str, int, int], None]
+"""Takes what is being done, how much of it is done, and of how much."""
+
+_LEAST_PAUSE = 0.1
+_BAR = 20
+
+
+@contextmanager
+def progress(*, shown: bool = True, is_size: bool = False) -> Iterator[Advance]:
+    """What shows on standard error, if it is a terminal, what is being done. It disappears at the end of the block.
+
+    With ``is_size`` the amount is a number of bytes.
+    """
+    stream = sys.stderr
+    if not shown or not stream.isatty():
+        yield lambda _doing, _done, _total: None
+        return
+    last, before = 0.0, ""
+
+    def advance(doing: str, done: int, total: int) -> None:
+        nonlocal last, before
+        now = time.monotonic()
+        if doing == before and now - last < _LEAST_PAUSE:
+            return
+        last, before = now, doing
+        bar = "#" * (_BAR * min(done, total) // max(1, total))
+        amount = f"{size(done)} of {size(total)}" if is_size else f"{done:,} of {total:,}" if total > 1 else ""
+        line = safe(f"{doing}  {bar:.<{_BAR}}  {amount}", ascii_only=True)[: screen_width(stream) - 1]
+        stream.write(f"\r\x1b[K{line}")
+        stream.flush()
+
+    try:
+        yield advance
+    finally:
+        stream.write("\r\x1b[K")
+        stream.flush()
+
+
+def counted(advance: Advance, doing: str, total: int) -> Callable[[int], None]:
+    """The same for something that tells how much has been done since it last did."""
+    done = 0
+
+    def add(more: int) -> None:
+        nonlocal done
+        done += more
+        advance(doing, done, total)
+
+    return add

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from ray_tracing_hooks._cli.asking import address_option, answering_cluster, progress, visiting
-from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, screen_width
+from ray_tracing_hooks._cli.asking import address_option, answering_cluster, visiting
+from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, progress, screen_width
 from ray_tracing_hooks._cli.text import Seconds, count, duration, examples, until
 from ray_tracing_hooks._insight.analysis.wording import shortened
 from ray_tracing_hooks._ops import cluster

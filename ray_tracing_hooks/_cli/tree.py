@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli.screen import cell_len, fitted, is_coloured, terminal_width
 from ray_tracing_hooks._cli.text import count, duration, examples, parse_duration
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis import data_quality
@@ -28,9 +30,6 @@ from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import KIND_NAMES, Span
 from ray_tracing_hooks._insight.model.table import RUNNING, Table
 from ray_tracing_hooks._insight.views.outline import Item, Trace, groups, outline, traces
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 
 @click.command(
@@ -262,6 +261,16 @@ class _Remark:
     style: str
 
 
+_Part = tuple[str, str]
+"""A part of a printed line, and its style."""
+
+_STYLES: dict[str, dict[str, Any]] = {
+    "bold": {"bold": True},
+    "dim": {"dim": True},
+    "red": {"fg": "red"},
+    "yellow": {"fg": "yellow"},
+}
+
 _COLUMNS = ("TIME", "MIN .. MAX", "TOTAL", "QUEUED", "SUBMIT", "ROWS", "BYTES", "WHERE")
 _TIME, _EXTREMES, _TOTAL, _QUEUED, _SUBMIT, _ROWS, _BYTES, _WHERE = range(len(_COLUMNS))
 _LEAST_NEEDED = (_EXTREMES, _SUBMIT, _TOTAL, _BYTES, _WHERE, _QUEUED, _ROWS)
@@ -293,20 +302,19 @@ class _Shape:
 
 
 def _print_trees(traces: Sequence[Trace], total: int, shape: _Shape, now_ns: int) -> None:
-    from rich.console import Console  # noqa: PLC0415  not needed with --json
-
-    console = Console(highlight=False, soft_wrap=True)
-    signs = _ASCII if console.options.ascii_only else _UNICODE
+    signs = _UNICODE if (sys.stdout.encoding or "").lower().startswith("utf") else _ASCII
     lines: list[_Line | _Remark] = []
     for trace in traces:
         lines.append(_Remark("", _heading(trace, now_ns), "bold"))
         lines.extend(_trace_lines(trace, signs, shape, now_ns))
         lines.append(_Remark("", "", ""))
-    for text in _aligned(lines, console.width if console.is_terminal else None, signs):
-        console.print(text)
+    width = terminal_width(sys.stdout) if sys.stdout.isatty() else None
+    has_colour = is_coloured(sys.stdout)
+    for parts in _aligned(lines, width, signs):
+        click.echo(_styled(parts, has_colour=has_colour))
     if total > len(traces):
         hidden = count(total - len(traces), "older trace")
-        console.print(f"{hidden} not shown; use --all or a greater --last", style="dim")
+        click.echo(_styled([(f"{hidden} not shown; use --all or a greater --last", "dim")], has_colour=has_colour))
 
 
 def _heading(trace: Trace, now_ns: int) -> str:
@@ -518,11 +526,8 @@ def _actor(span: Span) -> str:
     return f"{actor_class}#{str(span.attributes[names.RAY_ACTOR_ID])[:8]}"
 
 
-def _aligned(lines: Sequence[_Line | _Remark], width: int | None, signs: _Signs) -> Iterator[Text]:
+def _aligned(lines: Sequence[_Line | _Remark], width: int | None, signs: _Signs) -> Iterator[list[_Part]]:
     """The printed lines. ``width`` is that of the terminal; without one nothing is truncated."""
-    from rich.cells import cell_len  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
     rows = [line for line in lines if isinstance(line, _Line)]
     widths = {
         column: max(len(title), *(cell_len(row.cells[column]) for row in rows))
@@ -543,7 +548,7 @@ def _aligned(lines: Sequence[_Line | _Remark], width: int | None, signs: _Signs)
             widths.pop(column, None)
         name_width = min(name_width, width - _taken(widths))
 
-    def cells(texts: Sequence[str]) -> list[tuple[str, str]]:
+    def cells(texts: Sequence[str]) -> list[_Part]:
         return [
             ("  " + texts[column].rjust(widths[column]), "" if column == _TIME else "dim")
             if column != _WHERE
@@ -551,12 +556,12 @@ def _aligned(lines: Sequence[_Line | _Remark], width: int | None, signs: _Signs)
             for column in widths
         ]
 
-    yield Text.assemble(" " * name_width, *cells(_COLUMNS), style="dim")
+    yield [(" " * name_width, ""), *((text, "dim") for text, _ in cells(_COLUMNS))]
     for line in lines:
         if isinstance(line, _Remark):
             room = None if width is None or not line.guide else width - cell_len(line.guide)
             remark = line.text if room is None else _cut(line.text, room, signs.cut)
-            yield Text.assemble((line.guide, "dim"), (remark, line.style))
+            yield [(line.guide, "dim"), (remark, line.style)]
             continue
         guide, name = line.guide, line.name
         if width is not None:
@@ -564,9 +569,17 @@ def _aligned(lines: Sequence[_Line | _Remark], width: int | None, signs: _Signs)
             guide = _cut(guide, room - min(cell_len(name), _SHORTEST_NAME // 2), signs.cut)
             name = _cut(name, room - cell_len(guide), signs.cut)
         padding = " " * max(0, name_width - cell_len(guide + name + line.marks))
-        text = Text.assemble((guide, "dim"), (name, line.style), (line.marks, "bold"), padding, *cells(line.cells))
-        text.rstrip()
-        yield text
+        yield [(guide, "dim"), (name, line.style), (line.marks, "bold"), (padding, ""), *cells(line.cells)]
+
+
+def _styled(parts: Sequence[_Part], *, has_colour: bool) -> str:
+    """A line without the spaces at its end."""
+    shown = list(parts)
+    while shown and not shown[-1][0].strip():
+        shown.pop()
+    if shown:
+        shown[-1] = shown[-1][0].rstrip(), shown[-1][1]
+    return "".join(click.style(text, **_STYLES[style]) if has_colour and style else text for text, style in shown)
 
 
 def _taken(widths: Mapping[int, int]) -> int:
@@ -576,11 +589,9 @@ def _taken(widths: Mapping[int, int]) -> int:
 
 def _cut(text: str, width: int, sign: str) -> str:
     """The text without its middle if it is wider than ``width``: both ends of a name are the most informative."""
-    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415
-
     if cell_len(text) <= width:
         return text
     if width < 2:
         return ""
     tail = (width - 1) // 2
-    return set_cell_size(text, width - 1 - tail) + sign + set_cell_size(text[::-1], tail)[::-1]
+    return fitted(text, width - 1 - tail) + sign + fitted(text[::-1], tail)[::-1]

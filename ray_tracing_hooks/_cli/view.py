@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli import output as outputs
+from ray_tracing_hooks._cli.screen import counted, progress
 from ray_tracing_hooks._cli.text import SafeError, count, examples, parse_duration, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -136,10 +135,15 @@ def write(
         with (
             collector_paused(),
             outputs.opened(output, replace=replace) as file,
-            _progress(min(spans, page.MOST_DETAILS)) as on_spans,
+            progress(shown=spans >= _LONG_SPANS) as advance,
         ):
             drawn = page.write(
-                file, analysis, source=source, redaction=redaction, most_spans=max_spans, on_spans=on_spans
+                file,
+                analysis,
+                source=source,
+                redaction=redaction,
+                most_spans=max_spans,
+                on_spans=counted(advance, "writing the page", min(spans, page.MOST_DETAILS)),
             )
         size = 0 if is_stream else os.path.getsize(output)
     except OSError as error:
@@ -159,17 +163,3 @@ def opened_in_browser(address: str) -> bool:
         return True
     warn("no browser was found: copy the page to a machine with one, or set BROWSER", "note")
     return False
-
-
-@contextmanager
-def _progress(spans: int) -> Iterator[Callable[[int], None]]:
-    if spans < _LONG_SPANS:
-        yield lambda _count: None
-        return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress  # noqa: PLC0415
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("writing the page", total=spans)
-        yield lambda written: progress.advance(task, written)

@@ -367,7 +367,7 @@ def test_reading_needs_neither_ray_nor_opentelemetry() -> None:
     """Spans can be looked at where neither is installed."""
     program = (
         "import sys; import ray_tracing_hooks._insight.ingest.load, ray_tracing_hooks._cli; "
-        "print([name for name in ('ray', 'opentelemetry', 'google', 'rich') if name in sys.modules])"
+        "print([name for name in ('ray', 'opentelemetry', 'google') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

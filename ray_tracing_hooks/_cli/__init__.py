@@ -1,4 +1,4 @@
-"""The command ``ray-tracing-hooks``, with one file per subcommand."""
+"""The command ``ray-tracing-hooks``; nearly each subcommand has a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _NAMES:
             return None
-        command: click.Command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(import_module(f"{__name__}.{_MODULES.get(cmd_name, cmd_name)}"), cmd_name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -63,7 +63,9 @@ _NAMES = (
     "config",
     "completion",
 )
-"""The commands, each with a module of its name."""
+"""The commands, each in a module of its name, or of that in ``_MODULES``."""
+
+_MODULES = dict.fromkeys(("enable", "disable", "configure"), "changing")
 
 _FILE = "RAY_TRACING_CONFIG"
 

@@ -1,9 +1,10 @@
-"""What ``enable``, ``disable`` and ``configure`` share: they change what is set for a running cluster."""
+"""``ray-tracing-hooks enable``, ``disable`` and ``configure``: change what is set for a running cluster."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -11,17 +12,21 @@ import click
 
 from ray_tracing_hooks._cli.asking import address_option, answering_cluster, visiting
 from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, progress
-from ray_tracing_hooks._cli.text import SafeError, Seconds, count, until
+from ray_tracing_hooks._cli.text import SafeError, Seconds, count, examples, parse_duration, until
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.wording import shortened
 from ray_tracing_hooks._ops.assignments import names_of, shown, variables_of
 from ray_tracing_hooks._ops.control import APPLIED, FAILED, Change, ControlError, Outcome, UsageError, as_json, change
+from ray_tracing_hooks._ops.hooks import HOOKS, is_ours
 
 _MOST_SHOWN = 20
 """The most processes that are listed; ``--json`` has all."""
 
 _TITLE_WIDTH = 48
+
+_MOST_NS = 10**18
+"""About 30 years."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -118,3 +123,122 @@ def _why(process: Any, outcome: Outcome) -> str:
     if process.state == FAILED:
         return str(process.text)
     return "may have started before the hook was set" if outcome.is_hook_late else "no answer"
+
+
+# --- The commands -------------------------------------------------------------------------------------------------
+
+
+@click.command(
+    short_help="Record spans on a running cluster, without a restart.",
+    epilog=examples(
+        "ray-tracing-hooks enable",
+        "ray-tracing-hooks enable exporters=otlp OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4317",
+        "ray-tracing-hooks enable --hook ray_tracing_hooks:setup",
+    ),
+)
+@click.argument("settings", metavar="[NAME=VALUE]...", nargs=-1)
+@click.option(
+    "--hook", metavar="MODULE:NAME", help="On a cluster without a hook: the hook for processes that start from now on."
+)
+@click.option("--actors", is_flag=True, help="With --hook: run it in actors with a name too, such as those of Serve.")
+@options
+@click.pass_context
+def enable(
+    context: click.Context,
+    settings: tuple[str, ...],
+    hook: str | None,
+    actors: bool,
+    address: str | None,
+    timeout: float,
+    as_json_: bool,
+) -> None:
+    """Record spans on a running cluster from now on: in all its processes, and those that start later.
+
+    Use it after `disable`, or on a cluster that was started with a hook and OTEL_SDK_DISABLED=true. Settings are as for
+    `configure`. On a cluster without a hook, --hook sets one, which processes that start from now on run. Those that
+    already run are left as they are; with --actors, actors that have a name run the hook now, among them those of
+    Serve, each between two of its calls.
+
+    Prints how many processes record spans, and which do not; the exit code is 1 if any do not, and 2 for wrong usage.
+    """
+    if hook is not None and (not is_ours(hook) or hook not in HOOKS):
+        raise click.BadParameter(f"{hook!r} is not one of {', '.join(HOOKS)}", param_hint="--hook")
+    if actors and hook is None:
+        raise click.UsageError("--actors needs --hook")
+    wanted = Change(enabled=True, variables=given(settings), hook=hook, in_actors=actors)
+    run(context, wanted, address, timeout, as_json_=as_json_)
+
+
+@click.command(
+    short_help="Record nothing on a running cluster, until it is enabled.",
+    epilog=examples(
+        "ray-tracing-hooks disable",
+        "ray-tracing-hooks disable --for 1h",
+        "ray-tracing-hooks disable --address 10.0.0.1:6379",
+    ),
+)
+@click.option(
+    "--for",
+    "duration",
+    type=parse_duration,
+    metavar="DURATION",
+    help="Record again after this time, such as 30m or 1h, unless another command comes first.",
+)
+@options
+@click.pass_context
+def disable(context: click.Context, duration: int | None, address: str | None, timeout: float, as_json_: bool) -> None:
+    """Record nothing on a running cluster from now on, also in processes that start later, until `enable`.
+
+    Spans that are open end as usual and are delivered. A hook that `enable --hook` has set is removed again.
+
+    With --for, each process records again by itself once that time is over, as after `enable`, and such a hook stays.
+
+    Prints how many processes have stopped, and which have not; the exit code is 1 if any have not.
+    """
+    if duration is not None and not 10**9 <= duration <= _MOST_NS:
+        raise click.BadParameter("expected a second or more, such as 30m or 1h", param_hint="--for")
+    until = None if duration is None else time.time() + duration / 1e9
+    run(context, Change(enabled=False, until=until), address, timeout, as_json_=as_json_)
+
+
+@click.command(
+    short_help="Change settings of a running cluster, without a restart.",
+    epilog=examples(
+        "ray-tracing-hooks configure OTEL_TRACES_SAMPLER=parentbased_traceidratio OTEL_TRACES_SAMPLER_ARG=0.1",
+        "ray-tracing-hooks configure exclude='Poller.*' rate_limit=100",
+        "ray-tracing-hooks configure OTEL_EXPORTER_OTLP_HEADERS    # its value in this shell",
+        "ray-tracing-hooks configure --unset exclude",
+    ),
+)
+@click.argument("settings", metavar="[NAME=VALUE]...", nargs=-1)
+@click.option("--unset", metavar="NAME", multiple=True, help="Back to what each process was started with.")
+@click.option(
+    "--reset",
+    is_flag=True,
+    help="Undo all changes, including enable and disable; settings that are also given are applied after that.",
+)
+@options
+@click.pass_context
+def configure(
+    context: click.Context,
+    settings: tuple[str, ...],
+    unset: tuple[str, ...],
+    reset: bool,
+    address: str | None,
+    timeout: float,
+    as_json_: bool,
+) -> None:
+    """Change settings in all processes of a running cluster, and in those that start later.
+
+    NAME is a variable, such as RAY_TRACING_EXCLUDE or OTEL_TRACES_SAMPLER, or the name of a setting as in the YAML
+    file, such as exclude. Without a value it has the one of this shell. What is set takes precedence over the variables
+    of each process. Samplers, filters, rate limits, exporters and their addresses can be changed; other settings are
+    refused.
+
+    Prints how many processes have applied the change, and which have not; the exit code is 1 if any have not, and 2
+    for wrong usage.
+    """
+    variables = given(settings, unset)
+    if not variables and not reset:
+        raise click.UsageError("nothing to change: give NAME=VALUE, --unset NAME or --reset")
+    run(context, Change(variables=variables, reset=reset), address, timeout, as_json_=as_json_)

@@ -190,9 +190,9 @@ def test_a_full_disk_ends_the_command_with_an_error(folder: Path, name: str) -> 
 
 def test_a_format_that_there_is_not_is_named(folder: Path) -> None:
     """With those that there are."""
-    result, _ = export(folder, "speedscope")
+    result, _ = export(folder, "csv")
     assert result.exit_code == 2
-    assert "'speedscope' is not one of 'perfetto', 'otlp', 'parquet'" in result.stderr
+    assert "'csv' is not one of 'perfetto', 'otlp', 'parquet'" in result.stderr
 
 
 def test_a_package_that_is_missing_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from ray_tracing_hooks._cli import changing, main
-from ray_tracing_hooks._cli.disable import disable
+from ray_tracing_hooks._cli.changing import disable
 from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._ops import control_on_node

@@ -19,7 +19,7 @@ from ray_tracing_hooks._insight.ingest.otlp_json import (
     span_of_text,
 )
 from ray_tracing_hooks._insight.ingest.spool import span_at
-from ray_tracing_hooks._insight.model.origins import Origins
+from ray_tracing_hooks._insight.model.columns import Origins
 from ray_tracing_hooks._insight.model.span import Span
 
 _MOST_LINES = 64

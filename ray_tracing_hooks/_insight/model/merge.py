@@ -9,9 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ray_tracing_hooks._insight.model.columns import COLUMNS, ENDED, MOST_TIME, NO_ID, NONE, Columns
+from ray_tracing_hooks._insight.model.columns import COLUMNS, ENDED, MOST_TIME, NO_ID, NONE, Columns, Origins
 from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
-from ray_tracing_hooks._insight.model.origins import Origins
 from ray_tracing_hooks._insight.model.span import Span
 
 _IDS = ("task", "caller")

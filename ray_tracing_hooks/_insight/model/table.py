@@ -25,11 +25,11 @@ from ray_tracing_hooks._insight.model.columns import (
     SITE_KEYS,
     STATES,
     Columns,
+    Origins,
 )
 from ray_tracing_hooks._insight.model.grouped import distinct, places_of
 from ray_tracing_hooks._insight.model.id_lists import IdLists
 from ray_tracing_hooks._insight.model.merge import Details, Merged, as_array, as_numpy
-from ray_tracing_hooks._insight.model.origins import Origins
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import PRODUCER, SERVER, STATUS_ERROR, Span, is_driver
 

@@ -210,6 +210,10 @@ def _untraced(note: Note) -> str:
     )
 
 
+_MOST_LINES = 15
+"""The most that are printed after a run, with an empty one before, and two on how to see more."""
+
+
 def _show(connections: Sequence[Note], folder: str, *, is_of_run: bool, views: bool, opens: bool) -> None:
     """Print the summary. ``is_of_run`` says that the folder has only this run; otherwise show the program's trace."""
     # The analysis takes longer to import than some programs to run, and is needed only where there are spans.
@@ -222,11 +226,9 @@ def _show(connections: Sequence[Note], folder: str, *, is_of_run: bool, views: b
     trace_id = next((note.trace_id for note in connections if note.trace_id), None) if not is_of_run else None
     analysis, number = inputs.chosen(inputs.table([folder]), trace_id, [folder])
     click.echo(err=True)
-    print_summary(analysis, number, err=True)
-    click.echo(err=True)
+    print_summary(analysis, number, most=_MOST_LINES - 3, err=True)
     quoted = safe(shlex.quote(folder) + (f" --trace {trace_id}" if trace_id else ""))
     if not views:
-        click.echo(f"{count(len(analysis.table), 'span')} in {safe(folder)}", err=True)
         click.echo(f"more: ray-tracing-hooks summary {quoted}", err=True)
         click.echo(f"as a page: ray-tracing-hooks view {quoted} --open", err=True)
         return

@@ -7,7 +7,7 @@ import json
 import click
 
 from ray_tracing_hooks._cli import inputs
-from ray_tracing_hooks._cli.screen import print_lines
+from ray_tracing_hooks._cli.screen import Row, height, print_lines
 from ray_tracing_hooks._cli.summary import comparison, document, text
 from ray_tracing_hooks._cli.text import examples
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -66,6 +66,17 @@ def summary(
         raise click.exceptions.Exit(1)
 
 
-def print_summary(analysis: Analysis, number: int, *, err: bool = False) -> None:
-    """Print what matters most of a run, the newest of ``number`` runs, on standard output or error."""
-    print_lines(text.brief(analysis, find(analysis), number), err=err)
+def print_summary(analysis: Analysis, number: int, *, most: int, err: bool = False) -> None:
+    """Print what matters most of a run, the newest of ``number`` runs, on standard output or error.
+
+    It takes at most ``most`` lines: as many findings are described and named as have room. Only a screen of fewer than
+    80 columns may take more.
+    """
+    findings = find(analysis)
+    named = min(len(findings), text.SHOWN_FINDINGS)
+    lines: list[str | Row] = []
+    for described in (2, 1, 0):
+        for shown in range(named, min(named, max(1, described)) - 1, -1):
+            if not lines or height(lines, err=err) > most:
+                lines = list(text.brief(analysis, findings, number, described=described, shown=shown))
+    print_lines(lines, err=err)

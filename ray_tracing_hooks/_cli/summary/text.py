@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from ray_tracing_hooks._cli.screen import Row, aligned
+from ray_tracing_hooks._cli.screen import WIDEST, Row, aligned
 from ray_tracing_hooks._cli.summary import datasets, requests
 from ray_tracing_hooks._cli.summary.document import kinds
 from ray_tracing_hooks._insight.analysis import data_quality, recorded
@@ -25,13 +25,12 @@ from ray_tracing_hooks._insight.model.table import RUNNING
 _SHOWN_FUNCTIONS = 8
 _SHOWN_ACTORS = 3
 _SHOWN_ACCELERATORS = 8
-_SHOWN_FINDINGS = 10
+SHOWN_FINDINGS = 10
 _SHOWN_EVIDENCE = 5
 _SHOWN_PATH = 10
 _SHOWN_PARTS = 3
-_DESCRIBED = 2
-"""How many findings are described after a run; the others are only named."""
 _NAME_WIDTH = 40
+_PART_WIDTH = 60
 _BAR = 16
 
 _BAD = ("bad_lines", "bad_spans", "incomplete_files", "dropped", "lost", "lost_parents", "circles", "clocks")
@@ -67,20 +66,27 @@ def _is_bad(analysis: Analysis) -> bool:
     return bool(analysis.calls.unsampled) or any(getattr(analysis.table.quality, name) for name in _BAD)
 
 
-def brief(analysis: Analysis, findings: Sequence[Finding], number: int) -> Iterator[str | Row]:
-    """What matters most of it."""
+def brief(
+    analysis: Analysis, findings: Sequence[Finding], number: int, *, described: int, shown: int
+) -> Iterator[str | Row]:
+    """What matters most of it, with the first ``shown`` findings and the texts of the first ``described``."""
     yield from _heading(analysis, number)
     if _is_bad(analysis):
-        yield _quality(analysis)
-    yield from _findings(analysis, findings, verbose=False, described=_DESCRIBED)
-    if analysis.requests is not None:
-        yield from requests.lines(analysis.requests)
+        yield shortened(_quality(analysis), 2 * WIDEST)
+    yield from _findings(analysis, findings, verbose=False, described=described, shown=shown)
+    yield ""
+    if (found := analysis.requests) is not None and found.parts:
+        parts = [(found.described(part), part.time) for part in found.parts]
+        yield _went(parts, found.time, f" of {count(found.count, 'request')}")
     if not analysis.ends_with_request and analysis.path.coverage:
-        wall = analysis.path.wall
-        most = [f"{percent(time / wall)} {_first_words(what)}" for what, time in _parts(analysis)[:_SHOWN_PARTS]]
-        yield ""
+        parts = [(_first_words(what), time) for what, time in _parts(analysis)]
         certainty = recorded.certainty(analysis.calls, analysis.path)
-        yield f"Where the {duration(wall)}{_whose(analysis)} went: {', '.join(most)}. {certainty}"
+        yield f"{_went(parts, analysis.path.wall, _whose(analysis))} {certainty}"
+
+
+def _went(parts: Sequence[tuple[str, int]], total: int, whose: str) -> str:
+    most = [f"{percent(time / total)} {shortened(what, _PART_WIDTH)}" for what, time in parts[:_SHOWN_PARTS]]
+    return f"Where the {duration(total)}{whose} went: {', '.join(most)}."
 
 
 def _heading(analysis: Analysis, number: int) -> Iterator[str]:
@@ -123,9 +129,14 @@ def _quality(analysis: Analysis) -> str:
 
 
 def _findings(
-    analysis: Analysis, findings: Sequence[Finding], *, verbose: bool, described: int = _SHOWN_FINDINGS
+    analysis: Analysis,
+    findings: Sequence[Finding],
+    *,
+    verbose: bool,
+    described: int = SHOWN_FINDINGS,
+    shown: int = SHOWN_FINDINGS,
 ) -> Iterator[str]:
-    """The first ones; those beyond the first ``described`` without evidence and advice."""
+    """The first ``shown``; those beyond the first ``described`` without evidence and advice."""
     yield ""
     table = analysis.table
     if findings:
@@ -134,7 +145,7 @@ def _findings(
         failed = int(analysis.is_failed.sum())
         seen = f"; {count(failed, 'span')} failed" if failed else ""
         yield f"Findings: none{recorded.gaps(analysis)}{seen}"
-    for place, finding in enumerate(findings[:_SHOWN_FINDINGS], 1):
+    for place, finding in enumerate(findings[:shown], 1):
         cost = finding.cost(analysis.path.wall)
         yield f" {place}. {finding.headline}{f': {cost}' if cost else ''}"
         if place > described:
@@ -146,8 +157,9 @@ def _findings(
             rows = finding.rows[:_SHOWN_EVIDENCE]
             more = f" and {count(len(finding.rows) - len(rows), 'other')}" if len(finding.rows) > len(rows) else ""
             yield f"    {finding.kind}: spans {', '.join(map(table.span_id_of, rows))}{more}"
-    if len(findings) > _SHOWN_FINDINGS:
-        yield f"    and {count(len(findings) - _SHOWN_FINDINGS, 'other finding')}: --json has them"
+    if len(findings) > shown:
+        where = ": --json has them" if shown == SHOWN_FINDINGS else ""
+        yield f"    and {count(len(findings) - shown, 'other finding')}{where}"
 
 
 def _where(analysis: Analysis) -> Iterator[str]:

@@ -21,6 +21,7 @@ from ray_tracing_hooks._cli.screen import print_lines
 from ray_tracing_hooks._cli.summary.document import document
 from ray_tracing_hooks._cli.summary.text import lines
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import MEANINGS, RUN, SUBMIT
 from ray_tracing_hooks._insight.analysis.findings import find
 from ray_tracing_hooks._insight.views.page.content import content
 from ray_tracing_hooks._insight.views.redaction import Redaction
@@ -33,6 +34,9 @@ NOISE = 0.3
 
 _TRUE_OF = {PLANTED: frozenset[str](), ASSUMED: frozenset({"unrecorded"})}
 """Kinds of findings that are true of any program in this form: time is unexplained where waits were not recorded."""
+
+_OF_FUNCTIONS = (RUN, SUBMIT)
+"""Kinds of time on the critical path that are listed by function."""
 
 _WAITS = ("ray.get", "ray.wait", names.AWAIT)
 
@@ -193,14 +197,20 @@ class Judged:
         if {each["kind"]: each["ns"] for each in page["split"]["parts"]} != split:
             yield "the page splits the time in another way"
         if page["path"]["by"]:
-            functions = [(each["function"], each["ns"]) for each in self.document["critical_path"]["functions"]]
-            if [(each["label"], each["ns"]) for each in page["path"]["by"] if each["kind"] == "run"] != functions:
+            path = self.document["critical_path"]
+            parts = {each["function"]: each["ns"] for each in path["functions"]}
+            parts |= {MEANINGS[each["kind"]]: each["ns"] for each in path["kinds"] if each["kind"] not in _OF_FUNCTIONS}
+            if {each["label"]: each["ns"] for each in page["path"]["by"]} != {at: ns for at, ns in parts.items() if ns}:
                 yield "the page has another critical path"
+        wall = next(value for label, value, *_ in page["facts"] if label == "wall time")
+        if f" {wall} " not in self.text:
+            yield f"the run took {wall} only on the page"
         if [each["kind"] for each in page["findings"]] != [each["kind"] for each in self.findings]:
             yield "the page has other findings"
         for each in page["findings"]:
             text = each["text"].removesuffix(" (assumed: not all of it is recorded)")
-            yield from (f"only on the page: {part}" for part in (text, each["cost"]) if part not in self.text)
+            head = each["title"] + (f": {each['cost']}" if each["cost"] else "")
+            yield from (f"only on the page: {part}" for part in (head, text) if part not in self.text)
 
 
 def forms(program: Program) -> tuple[str, ...]:

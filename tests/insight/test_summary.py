@@ -6,7 +6,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +28,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.comparison import Comparison, compare
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
-from ray_tracing_hooks._insight.analysis.findings import Finding, find
+from ray_tracing_hooks._insight.analysis.findings import FINDERS, Finding, find
 from ray_tracing_hooks._insight.analysis.functions import in_both, percentile
 from ray_tracing_hooks._insight.analysis.queues import Queued, States
 from ray_tracing_hooks._insight.analysis.wording import percent
@@ -298,6 +298,13 @@ def test_a_run_ends_with_a_few_lines(name: str, capsys: pytest.CaptureFixture[st
         named = sum(bool(re.match(r" \d+\. ", line)) for line in lines)
         more = len(found) - named
         assert any(line.startswith(f"    and {more} other finding") for line in lines) == (more > 0)
+
+
+@pytest.mark.parametrize("finder", FINDERS)
+def test_each_finding_is_described(finder: Callable[..., object]) -> None:
+    """So that who reads one knows how far to trust it."""
+    said = [line.strip().partition(": ")[0] for line in (finder.__doc__ or "").splitlines()[2:]]
+    assert said[:5] == ["Measures", "Threshold", "Looks the same", "Advice", "Needs"]
 
 
 @pytest.mark.parametrize("name", ["bottleneck", "large_arguments", "sweep", "data_skewed"])

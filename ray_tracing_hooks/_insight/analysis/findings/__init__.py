@@ -1,7 +1,8 @@
 """Findings of a run: one function for each cause, which takes an analysis and returns its findings.
 
-Thresholds stand above the function that uses them. Each finding needs both its pattern and a cost: a share of the wall
-time that is worth saving. So a healthy program has no findings, whatever its structure.
+Each says what it measures, from which threshold on, what else looks the same, what to do, and which data it needs. Each
+needs both its pattern and a cost: time on the critical path that is worth saving. So a healthy program has no findings,
+whatever its structure. Failures have no threshold.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from ray_tracing_hooks._insight.analysis.findings import (
 )
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 
-__all__ = ["Finding", "find"]
+__all__ = ["FINDERS", "Finding", "find"]
 
-_FINDERS = (
+FINDERS = (
     failures.failed_drivers,
     failures.failed_executions,
     failures.failed_spans,
@@ -64,7 +65,7 @@ def find(analysis: Analysis) -> list[Finding]:
     Only failures where spans of traces that were not sampled are among the others: what these cost, and what else took
     time, is not known without the spans that are missing.
     """
-    found = _explained(analysis, _joined([finding for finder in _FINDERS for finding in finder(analysis)]))
+    found = _explained(analysis, _joined([finding for finder in FINDERS for finding in finder(analysis)]))
     if analysis.calls.unsampled:
         found = [finding for finding in found if finding.is_failure]
         for finding in found:

@@ -30,9 +30,13 @@ _ACTOR_HOTTER = 1.5
 
 
 def bottleneck_actors(analysis: Analysis) -> list[Finding]:
-    """An actor that many calls wait for while it is busy.
+    """Actors, or concurrency groups of them, that many calls wait for while they are busy.
 
-    Actors that are busy most of the time while calls wait, and so are on the critical path.
+    Measures: the time of its methods on the critical path.
+    Threshold: 8 calls, a tenth of the run, 70 % busy while calls wait, and 1.5 times the work of its peers.
+    Looks the same: a pool that is busy as a whole, which is no bottleneck of one; actors of operators of datasets.
+    Advice: to split its work, to make methods shorter, or to give it more slots if they mostly wait.
+    Needs: executions with submission times; without max_concurrency, slots are assumed from calls that ran at once.
     """
     found = []
     wall, of_operators = analysis.path.wall, _of_operators(analysis)
@@ -142,9 +146,13 @@ class _Blocking:
 
 
 def blocked_event_loops(analysis: Analysis) -> list[Finding]:
-    """A method of an async actor that blocks the event loop, so that no other call of the actor starts or continues.
+    """Methods of async actors that block the event loop, so that no other call starts or continues.
 
-    Methods during which calls of their async actor waited although they had nothing else to wait for.
+    Measures: the time on the critical path in methods of these actors while the loop stood still.
+    Threshold: 3 calls that waited, and a twentieth of the run.
+    Looks the same: a process without a processor, or another thread that keeps the interpreter; so it is assumed.
+    Advice: to await, to run what blocks in a thread, or to use a threaded actor.
+    Needs: executions with submission times; calls that take results of other calls do not count.
     """
     wall = analysis.path.wall
     found = []

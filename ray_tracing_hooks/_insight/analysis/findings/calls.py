@@ -33,14 +33,13 @@ _STRAGGLER_MOST = 0.5
 
 
 def stragglers(analysis: Analysis) -> list[Finding]:
-    """Functions with a few calls on the critical path that took at least three times the median.
+    """Functions with a few calls that take far longer than the others, while the run waits for them.
 
-    If they are tasks for blocks of a dataset that are larger than the others, that is another finding.
-
-    It measures by how much the code of these calls ran longer than the median on the critical path: from a twentieth
-    of the run on. The few are the longest calls that have half of all excess over the median, so that many calls that
-    are a little longer than a tiny median hide none. Calls that take turns at two kinds of work look the same if one
-    kind is rare. It needs no more than executions; where waits were not recorded, it is assumed.
+    Measures: by how much these calls ran longer than the median on the critical path.
+    Threshold: 8 calls, a twentieth of the run, 3 times the median; a fifth of the calls at most, with half the excess.
+    Looks the same: calls with two kinds of work, one of them rare; larger blocks are a finding of their own.
+    Advice: to split the work, to start it first, or to take other results first, as far as that would help.
+    Needs: executions; without waits it is assumed.
     """
     wall = analysis.path.wall
     found = []
@@ -214,15 +213,13 @@ _PLACE_COST = 0.025
 
 
 def slow_places(analysis: Analysis) -> list[Finding]:
-    """A node, a GPU or an actor on which the same functions take longer than on its peers.
+    """Nodes, accelerators and actors on which the calls of a function take clearly longer than on their peers.
 
-    Nodes, accelerators and actors on which the calls of a function take clearly longer than on the others.
-
-    Clearly means a median longer by a tenth, by half for actors, and all the time: the median of each quarter of its
-    calls, by their start, is above those of all quarters of the others' calls. That needs five calls in each of two
-    places. It measures the excess over the others' median on the critical path, from a fortieth of the run on. Work
-    that differs by place looks the same, so the advice names that too. Where waits were not recorded, times are
-    assumed.
+    Measures: the excess over the median elsewhere, on the critical path.
+    Threshold: a fortieth of the run; a median longer by 10 % (actors: 50 %), and in each quarter of the calls by time.
+    Looks the same: work that differs by place.
+    Advice: to check what else runs there, its hardware, and what it fetches; for an actor, its share of the work.
+    Needs: 5 executions in each of two places; without waits it is assumed.
     """
     places = analysis.calls.places
     nodes = [place.node[:8] for place in places]
@@ -315,13 +312,13 @@ _ACCELERATOR_COST = 0.2
 
 
 def idle_accelerators(analysis: Analysis) -> list[Finding]:
-    """A GPU that is held, but whose holders do not run for most of that time; or that is hardly in use while they run.
+    """GPUs that are held while their holders do not run, or hardly use them while they run.
 
-    Accelerators that were idle for more than half of the time that they were held, and for a fifth of the run.
-
-    Where its node was sampled, an accelerator was idle as far as its driver says so: a holder may run without using it.
-    A sample is of the last second before it at most, so it takes at least ten to say something about the time between
-    them; with fewer, as without any, it is idle while no holder runs.
+    Measures: the time that one was held and idle, as a share of the run.
+    Threshold: less than half in use, and a fifth of the run: it is held for something else meanwhile.
+    Looks the same: a GPU that another process uses, if the node was not sampled.
+    Advice: to prepare the next input early, larger batches, or to share it (num_gpus below 1).
+    Needs: the ids of accelerators; with 10 samples or more also how much it was in use, else only its holders' runs.
     """
     wall = analysis.path.wall
     return [

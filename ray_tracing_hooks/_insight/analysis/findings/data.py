@@ -19,10 +19,13 @@ _OPERATOR_COST = 0.1
 
 
 def bottleneck_operators(analysis: Analysis) -> list[Finding]:
-    """An operator of a dataset whose limit on its own tasks limits the throughput of all of them.
+    """Operators of datasets that are as busy as their own limit allows, and so limit all others.
 
-    Operators that are as busy as they may be, while a higher limit could make the execution a tenth of the run shorter.
-    They cost the time that their tasks ran on the critical path, since a faster function saves as much.
+    Measures: what a higher limit would allow until the next one, or its tasks on the critical path if that is more.
+    Threshold: a tenth of the run that a higher limit would save.
+    Looks the same: operators that wait for a busy consumer, or for memory, which are no limit of their own.
+    Advice: to raise its concurrency, to make its function faster, or to share GPUs.
+    Needs: spans of Ray Data, with the limits of operators.
     """
     wall = analysis.path.wall
     found = []
@@ -95,9 +98,13 @@ _STORE = "object store memory"
 
 
 def backpressure(analysis: Analysis) -> list[Finding]:
-    """Memory that holds an operator of a dataset back, while processors are idle.
+    """Executions of datasets in which memory holds an operator back, while processors are idle.
 
-    Executions that memory limits, and no operator's own limit and not their consumer.
+    Measures: the time in which it could not submit tasks, times the idle share of the processors.
+    Threshold: a tenth of the run.
+    Looks the same: executions that an operator's own limit or their consumer holds back.
+    Advice: smaller blocks, fewer columns, faster operators behind it, or more memory.
+    Needs: spans of Ray Data, with what operators were held back by.
     """
     wall = analysis.path.wall
     found = []
@@ -181,9 +188,13 @@ _CREATION_LEAST = 1_000_000_000
 
 
 def slow_actor_start(analysis: Analysis) -> list[Finding]:
-    """Actors of an operator whose constructors take long, while the run waits for them.
+    """Operators of datasets whose actors take long to construct, while the run waits for them.
 
-    Operators for whose actors' constructors the run waited at least a second and a tenth of its time.
+    Measures: the constructors on the critical path.
+    Threshold: 1 s and a tenth of the run.
+    Looks the same: workers that start slowly, which is before the constructor.
+    Advice: to load less or faster in __init__, and to use the actors for all of the data.
+    Needs: spans of Ray Data, and of the creation of its actors.
     """
     wall = analysis.path.wall
     if not analysis.pipelines.executions or not wall:
@@ -236,12 +247,13 @@ _BLOCK_SAMPLE = 30
 def skewed_blocks(
     analysis: Analysis, rows: Sequence[int], slow: Sequence[int], usual: int, excess: int
 ) -> Finding | None:
-    """Blocks of a dataset that are far larger than the others of their operator, so that their tasks take far longer.
+    """Stragglers (the longest first in ``slow``) among the tasks (``rows``) of an operator whose blocks are larger.
 
-    The finding for stragglers among the tasks of an operator; None if their blocks are not larger.
-
-    ``rows`` are all of its tasks and ``slow`` the stragglers, the longest first; ``usual`` is the median of their
-    times, and the run waited ``excess`` longer because of the stragglers.
+    Measures: what stragglers cost: ``excess`` over ``usual``, the median.
+    Threshold: twice the median of the rows of other blocks; else None, and it is a straggler.
+    Looks the same: rows that are larger, but not more, since rows are counted.
+    Advice: blocks of equal size, or a finer key.
+    Needs: spans of Ray Data, with the rows of blocks.
     """
     operator = analysis.pipelines.of_task.get(slow[0])
     if operator is None:
@@ -324,11 +336,13 @@ _SPILLING_SHARE = 0.1
 
 
 def spilling(analysis: Analysis) -> list[Finding]:
-    """Datasets that do not fit into the object store, so that the cluster writes blocks to disk and reads them again.
+    """Datasets that do not fit into the object store, so that blocks are written to disk and read again.
 
-    Executions during which the cluster spilled at least a tenth of what their operators handed on.
-
-    How much time this took is not known, so the finding claims none.
+    Measures: what the cluster spilled during an execution; it claims no cost, since its time is not known.
+    Threshold: 64 MiB and a tenth of what the operators handed on.
+    Looks the same: other work on the cluster at that time that spills, since it is counted for all of it.
+    Advice: to keep less at a time, smaller blocks, or a larger object store.
+    Needs: spans of Ray Data.
     """
     taken: list[Pipeline] = []
     for each in sorted(analysis.pipelines.executions, key=lambda each: -each.spilled):

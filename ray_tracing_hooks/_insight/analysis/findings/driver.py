@@ -40,21 +40,13 @@ _DRIVER_OWN_LEAST = 500_000_000
 
 
 def serial_drivers(analysis: Analysis) -> list[Finding]:
-    """A driver whose own code the run waits for: before each call longer than the call runs, or at any other time.
+    """Drivers whose own code the run waits for: before each call longer than the call runs, or at another time.
 
-    Drivers that submit calls of a function more slowly than one worker runs them, and drivers whose code takes long.
-
-    Both measure the time on the critical path in which the driver's own code ran, outside of ``.remote()``. A driver
-    that sleeps, or waits for something else than Ray, looks the same.
-
-    - Serial: at least eight calls follow each other without a wait, the code before each takes longer than a call
-      runs (medians), and it takes a tenth of the run. Where waits were not recorded, it is assumed.
-    - Any other code after its first call, of half a second and a fifth of the run. That needs recorded waits: otherwise
-      it may be waiting. So it may where a library of Ray works in the driver: Ray Tune, Ray Data, and those whose part
-      is switched off. Then nothing is said, but for what the driver does between the batches of an iteration, which
-      Ray Data measures. With Ray Serve, only the time between its requests by handles counts, if there are no others.
-      Nor does the time count in which a call ran that no recorded wait was for, since the driver may wait for it by
-      ``ObjectRef.future``, for example. After its last result only programs count, since notebooks and consoles idle.
+    Measures: the time on the critical path in which the driver's code ran, without .remote() and waits.
+    Threshold: a tenth of the run over 8 calls whose code before them takes longer than they do; else a fifth and 0.5 s.
+    Looks the same: a driver that sleeps or waits for something else than Ray; notebooks idle after their last result.
+    Advice: to move the work into tasks, or to submit the next calls before it.
+    Needs: waits: else the first is assumed, the second not said; with Ray Data and Serve only what they say of it.
     """
     found: list[Finding] = []
     by_name = {function.name: function for function in analysis.functions}
@@ -227,16 +219,13 @@ a share of the call."""
 
 
 def get_in_loop(analysis: Analysis) -> list[Finding]:
-    """Calls that a loop makes and waits for one by one, so that only one runs at a time.
+    """Loops that submit one call of a function and wait for it before they submit the next one.
 
-    For each function, the loops that submit one call of it and wait for it before they submit the next one.
-
-    It measures the time on the critical path in which these calls waited to start, ran, and handed over their results,
-    without the start of workers, the delay before retries, and the wait of the first call: those are there in any
-    order. So is the time of calls that cannot run at once, since one actor runs them all, one at a time or on an event
-    loop that they block. From a twentieth of the run on that is worth a change. Calls that need the result of the one
-    before look the same, so the advice depends on that. It needs recorded waits of the caller; otherwise it is assumed
-    from the times of the calls.
+    Measures: these calls on the critical path, without what takes as long in any order, such as the start of workers.
+    Threshold: 5 rounds and a twentieth of the run: less is not worth a change.
+    Looks the same: calls that need the result of the one before.
+    Advice: if no call needs the result of the one before: to submit all first, then to wait for all at once.
+    Needs: waits of the caller; otherwise it is assumed from the times of the calls.
     """
     calls, wall = analysis.calls, analysis.path.wall
     others: Counter[int] = Counter()
@@ -400,20 +389,13 @@ _LARGE = 1 << 20
 
 
 def large_arguments(analysis: Analysis) -> list[Finding]:
-    """Calls that take long to submit: each one serializes large values again, or its function captures large ones.
+    """Calls that take long to submit: they serialize large values, or their function captures large ones.
 
-    Functions whose every ``.remote()`` takes milliseconds, and functions that are large when Ray serializes them.
-
-    It measures the time of ``.remote()`` on the critical path, and the time that the run waited meanwhile for calls to
-    be scheduled and for workers to start: that takes longer because of these submissions. While other calls run that
-    the run waits for, a long submission costs nothing. Workers that load a large function belong to its cost too, as
-    far as Ray's task states say when they did. From 3 % of the run on that is worth a change.
-
-    - Large arguments: half of at least five submissions take 5 ms or longer, fifty times what Ray needs, and most of
-      them sent no large function. A driver that has no processor looks the same, so it only suggests large arguments.
-    - Large functions: the serialized function has 1 MiB or more, as the submission says (``ray.function_size``).
-      Without that attribute nothing is said: the first ``.remote()`` of a process is slow by itself, since Ray imports
-      its own modules then.
+    Measures: .remote() on the critical path, with waits meanwhile for scheduling and workers, and loading the function.
+    Threshold: 3 % of the run; half of 5 submissions of 5 ms, 50 times what Ray needs; or a function of 1 MiB.
+    Looks the same: a driver that has no processor, so it only suggests large arguments.
+    Advice: to store values once with ray.put, or to let the calls load them.
+    Needs: submissions; for functions their size (``ray.function_size``), since the first call of a process is slow.
     """
     return [
         _arguments(analysis, function, cost, rows)
@@ -554,10 +536,13 @@ _TINY_COST = 0.1
 
 
 def tiny_tasks(analysis: Analysis) -> list[Finding]:
-    """Tasks that are so small that the overhead of each call dominates.
+    """Functions whose calls are so small that the overhead of each call dominates.
 
-    Functions that are called often, run for less than a millisecond, and whose calls take a share of the run. Tasks for
-    blocks of a dataset are tiny below ten milliseconds, and what Ray Data does for each block counts as theirs.
+    Measures: their submissions, code and results on the critical path, without the first wait for a worker.
+    Threshold: a tenth of the run; 100 calls below 1 ms (median), or 10 ms for blocks: what Ray needs for each.
+    Looks the same: calls that return early, of a function that does more in others.
+    Advice: to batch calls; for operators of datasets, fewer and larger blocks.
+    Needs: executions; without waits, a call with calls of its own counts with all of its time.
     """
     return [_tiny_finding(analysis, *tiny) for tiny in _tiny_costly(analysis)]
 

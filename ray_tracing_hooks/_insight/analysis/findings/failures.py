@@ -74,7 +74,11 @@ def _passed_on(analysis: Analysis) -> dict[int, int]:
 def failed_drivers(analysis: Analysis) -> Iterable[Finding]:
     """Drivers that ended with an error, or whose process died.
 
-    A finding for each failed driver, unless it failed with the error of a call: that call's finding says so.
+    Measures: the error of the driver's span; it claims no cost.
+    Threshold: none: the program failed.
+    Looks the same: a driver that passes on the error of a call, which the finding of that call names instead.
+    Advice: none: it depends on the program.
+    Needs: the driver's span, or what its node's shipper knows of its end.
     """
     table, calls = analysis.table, analysis.calls
     passing = _passed_on(analysis)
@@ -117,12 +121,13 @@ _ESTIMATED = 1_000_000_000
 
 
 def failed_executions(analysis: Analysis) -> list[Finding]:
-    """Executions that failed or whose worker was killed, and what their retries cost.
+    """Executions that failed or whose worker was killed; each error counts once, where it was raised, with its way up.
 
-    Executions whose worker died, and executions that failed, by the type of their error.
-
-    An error counts once, for the execution that raised it. Callers that passed it on are named as its way up. What
-    failed attempts cost is their time on the critical path, and that between them and their retries.
+    Measures: failed attempts on the critical path, and the delay before their retries.
+    Threshold: none, and no cost if nothing was retried: the results are missing.
+    Looks the same: attempts of restarted trainings and failed trials, which are findings of their own.
+    Advice: by the cause of death, if one is known; with retries, to find out why attempts fail.
+    Needs: executions with their errors; where a worker died, its end as the node's shipper saw it.
     """
     table, calls = analysis.table, analysis.calls
     failed = np.nonzero((as_numpy(calls.role) == EXECUTION) & analysis.is_failed)[0].tolist()
@@ -348,10 +353,11 @@ _OF_LIBRARY = re.compile(r" ray\.(data|train|tune|rllib)\b")
 def failed_spans(analysis: Analysis) -> Iterable[Finding]:
     """Failed spans outside of calls and drivers that failed: requests of Ray Serve, and spans of the program.
 
-    The failed spans with no failed span right below them, in one finding.
-
-    What passes an error on is not counted. An exception that leaves several methods of deployments, and fails their
-    request, counts once, at the method that raised it.
+    Measures: their number, and the types of their errors; it claims no cost.
+    Threshold: one span, without those that only pass on the error of a span below them.
+    Looks the same: errors that the program expects, such as responses with a status of 5xx.
+    Advice: none: it depends on the program.
+    Needs: spans with their status.
     """
     table, calls = analysis.table, analysis.calls
     is_failed, role = table.is_failed(), as_numpy(calls.role)
@@ -411,13 +417,13 @@ _DEADLOCK_TITLE = "Calls wait for each other"
 
 
 def unfinished(analysis: Analysis) -> list[Finding]:
-    """A run that is still running, or hangs: what it is doing now. And deadlocks that ended with their processes.
+    """What a run that still runs, or hangs, is doing; deadlocks, also of processes that died; waits that timed out.
 
-    What has been running longest, if anything is running, and whether calls are in a deadlock.
-
-    If nothing runs any more, deadlocks that lasted until their processes died, as where a driver has given up, and
-    other waits that ended with a timeout. They cost what the run waited in vain meanwhile: a twentieth of it or more.
-    A ``ray.wait`` does not count, since to poll is no failure.
+    Measures: how long calls have run; deadlocks, and waits that timed out: what the run waited in vain.
+    Threshold: any call that has not ended: the run may hang; timeouts: a twentieth of the run.
+    Looks the same: a slow call, so a deadlock is named only for a cycle of waits; polling, so no ``ray.wait`` counts.
+    Advice: deadlocks: to make the actor async or not to wait; timeouts: to find out what takes longer.
+    Needs: spans that are open, from a spool or with an estimated end; for deadlocks also waits.
     """
     table, calls = analysis.table, analysis.calls
     is_running = as_numpy(table.state) == RUNNING

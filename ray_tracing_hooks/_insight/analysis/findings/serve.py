@@ -41,11 +41,11 @@ _REPLICA_LEAST_WAIT = 10_000_000
 def waiting_for_replicas(analysis: Analysis) -> list[Finding]:
     """Requests to Ray Serve that wait until a replica of a deployment accepts them.
 
-    Deployments for whose replicas requests wait for a fifth of their time, and mostly for 10 ms or longer.
-
-    Where they take even longer until they begin for other reasons, such as a busy router, it is not for replicas. Those
-    whose replicas mostly wait for other calls come last, with another advice: they are full since these take long.
-    The others cost what the end of the run waited in this way, which is nothing for a server that answers requests.
+    Measures: these waits on the critical path, which a server's requests are not on; the text has their share.
+    Threshold: a fifth of the time of 10 requests, 10 ms in the median: less is what Ray Serve needs to hand over.
+    Looks the same: a busy router, so other waits have to be shorter; replicas that wait for others come last.
+    Advice: more replicas, or more requests at once; if they wait for what they call, to make that faster.
+    Needs: spans of requests, with how long the choice of a replica took.
     """
     found = analysis.requests
     if found is None or found.count < _REPLICA_LEAST_REQUESTS:
@@ -157,14 +157,13 @@ _BLOCKED_LEAST_SHARE = 0.1
 
 
 def blocked_replicas(analysis: Analysis) -> Iterator[Finding]:
-    """Requests to Ray Serve that a replica had accepted, and whose code waited for its event loop.
+    """Requests that a replica of Ray Serve had accepted, and whose code waited for its event loop.
 
-    Deployments for whose event loops requests wait for a tenth of their time, in at least ten executions.
-
-    A replica hands each request to the event loop that runs the code of its deployment, and records how long the loop
-    does not come to it (``ray.serve.event_loop.wait_time``). Meanwhile other code of the replica kept the loop, or the
-    interpreter. Nothing is recorded where the replica itself runs in that loop
-    (``RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD=0``). More requests at once do not help: more of them would wait.
+    Measures: ``ray.serve.event_loop.wait_time`` of requests; it claims no cost, since no run ends with them.
+    Threshold: a tenth of the time of requests, in 10 executions.
+    Looks the same: code in another thread that keeps the interpreter.
+    Advice: to await, to run what blocks in threads, or more replicas; more requests at once would only wait.
+    Needs: user code in a loop of its own (``RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD`` is not 0).
     """
     found, spans = analysis.requests, analysis.serve_spans
     if found is None or spans is None or not found.time:
@@ -214,10 +213,13 @@ _START_LEAST = 1_000_000_000
 
 
 def slow_replica_starts(analysis: Analysis) -> Iterator[Finding]:
-    """Deployments whose constructors a driver waits for, for at least a second and a tenth of the run.
+    """Deployments of Ray Serve whose constructors a driver waits for.
 
-    ``serve.run`` asks again and again whether an application runs, and sleeps in between, so its wait looks like the
-    driver's own code. It is assumed to be one while a constructor runs and no request of the driver's has been made.
+    Measures: the driver's code on the critical path while a constructor runs, before the driver's first request.
+    Threshold: 1 s and a tenth of the run.
+    Looks the same: a driver that computes meanwhile: ``serve.run`` polls and sleeps, so this is assumed.
+    Advice: to load less or faster in __init__, and to deploy while something else runs.
+    Needs: spans of the starts of replicas.
     """
     spans, calls, table, path = analysis.serve_spans, analysis.calls, analysis.table, analysis.path
     if spans is None or not path.wall:
@@ -273,13 +275,13 @@ class _Waiting:
 
 
 def waiting_for_batches(analysis: Analysis) -> list[Finding]:
-    """Requests to Ray Serve that wait for others to fill their batch, while no batch runs.
+    """Requests that wait for others to fill their batch (``@serve.batch``), while no batch runs.
 
-    Functions with ``@serve.batch`` for whose batches the first requests wait for a fifth of the time of requests.
-
-    It measures from when the first request of a batch, or the end of the batches before, came, until the batch began,
-    for at least five batches that took less time than that (medians). Requests that come later wait for less, which
-    does not count. What the run could save is the part on the critical path.
+    Measures: waits of the first request of each batch on the critical path; the text has their share of requests.
+    Threshold: a fifth of the time of requests, and 5 batches that run for less than that (medians).
+    Looks the same: requests that come one by one, for which no batch could be fuller.
+    Advice: a shorter batch_wait_timeout_s, or more requests at once.
+    Needs: spans of batches, with how long their first request waited.
     """
     found, spans = analysis.requests, analysis.serve_spans
     if found is None or spans is None:
@@ -353,13 +355,13 @@ _SHOWN_DIGITS = 8
 
 
 def slow_requests(analysis: Analysis) -> Iterator[Finding]:
-    """What distinguishes the slowest requests to Ray Serve from the others.
+    """The part of the time of requests that distinguishes the slowest 5 % of them.
 
-    A part of the time of requests that makes up at least half of what the slowest 5 % of them take longer.
-
-    From 100 requests on, where the slowest take at least twice as long on average, and the part is that long in half of
-    them or more. Different requests may differ in the same way, such as a route that is slow each time. It needs the
-    spans of requests alone.
+    Measures: how much longer that part is in the slowest ones; it claims no cost.
+    Threshold: 100 requests, twice as long on average, half of the difference, and as long in half of the slowest ones.
+    Looks the same: requests of another kind, such as a route that is always slow.
+    Advice: the command that shows the slowest one.
+    Needs: spans of requests.
     """
     found = analysis.requests
     tail = found.tail if found is not None else None

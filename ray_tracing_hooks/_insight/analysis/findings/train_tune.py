@@ -48,11 +48,13 @@ _START_ADVICE = {
 
 
 def training_start(analysis: Analysis) -> list[Finding]:
-    """Runs in which a part of the start took longer than usual, and at least a tenth of the whole time.
+    """Runs of Ray Train that take long until their first step.
 
-    It measures the time from ``fit()`` to the first step, by what is recorded of it: the attempt, the creation of its
-    workers, and the training loops. What is longer than usual in the longest of these parts is what it costs, since
-    the caller waits.
+    Measures: the longest part from ``fit()`` to the first step, less half of what it usually takes.
+    Threshold: a tenth of the run, and 15 s (controller, backend), 2 s (resources), 20 s (workers) or 30 s (loop).
+    Looks the same: workers that start slowly in any program; the finding on that leaves this time out.
+    Advice: by the part.
+    Needs: spans of Ray Train; for resources and workers also those of the creation of RayTrainWorker.
     """
     return [_start_finding(analysis, *each) for each in _slow_starts(analysis)]
 
@@ -173,9 +175,13 @@ _RANK_ONCE_LEAST = 1_000_000_000
 
 
 def straggler_ranks(analysis: Analysis) -> list[Finding]:
-    """In each run the rank whose lateness cost most, if the run would be a twentieth shorter without it.
+    """The rank of a run that the others wait for, at reports and collective functions.
 
-    It was late often, and not by chance; or once, by at least a second and a tenth of the run.
+    Measures: how much earlier steps would have ended without its lateness.
+    Threshold: a twentieth of the run, late at 3 steps and not by chance (2 sigma), or once by 1 s and a tenth.
+    Looks the same: a slow node, which is named with it.
+    Advice: to compare its work, data and node with the others, and to report less often.
+    Needs: spans of Ray Train, with the steps of all ranks.
     """
     wall = analysis.path.wall
     found = []
@@ -265,7 +271,11 @@ _REPORT_COST = 0.1
 def slow_reports(analysis: Analysis) -> list[Finding]:
     """Reports of Ray Train that wait until the controller has taken the report before them.
 
-    Runs in which every rank waited in this way for at least a tenth of the whole time.
+    Measures: what the rank that waited least waited in this way, of each attempt.
+    Threshold: a tenth of the run: the controller takes reports every 2 s.
+    Looks the same: reports that wait for other ranks, which is the time of the last rank.
+    Advice: to report once for several steps, or a shorter RAY_TRAIN_HEALTH_CHECK_INTERVAL_S.
+    Needs: spans of Ray Train.
     """
     wall = analysis.path.wall
     found = []
@@ -320,7 +330,14 @@ class _Restart:
 
 
 def training_restarts(analysis: Analysis) -> list[Finding]:
-    """Runs whose restarts cost a fiftieth of the time."""
+    """Runs of Ray Train that failed and began again.
+
+    Measures: the time until the ranks ran again, and the work since the last checkpoint.
+    Threshold: a fiftieth of the run: failures are rare, and cost more in a longer run.
+    Looks the same: attempts that were resized, which did not fail and do not count.
+    Advice: to save checkpoints more often if more work was lost, or else to find the cause.
+    Needs: spans of Ray Train, of both attempts.
+    """
     wall, found = analysis.path.wall, []
     for run in analysis.train_runs:
         restarts = _restarts(analysis, run)
@@ -417,12 +434,13 @@ _BY_EXPERIMENT, _BY_SCHEDULER = "experiment", "scheduler"
 
 
 def ended_trials(analysis: Analysis) -> list[Finding]:
-    """Trials of Ray Tune that ended before they were done: because they failed, or because their experiment ended.
+    """Trials of Ray Tune that failed, or that their experiment ended before they were done.
 
-    Experiments whose trials that ended so took a twentieth of the time of all its trials, or that ran no trial.
-
-    It costs the time on the critical path that calls of these trials have; trials that a scheduler stopped are no
-    fault. A trial that never ran has no time, which its span says once it has ended.
+    Measures: calls of these trials on the critical path; for an experiment that ran none, all of its time.
+    Threshold: a twentieth of the running time of all trials.
+    Looks the same: trials that a scheduler stopped, which is no fault.
+    Advice: to look at the errors, to use checkpoints, or to give the experiment more time.
+    Needs: spans of Ray Tune.
     """
     found = []
     for experiment in analysis.experiments:
@@ -454,11 +472,13 @@ _TURN_TRIALS = 3
 
 
 def trials_in_turn(analysis: Analysis) -> list[Finding]:
-    """Experiments whose trials run one at a time: three and more, each of which began when the one before had ended.
+    """Experiments whose trials run one at a time: each began when the one before had ended.
 
-    It measures the time from the start of the first trial to the end of the last one, without the longest of them: that
-    is how long the experiment would take with all of them at once. From a tenth of the run on. Searches that need the
-    result of each trial for the next one look the same, and so does a cluster with room for one.
+    Measures: the time of all trials without the longest of them, which is how long they would take at once.
+    Threshold: 3 trials, and a tenth of the run.
+    Looks the same: searches that need the result of each trial for the next one, and a cluster with room for one.
+    Advice: more of them at once (max_concurrent_trials), and less for each, unless each needs those before.
+    Needs: spans of Ray Tune.
     """
     table, wall = analysis.table, analysis.path.wall
     found = []

@@ -48,14 +48,13 @@ _WORKER_LEAST = 1_000_000_000
 
 
 def worker_start(analysis: Analysis) -> list[Finding]:
-    """Worker processes whose start the run waits for.
+    """Worker processes whose start the run waits for, in one finding.
 
-    The start of workers, if the run waited for it at least a second and a tenth of its time; one finding for all.
-
-    It measures the time on the critical path in which everything else was ready, but a worker process was not. That
-    needs the times of creation and readiness of workers, which their resources have. The time in which the driver
-    submitted large arguments or functions meanwhile belongs to those: workers start slowly because of them. So does the
-    slow start of a training to its finding.
+    Measures: the time on the critical path in which all else was ready, but a worker process was not.
+    Threshold: 1 s and a tenth of the run: a few processes start in any run.
+    Looks the same: workers that are slow by large arguments or the start of a training: these have that time.
+    Advice: to reuse workers and to create actors early; to start fewer at once, where processors are fewer.
+    Needs: when workers were created and ready, which their resources have.
     """
     path = analysis.path
     cost = path.kinds[STARTING] - starting_by_arguments(analysis)
@@ -128,19 +127,13 @@ class _Waiting:
 
 
 def waiting_for_resources(analysis: Analysis) -> list[Finding]:
-    """Calls that were ready to run but had to wait for free resources or for the lease of a worker.
+    """Calls that were ready to run, but had to wait for free resources or for the lease of a worker.
 
-    Functions whose calls the run waited for in this way, for at least a second and a tenth of its time.
-
-    It measures the time on the critical path in which all that a call depends on was there, and no worker process was
-    starting. Ray's task states say whether it was resources; without them the finding says that it is not known. An
-    actor holds its resources from its creation until its process ends, which no span records: it held them for certain
-    until its last call, and may have held them afterwards. Tiny calls are another finding, which has this time: they
-    wait for each other, and for what Ray does for each. After another call of the same worker the time only counts if
-    task states say so, and since when Ray had the result of that: before, the worker stored it.
-
-    Calls that wait for each other's resources are in the split instead. They count where all of them need one resource
-    alone: one of the program's own, or so many processors that they ran one at a time.
+    Measures: the time on the critical path in which all that a call depends on was there, and no worker started.
+    Threshold: 1 s and a tenth of the run, by function; waits for each other only if all need one resource alone.
+    Looks the same: calls whose arguments are large, or that are tiny: these findings have the time.
+    Advice: to end idle actors, which it names if they held the resources, to request less, or to add resources.
+    Needs: the start of workers; without Ray's task states it is assumed. The end of an actor is not recorded.
     """
     wall = analysis.path.wall
     found = []
@@ -346,13 +339,13 @@ _LOADING_MOST = 0.5
 
 
 def slow_loading(analysis: Analysis) -> list[Finding]:
-    """Calls whose workers load code, or unpickle arguments, for long before they start, while the run waits for them.
+    """Calls whose workers load code, or unpickle arguments, for long before they start.
 
-    Functions whose loading the run waited for, for at least a second and a tenth of its time.
-
-    It measures the time on the critical path from when a worker had a call until the call's code began. Only Ray's task
-    states say when a worker had it, so without them there is nothing to find. Functions that are large themselves are
-    another finding, which has this time.
+    Measures: the time on the critical path from when a worker had a call until the call's code began.
+    Threshold: 1 s and a tenth of the run, by function.
+    Looks the same: functions that are large themselves, whose finding has this time.
+    Advice: to reuse workers; if later calls in a process load for as long, to pass smaller arguments.
+    Needs: Ray's task states, which say when a worker had the call.
     """
     large = large_functions(analysis, LARGE_CLOSURE)
     return [
@@ -410,13 +403,13 @@ _RESULTS_LEAST = 500_000_000
 
 
 def slow_results(analysis: Analysis) -> Iterator[Finding]:
-    """Functions whose results the run waits for although their code has ended, for half a second and a tenth of it.
+    """Functions whose results the run waits for although their code has ended.
 
-    It measures the time on the critical path from the end of their code, or from the start of the wait if that was
-    later, until the caller had the results: they were pickled, stored, sent and unpickled. If Ray's task states are
-    known, it includes the time in which a worker had not finished a call although its code had ended, while the next
-    call waited for the worker. A caller that does not get its processor looks the same, and so do objects that have to
-    be restored from disk. It needs recorded waits. Tiny calls are another finding, which has this time.
+    Measures: the critical path from the end of their code, or the start of the wait, until the caller had the results.
+    Threshold: 0.5 s and a tenth of the run.
+    Looks the same: a caller without a processor, objects restored from disk; tiny calls are another finding.
+    Advice: to return less, or arrays; to pass results on without a ray.get; to keep less at a time.
+    Needs: waits; with Ray's task states also when a worker had finished a call whose code had ended.
     """
     calls, table, path = analysis.calls, analysis.table, analysis.path
     waited: dict[str, Counter[int]] = {}
@@ -467,12 +460,13 @@ _SHOWN_DIGITS = 8
 
 
 def unrecorded(analysis: Analysis) -> list[Finding]:
-    """Time that no span explains, with the known reasons and the settings that would record it.
+    """Time that no span explains, with the reasons that are known and the settings that would record it.
 
-    A driver that had no calls, or no recorded ones, for at least two fifths of the run.
-
-    Unexplained time always counts. If the driver imported a Ray library whose internal calls make no spans, the
-    driver's time between its own calls counts too, since the library may have worked then.
+    Measures: unexplained time on the critical path; with a library whose calls make no spans, also the driver's own.
+    Threshold: two fifths of the run: then the other findings explain too little of it.
+    Looks the same: a driver that computes while such a library does nothing.
+    Advice: the setting that records it, or the command that shows requests.
+    Needs: the driver's span.
     """
     calls, path = analysis.calls, analysis.path
     drivers = set(calls.drivers())

@@ -66,8 +66,9 @@ def _operator_finding(pipeline: Pipeline, operator: Operator, cost: float, analy
         "tasks": operator.tasks,
         "busy_ns": operator.busy,
         "longest_queue": operator.longest_queue,
-        "processor_share": -1.0 if used is None else used,
     }
+    if used is not None:
+        figures["processor_share"] = used
     quotes = {names.RAY_DATA_CONSUMER: pipeline.consumer}
     title = f"{quoted(operator.name)} limits its dataset"
     return Finding(
@@ -141,8 +142,9 @@ def _backpressure_finding(pipeline: Pipeline, operator: Operator, cost: float) -
         "held_back_ns": held,
         "bytes_per_block": int(blocks),
         "object_store_bytes": int(pipeline.limits.get("object_store_memory", 0)),
-        "processor_share": -1.0 if used is None else used,
     }
+    if used is not None:
+        figures["processor_share"] = used
     quotes = {
         names.RAY_DATA_BACKPRESSURE_BY: main.policy,
         names.RAY_DATA_BACKPRESSURE_POLICY: main.policy,

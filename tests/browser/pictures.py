@@ -15,7 +15,7 @@ from ray_tracing_hooks._insight.views import page as pages
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 PICTURES = (
-    ("findings", "bottleneck", "view=findings&part=actor+queue", "light"),
+    ("findings", "bottleneck", "view=findings", "light"),
     ("timeline", "worker_tree", "view=timeline", "light"),
     ("flame", "worker_tree", "view=flame", "dark"),
     ("logical", "worker_tree", "view=logical", "light"),

@@ -176,9 +176,8 @@ def _in_turn(analysis: Analysis) -> Iterator[Finding]:
             continue
         rows = list(dict.fromkeys(step.row for step in sorted(steps, key=lambda step: step.start - step.end)))
         text = (
-            f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start, while "
-            f"other calls held all {quoted(json.dumps({resource: most}))} that calls held at any time; each needs "
-            f"{quoted(told)}"
+            f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start; each "
+            f"needs {quoted(told)}, and meanwhile other calls held as much of it as calls held at any time"
         )
         states = [analysis.queued(row) for row in rows]
         figures: dict[str, float | int | str] = {

@@ -63,7 +63,7 @@ def train(run, workers, failures=0, **config):
     trainer.fit()
     returned = time.time()
     begun, ended = ([float(line) for line in Path(folder, name).read_text().split()] for name in ("begun", "ended"))
-    run.start = begun[0] - called + returned - max(ended)
+    run.start = max(begun[:workers]) - called + returned - max(ended)
     if config.get("fails_at") is None:
         return 0.0
     with open(os.path.join(folder, "failed")) as file:
@@ -101,8 +101,8 @@ def rank_fails(run):
     **WITH,
 )
 def slow_checkpoints(run):
-    """The first rank takes a second to write each checkpoint, and the others wait for it."""
-    saving = run.seconds(1, 0.01)
+    """The first rank takes two seconds to write each checkpoint, and the others wait for it."""
+    saving = run.seconds(2, 0.01)
     train(run, 3, steps=12, step=0.2, saves_every=3, saving=saving)
     run.cost(4 * saving)
 
@@ -118,7 +118,7 @@ def late_first_step(run):
 @planted("straggler-rank", "training-restarts", beside=("training-start", "worker-start"), **WITH)
 def late_rank_and_restart(run):
     """A rank is late at each step, and the other one fails once."""
-    late = run.seconds(0.4, 0)
+    late = run.seconds(0.8, 0)
     restart = train(
         run,
         2,

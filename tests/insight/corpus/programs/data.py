@@ -74,29 +74,24 @@ def slow_start(run):
     consume(prepared.map_batches(Embedder, fn_constructor_args=arguments, concurrency=2, num_cpus=0))
 
 
-def key_of(seconds_of_each):
-    def apply(group):
-        spend(len(group["id"]) * seconds_of_each)
-        return {"id": group["id"][:1]}
+def taking_for_each_row(seconds):
+    def infer(batch):
+        spend(len(batch["id"]) * seconds)
+        return batch
 
-    return apply
+    return infer
 
 
-@planted(("skewed-blocks", "straggler"), beside=("worker-start", "tiny-tasks"), cluster={"num_cpus": 9}, **WITH)
-def skewed_keys(run):
-    """Rows are grouped by a key that four fifths of them share."""
-    import numpy as np
+@planted(("skewed-blocks", "straggler"), says=("infer",), beside=("worker-start",), cluster={"num_cpus": 9}, **WITH)
+def skewed_blocks(run):
+    """One block has as many rows as twenty of the others."""
+    import ray.data
 
-    mended = run.mended
-
-    def with_key(batch):
-        few = batch["id"] % 10
-        return {"id": batch["id"], "key": few if mended else np.where(batch["id"] % 5 == 0, few, 99)}
-
-    keyed = rows(6, 200).map_batches(with_key, num_cpus=1)
-    pace = run.seconds(0.012)
-    run.cost(0 if run.mended else 1200 * 0.8 * pace)
-    consume(keyed.groupby("key", num_partitions=10).map_groups(key_of(pace), num_cpus=1))
+    pace = run.seconds(0.004)
+    many, large = rows(10), 50 if run.mended else 1000
+    run.cost((large - 50) * pace)
+    one = ray.data.range(large, override_num_blocks=1)
+    consume(one.union(many).map_batches(taking_for_each_row(pace), batch_size=None, num_cpus=1))
 
 
 @planted(

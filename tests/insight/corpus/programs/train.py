@@ -109,8 +109,8 @@ def slow_checkpoints(run):
 
 @planted(("training-start", "straggler-rank"), beside=("worker-start",), **WITH)
 def late_first_step(run):
-    """One rank loads its data for four seconds before its first step."""
-    loads = run.seconds(4, 0.05)
+    """One rank loads its data for ten seconds before its first step."""
+    loads = run.seconds(10, 0.05)
     train(run, 3, steps=8, step=0.25, loads_rank=1, loads=loads)
     run.cost(loads)
 

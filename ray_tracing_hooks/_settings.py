@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
+from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._values import (
     ADDRESSES,
     BOOLEAN,
@@ -51,7 +52,7 @@ _TYPO = 0.85
 _MOST_NAMED = 3
 """The most settings that are named instead of an unknown one."""
 
-_PARTS = ("task", "actor", "job", "serve", "data", "train", "tune", "rllib")
+_PARTS = ("task", "actor", "job", *(library.part for library in LIBRARIES))
 """The parts of Ray that make spans by default."""
 
 T = TypeVar("T")

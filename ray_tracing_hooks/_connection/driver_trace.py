@@ -12,6 +12,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._exceptions import traceback_of
 from ray_tracing_hooks._guard import guarded, logger, report
+from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._patching import Patches, in_place
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._settings import Settings
 
 
-_MAY_BE_OPEN = ("awaiting", "data.iteration", "data.executions")
+_MAY_BE_OPEN = ("awaiting", *(f"{library.part}.{module}" for library in LIBRARIES for module in library.may_be_open))
 """The modules of the instrumentation that may have open spans at the end of a driver, if they have been imported."""
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._record.span import RecordedSpan
 
 
@@ -69,11 +70,11 @@ class Source(NamedTuple):
 
 
 NAMINGS: tuple[Source, ...] = (
-    Source("data", "ray.data._internal.", "data.tasks"),
-    Source("train", "ray.train.", "train.naming"),
-    Source("tune", "ray.tune.", "tune.naming"),
-    Source("rllib", "ray.rllib.", "rllib.naming"),
-    Source("rllib", "ray.train._internal.worker_group", "rllib.naming"),
+    *(
+        Source(library.part, modules, f"{library.part}.{module}")
+        for library in LIBRARIES
+        for modules, module in library.naming
+    ),
     Source("actor", "", "generic_methods"),
 )
 

@@ -18,6 +18,7 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._exceptions import is_a, traceback_of
+from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.propagation import reference, unrecorded_span
 from ray_tracing_hooks._ray.templates import INTERNAL
@@ -90,10 +91,7 @@ def start_root_span(
 
 def imported_libraries() -> list[str]:
     """The libraries of Ray that this process has imported."""
-    return [library for library in _LIBRARIES if f"ray.{library}" in sys.modules]
-
-
-_LIBRARIES = ("data", "train", "tune", "rllib", "serve")
+    return [library.part for library in LIBRARIES if f"ray.{library.part}" in sys.modules]
 
 
 def fatal_error() -> BaseException | None:

@@ -1,140 +1,128 @@
 """Ray's libraries: each is instrumented in a process that imports it, and nothing of it is imported elsewhere.
 
-A row of :data:`LIBRARIES` names a module of this package with a function ``patch(patches)``, the module of Ray that has
-to be imported first, and what is lost if this version of Ray has changed it.
+A finder at the front of ``sys.meta_path`` knows the modules that are waited for. It finds them with the other finders,
+and lets the loader of such a module call a function after the module's own code. It is in place only while something
+is waited for, and modules keep their loaders and specs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import NamedTuple
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
 
-from ray_tracing_hooks._guard import report
+from ray_tracing_hooks._guard import guarded, report
+from ray_tracing_hooks._libraries import LIBRARIES, SERVE, Wrap
 from ray_tracing_hooks._patching import Patches, in_place
-from ray_tracing_hooks._ray.imported import when_imported
-
-
-class Instrumented(NamedTuple):
-    """One part of a library that is instrumented."""
-
-    part: str
-    """The part in ``RAY_TRACING_RAY`` that it belongs to."""
-    module: str
-    """The module that instruments it, in this package."""
-    of: str
-    """The module of Ray that it wraps."""
-    lost: str
-    """What is missing without it, for a message."""
-    patch: str = "patch"
-    """The function in our module."""
-
-
-_DATA = "ray.data._internal"
-_CONTROLLER = "ray.tune.execution.tune_controller"
-_TRAIN = "ray.train.v2._internal.execution"
-
-LIBRARIES: tuple[Instrumented, ...] = (
-    Instrumented(
-        "data",
-        "data.executions",
-        f"{_DATA}.execution.streaming_executor",
-        "not all of the executions of datasets are traced",
-    ),
-    Instrumented(
-        "data",
-        "data.backpressure",
-        f"{_DATA}.execution.interfaces.physical_operator",
-        "the backpressure of datasets is not recorded",
-    ),
-    Instrumented("data", "data.iteration", "ray.data.iterator", "iterations over datasets are not traced"),
-    Instrumented(
-        "data",
-        "data.iteration",
-        f"{_DATA}.block_batching.iter_batches",
-        "the stages that iterations over datasets waited for are not recorded",
-        "patch_stages",
-    ),
-    Instrumented(
-        "data",
-        "data.threads",
-        f"{_DATA}.execution.operators.map_transformer",
-        "classes that map datasets do not have the context of their task",
-    ),
-    Instrumented(
-        "data",
-        "data.threads",
-        f"{_DATA}.util",
-        "files are read without the context of their task",
-        "patch_files",
-    ),
-    Instrumented(
-        "data",
-        "data.threads",
-        f"{_DATA}.block_batching.util",
-        "batches are made without the context of their iteration",
-        "patch_batches",
-    ),
-    Instrumented("train", "train.run", "ray.train.v2.api.data_parallel_trainer", "runs of Ray Train make no spans"),
-    Instrumented("train", "train.attempts", f"{_TRAIN}.controller.controller", "attempts of Ray Train make no spans"),
-    Instrumented(
-        "train",
-        "train.ranks",
-        f"{_TRAIN}.worker_group.thread_runner",
-        "training loops of Ray Train make no spans, and are not in the trace of their run",
-    ),
-    Instrumented("train", "train.reports", f"{_TRAIN}.context", "reports of Ray Train make no spans"),
-    Instrumented(
-        "train", "train.collectives", f"{_TRAIN}.collective_impl", "collective functions of Ray Train make no spans"
-    ),
-    Instrumented(
-        "train",
-        "train.local",
-        "ray.train.v2.api.data_parallel_trainer",
-        "runs of Ray Train without workers make no spans of their rank",
-    ),
-    Instrumented(
-        "train",
-        "train.first_version",
-        "ray.train.base_trainer",
-        "nothing is said of runs of Ray Train's first version, which make no spans",
-    ),
-    Instrumented("tune", "tune.experiments", _CONTROLLER, "experiments of Ray Tune make no spans"),
-    Instrumented("tune", "tune.trial_loop", _CONTROLLER, "trials of Ray Tune make no spans"),
-    Instrumented(
-        "tune",
-        "tune.actors",
-        "ray.air.execution.resources.request",
-        "actors of Ray Tune are created outside of their trials",
-    ),
-    Instrumented("tune", "tune.exploits", "ray.tune.schedulers.pbt", "exploits of Ray Tune are not recorded"),
-    Instrumented(
-        "tune", "tune.naming", "ray.tune.trainable.function_trainable", "trainables of Ray Tune are not named"
-    ),
-    Instrumented(
-        "tune",
-        "tune.sessions",
-        "ray.train._internal.session",
-        "training functions of Ray Tune are not in the trace of their trial",
-    ),
-    Instrumented(
-        "rllib",
-        "rllib.iterations",
-        "ray.rllib.algorithms.algorithm",
-        "iterations of RLlib and their phases make no spans",
-    ),
-)
 
 
 def join(parts: Iterable[str], patches: Patches, ray_version: str) -> None:
-    """Instrument the libraries in ``parts`` that this process has imported, and the others when it imports them."""
-    for row in LIBRARIES:
-        if row.part in parts:
-            when_imported(patches, row.of, partial(_instrument, row, patches, ray_version))
+    """Instrument the libraries in ``parts`` that this process has imported, and the others when it imports them.
+
+    Ray Serve has a function of its own for that, in ``serve/joining.py``.
+    """
+    for library in LIBRARIES:
+        if library.part in parts and library is not SERVE:
+            for row in library.wraps:
+                when_imported(patches, row.of, partial(instrument, library.part, row, patches, ray_version))
 
 
-def _instrument(row: Instrumented, patches: Patches, ray_version: str) -> None:
-    patch = getattr(import_module(f"{__package__}.{row.module}"), row.patch)
+def instrument(part: str, row: Wrap, patches: Patches, ray_version: str) -> None:
+    """Wrap one place of a library; reports what is lost if this version of Ray has changed it."""
+    patch = getattr(import_module(f"{__package__}.{part}.{row.module}"), row.patch)
     if not in_place(patch, patches):
         report(f"{row.lost}: Ray {ray_version} has changed the code that is instrumented for it")
+
+
+def when_imported(patches: Patches, module: str, call: Callable[[], None]) -> None:
+    """Call ``call`` now if this process has imported ``module``, otherwise when it does, unless ``patches`` are undone.
+
+    Errors of ``call`` are reported, and never reach the import.
+    """
+    if module in sys.modules:
+        _call(call)
+        return
+    waiting = _finder.calls.setdefault(module, [])
+    waiting.append(call)
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+
+    def forget() -> None:
+        with contextlib.suppress(ValueError):
+            waiting.remove(call)
+        if not waiting and _finder.calls.get(module) is waiting:
+            _finder.done(module)
+
+    patches.on_undo(forget)
+
+
+def _call(call: Callable[[], None]) -> None:
+    with guarded("tracing a library"):
+        call()
+
+
+class _Finder:
+    """Finds the modules that are waited for."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, list[Callable[[], None]]] = {}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module's own spec with our loader; None for modules that nothing waits for."""
+        if name not in self.calls:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None) if finder is not self else None
+            spec: ModuleSpec | None = find(name, path, target) if find is not None else None
+            if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = _Loader(spec.loader)
+                return spec
+        return None
+
+    def imported(self, name: str) -> None:
+        """Call what waits for this module."""
+        for call in self.done(name):
+            _call(call)
+
+    def done(self, name: str) -> list[Callable[[], None]]:
+        """Stop waiting for this module; returns what has been waiting."""
+        calls = self.calls.pop(name, [])
+        if not self.calls:
+            with contextlib.suppress(ValueError):
+                sys.meta_path.remove(self)
+        return calls
+
+
+class _Loader(Loader):
+    """Loads one module with its own loader, which the module and its spec have from then on."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        # Whoever looks at the spec before the import sees what the module's own loader has.
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        _finder.imported(module.__name__)
+
+
+_finder = _Finder()
+"""The finder of this process."""

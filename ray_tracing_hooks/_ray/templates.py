@@ -9,6 +9,7 @@ from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._record.recorder import Template
 
@@ -24,28 +25,21 @@ OF_SERVE = "ray.serve._private."
 HAS_SERVE = "ray.serve.schema"
 """A module that every process with Serve has imported."""
 
-_INTERNAL_MODULES = tuple(
-    f"ray.{name}."
-    for name in (
-        *("_private", "autoscaler", "dashboard", "data._internal", "serve._private", "util.client"),
-        *("train._internal", "train.v2._internal", "tune.utils"),
-    )
+_INTERNAL_MODULES = (
+    *(f"ray.{name}." for name in ("_private", "autoscaler", "dashboard", "util.client")),
+    *(prefix for library in LIBRARIES for prefix in library.internal),
 )
 """Modules with internal tasks and actors of Ray, which run user code only through further calls, or for Ray Data."""
 
 _OWN_MODULES = "ray_tracing_hooks._ops."
 """The modules of this package's own actors, which make no spans whatever the settings say."""
 
-_WORKERS = ("RayTrainWorker.__init__", "_WrappedExecutable.__init__")
-"""The ends of the names of creations in these modules that are worth a span: workers of Ray Train, learners of
-RLlib.
-"""
+_WORKERS = tuple(name for library in LIBRARIES for name in library.workers)
 
 _RUNS_CODE_OF_THE_USER = "__ray_call__"
 """The one method that Ray adds to each actor which runs user code."""
 
-_INTERNAL_METHODS = frozenset({"get_auto_filled_metrics"})
-"""Methods with which a library of Ray manages actors of the program: here Ray Tune those of trials."""
+_INTERNAL_METHODS = frozenset(name for library in LIBRARIES for name in library.internal_methods)
 
 MOST_TEMPLATES = 10_000
 """Bounds the cache, since names of library calls and of datasets may come without limit."""

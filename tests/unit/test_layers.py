@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 BASICS = """
 names _version _errors _escape _exceptions _private _patching _processes _sdk_import _secret_forms _users_errors
 _reference          names
+_libraries          names
 _guard              _exceptions _escape
 _values             -
 _hotpath            -
@@ -20,7 +21,7 @@ _compiled           _hotpath _values
 _clock              _compiled _hotpath _values
 _standard           _values
 _settings_file      _errors
-_settings           _settings_file _values _errors
+_settings           _libraries _settings_file _values _errors
 """
 """Modules of one file that everything below may import. Those of the first line import nothing of this package."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ray_tracing_hooks import names
+from ray_tracing_hooks import _libraries, names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_WORKER, UNEXPLAINED, Path, Step
 from ray_tracing_hooks._insight.analysis.wording import count, listed, percent
@@ -20,9 +20,8 @@ RECORD_WAITS = "RAY_TRACING_RAY=+get,wait"
 RECORD_INTERNAL = "RAY_TRACING_INTERNAL=1"
 """The settings that record it next time."""
 
-LIBRARIES = {"data": "Ray Data", "train": "Ray Train", "tune": "Ray Tune", "rllib": "RLlib"}
-"""Libraries whose internal tasks and actors make no spans if their part of ``RAY_TRACING_RAY`` is off. The requests of
-Ray Serve always do."""
+LIBRARIES = {library.part: library.title for library in _libraries.LIBRARIES if library.hides_calls}
+"""Libraries whose internal tasks and actors make no spans if their part of ``RAY_TRACING_RAY`` is off."""
 
 _LITTLE = 0.05
 """The share of the time that may be unexplained without a word."""

@@ -25,6 +25,7 @@ from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.sessions import by_row
 from ray_tracing_hooks._insight.model.span import CONSUMER, SERVER
 from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._libraries import LIBRARIES
 
 OTHER, SUBMISSION, EXECUTION, GET, WAIT, PUT, DRIVER, FUTURE = range(8)
 """A span's role in Ray."""
@@ -679,10 +680,13 @@ def role_of(name: str) -> int:
 
 _SUBMISSION_SUFFIX, _EXECUTION_SUFFIX = names.submission_name(""), names.execution_name("")
 _LOOP_SUFFIX = names.run_name("", names.TRAIN_WORKER)
-_EXECUTION_SUFFIXES = (_EXECUTION_SUFFIX, _LOOP_SUFFIX)
+_EXECUTION_SUFFIXES = (
+    _EXECUTION_SUFFIX,
+    *(names.run_name("", suffix) for library in LIBRARIES for suffix in library.loops),
+)
 """Also those of the training loops of Ray Train, which run code of the program in a worker, without a submission."""
 _TRAIN_SUFFIX = names.run_name("", names.TRAIN_RUN)
-_LIBRARY_SUFFIXES = (_TRAIN_SUFFIX, names.run_name("", names.TUNE_EXPERIMENT))
+_LIBRARY_SUFFIXES = tuple(names.run_name("", suffix) for library in LIBRARIES for suffix in library.runs)
 """Those of what runs in the process that asked for it, and waits for internal calls of a library."""
 _ROUTE, _REPLICA = f" {names.SERVE_ROUTE}", f" {names.SERVE_REPLICA}"
 _DRIVER_SUFFIX = names.driver_name("")

@@ -13,6 +13,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import Span, State
+from ray_tracing_hooks._libraries import LIBRARIES
 
 ENDED, RUNNING, LOST = 0, 1, 2
 STATES: tuple[State, ...] = ("ended", "running", "lost")
@@ -58,11 +59,7 @@ SITE_KEYS = frozenset(
         names.RAY_NEVER_ENDED,
         names.RAY_LEFT_OUT,
         names.RAY_SAMPLING_REASON,
-        names.RAY_DATA_STAGE,
-        names.RAY_SERVE_APPLICATION,
-        names.RAY_SERVE_DEPLOYMENT,
-        names.RAY_SERVE_METHOD,
-        names.RAY_SERVE_REPLICA_ID,
+        *(key for library in LIBRARIES for key in library.site_keys),
         names.EXIT_CODE,
         names.ERROR_TYPE,
         names.THREAD_ID,

@@ -30,8 +30,6 @@ from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.recorder import NEW_TRACE, SAMPLED, Template
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 
-MODULE = "ray.serve.batching"
-
 _MOST_LINKS = 128
 """Most links of a batch, as in the SDK: of larger batches, the first requests are linked."""
 

@@ -38,8 +38,6 @@ from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.carrier import decode
 from ray_tracing_hooks._record.current import SPAN_KEY
 
-MODULE = "ray.serve._private.router"
-
 _LEAST_RECORDED = 0.001
 """Shorter choices, in seconds, are not recorded. A router that need not wait takes a fraction of that."""
 

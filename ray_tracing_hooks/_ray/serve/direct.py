@@ -54,8 +54,6 @@ from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
-MODULE = "ray.serve._private.replica"
-
 _MONITORED = {"/-/healthz", "/-/routes"}
 """Paths of monitoring systems, which make no spans."""
 

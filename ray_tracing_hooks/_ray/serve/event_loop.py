@@ -21,8 +21,6 @@ from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
-MODULE = "ray.serve._private.replica"
-
 _LEAST_RECORDED = 0.01
 """Shorter waits, in seconds, are not recorded: a loop that is free takes a fraction of that."""
 

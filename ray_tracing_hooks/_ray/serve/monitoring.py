@@ -22,8 +22,6 @@ from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
 from ray_tracing_hooks._record.span import Parent
 
-MODULE = "ray.serve._private.replica"
-
 _NOT_SAMPLED = 0
 
 

@@ -27,8 +27,6 @@ from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 
-MODULE = "ray.serve.multiplex"
-
 _SINCE = "_ray_tracing_hooks_since"
 """The attribute of Serve's wrapper with the time when it started to make room. It loads one model at a time."""
 

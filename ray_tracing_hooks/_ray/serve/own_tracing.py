@@ -14,8 +14,6 @@ from typing import Any
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 
-MODULE = "ray.serve._private.tracing_utils"
-
 _CALLERS = ("ray.serve._private.proxy", "ray.serve._private.replica")
 """The modules that have imported the function by name."""
 

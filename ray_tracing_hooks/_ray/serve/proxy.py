@@ -42,8 +42,6 @@ from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current, reset
 from ray_tracing_hooks._record.span import NameAndKind, RecordedSpan
 
-MODULE = "ray.serve._private.proxy"
-
 
 def patch(patches: Patches) -> bool:
     """Wrap the proxy; False if this Ray lacks the wrapped method."""

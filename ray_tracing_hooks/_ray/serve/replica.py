@@ -42,8 +42,6 @@ from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.recorder import Template, UnsampledRecorder
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 
-MODULE = "ray.serve._private.replica"
-
 _PLACES = ("_wrap_request", "_wrap_user_method_call")
 """The second one is used before Ray 2.43."""
 

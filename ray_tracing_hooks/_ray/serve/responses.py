@@ -20,8 +20,6 @@ from ray_tracing_hooks._ray.serve.router import object_of
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.span import RecordedSpan
 
-MODULE = "ray.serve.handle"
-
 
 def patch(patches: Patches) -> bool:
     """Wrap this method; False if this Ray lacks it."""

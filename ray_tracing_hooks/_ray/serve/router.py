@@ -30,8 +30,6 @@ from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Recorder, Template
 
-MODULE = "ray.serve._private.router"
-
 CARRIED = "_ray_tracing_hooks_context"
 """The attribute of ``RequestMetadata`` that carries a request's context."""
 

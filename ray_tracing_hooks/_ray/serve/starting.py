@@ -23,8 +23,6 @@ from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
 from ray_tracing_hooks._record.span import RecordedSpan
 
-MODULE = "ray.serve._private.replica"
-
 _templates = Templates(INTERNAL, names.SERVE_REPLICA)
 
 

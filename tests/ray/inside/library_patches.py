@@ -36,8 +36,8 @@ def pickled(owner: Any, name: str) -> bytes | None:
 def missing_modules() -> list[str]:
     """Ray's modules that are instrumented and that this Ray does not have."""
     found = []
-    for row in libraries.LIBRARIES:
-        if row.part in PARTS:
+    for library in libraries.LIBRARIES:
+        for row in library.wraps if library.part in PARTS else ():
             try:
                 import_module(row.of)
             except ImportError:

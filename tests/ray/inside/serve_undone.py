@@ -18,14 +18,12 @@ from ray import serve
 from serve_app import deployment
 
 from ray_tracing_hooks import _startup, local
+from ray_tracing_hooks._libraries import SERVE
 from ray_tracing_hooks._patching import _MARK
-from ray_tracing_hooks._ray.serve import joining
 
 tracer = trace.get_tracer("serve_undone")
 
-MODULES = [importlib.import_module(f"{joining.__package__}.{name}").MODULE for name, _ in joining.WRAPPED]
-
-for module in MODULES:
+for module in {row.of for row in SERVE.wraps}:
     # Older versions of Ray have not all of them.
     with contextlib.suppress(ImportError):
         importlib.import_module(module)

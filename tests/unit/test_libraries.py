@@ -13,7 +13,7 @@ import pytest
 
 from ray_tracing_hooks import _guard
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray.imported import when_imported
+from ray_tracing_hooks._ray.libraries import when_imported
 
 Module = Callable[..., str]
 

@@ -1,0 +1,194 @@
+"""Ray's libraries: one descriptor of each says all that the rest of this package has to know of it.
+
+To trace another library, add its descriptor here, and a folder of its name in ``_ray``, with a module for each row of
+``wraps`` and ``naming``. Nothing here imports Ray.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ray_tracing_hooks import names
+
+
+class Wrap(NamedTuple):
+    """One place in a library that is instrumented."""
+
+    of: str
+    """The module of Ray, which is wrapped once the process has imported it."""
+    module: str
+    """The module with a function ``patch(patches)``, in the library's folder of this package."""
+    lost: str
+    """What is missing if this version of Ray has changed the place, for a message."""
+    patch: str = "patch"
+    """The function, if it has another name."""
+
+
+class Library(NamedTuple):
+    """A library of Ray."""
+
+    part: str
+    """Its part of ``RAY_TRACING_RAY``, its package in ``ray``, and its folder in ``_ray``."""
+    title: str
+    """Its name for users."""
+    wraps: tuple[Wrap, ...] = ()
+    internal: tuple[str, ...] = ()
+    """How the names of modules with its internal tasks and actors begin. These run code of the program only through
+    further calls, or belong to its own spans."""
+    internal_methods: tuple[str, ...] = ()
+    """Methods with which it manages actors of the program."""
+    workers: tuple[str, ...] = ()
+    """The ends of the names of creations in its internal modules that are worth a span."""
+    naming: tuple[tuple[str, str], ...] = ()
+    """Pairs that name its calls by what they run: how the names of the modules with such functions and classes begin,
+    and the module in its folder with a function ``of(module, class_name, function)``."""
+    may_be_open: tuple[str, ...] = ()
+    """Modules in its folder with a function ``give_up()``, which ends the spans that are open when a driver ends."""
+    site_keys: tuple[str, ...] = ()
+    """Attributes with the same values on many spans."""
+    loops: tuple[str, ...] = ()
+    """The suffixes of spans that run code of the program in a worker, without a submission."""
+    runs: tuple[str, ...] = ()
+    """The suffixes of spans of what runs in the process that asked for it, and waits for internal calls."""
+    hides_calls: bool = True
+    """Whether its internal tasks and actors make no spans if its part is off."""
+
+
+_DATA = "ray.data._internal"
+_TRAIN = "ray.train.v2._internal.execution"
+_CONTROLLER = "ray.tune.execution.tune_controller"
+_SERVE = "ray.serve._private"
+
+DATA = Library(
+    "data",
+    "Ray Data",
+    wraps=(
+        Wrap(
+            f"{_DATA}.execution.streaming_executor",
+            "executions",
+            "not all of the executions of datasets are traced",
+        ),
+        Wrap(
+            f"{_DATA}.execution.interfaces.physical_operator",
+            "backpressure",
+            "the backpressure of datasets is not recorded",
+        ),
+        Wrap("ray.data.iterator", "iteration", "iterations over datasets are not traced"),
+        Wrap(
+            f"{_DATA}.block_batching.iter_batches",
+            "iteration",
+            "the stages that iterations over datasets waited for are not recorded",
+            "patch_stages",
+        ),
+        Wrap(
+            f"{_DATA}.execution.operators.map_transformer",
+            "threads",
+            "classes that map datasets do not have the context of their task",
+        ),
+        Wrap(f"{_DATA}.util", "threads", "files are read without the context of their task", "patch_files"),
+        Wrap(
+            f"{_DATA}.block_batching.util",
+            "threads",
+            "batches are made without the context of their iteration",
+            "patch_batches",
+        ),
+    ),
+    internal=(f"{_DATA}.",),
+    naming=((f"{_DATA}.", "tasks"),),
+    may_be_open=("iteration", "executions"),
+    site_keys=(names.RAY_DATA_STAGE,),
+)
+
+TRAIN = Library(
+    "train",
+    "Ray Train",
+    wraps=(
+        Wrap("ray.train.v2.api.data_parallel_trainer", "run", "runs of Ray Train make no spans"),
+        Wrap(f"{_TRAIN}.controller.controller", "attempts", "attempts of Ray Train make no spans"),
+        Wrap(
+            f"{_TRAIN}.worker_group.thread_runner",
+            "ranks",
+            "training loops of Ray Train make no spans, and are not in the trace of their run",
+        ),
+        Wrap(f"{_TRAIN}.context", "reports", "reports of Ray Train make no spans"),
+        Wrap(f"{_TRAIN}.collective_impl", "collectives", "collective functions of Ray Train make no spans"),
+        Wrap(
+            "ray.train.v2.api.data_parallel_trainer",
+            "local",
+            "runs of Ray Train without workers make no spans of their rank",
+        ),
+        Wrap(
+            "ray.train.base_trainer",
+            "first_version",
+            "nothing is said of runs of Ray Train's first version, which make no spans",
+        ),
+    ),
+    internal=("ray.train._internal.", "ray.train.v2._internal."),
+    workers=("RayTrainWorker.__init__",),
+    naming=(("ray.train.", "naming"),),
+    loops=(names.TRAIN_WORKER,),
+    runs=(names.TRAIN_RUN,),
+)
+
+TUNE = Library(
+    "tune",
+    "Ray Tune",
+    wraps=(
+        Wrap(_CONTROLLER, "experiments", "experiments of Ray Tune make no spans"),
+        Wrap(_CONTROLLER, "trial_loop", "trials of Ray Tune make no spans"),
+        Wrap("ray.air.execution.resources.request", "actors", "actors of Ray Tune are created outside of their trials"),
+        Wrap("ray.tune.schedulers.pbt", "exploits", "exploits of Ray Tune are not recorded"),
+        Wrap("ray.tune.trainable.function_trainable", "naming", "trainables of Ray Tune are not named"),
+        Wrap(
+            "ray.train._internal.session",
+            "sessions",
+            "training functions of Ray Tune are not in the trace of their trial",
+        ),
+    ),
+    internal=("ray.tune.utils.",),
+    internal_methods=("get_auto_filled_metrics",),
+    naming=(("ray.tune.", "naming"),),
+    runs=(names.TUNE_EXPERIMENT,),
+)
+
+RLLIB = Library(
+    "rllib",
+    "RLlib",
+    wraps=(Wrap("ray.rllib.algorithms.algorithm", "iterations", "iterations of RLlib and their phases make no spans"),),
+    workers=("_WrappedExecutable.__init__",),
+    naming=(("ray.rllib.", "naming"), ("ray.train._internal.worker_group", "naming")),
+)
+
+SERVE = Library(
+    "serve",
+    "Ray Serve",
+    wraps=(
+        Wrap(f"{_SERVE}.proxy", "proxy", "requests to Serve's proxies are not traced"),
+        Wrap(f"{_SERVE}.router", "router", "calls of deployments are not traced"),
+        Wrap(f"{_SERVE}.router", "choosing", "how long the choice of replicas takes is not recorded"),
+        Wrap("ray.serve.handle", "responses", "how long callers wait for a replica is not recorded"),
+        Wrap(f"{_SERVE}.replica", "replica", "requests are not traced in the replicas of deployments"),
+        Wrap(
+            f"{_SERVE}.replica",
+            "event_loop",
+            "how long requests wait for the event loop of their replica is not recorded",
+        ),
+        Wrap(f"{_SERVE}.replica", "starting", "the start of replicas is not traced"),
+        Wrap(f"{_SERVE}.replica", "monitoring", "calls of health checks are traced"),
+        Wrap(f"{_SERVE}.replica", "direct", "requests that replicas receive without a proxy are not traced"),
+        Wrap("ray.serve.batching", "batching", "batches of requests are not traced"),
+        Wrap("ray.serve.multiplex", "multiplexing", "the loading of multiplexed models is not traced"),
+        Wrap(f"{_SERVE}.tracing_utils", "own_tracing", "Serve's own tracing makes additional spans"),
+    ),
+    internal=(f"{_SERVE}.",),
+    site_keys=(
+        names.RAY_SERVE_APPLICATION,
+        names.RAY_SERVE_DEPLOYMENT,
+        names.RAY_SERVE_METHOD,
+        names.RAY_SERVE_REPLICA_ID,
+    ),
+    hides_calls=False,
+)
+
+LIBRARIES = (SERVE, DATA, TRAIN, TUNE, RLLIB)
+"""In the order in which messages name their parts."""

@@ -409,7 +409,7 @@ PARTS = {"throughput": show_throughput, "memory": show_memory, "wake-ups": show_
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=PARTS, help="one of the three tables (default: all)")
-    parser.add_argument("--collect", choices=("grpc", "http/protobuf"), help=argparse.SUPPRESS)
+    parser.add_argument("--collect", choices=("grpc", "http/protobuf", "http/json"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.collect is not None:
         collect(chosen.collect)

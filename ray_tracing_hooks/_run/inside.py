@@ -6,16 +6,15 @@ Works in this one process and leaves nothing in its environment, so that child p
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import os
 import sys
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any
 
 from ray_tracing_hooks._guard import guarded, report
+from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._ray.libraries import when_imported
 from ray_tracing_hooks._run.notes import VARIABLE, Errand, Note, write
 
 HOOK = "ray_tracing_hooks:setup"
@@ -37,7 +36,7 @@ def begin() -> None:
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "on_path")
     sys.path[:] = [path for path in sys.path if path != folder]
     sys.path_importer_cache.pop(folder, None)
-    sys.meta_path.insert(0, _Finder())
+    when_imported(Patches(), "ray", _ray_is_imported)
 
 
 def _put_back(variable: str, value: str | None) -> None:
@@ -45,37 +44,6 @@ def _put_back(variable: str, value: str | None) -> None:
         os.environ.pop(variable, None)
     else:
         os.environ[variable] = value
-
-
-class _Finder:
-    """Leaves finding Ray to the other finders, and calls :func:`_ray_is_imported` once it has been imported."""
-
-    def __init__(self) -> None:
-        self._is_searching = False
-
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != "ray" or self._is_searching:
-            return None
-        self._is_searching = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._is_searching = False
-        loader: Any = spec.loader if spec is not None else None
-        if loader is None:
-            return spec
-
-        def exec_module(module: ModuleType) -> None:
-            del loader.exec_module
-            loader.exec_module(module)
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
-            with guarded("setting the hook of this run"):
-                _ray_is_imported()
-
-        # Patch the loader instead of wrapping it, so that the module keeps its usual loader.
-        loader.exec_module = exec_module
-        return spec
 
 
 def _ray_is_imported() -> None:

@@ -23,15 +23,13 @@ from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.data import (
     backpressure,
-    blocks,
-    consumers,
     executions,
     iteration,
+    operators,
     outcomes,
-    submitting,
+    statistics,
     tasks,
     threads,
-    timeline,
 )
 from ray_tracing_hooks._ray.dispatch import Naming
 from ray_tracing_hooks._ray.templates import Selection
@@ -68,7 +66,7 @@ class Operator:
         self.calls: list[str] = []
 
     def add_input(self, what: str) -> str:
-        at_work = submitting.at_work.operator
+        at_work = operators.at_work.operator
         self.calls.append(at_work.name if at_work is not None else "")
         return what
 
@@ -177,7 +175,7 @@ def test_an_execution_has_a_span_for_each_operator_that_works(spans: list[Span])
     assert dataset.attributes[names.RAY_DATA_ROWS] == 40
     assert dataset.attributes[names.RAY_DATA_OUTCOME] == "finished"
     assert (first.calls, last.calls) == (["Read"], ["Write"])
-    assert submitting.at_work.operator is None
+    assert operators.at_work.operator is None
 
 
 @pytest.mark.parametrize(
@@ -532,7 +530,7 @@ def test_a_long_execution_is_looked_at_less_often() -> None:
     op = Operator("Read", num_tasks_running=3)
     executor = Executor()
     executor._topology = {op: State()}
-    moments, seen = timeline.Moments(), timeline.Timeline(op, lambda: executor)
+    moments, seen = statistics.Moments(), statistics.Timeline(op, lambda: executor)
     now = moments._began
     looks = 0
     for _ in range(100_000):
@@ -552,7 +550,7 @@ def test_a_long_execution_is_looked_at_less_often() -> None:
 
 
 def test_an_operator_that_was_over_at_once_has_no_timeline() -> None:
-    assert timeline.Timeline(Operator("Read"), lambda: None).attributes() == {}
+    assert statistics.Timeline(Operator("Read"), lambda: None).attributes() == {}
 
 
 def function_of(module: str, name: str, calls: Any) -> Any:
@@ -565,7 +563,7 @@ def function_of(module: str, name: str, calls: Any) -> Any:
 
 def test_the_consumer_is_the_method_that_the_program_called() -> None:
     def asked() -> str:
-        return consumers.consumer_in(sys._getframe(1))
+        return outcomes.consumer_in(sys._getframe(1))
 
     inner = function_of("ray.data._internal.plan", "execute", asked)
     private = function_of("ray.data.dataset", "_execute", inner)
@@ -602,7 +600,7 @@ def test_the_rows_and_bytes_of_a_task_are_in_what_it_returns(spans: list[Span]) 
     def of(*results: Any) -> dict[str, Any]:
         span = active.recorder.start(template, bytes(16), 1, None)
         for result in results:
-            blocks.made(span, result)
+            tasks.made(span, result)
         span.end()
         return {key: value for key, value in spans[-1].attributes.items() if key.startswith("ray.data.")}
 
@@ -631,7 +629,7 @@ def test_calls_are_named_by_their_operator() -> None:
     sample = tasks.of(f"{internal}planner.exchange.sort_task_spec", "", "_sample_block")
     assert by(sample, "block") is None
     operator = SimpleNamespace(name="SortSample", encoded=b"!", submitted=0, actors=0)
-    submitting.at_work.operator = operator  # type: ignore[assignment]
+    operators.at_work.operator = operator  # type: ignore[assignment]
     try:
         shown = by(sample, "block")
         assert (shown.name, shown.is_carried) == ("SortSample", True)
@@ -640,7 +638,7 @@ def test_calls_are_named_by_their_operator() -> None:
         assert by(tasks.of(f"{internal}execution", "_MapWorker", "__init__")).name == "MapWorker(SortSample).__init__"
         assert operator.actors == 2
     finally:
-        submitting.at_work.operator = None
+        operators.at_work.operator = None
     for class_name, method in (
         ("_StatsActor", "update"),
         ("MapWorker(Map(f))", "get_location"),

@@ -16,8 +16,14 @@ from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._ray.data.executor import state_of
 from ray_tracing_hooks._record.span import RecordedSpan
+
+
+def state_of(op: Any, executor: Any) -> Any:
+    """The state of an operator; None before the executor has set it up."""
+    topology = getattr(executor, "_topology", None)
+    return topology.get(op) if topology is not None else None
+
 
 HELD_BACK = "_ray_tracing_hooks_held_back"
 """The attribute of Ray's operator that holds its :class:`HeldBack`."""

@@ -3,30 +3,33 @@
 Each execution has an executor of its own. ``execute`` sets it up in the thread of its caller, and ``run`` is its own
 thread, which calls ``_scheduling_loop_step`` again and again. ``shutdown`` is called by whoever notices the end first:
 the consumer at the last block, at an error or when it stops early, or a finalizer in any thread.
+
+How much the cluster spilled to disk meanwhile is the difference between two answers of Ray's own function, which asks
+a raylet for the totals of all nodes (Ray 2.60 ``_private/internal_api.py``, as ``Dataset.materialize()`` does). That
+takes milliseconds, so a thread asks.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
+import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
-from ray_tracing_hooks._exceptions import hide_frame
+from ray_tracing_hooks._exceptions import hide_frame, is_interruption
 from ray_tracing_hooks._guard import failed, guarded
 from ray_tracing_hooks._patching import ABSENT, Patches
 from ray_tracing_hooks._ray import library_spans, tracing
-from ray_tracing_hooks._ray.data import outcomes, submitting, totals
+from ray_tracing_hooks._ray.data import operators, outcomes, statistics
 from ray_tracing_hooks._ray.data.backpressure import HELD_BACK
-from ray_tracing_hooks._ray.data.consumers import consumer_in
-from ray_tracing_hooks._ray.data.errors import end_with
 from ray_tracing_hooks._ray.data.iteration import this_iteration
 from ray_tracing_hooks._ray.data.operators import NO_WORK, Around, Operator, shown_name
-from ray_tracing_hooks._ray.data.spilling import Watch
-from ray_tracing_hooks._ray.data.timeline import Moments
+from ray_tracing_hooks._ray.data.outcomes import consumer_in, end_with
+from ray_tracing_hooks._ray.data.statistics import Moments
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
@@ -207,7 +210,7 @@ class Execution:
         self._working = list(self.operators)
         for operator in self.operators:
             self._patches.set(operator.op, HELD_BACK, operator.held_back, back=ABSENT)
-            submitting.watch(operator, self._patches)
+            operators.watch(operator, self._patches)
         # Last, since a process that has too many threads starts no other.
         if self.span is not None and self._gcs_address:
             self._spilling = Watch(self._gcs_address)
@@ -289,7 +292,7 @@ class Execution:
     def _describe(self, span: RecordedSpan, outcome: str) -> None:
         span.set_attribute(names.RAY_DATA_OUTCOME, outcome)
         span.set_attributes(_output(self._last))
-        span.set_attributes(totals.limits_of(self.executor))
+        span.set_attributes(statistics.limits_of(self.executor))
         if self._spilling is not None:
             span.set_attributes(self._spilling.end())
 
@@ -297,7 +300,7 @@ class Execution:
 def _output(last: Any) -> dict[str, Any]:
     """The output of the last operator."""
     keys = names.RAY_DATA_ROWS, names.RAY_DATA_BYTES, names.RAY_DATA_BLOCKS
-    return {key: value for key, value in totals.of_operator(last, 0).items() if key in keys}
+    return {key: value for key, value in statistics.of_operator(last, 0).items() if key in keys}
 
 
 def _name_and_run(dataset_id: str) -> tuple[str, int | None]:
@@ -307,3 +310,67 @@ def _name_and_run(dataset_id: str) -> tuple[str, int | None]:
     if name and rest.isdigit():
         return shown_name(name), int(rest)
     return "dataset", None
+
+
+_FIRST = 1.0
+"""Seconds before the first question: a shorter execution asks none."""
+
+_INTERVAL = 10.0
+
+_LAST_WAIT = 0.1
+"""Seconds that the end of an execution waits for the last answer, at most."""
+
+_TIMEOUT = 5.0
+
+
+class Spilled(NamedTuple):
+    """Bytes that the cluster has spilled and restored since it was started."""
+
+    spilled: int
+    restored: int
+
+
+class Watch:
+    """Watches the cluster at this address of its GCS during one execution."""
+
+    def __init__(self, gcs_address: str) -> None:
+        self._gcs_address = gcs_address
+        self._ending = threading.Event()
+        self._done = threading.Event()
+        self._first: Spilled | None = None
+        self._last: Spilled | None = None
+        self._began = monotonic()
+        threading.Thread(target=self._run, name="ray_tracing_hooks-spilling", daemon=True).start()
+
+    def end(self) -> dict[str, int]:
+        """Stop; returns what was spilled meanwhile as attributes of the execution, as far as it is known."""
+        self._ending.set()
+        if monotonic() - self._began > _FIRST:
+            self._done.wait(_LAST_WAIT)
+        first, last = self._first, self._last
+        if first is None or last is None:
+            return {}
+        found = {
+            names.RAY_DATA_SPILLED: last.spilled - first.spilled,
+            names.RAY_DATA_RESTORED: last.restored - first.restored,
+        }
+        return {key: size for key, size in found.items() if size > 0}
+
+    def _run(self) -> None:
+        try:
+            if not self._ending.wait(_FIRST):
+                self._first = self._last = self._ask()
+                while not self._ending.wait(_INTERVAL):
+                    self._last = self._ask()
+                self._last = self._ask()
+        except Exception as error:  # what is unknown is left out: the raylet may be gone, or gRPC not installed
+            if is_interruption(error):
+                raise
+        finally:
+            self._done.set()
+
+    def _ask(self) -> Spilled:
+        from ray._private.internal_api import get_memory_info_reply, get_state_from_address  # noqa: PLC0415  imports gRPC
+
+        totals = get_memory_info_reply(get_state_from_address(self._gcs_address), timeout_seconds=_TIMEOUT).store_stats
+        return Spilled(int(totals.spilled_bytes_total), int(totals.restored_bytes_total))

@@ -22,8 +22,7 @@ from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.data import outcomes
-from ray_tracing_hooks._ray.data.consumers import consumer_in
-from ray_tracing_hooks._ray.data.errors import end_with
+from ray_tracing_hooks._ray.data.outcomes import consumer_in, end_with
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
 

@@ -119,8 +119,9 @@ TRAIN = Library(
         ),
         Wrap(
             "ray.train.base_trainer",
-            "first_version",
+            "run",
             "nothing is said of runs of Ray Train's first version, which make no spans",
+            "patch_first_version",
         ),
     ),
     internal=("ray.train._internal.", "ray.train.v2._internal."),
@@ -137,7 +138,7 @@ TUNE = Library(
         Wrap(_CONTROLLER, "experiments", "experiments of Ray Tune make no spans"),
         Wrap(_CONTROLLER, "trial_loop", "trials of Ray Tune make no spans"),
         Wrap("ray.air.execution.resources.request", "actors", "actors of Ray Tune are created outside of their trials"),
-        Wrap("ray.tune.schedulers.pbt", "exploits", "exploits of Ray Tune are not recorded"),
+        Wrap("ray.tune.schedulers.pbt", "trials", "exploits of Ray Tune are not recorded", "patch_exploits"),
         Wrap("ray.tune.trainable.function_trainable", "naming", "trainables of Ray Tune are not named"),
         Wrap(
             "ray.train._internal.session",

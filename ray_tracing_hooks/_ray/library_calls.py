@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from opentelemetry.context import Context
+
 from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._ray import tracing
@@ -150,3 +152,19 @@ def preceded_by(note: Callable[..., None], doing: str) -> Callable[[Callable[...
         return call
 
     return wrap
+
+
+def in_context(function: Callable[..., Any], context: Context) -> Callable[..., Any]:
+    """``function``, with ``context`` attached while it runs. Tracebacks are the same as without."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        token = attach(context)
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        finally:
+            detach(token)
+
+    return run

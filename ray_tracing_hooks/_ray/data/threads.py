@@ -23,7 +23,7 @@ from ray_tracing_hooks._guard import failed, guarded
 from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.libraries import when_imported
-from ray_tracing_hooks._ray.threads import in_context
+from ray_tracing_hooks._ray.library_calls import in_context
 from ray_tracing_hooks._record.current import attach, detach, get_current
 
 _WRAPPERS = frozenset({"_SingleThreadedWrapper", "_Wrapper"})

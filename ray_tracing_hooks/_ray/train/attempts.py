@@ -26,8 +26,8 @@ from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.library_calls import preceded_by
 from ray_tracing_hooks._ray.propagation import QUIET_KEY
 from ray_tracing_hooks._ray.tracing import Tracing
-from ray_tracing_hooks._ray.train.attributes import of_run
 from ray_tracing_hooks._ray.train.failures import attributes_of, end
+from ray_tracing_hooks._ray.train.run import of_run
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 

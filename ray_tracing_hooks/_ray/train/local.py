@@ -16,9 +16,9 @@ from ray_tracing_hooks._ray import library_spans
 from ray_tracing_hooks._ray.library_calls import spanned
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
-from ray_tracing_hooks._ray.train.attributes import of_run
 from ray_tracing_hooks._ray.train.failures import end
 from ray_tracing_hooks._ray.train.ranks import begin_rank
+from ray_tracing_hooks._ray.train.run import of_run
 from ray_tracing_hooks._ray.train.steps import begin_step, end_step, of_metrics
 from ray_tracing_hooks._record.current import get_current
 

@@ -11,7 +11,9 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._exceptions import qualified_name
+from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import errors, library_spans
+from ray_tracing_hooks._ray.library_calls import followed_by
 from ray_tracing_hooks._ray.tracing import Tracing
 
 RUNNING, ERROR = "RUNNING", "ERROR"
@@ -135,3 +137,19 @@ class Trial:
             return value
         is_number = type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0
         return float(value) if value is not None and is_number else None
+
+
+def patch_exploits(patches: Patches) -> bool:
+    """Wrap exploits of population based training (Ray 2.60 ``tune/schedulers/pbt.py``): a trial continues with the
+    state of another one; False if this Ray lacks the wrapped method.
+    """
+    from ray.tune.schedulers.pbt import PopulationBasedTraining  # noqa: PLC0415  imported by now
+
+    return patches.wrap(PopulationBasedTraining, "_exploit", followed_by(_exploited, "recording an exploit"))
+
+
+def _exploited(_result: None, _scheduler: Any, _controller: Any, trial: Any, trial_to_clone: Any) -> None:
+    known = trial_of(trial.trial_id)
+    if known is not None:
+        cloned, config = trial_to_clone.trial_id, known.text(trial.config)
+        known.note(names.TUNE_EXPLOIT, {names.RAY_TUNE_CLONED: cloned, names.RAY_TUNE_CONFIG: config})

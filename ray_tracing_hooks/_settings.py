@@ -16,11 +16,11 @@ from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._values import (
     ADDRESSES,
     BOOLEAN,
-    EXPOSED,
     GROUP,
     HEADER_PREFIX,
     ID,
     LEVEL,
+    LISTENING,
     NAMES,
     PATH,
     PATTERNS,
@@ -248,19 +248,19 @@ class Settings:
         BOOLEAN,
         False,
         "metrics of calls, computed from their spans, and of the delivery of spans: for the exporters `otlp` and "
-        "`local`",
+        "`local`, and for Prometheus",
     )
     prometheus: str | None = _setting(
-        EXPOSED,
+        LISTENING,
         None,
-        "where Prometheus finds the metrics of delivery: a port of this machine, such as `9464`, an address, such as "
-        "`0.0.0.0:9464`, or the absolute path of a folder of the node exporter's textfile collector",
+        "where each node serves its metrics to Prometheus: a port of this machine, such as `9464`, or an address, such "
+        "as `0.0.0.0:9464`; needs `ray-tracing-hooks[prometheus]`",
     )
     utilization: float | None = _setting(
         SECONDS,
         None,
         "interval in seconds at which the use of each node's processors, memory and GPUs is measured, as metrics: for "
-        "the exporters `otlp` and `local`; GPUs need `nvidia-ml-py`",
+        "the exporters `otlp` and `local`, and for Prometheus; GPUs need `nvidia-ml-py`",
         "no samples",
     )
     instrument: tuple[str, ...] = _setting(

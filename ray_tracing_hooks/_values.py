@@ -328,13 +328,11 @@ def _read_url(value: object) -> str:
     return text
 
 
-def _read_exposed(value: object) -> str:
-    """``host:port``, or the path of a folder."""
+def _read_listening(value: object) -> str:
+    """``host:port``."""
     from urllib.parse import urlsplit  # noqa: PLC0415  few processes need it
 
     text = _scalar(value)
-    if text.startswith(("/", "~")):
-        return _read_path(text)
     parts = urlsplit(f"//127.0.0.1:{text}" if text.isascii() and text.isdigit() else f"//{text}")
     if parts.path or parts.username is not None or not parts.hostname or not parts.port:
         raise ValueError
@@ -366,7 +364,7 @@ LEVEL = Kind(f"one of {', '.join(_LEVELS)}", _read_level)
 URL = Kind("a URL, such as http://collector:4317", _read_url)
 ADDRESSES = Kind("a comma list of addresses, such as oap:11800 or https://oap:11800", _read_addresses, ",".join)
 PLACE: Kind[str] = Kind("an absolute path, such as /data/spans, or a URL, such as s3://bucket/spans", _read_place)
-EXPOSED: Kind[str] = Kind("a port, such as 9464, an address, such as 0.0.0.0:9464, or a folder", _read_exposed)
+LISTENING: Kind[str] = Kind("a port, such as 9464, or an address, such as 0.0.0.0:9464", _read_listening)
 TEXT: Kind[str] = Kind("a text on one line", _read_text)
 HEADER_PREFIX = Kind("letters, digits, dots, dashes and underscores, as in the name of a header", _read_header_prefix)
 SERVICE_TEMPLATE: Kind[str] = Kind(

@@ -20,7 +20,6 @@ from ray_tracing_hooks._ops.cluster import Visit
 from ray_tracing_hooks._ops.facts import Spool
 from ray_tracing_hooks._ops.status import InForce, NodeStatus, as_json, take
 from ray_tracing_hooks._ship.status.figures import Destination
-from ray_tracing_hooks._ship.status.series import age
 
 _BETWEEN = 2.0
 """Seconds between the two looks of a single status, from which rates are computed: figures are taken once a second."""
@@ -184,7 +183,7 @@ def _rows(status: NodeStatus) -> list[tuple[str, ...]]:
                     _address(each),
                     f"{each.delivered:,}",
                     _waiting([each]),
-                    duration(age(each, time.time_ns()) * 1e9) if each.oldest_ns else "",
+                    duration(each.age(time.time_ns()) * 1e9) if each.oldest_ns else "",
                     f"{each.refused + each.dropped:,}" if each.refused or each.dropped else "",
                     f"{each.retries:,}" if each.retries else "",
                 )

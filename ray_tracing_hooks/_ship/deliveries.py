@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
+from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ship.folder import Look, Segment
-from ray_tracing_hooks._ship.metrics.settings import are_taken, not_taken
-from ray_tracing_hooks._ship.metrics.stage import MetricsStage
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sinks.registry import takes, usable
@@ -18,11 +18,15 @@ from ray_tracing_hooks._spool.layout import LOG, SPAN
 from ray_tracing_hooks._spool.progress import WHOLE
 from ray_tracing_hooks._spool.reader import count_spans
 
+if TYPE_CHECKING:
+    from ray_tracing_hooks._ship.metrics.provider import Metrics
+    from ray_tracing_hooks._ship.metrics.stage import MetricsStage
+
 RECORDS = {TRACES: SPAN, LOGS: LOG}
 """The signals that are delivered, and the kind of their records in a spool."""
 
-_LAST_DELIVERY, _LAST_METRICS = 1.0, 5.0
-"""Seconds that a delivery may take to end, and the export of the last metrics."""
+_LAST_DELIVERY = 1.0
+"""Seconds that a delivery may take to end."""
 
 
 class Deliveries:
@@ -60,12 +64,35 @@ class Deliveries:
             for name in exporters
             if takes(name, signal)
         ]
-        self._metrics = None
-        if plan.has_metrics and are_taken(exporters):
-            self._metrics = MetricsStage(within, plan, environ, problems, figures, turn_ended=turn_ended)
-        elif plan.has_metrics:
-            problems.say(not_taken(metrics=plan.settings.metrics))
-        self._stages: list[Stage] = [*self._exporting, *([self._metrics] if self._metrics is not None else [])]
+        self._problems = problems
+        self._metrics = self._make_metrics(within, plan, environ, figures) if plan.has_metrics else None
+        self._calls: MetricsStage | None = None
+        if self._metrics is not None and plan.settings.metrics and self._metrics.has_destination:
+            from ray_tracing_hooks._ship.metrics.stage import MetricsStage  # noqa: PLC0415  most need no SDK
+
+            self._calls = MetricsStage(within, plan, problems, self._metrics, turn_ended=turn_ended)
+        self._stages: list[Stage] = [*self._exporting, *([self._calls] if self._calls is not None else [])]
+
+    def _make_metrics(
+        self, within: str, plan: ShipPlan, environ: Mapping[str, str], figures: Callable[[], Figures]
+    ) -> Metrics | None:
+        try:
+            from ray_tracing_hooks._ship.metrics.provider import Metrics  # noqa: PLC0415  most need no SDK
+
+            return Metrics(within, plan, environ, self._problems, figures)
+        except Exception as error:  # noqa: BLE001  a fault in the SDK must not end the deliveries
+            self._problems.say(f"there are no metrics: {describe(error)}; spans are delivered without them")
+            return None
+
+    def begin_metrics(self) -> None:
+        """Begin with metrics as soon as the resource of this node is known. Called again and again; never raises."""
+        if self._metrics is None:
+            return
+        resource = next((each.tally.resource for each in self._exporting if each.tally.resource), b"")
+        try:
+            self._metrics.begin(resource)
+        except Exception as error:  # noqa: BLE001  deliveries must go on
+            self._problems.say(f"there are no metrics: {describe(error)}; spans are delivered without them")
 
     def start(self) -> None:
         for stage in self._stages:
@@ -82,9 +109,11 @@ class Deliveries:
             stage.store_again()
 
     def end(self) -> None:
-        """End all stages, and abandon those that are busy for too long."""
+        """End all stages, abandon those that are busy for too long, and export the last metrics."""
         for stage in self._stages:
-            stage.end(_LAST_METRICS if stage is self._metrics else _LAST_DELIVERY)
+            stage.end(_LAST_DELIVERY)
+        if self._metrics is not None:
+            self._metrics.close()
 
     # How far they are.
 
@@ -120,9 +149,10 @@ class Deliveries:
 
     def is_done(self, look_number: int) -> bool:
         """The same, and the metrics of this look, which was offered with ``hurry``, have been sent, or cannot be."""
-        metrics = self._metrics
-        sent = metrics is None or (metrics.hurried >= look_number and not metrics.is_sending)
-        return sent and self.are_drained(look_number)
+        return self._are_exported(look_number) and self.are_drained(look_number)
+
+    def _are_exported(self, look_number: int) -> bool:
+        return self._calls is None or self._calls.hurried >= look_number
 
     def delivered_below(self, process: str) -> int:
         """The sequence below which all stages have processed the segments of this process."""
@@ -180,7 +210,7 @@ class Deliveries:
                 if each.signal is TRACES:
                     text += f", and `ray-tracing-hooks replay {spool_dir}` delivers what is left"
                 texts.append(text)
-        if self._metrics is not None and self._metrics.is_sending:
+        if not self._are_exported(look.number):
             texts.append("the last metrics have not been accepted yet; sending continues")
         return texts
 

@@ -32,10 +32,10 @@ def configured(plan: ShipPlan, environ: Mapping[str, str]) -> tuple[list[Destina
     if plan.has_metrics:
         from ray_tracing_hooks._ship.metrics import settings as metrics  # noqa: PLC0415  only if it is used
 
-        if metrics.are_taken(exporters):
-            metrics.read(exporters, environ, problems.append)
-        else:
-            problems.append(metrics.not_taken(metrics=plan.settings.metrics))
+        metrics.read(plan._replace(exporters=exporters), environ, problems.append)
+        address = plan.settings.prometheus
+        if address is not None and not metrics.is_prometheus_installed():
+            problems.append(f"metrics are not served at {address}: {metrics.PROMETHEUS_EXTRA}")
     return found, problems
 
 

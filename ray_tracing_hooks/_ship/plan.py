@@ -46,8 +46,9 @@ class ShipPlan(NamedTuple):
 
     @property
     def has_metrics(self) -> bool:
-        """Whether there are metrics, of calls or of the node."""
-        return self.settings.metrics or self.settings.utilization is not None
+        """Whether there are metrics: of calls, of the node, or for Prometheus."""
+        settings = self.settings
+        return settings.metrics or settings.utilization is not None or settings.prometheus is not None
 
     @property
     def logs(self) -> str | None:

@@ -134,6 +134,7 @@ class Shipper:
             removed = self._retention.remove_delivered(look)
             self._retention.keep_below_cap(look, removed)
             self._status.publish(look)
+            self._deliveries.begin_metrics()
             self._requests.answer(look, seen=seen)
             if seen and self._is_over(look) and not self._is_asked():
                 break
@@ -222,7 +223,6 @@ class Shipper:
 
     def _end(self) -> None:
         self._deliveries.end()
-        self._status.close()
 
     def _is_asked(self) -> bool:
         """Whether a request has just arrived, or may arrive because this shipper has just started."""

@@ -9,18 +9,24 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import yaml
+from ports import free_port
 
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._ship.metrics.provider import Metrics
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.status.figures import Destination, Figures
-from ray_tracing_hooks._ship.status.prometheus import text
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "ray-tracing-hooks.rules.yml"
 PROMTOOL = shutil.which("promtool", path=f"{sys.prefix}/promtool/usr/bin") or shutil.which("promtool")
 
 LABELS = {"ray_tracing_exporter": "otlp", "ray_tracing_signal": "traces", "ray_tracing_address": "OTLP http://c:4317"}
-PLACE = {"spool": "aaaaaaaaaaaa-1", "node": "aaaaaaaaaaaa"}
+PLACE = {"ray_node_id": "aaaaaaaaaaaa", "service_name": "job", "service_instance_id": "1"}
 
 HEALTHY = {
     "ray_tracing_received_total": "0+100x60",
@@ -33,7 +39,6 @@ HEALTHY = {
     "ray_tracing_unwritten_total": "0x60",
     "ray_tracing_spool_size_bytes": "1000x60",
     "ray_tracing_spool_limit_bytes": "1000000x60",
-    "ray_tracing_shipper_running": "1x60",
 }
 """A minute each."""
 
@@ -44,7 +49,6 @@ BROKEN = {
     "RayTracingSpoolFillsUp": {"ray_tracing_spool_size_bytes": "900000x60"},
     "RayTracingSpansWait": {"ray_tracing_waiting_age_seconds": "0+60x60"},
     "RayTracingDeliveryFails": {"ray_tracing_retries_total": "0+3x60", "ray_tracing_delivered_total": "100x60"},
-    "RayTracingShipperIsGone": {"ray_tracing_shipper_running": "1x10 0x50"},
 }
 
 
@@ -55,7 +59,13 @@ def rules() -> list[dict[str, Any]]:
 
 
 def test_alerts_use_metrics_and_labels_that_there_are() -> None:
-    exposed = text({"aaaaaaaaaaaa-1": (Figures(destinations=(Destination(exporter="otlp"),)), True)})
+    plan = ShipPlan(("otlp",), "/nowhere", 1, 1, 1, prometheus=f"127.0.0.1:{free_port()}")
+    figures = Figures(destinations=(Destination(exporter="otlp"),))
+    metrics = Metrics("/nowhere", plan, {}, Problems(), lambda: figures)
+    metrics.begin(encode.resource({"service.name": "job", names.RESOURCE_NODE_ID: "aaaaaaaaaaaa"}))
+    with urlopen(f"http://{plan.prometheus}/metrics", timeout=20) as answer:
+        exposed = answer.read().decode()
+    metrics.close()
     metrics = set(re.findall(r"^# TYPE (\w+)", exposed, re.MULTILINE))
     labels = set(re.findall(r"(\w+)=\"", exposed))
     used = {name for rule in rules() for name in re.findall(r"ray_tracing_\w+", rule["expr"])}

@@ -8,10 +8,9 @@ import os
 import signal
 import socket
 import stat
-import threading
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,10 @@ from shipping import Node, ended, until
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._reference import DELIVERY_METRICS, Metric
+from ray_tracing_hooks._ship.metrics.exporters import Prometheus, prometheus
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.status import prometheus
 from ray_tracing_hooks._ship.status.backlog import Unread, measure
 from ray_tracing_hooks._ship.status.figures import Destination, Figures, read
-from ray_tracing_hooks._ship.status.prometheus import RUNNING, Listener, text
 from ray_tracing_hooks._spool.layout import SPAN, segment_name
 from ray_tracing_hooks._spool.reader import segments
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -59,25 +57,23 @@ def figures_when(node: Node, reached: Callable[[Figures], bool], what: str) -> F
     return figures
 
 
-def scraped(address: str) -> dict[str, dict[str, float]]:
-    """The values at an address by metric and exporter, or by spool where there is no exporter."""
+def scraped(address: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """The labels and values at an address, by metric; none where nothing listens."""
     connection = http.client.HTTPConnection(address, timeout=20)
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
     try:
         connection.request("GET", "/metrics")
-        answer = connection.getresponse()
-        assert answer.getheader("Content-Type") == "text/plain; version=0.0.4; charset=utf-8"
-        return parsed(answer.read().decode())
+        exposed = connection.getresponse().read().decode()
+    except OSError:
+        return {}
     finally:
         connection.close()
-
-
-def parsed(exposed: str) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for family in text_string_to_metric_families(exposed):
+    families = list(text_string_to_metric_families(exposed))
+    assert len({family.name for family in families}) == len(families)
+    for family in families:
         assert family.documentation
         for sample in family.samples:
-            key = sample.labels.get("ray_tracing_exporter") or sample.labels["spool"]
-            found.setdefault(sample.name, {})[key] = sample.value
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
     return found
 
 
@@ -154,50 +150,54 @@ def test_what_is_lost_is_counted_by_its_cause(node: Node, server: Received) -> N
     assert 0 < otlp.waiting <= 4990 - lost
 
 
-def test_prometheus_finds_all_spools_of_a_node_at_one_address(node: Node, tmp_path: Path, raylet: object) -> None:
-    """Whichever shipper listens; when it ends, another one does."""
+def test_prometheus_finds_the_figures_of_delivery(node: Node) -> None:
+    """Under the names that the same metrics have when they come by OTLP."""
     address = f"127.0.0.1:{free_port()}"
-    # Beside each other, as in a session's folder.
-    first, second = tmp_path / "spools" / "aaaaaaaaaaaa-1", tmp_path / "spools" / "aaaaaaaaaaaa-2"
-    for folder in (first, second):
-        folder.mkdir(parents=True, mode=0o700)
     node.plan = node.make_plan(prometheus=address)
-    node.spool = first
-    one = node.start()
-    until(lambda: "metrics are at" in node.log(), "the first listens")
-    node.spool = second
-    two = node.start()
-    writer = node.writer()
-    writer.do("span 1 20")
+    node.start()
+    process = Process(node.spool, {"service.name": "job", names.RESOURCE_NODE_ID: "n", "team": "a"})
+    for number in range(20):
+        process.execute(number, at=T0)
     assert node.flush().done
 
-    def both() -> dict[str, dict[str, float]] | None:
+    def delivered() -> dict[str, list[tuple[dict[str, str], float]]] | None:
         found = scraped(address)
-        return found if sum(found[RUNNING].values()) == 2 and found["ray_tracing_delivered_total"] else None
+        return found if [value for _, value in found.get("ray_tracing_delivered_total", ())] == [20] else None
 
-    found = until(both, "both are there")
-    assert set(found[RUNNING]) == {first.name, second.name}
-    assert set(found) == {RUNNING, *map(prometheus_name, DELIVERY_METRICS)}
-    until(lambda: scraped(address)["ray_tracing_writers"][second.name] == 1, "the writer is counted")
-
-    one.kill()
-    ended(one)
-    # The port of a killed process is closed with its last thread.
-    until(lambda: is_open(address) and running(address) == {first.name: 0, second.name: 1}, "the second listens")
-    writer.end()
-    two.send_signal(signal.SIGTERM)
-    ended(two)
-    assert not is_open(address)
-    assert "metrics are not served" not in node.log()
-    node.spool = first
-    node.close()
+    found = until(delivered, "they are counted")
+    assert set(found) == set(map(prometheus_name, DELIVERY_METRICS))
+    ((labels, _),) = found["ray_tracing_delivered_total"]
+    assert len(labels.pop("service_instance_id")) == 36
+    assert labels == {
+        "service_name": "job",
+        "ray_node_id": "n",
+        "ray_tracing_exporter": "local",
+        "ray_tracing_signal": "traces",
+        "ray_tracing_address": str(node.out),
+    }
+    assert not list(node.spool.glob("progress-metrics*")), "no span is read twice for them"
+    process.close()
 
 
-def running(address: str) -> dict[str, float]:
-    try:
-        return scraped(address)[RUNNING]
-    except OSError:
-        return {}
+def test_prometheus_finds_all_metrics(node: Node) -> None:
+    """Those of calls by service, and those of the node, with an exporter that takes none."""
+    address = f"127.0.0.1:{free_port()}"
+    console = str(node.folder / "console.out")
+    node.plan = node.make_plan(
+        exporters=("console",), metrics=True, utilization=0.1, prometheus=address, console_file=console
+    )
+    node.start()
+    processes = [Process(node.spool, {"service.name": name}) for name in ("one", "two")]
+    for process in processes:
+        process.execute(1, at=T0, took=1_000_000)
+    assert node.flush().problems == []
+    found = until(lambda: (found := scraped(address)).get("system_cpu_utilization") and found, "the node is sampled")
+    ran = {labels["service_name"]: value for labels, value in found["ray_execution_duration_seconds_count"]}
+    assert ran == {"one": 1, "two": 1}
+    buckets = {labels["le"]: value for labels, value in found["ray_execution_duration_seconds_bucket"]}
+    assert (buckets["0.0005"], buckets["0.001"], buckets["+Inf"]) == (0, 1, 1)
+    for process in processes:
+        process.close()
 
 
 def prometheus_name(metric: Metric) -> str:
@@ -205,31 +205,11 @@ def prometheus_name(metric: Metric) -> str:
     return metric.name.replace(".", "_") + unit + "_total" * (metric.instrument == "counter")
 
 
-def is_open(address: str) -> bool:
-    host, _, port = address.partition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=5).close()
-    except OSError:
-        return False
-    return True
-
-
-@contextmanager
-def asked_by_its_shipper(node: Node) -> Iterator[socket.socket]:
-    """Another program has the address for metrics; the connection by which the shipper asks what it is."""
+def test_an_address_that_another_program_has_is_a_problem(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named, and delivery goes on."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        taken.settimeout(30)
         node.plan = node.make_plan(prometheus=f"127.0.0.1:{taken.getsockname()[1]}")
         node.start()
-        connection, _ = taken.accept()
-        with connection:
-            yield connection
-
-
-def test_an_address_that_another_program_has_is_a_problem(node: Node) -> None:
-    """It is named, and delivery goes on; the address answers nothing but requests for metrics."""
-    with asked_by_its_shipper(node) as connection:
-        connection.close()
         node.trouble(
             f"metrics are not served: cannot listen at {node.plan.settings.prometheus} (RAY_TRACING_PROMETHEUS): "
             "Address already in use"
@@ -240,96 +220,29 @@ def test_an_address_that_another_program_has_is_a_problem(node: Node) -> None:
         writer.end()
 
 
-def test_an_address_that_never_comes_to_an_end_with_its_answer_holds_nobody_up(node: Node) -> None:
-    with asked_by_its_shipper(node) as connection:
-        answered = threading.Event()
-
-        def answers() -> None:
-            with suppress(OSError):
-                while not answered.wait(0.1):
-                    connection.send(b"x")
-
-        thread = threading.Thread(target=answers)
-        thread.start()
-        try:
-            writer = node.writer()
-            writer.do("span 1 5")
-            result = node.flush()
-        finally:
-            answered.set()
-            thread.join()
-        assert (result.done, node.numbers()) == (True, [1, 2, 3, 4, 5])
-        writer.end()
+def test_an_address_is_taken_as_soon_as_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the shipper that takes the place of another one."""
+    monkeypatch.setattr("ray_tracing_hooks._ship.metrics.exporters._LISTEN_AGAIN", 0)
+    problems = Problems()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        server = Prometheus(address, problems)
+        server.listen()
+        assert problems.lasting()
+    server.listen()
+    assert problems.lasting() == []
+    server.listen()
+    socket.create_connection(("127.0.0.1", int(address.partition(":")[2]))).close()
+    server.close()
 
 
-@pytest.fixture
-def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
-    """One in this process, whose requests may take a second."""
-    monkeypatch.setattr(prometheus, "_REQUEST", 1.0)
-    address = f"127.0.0.1:{free_port()}"
-    listener = Listener(address, str(tmp_path / "a-1"), Figures, Problems())
-    listener.update(Figures(), changed=True)
-    until(lambda: is_open(address), "it listens")
-    yield listener
-    listener.close()
-
-
-def test_clients_that_ask_nothing_take_no_more_than_a_few_threads(listener: Listener) -> None:
-    """And keep nobody else from being answered."""
-    host, _, port = listener._address.partition(":")
-    with ExitStack() as stack:
-        before = threading.active_count()
-        for _ in range(100):
-            stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
-            assert running(listener._address) == {"a-1": 1}
-        assert threading.active_count() - before < 30
-
-
-def test_a_client_that_never_comes_to_an_end_with_its_request_is_cut_off(listener: Listener) -> None:
-    host, _, port = listener._address.partition(":")
-    with socket.create_connection((host, int(port)), timeout=0.1) as client:
-        client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
-
-        def is_cut_off() -> bool:
-            try:
-                client.sendall(b"x")
-                return not client.recv(1)
-            except TimeoutError:
-                return False
-            except OSError:
-                return True
-
-        until(is_cut_off, "the connection is closed", seconds=20)
-
-
-def test_a_folder_gets_a_file_as_long_as_the_shipper_runs(node: Node, raylet: Any) -> None:
-    """The node exporter, another user, may read it."""
-    folder = node.folder / "textfiles"
-    folder.mkdir()
-    node.plan = node.make_plan(prometheus=str(folder))
-    shipper = node.start()
-    writer = node.writer()
-    writer.do("span 1 7")
-    assert node.flush().done
-    path = folder / "ray_tracing_hooks-spool.prom"
-
-    def delivered() -> bool:
-        return path.exists() and parsed(path.read_text())["ray_tracing_delivered_total"]["local"] == 7
-
-    until(delivered, "the file says so")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    assert [each.name for each in folder.iterdir()] == [path.name]
-    writer.end()
-    raylet.close()
-    ended(shipper)
-    assert list(folder.iterdir()) == []
-
-
-def test_a_folder_that_is_not_there_is_a_problem(node: Node) -> None:
-    folder = str(node.folder / "nowhere")
-    node.plan = node.make_plan(prometheus=folder)
-    node.start()
-    node.trouble(f"metrics are not written to {folder!r} (RAY_TRACING_PROMETHEUS): No such file or directory")
+def test_without_its_package_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.prometheus", None)
+    problems = Problems()
+    assert prometheus("127.0.0.1:9464", problems) is None
+    (told,) = problems.tell()
+    assert told.startswith("metrics are not served at 127.0.0.1:9464: RAY_TRACING_PROMETHEUS needs the package ")
+    assert "pip install 'ray-tracing-hooks[prometheus]'" in told
 
 
 @pytest.mark.parametrize("preference", ["cumulative", "delta"])
@@ -431,15 +344,3 @@ def test_figures_of_other_releases_are_read_as_far_as_they_go(tmp_path: Path) ->
         assert read(str(tmp_path)) is None
     path.unlink()
     assert read(str(tmp_path)) is None
-
-
-def test_labels_are_escaped() -> None:
-    destination = Destination(exporter="otlp", address='a "quoted" \\ address\nof two lines')
-    exposed = text({"spool": (Figures(destinations=(destination,)), True)})
-    (address,) = {
-        sample.labels["ray_tracing_address"]
-        for family in text_string_to_metric_families(exposed)
-        for sample in family.samples
-        if "ray_tracing_address" in sample.labels
-    }
-    assert address == destination.address

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,17 @@ from typing import Any
 import pytest
 from calling import MS, T0, TASK, TRACE, WHEREABOUTS, Process
 from opentelemetry import trace
+from opentelemetry.metrics import Meter
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider, TraceBasedExemplarFilter
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._formats.encoded_span.decode import decode_resource
+from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.sampling import FAILED, SLOW
 from ray_tracing_hooks._ship.metrics import calls as calls_module
-from ray_tracing_hooks._ship.metrics import totals as totals_module
 from ray_tracing_hooks._ship.metrics.calls import Calls
-from ray_tracing_hooks._ship.metrics.totals import Count, Totals
 from ray_tracing_hooks._ship.sink import Batch
 
 
@@ -28,15 +28,42 @@ def process(tmp_path: Path) -> Process:
     return Process(tmp_path / "spool")
 
 
-def counted(batches: list[Batch], totals: Totals | None = None) -> dict[tuple[str, str, str], Any]:
+class Counted:
+    """Meters of the SDK for calls, by resource, and what they have counted."""
+
+    def __init__(self, wanted: str = "trace_based") -> None:
+        self._filter = {"trace_based": TraceBasedExemplarFilter, "always_off": AlwaysOffExemplarFilter}[wanted]
+        self._readers: dict[bytes, InMemoryMetricReader] = {}
+        self._meters: dict[bytes, Meter] = {}
+        self.calls = Calls(self._meter)
+
+    def _meter(self, resource: bytes) -> Meter:
+        if resource not in self._meters:
+            reader = self._readers[resource] = InMemoryMetricReader()
+            provider = MeterProvider([reader], exemplar_filter=self._filter(), shutdown_on_exit=False)
+            self._meters[resource] = provider.get_meter("test")
+        return self._meters[resource]
+
+    def points(self) -> list[tuple[str, Any]]:
+        """The points with the names of their metrics."""
+        return [
+            (metric.name, point)
+            for reader in self._readers.values()
+            for resource in getattr(reader.get_metrics_data(), "resource_metrics", ())
+            for metric in resource.scope_metrics[0].metrics
+            for point in metric.data.data_points
+        ]
+
+
+def counted(batches: list[Batch], counted: Counted | None = None) -> dict[tuple[str, str, str], Any]:
     """By metric, function and error: the number of values and their sum in milliseconds; of counters the number."""
-    totals = totals or Totals()
-    assert Calls(totals, exemplars=True).read(batches) == 0
+    counted = counted or Counted()
+    assert counted.calls.read(batches) == 0
     found: dict[tuple[str, str, str], Any] = {}
-    for key, instrument in totals.series.items():
-        attributes = dict(key.attributes)
-        at = (key.metric, str(attributes.get(names.RAY_FUNCTION, "")), str(attributes.get(names.ERROR_TYPE, "")))
-        found[at] = instrument.value if isinstance(instrument, Count) else (instrument.count, instrument.sum / MS)
+    for name, point in counted.points():
+        attributes = point.attributes
+        at = (name, str(attributes.get(names.RAY_FUNCTION, "")), str(attributes.get(names.ERROR_TYPE, "")))
+        found[at] = point.value if name == RETRIED else (point.count, pytest.approx(point.sum * 1000))
     return found
 
 
@@ -73,10 +100,10 @@ def test_calls_whose_end_is_unknown_are_not_counted(process: Process) -> None:
 
 def test_methods_have_their_class_and_name(process: Process) -> None:
     process.execute(1, at=T0, method="step", submitted=T0)
-    totals = Totals()
-    counted(process.batches(), totals)
-    (key, _) = totals.series
-    assert dict(key.attributes) == {
+    counter = Counted()
+    counted(process.batches(), counter)
+    (attributes, _) = (point.attributes for _, point in counter.points())
+    assert attributes == {
         names.RAY_FUNCTION: "Actor.step",
         names.RAY_ACTOR_CLASS: "Actor",
         names.RAY_ACTOR_METHOD: "step",
@@ -165,15 +192,11 @@ def test_what_is_skipped_in_a_span_does_not_matter(process: Process, monkeypatch
     """The same comes out where each span is decoded as a whole."""
     everything(process)
     batches = process.batches()
-    quick, whole = Totals(), Totals()
-    assert Calls(quick, exemplars=True).read(batches) == 0
+    quick = counted(batches)
     decoded: Callable[..., None] = Calls._decoded
-    monkeypatch.setattr(Calls, "_span", lambda self, resource, _sites, span: decoded(self, resource, span))
-    assert Calls(whole, exemplars=True).read(batches) == 0
-    assert len(quick.series) >= 5
-    assert {key: value.state() for key, value in quick.series.items()} == {
-        key: value.state() for key, value in whole.series.items()
-    }
+    monkeypatch.setattr(Calls, "_span", decoded)
+    assert len(quick) >= 5
+    assert counted(batches) == quick
 
 
 def test_only_few_spans_are_decoded_as_a_whole(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,105 +224,44 @@ def test_other_spans_are_passed_over(tmp_path: Path) -> None:
 def test_spans_that_make_no_sense_are_counted_and_the_others_taken(process: Process) -> None:
     process.execute(1, at=T0)
     (batch,) = process.batches()
-    totals = Totals()
+    counter = Counted()
     bad = [b"", b"\x0a\x10", batch.spans[0][:60], batch.spans[0][:-1], bytes(100)]
-    assert Calls(totals, exemplars=True).read([batch._replace(spans=[*bad, *batch.spans])]) == len(bad)
-    ((_, histogram),) = totals.series.items()
-    assert not isinstance(histogram, Count)
-    assert histogram.count == 1
+    assert counter.calls.read([batch._replace(spans=[*bad, *batch.spans])]) == len(bad)
+    ((_, point),) = counter.points()
+    assert point.count == 1
 
 
-def test_examples_are_named_by_their_ids(process: Process) -> None:
-    process.submit(1, at=T0)
-    process.execute(1, at=T0)
-    batches = process.batches()
-    execution = batches[0].spans[-1]
-    for wanted in (True, False):
-        totals = Totals()
-        Calls(totals, exemplars=wanted).read(batches)
-        for key, histogram in totals.series.items():
-            assert not isinstance(histogram, Count)
-            named = [identity for _, _, identity in histogram.exemplars.values()]
-            if key.metric != SUBMITTED:
-                assert named == ([execution[:28]] if wanted else [])
+@pytest.mark.parametrize(("wanted", "named"), [("trace_based", [2]), ("always_off", [])])
+def test_the_longest_of_a_portion_is_an_exemplar(process: Process, wanted: str, named: list[int]) -> None:
+    """By the ids of its span."""
+    for number, took in ((1, 5), (2, 9), (3, 7)):
+        process.submit(number, at=T0, took=took * MS)
+    counter, batches = Counted(wanted), process.batches()
+    assert counter.calls.read(batches) == 0
+    ((_, point),) = counter.points()
+    assert (point.count, point.min, point.max) == (3, 0.005, 0.009)
+    spans = {decode_span(span).span_id: number for number, span in enumerate(batches[0].spans, 1)}
+    assert [spans[exemplar.span_id.to_bytes(8, "big")] for exemplar in point.exemplars] == named
+    assert {exemplar.trace_id for exemplar in point.exemplars} <= {int.from_bytes(TRACE, "big")}
 
 
-def test_the_resource_is_that_of_the_node(tmp_path: Path) -> None:
-    """What two of its processes have in common, and an instance of its own; another service has another one."""
-    common = {"service.name": "job", names.RESOURCE_NODE_ID: "n", "team": "a"}
-    totals = Totals()
-    for number, service in enumerate(["job", "job", "other"]):
-        of_process = {
-            "service.instance.id": str(number),
-            "process.pid": number,
-            names.RESOURCE_WORKER_ID: f"w{number}",
-            names.RESOURCE_WORKER_READY: number,
-            names.RESOURCE_PROCESS_TYPE: "worker",
-        }
-        process = Process(tmp_path / str(number), {**common, "service.name": service, **of_process})
-        process.execute(1, at=T0)
-        Calls(totals, exemplars=True).read(process.batches())
-    first, second = map(decode_resource, totals.resources)
-    instance = first.pop("service.instance.id")
-    assert len(instance) == 36
-    assert second.pop("service.instance.id") == instance
-    assert (first, second) == (common, {**common, "service.name": "other"})
-    assert [key.resource for key in totals.series] == [0, 1]
-
-
-def test_there_are_so_many_series_and_one_for_the_rest(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sum of all is right."""
-    monkeypatch.setattr(totals_module, "MOST_SERIES", 3)
-    for number in range(10):
-        span = process.begin(number, at=T0)
-        span.set_attribute(names.ERROR_TYPE, f"Error{number}")
-        span.end(T0 + MS)
-    totals = Totals()
-    found = counted(process.batches(), totals)
-    assert found == {(RAN, "module.work", f"Error{number}"): (1, 1) for number in range(3)} | {(RAN, "", ""): (7, 7)}
-    overflow = next(key for key in totals.series if len(key.attributes) == 1)
-    assert dict(overflow.attributes) == {names.METRIC_OVERFLOW: True}
-
-
-def test_there_are_so_many_resources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(totals_module, "_MOST_RESOURCES", 1)
-    totals = Totals()
-    for number in range(3):
+def test_every_resource_has_a_meter(tmp_path: Path) -> None:
+    counter = Counted()
+    for number in range(2):
         process = Process(tmp_path / str(number), {"service.name": f"job {number}"})
         process.execute(1, at=T0)
-        Calls(totals, exemplars=True).read(process.batches())
-    assert len(totals.resources) == 1
-    assert [len(key.attributes) for key in totals.series] == [1, 1]
-    assert sum(value.count for value in totals.series.values() if not isinstance(value, Count)) == 3
+        counter.calls.read(process.batches())
+    assert [point.count for _, point in counter.points()] == [1, 1]
 
 
 def test_no_more_is_remembered_of_calls_than_so_many(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of submissions that never run, and of executions that were submitted elsewhere."""
     monkeypatch.setattr(calls_module, "_MOST_SUBMISSIONS", 10)
     monkeypatch.setattr(calls_module, "_MOST_EXECUTIONS", 10)
-    calls = Calls(Totals(), exemplars=True)
+    calls = Counted().calls
     for number in range(1000):
         process.submit(number, at=T0)
         process.execute(number + 5000, at=T0)
     calls.read(process.batches())
     for recent in (calls._submissions, calls._executions):
         assert 10 <= len(recent._newer) + len(recent._older) <= 20
-
-
-def test_what_was_stored_goes_on(process: Process) -> None:
-    """As JSON, with its beginning and its instance; of another kind, or senseless, it begins anew."""
-    everything(process)
-    batches = process.batches()
-    for exponential in (False, True):
-        totals = Totals(exponential=exponential)
-        counted(batches, totals)
-        stored = json.loads(json.dumps(totals.state()))
-        assert stored["start"] == T0 + MS, "from the first that ended"
-        restored = Totals(stored, exponential=exponential)
-        assert restored.state() == totals.state()
-        assert Totals(stored, exponential=not exponential).series == {}
-        before = counted(batches, restored)
-        assert before[RAN, "Actor.step", ""][0] == 4
-        wrongs: list[Any] = [{}, {**stored, "series": [[1]]}, {**stored, "start": None}, [], {**stored, "series": 7}]
-        for wrong in wrongs:
-            assert Totals(wrong, exponential=exponential).series == {}

@@ -19,7 +19,11 @@ OF_METRICS = f"{OTLP}METRICS_"
 
 def settings(environ: dict[str, str], exporters: tuple[str, ...] = ("otlp",)) -> tuple[MetricsSettings, list[str]]:
     problems: list[str] = []
-    return read(exporters, environ, problems.append), problems
+    return read(plan(exporters), environ, problems.append), problems
+
+
+def plan(exporters: tuple[str, ...], **changes: Any) -> ShipPlan:
+    return ShipPlan(exporters, "/dev/null", 1, 1, 1, **{"metrics": True, **changes})
 
 
 def fine(environ: dict[str, str], exporters: tuple[str, ...] = ("otlp",)) -> Any:
@@ -31,7 +35,7 @@ def fine(environ: dict[str, str], exporters: tuple[str, ...] = ("otlp",)) -> Any
 
 def test_without_variables_metrics_go_every_minute_to_where_spans_go() -> None:
     found = fine({})
-    assert found[:4] == (60.0, True, False, False)
+    assert found.interval == 60.0
     assert (found.otlp.protocol, found.otlp.target, found.otlp.timeout) == ("grpc", "localhost:4317", 10.0)
     assert not found.local
     assert fine({}, ("local",)).otlp is None
@@ -74,15 +78,12 @@ def test_how_metrics_are_made() -> None:
         {
             "OTEL_METRIC_EXPORT_INTERVAL": "1500",
             "OTEL_METRIC_EXPORT_TIMEOUT": "2000",
-            "OTEL_METRICS_EXEMPLAR_FILTER": "always_off",
-            f"{OF_METRICS}TEMPORALITY_PREFERENCE": "LowMemory",
-            f"{OF_METRICS}DEFAULT_HISTOGRAM_AGGREGATION": "base2_exponential_bucket_histogram",
             # Of spans alone.
             "OTEL_BSP_EXPORT_TIMEOUT": "1",
             "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "1",
         }
     )
-    assert found[:4] == (1.5, False, True, True)
+    assert found.interval == 1.5
     assert (found.otlp.timeout, found.otlp.max_spans) == (2.0, None)
 
 
@@ -123,16 +124,36 @@ def test_a_shipper_inherits_what_metrics_need() -> None:
     assert digest(environ, ("otlp",)) != digest({**environ, f"{OF_METRICS}ENDPOINT": "http://d"}, ("otlp",))
 
 
-@pytest.mark.parametrize(("exporters", "told"), [(("jaeger",), 1), (("jaeger", "otlp"), 0), (("local",), 0)])
-def test_a_driver_says_where_no_metrics_can_go(exporters: tuple[str, ...], told: int) -> None:
-    _, problems = destinations(made_plan(exporters, "/dev/null", 1, 1, 1, metrics=True), {})
-    assert len([problem for problem in problems if problem.startswith("RAY_TRACING_METRICS=1 is ignored")]) == told
+@pytest.mark.parametrize(
+    ("exporters", "changes", "told"),
+    [
+        (("jaeger",), {}, "RAY_TRACING_METRICS=1 is ignored: expected otlp or local among the exporters, or "),
+        (("jaeger",), {"metrics": False, "utilization": 1.0}, "RAY_TRACING_UTILIZATION is ignored: expected otlp "),
+        (("jaeger", "otlp"), {}, None),
+        (("local",), {}, None),
+        (("jaeger",), {"prometheus": "127.0.0.1:9464"}, None),
+    ],
+)
+def test_a_driver_says_where_no_metrics_can_go(
+    exporters: tuple[str, ...], changes: dict[str, Any], told: str | None
+) -> None:
+    _, problems = destinations(plan(exporters, **changes), {})
+    assert [problem[: len(told or "")] for problem in problems if "is ignored" in problem] == ([told] if told else [])
+
+
+def test_a_driver_says_that_the_package_for_prometheus_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, missing in (("opentelemetry.exporter.prometheus", True), ("os", False)):
+        monkeypatch.setattr("ray_tracing_hooks._ship.metrics.settings._PROMETHEUS_MODULE", module + "_" * missing)
+        _, problems = destinations(plan(("local",), prometheus="127.0.0.1:9464"), {})
+        told = [problem for problem in problems if problem.startswith("metrics are not served at 127.0.0.1:9464: ")]
+        assert [text.endswith("pip install 'ray-tracing-hooks[prometheus]'") for text in told] == [True] * missing
 
 
 def test_nothing_heavy_is_imported_to_read_them() -> None:
     """A driver does it, to say what is wrong."""
     program = (
-        "import sys; import ray_tracing_hooks._ship.metrics.settings as s; s.read(('otlp',), {}, print); "
+        "import sys; import ray_tracing_hooks._ship.metrics.settings as s; from ray_tracing_hooks._ship.plan import "
+        "ShipPlan; s.read(ShipPlan(('otlp',), '/', 1, 1, 1), {}, print); s.is_prometheus_installed(); "
         "print(*(name for name in ('google.protobuf', 'grpc', 'requests', 'opentelemetry.sdk') if name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "\n"

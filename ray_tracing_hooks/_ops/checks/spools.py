@@ -10,7 +10,6 @@ from ray_tracing_hooks._ops.disk import LOCAL, SPOOL
 from ray_tracing_hooks._ops.facts import Facts, Folder, Place, Spool
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
 from ray_tracing_hooks._ship.status.figures import Destination
-from ray_tracing_hooks._ship.status.series import age
 
 _LONG = 60.0
 """Seconds after which spans that wait have waited long."""
@@ -132,7 +131,7 @@ def _of_destination(place: Place, spool: Spool, each: Destination) -> Iterator[F
             "they are kept until the spool is full" + _remedy(spool, each),
             (_waits(each),),
         )
-    elif not each.is_failing and age(each, time.time_ns()) > _LONG:
+    elif not each.is_failing and each.age(time.time_ns()) > _LONG:
         yield Finding(
             "delivery-slow",
             WARNING,
@@ -159,7 +158,7 @@ def _remedy(spool: Spool, each: Destination) -> str:
 
 def _waits(each: Destination) -> str:
     about = "about " if each.is_estimate else ""
-    since = f", the oldest for {duration(age(each, time.time_ns()) * 1e9)}" if each.oldest_ns else ""
+    since = f", the oldest for {duration(each.age(time.time_ns()) * 1e9)}" if each.oldest_ns else ""
     return f"{about}{count(each.waiting, 'span')} for {each.address or each.exporter}{since}"
 
 

@@ -1,6 +1,5 @@
-"""Metrics of calls, computed from their spans by a stage that reads the spool in parallel with the deliveries.
+"""Metrics by OpenTelemetry's SDK: of calls, of the delivery of spans, and of the node.
 
-``calls`` extracts the measurements from spans, and ``totals`` aggregates them in ``histograms``. ``message`` encodes
-them as OTLP, ``delivery`` adds the figures of the deliveries, ``outbox`` sends them, and ``export`` decides when.
-``stage`` puts the parts together.
+``calls`` extracts the measurements from spans, and ``node`` samples processors, memory and GPUs. ``provider`` makes the
+instruments, and ``exporters`` are the destinations. ``stage`` reads the spool in parallel with the deliveries.
 """

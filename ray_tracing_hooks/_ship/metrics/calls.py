@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
+
+from opentelemetry.context import Context
+from opentelemetry.metrics import Histogram, Meter
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import CONSUMER, ERROR, PRODUCER, Span, decode_scope, decode_span
-from ray_tracing_hooks._formats.encoded_span.encode import IDS, SPAN_ID
+from ray_tracing_hooks._formats.encoded_span.encode import IDS, SPAN_ID, TRACE_ID
 from ray_tracing_hooks._formats.encoded_span.read import call, key_of_attribute, own_part
 from ray_tracing_hooks._formats.protobuf import FormatError
-from ray_tracing_hooks._ship.metrics.totals import AnyHistogram, Attributes, Count, Totals
+from ray_tracing_hooks._ship.metrics.provider import counter, histogram
 from ray_tracing_hooks._ship.sink import Batch
 
 _MOST_SUBMISSIONS, _MOST_EXECUTIONS = 65_536, 8_192
@@ -21,6 +25,7 @@ read a moment later, submissions for executions that may start much later."""
 
 _MOST_SITES = 10_000
 _LONGEST_TEXT = 255
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 T = TypeVar("T")
 
@@ -37,67 +42,70 @@ and of those whose end was lost neither the duration nor the result is known."""
 
 
 class Calls:
-    """Aggregates the spans of calls. Other spans are ignored.
+    """Records the spans of calls with the instruments of the meter of their resource. Other spans are ignored.
 
-    So are those of traces that were not sampled, and those whose end was lost. ``exemplars`` says whether exemplars are
-    recorded.
+    So are those of traces that were not sampled, and those whose end was lost.
     """
 
-    def __init__(self, totals: Totals, *, exemplars: bool) -> None:
-        self._totals = totals
-        self._exemplars = exemplars
-        self._sites: dict[int, dict[bytes, _Site | None]] = {}
+    def __init__(self, meter: Callable[[bytes], Meter]) -> None:
+        self._meter = meter
+        self._instruments: dict[Meter, _Instruments] = {}
+        self._unrecorded: list[_Series] = []
         self._submissions: _Recent[int] = _Recent(_MOST_SUBMISSIONS)
-        self._executions: _Recent[tuple[_Site, int, int, bytes | None]] = _Recent(_MOST_EXECUTIONS)
+        self._executions: _Recent[tuple[_Site, int, bytes]] = _Recent(_MOST_EXECUTIONS)
 
     def read(self, batches: Sequence[Batch]) -> int:
-        """Add these spans to the totals; returns how many of them cannot be decoded."""
+        """Record these spans; returns how many of them cannot be decoded."""
         bad = 0
         for batch in batches:
             if not _is_ours(batch.scope):
                 continue
-            resource = self._totals.resource(batch.resource)
-            sites = self._sites.setdefault(resource, {})
-            if len(sites) > _MOST_SITES:
-                sites.clear()
+            meter = self._meter(batch.resource)
+            found = self._instruments.get(meter)
+            if found is None:
+                found = self._instruments[meter] = _Instruments(meter, self._unrecorded)
+            if len(found.sites) > _MOST_SITES:
+                found.sites.clear()
             for span in batch.spans:
                 if span.endswith(_NOT_COUNTED):
                     continue
                 try:
-                    self._span(resource, sites, span)
+                    self._span(found, span)
                 except Exception:  # noqa: BLE001  the portion must not be retried and counted twice
                     bad += 1
-            self._totals.changes += 1
+        for series in self._unrecorded:
+            series.record()
+        self._unrecorded.clear()
         return bad
 
-    def _span(self, resource: int, sites: dict[bytes, _Site | None], span: bytes) -> None:
+    def _span(self, instruments: _Instruments, span: bytes) -> None:
         found = call(span)
         if found is None:
-            self._decoded(resource, span)
+            self._decoded(instruments, span)
             return
         parent_id, start, end, shared, shared_end = found
         try:
-            site = sites[shared]
+            site = instruments.sites[shared]
         except KeyError:
-            site = sites[shared] = self._site(resource, decode_span(shared))
+            site = instruments.sites[shared] = instruments.site(decode_span(shared))
         if site is None:
             return
         if site.kind == CONSUMER:
             own = own_part(span, shared_end, _OF_INTEREST) if parent_id and end < 0 else None
             if own is None:
-                self._decoded(resource, span)
+                self._decoded(instruments, span)
                 return
             end, attributes, failed = own
             self._executed(site, parent_id, start, end, attributes, span[IDS], failed=failed)
         elif end >= 0 and _ERROR_TYPE not in span:
             self._submitted(site, span[SPAN_ID], start, end, None, span[IDS])
         else:
-            self._decoded(resource, span)
+            self._decoded(instruments, span)
 
-    def _decoded(self, resource: int, span: bytes) -> None:
+    def _decoded(self, instruments: _Instruments, span: bytes) -> None:
         """The same for a span with another layout, such as one with a trace state."""
         found = decode_span(span)
-        site = self._site(resource, found)
+        site = instruments.site(found)
         if site is None:
             return
         start, end, attributes, failed = found.start_ns, found.end_ns, found.attributes, found.status_code == ERROR
@@ -106,14 +114,12 @@ class Calls:
         else:
             self._executed(site, found.parent_span_id, start, end, attributes, span[IDS], failed=failed)
 
-    def _submitted(self, site: _Site, span_id: bytes, start: int, end: int, error: str | None, identity: bytes) -> None:
-        site.duration(error).record(end - start if end > start else 0, end, identity if self._exemplars else None)
-        if 0 < end < self._totals.start_ns:
-            self._totals.includes(end)
+    def _submitted(self, site: _Site, span_id: bytes, start: int, end: int, error: str | None, ids: bytes) -> None:
+        site.duration(error).add(end - start if end > start else 0, ids)
         waiting = self._executions.take(span_id)
         if waiting is not None:
-            executed, began, ended, example = waiting
-            executed.queue_time().record(max(0, began - start), ended, example)
+            executed, began, its_ids = waiting
+            executed.queue_time.add(max(0, began - start), its_ids)
         elif error is None:
             self._submissions.put(span_id, start)
 
@@ -124,72 +130,112 @@ class Calls:
         start: int,
         end: int,
         attributes: Mapping[str, Any],
-        identity: bytes,
+        ids: bytes,
         *,
         failed: bool,
     ) -> None:
-        example = identity if self._exemplars else None
         error = _error(attributes, failed=failed) if attributes or failed else None
-        site.duration(error).record(end - start if end > start else 0, end, example)
-        if 0 < end < self._totals.start_ns:
-            self._totals.includes(end)
+        site.duration(error).add(end - start if end > start else 0, ids)
         submitted = self._submissions.take(parent_id)
         if attributes:
             if isinstance(attributes.get(names.RAY_ATTEMPT), int):
                 # Since its submission, the call has not only waited, but also run.
-                site.retries().add()
+                site.retry()
                 return
             submit_time = attributes.get(names.RAY_SUBMIT_TIME)
             if isinstance(submit_time, int):
                 submitted = submit_time
         if submitted is not None:
             # Negative if the clocks of two nodes differ.
-            site.queue_time().record(start - submitted if start > submitted else 0, end, example)
+            site.queue_time.add(start - submitted if start > submitted else 0, ids)
         elif parent_id:
-            self._executions.put(parent_id, (site, start, end, example))
+            self._executions.put(parent_id, (site, start, ids))
 
-    def _site(self, resource: int, span: Span) -> _Site | None:
+
+class _Instruments:
+    """The instruments of one meter, and the call sites that use them. ``unrecorded`` gets series with new values."""
+
+    def __init__(self, meter: Meter, unrecorded: list[_Series]) -> None:
+        self.executions = histogram(meter, names.EXECUTION_DURATION)
+        self.queue_times = histogram(meter, names.EXECUTION_QUEUE_TIME)
+        self.retries = counter(meter, names.EXECUTION_RETRIES)
+        self.submissions = histogram(meter, names.SUBMISSION_DURATION)
+        self.unrecorded = unrecorded
+        self.sites: dict[bytes, _Site | None] = {}
+
+    def site(self, span: Span) -> _Site | None:
         """The site of a call; ``span`` may be just the part that all calls of a function share."""
         attributes = span.attributes
         if span.kind not in {PRODUCER, CONSUMER} or names.RAY_FUNCTION not in attributes:
             return None
         keys = (names.RAY_FUNCTION, names.RAY_ACTOR_CLASS, names.RAY_ACTOR_METHOD)
-        called = tuple((key, _text(attributes[key])) for key in keys if key in attributes)
-        return _Site(self._totals, resource, span.kind, called)
+        return _Site(self, span.kind, {key: _text(attributes[key]) for key in keys if key in attributes})
 
 
 class _Site:
     """The submissions, or the executions, of one function."""
 
-    __slots__ = ("_called", "_durations", "_metric", "_queue_time", "_resource", "_totals", "kind")
+    __slots__ = ("_called", "_durations", "_instruments", "kind", "queue_time")
 
-    def __init__(self, totals: Totals, resource: int, kind: int, called: Attributes) -> None:
+    def __init__(self, instruments: _Instruments, kind: int, called: Mapping[str, str]) -> None:
         self.kind = kind
-        self._totals = totals
-        self._resource = resource
+        self.queue_time = _Series(instruments.queue_times, called, instruments.unrecorded)
+        self._instruments = instruments
         self._called = called
-        self._metric = names.EXECUTION_DURATION if kind == CONSUMER else names.SUBMISSION_DURATION
-        self._durations: dict[str | None, AnyHistogram] = {}
-        self._queue_time: AnyHistogram | None = None
+        self._durations: dict[str | None, _Series] = {}
 
-    def duration(self, error: str | None) -> AnyHistogram:
+    def duration(self, error: str | None) -> _Series:
         found = self._durations.get(error)
         if found is None:
-            attributes = self._called if error is None else (*self._called, (names.ERROR_TYPE, error))
-            found = self._totals.histogram(self._resource, self._metric, attributes)
+            attributes = self._called if error is None else {**self._called, names.ERROR_TYPE: error}
+            durations = self._instruments.executions if self.kind == CONSUMER else self._instruments.submissions
+            found = _Series(durations, attributes, self._instruments.unrecorded)
             if len(self._durations) < 100:  # names of errors may be unbounded
                 self._durations[error] = found
         return found
 
-    def queue_time(self) -> AnyHistogram:
-        found = self._queue_time
-        if found is None:
-            found = self._totals.histogram(self._resource, names.EXECUTION_QUEUE_TIME, self._called)
-            self._queue_time = found
-        return found
+    def retry(self) -> None:
+        self._instruments.retries.add(1, self._called)
 
-    def retries(self) -> Count:
-        return self._totals.count(self._resource, names.EXECUTION_RETRIES, self._called)
+
+class _Series:
+    """The durations of one portion of spans with the same attributes: the longest becomes an exemplar.
+
+    The SDK takes one duration at a time, and three times as long for an exemplar.
+    """
+
+    __slots__ = ("_attributes", "_histogram", "_ids", "_longest", "_others", "_unrecorded")
+
+    def __init__(self, histogram: Histogram, attributes: Mapping[str, str], unrecorded: list[_Series]) -> None:
+        self._histogram = histogram
+        self._attributes = attributes
+        self._unrecorded = unrecorded
+        self._longest = -1
+        self._ids = b""
+        self._others: list[int] = []
+
+    def add(self, duration: int, ids: bytes) -> None:
+        """Add a duration in nanoseconds, of the span with these encoded ids."""
+        longest = self._longest
+        if duration <= longest:
+            self._others.append(duration)
+            return
+        if longest < 0:
+            self._unrecorded.append(self)
+        else:
+            self._others.append(longest)
+        self._longest, self._ids = duration, ids
+
+    def record(self) -> None:
+        """Record what was added."""
+        record, attributes = self._histogram.record, self._attributes
+        for duration in self._others:
+            record(duration / 1e9, attributes)
+        trace_id, span_id = (int.from_bytes(self._ids[part], "big") for part in (TRACE_ID, SPAN_ID))
+        span = NonRecordingSpan(SpanContext(trace_id, span_id, is_remote=True, trace_flags=_SAMPLED))
+        record(self._longest / 1e9, attributes, set_span_in_context(span, Context()))
+        self._others.clear()
+        self._longest = -1
 
 
 class _Recent(Generic[T]):

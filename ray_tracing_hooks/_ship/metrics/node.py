@@ -5,7 +5,9 @@ driver, if ``nvidia-ml-py`` is installed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -15,6 +17,9 @@ _NVML = "pynvml"
 """The module of ``nvidia-ml-py``."""
 
 _VENDOR = "NVIDIA"
+
+_LEAST_INTERVAL = 0.1
+"""Seconds between two samples, at least."""
 
 _STAT, _MEMORY = "/proc/stat", "/proc/meminfo"
 _IDLE, _WAITING = 3, 4
@@ -27,6 +32,34 @@ class Sample(NamedTuple):
     metric: str
     value: float
     attributes: tuple[tuple[str, str], ...] = ()
+
+
+class NodeSampler:
+    """Samples the node when it is asked to, but for all who ask within half an interval once.
+
+    Attributes:
+        interval: Seconds between two samples.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self.interval = max(_LEAST_INTERVAL, interval)
+        self._lock = threading.Lock()
+        self._sources = (Processors(), Gpus())
+        self._until = 0.0
+        self._last: Sequence[Sample] = ()
+
+    def samples(self) -> Sequence[Sample]:
+        """The values of this moment, or of less than half an interval ago. May be called in any thread."""
+        with self._lock:
+            if time.monotonic() >= self._until:
+                self._until = time.monotonic() + self.interval / 2
+                self._last = [sample for source in self._sources for sample in source.samples()]
+            return self._last
+
+    def close(self) -> None:
+        """Let go of the driver of the GPUs."""
+        with self._lock:
+            self._sources[1].close()
 
 
 class Processors:

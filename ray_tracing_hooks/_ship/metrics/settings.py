@@ -1,17 +1,23 @@
-"""The settings of metrics, from the standard variables."""
+"""The settings of metrics, from the standard variables. Nothing heavy is imported: a driver reads them too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import NamedTuple
 
 from ray_tracing_hooks._formats.signals import METRICS
+from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
 from ray_tracing_hooks._ship.sinks.otlp import OtlpSettings
 from ray_tracing_hooks._standard import OTLP_METRICS
 from ray_tracing_hooks._standard import read as read_variable
 
-_TAKERS = frozenset({"otlp", "local"})
+_PROMETHEUS_MODULE = "opentelemetry.exporter.prometheus"
+PROMETHEUS_EXTRA = (
+    "RAY_TRACING_PROMETHEUS needs the package opentelemetry-exporter-prometheus on each node; install it with "
+    "pip install 'ray-tracing-hooks[prometheus]'"
+)
 
 
 class MetricsSettings(NamedTuple):
@@ -19,48 +25,41 @@ class MetricsSettings(NamedTuple):
 
     Attributes:
         interval: Seconds between two exports.
-        exemplars: Whether metrics have exemplars.
-        delta: Whether metrics sent over OTLP are deltas. Files always contain totals.
-        exponential: Whether histograms are exponential.
         otlp: The settings for sending, or None if they are not sent.
         local: Whether they are written to files.
     """
 
     interval: float
-    exemplars: bool
-    delta: bool
-    exponential: bool
     otlp: OtlpSettings | None
     local: bool
 
 
-def are_taken(exporters: Sequence[str]) -> bool:
-    """Whether one of these exporters accepts metrics."""
-    return not _TAKERS.isdisjoint(exporters)
-
-
-def not_taken(*, metrics: bool) -> str:
-    """The message where that is not so, for ``RAY_TRACING_METRICS`` or else for ``RAY_TRACING_UTILIZATION``."""
-    ignored, instead = ("RAY_TRACING_METRICS=1", "metrics") if metrics else ("RAY_TRACING_UTILIZATION", "samples")
-    return (
-        f"{ignored} is ignored: expected otlp or local among the exporters, since no other accepts metrics; using no "
-        f"{instead}."
-    )
-
-
-def read(exporters: Sequence[str], environ: Mapping[str, str], problem: Callable[[str], None]) -> MetricsSettings:
-    """The settings from ``environ`` for these exporters. Invalid values are reported, and a default is used instead."""
-    otlp = None
-    if "otlp" in exporters:
+def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> MetricsSettings:
+    """The settings from ``environ`` for this plan. Invalid values are reported, and a default is used instead."""
+    local, otlp = "local" in plan.exporters, None
+    # What the SDK reads by itself.
+    for name in (
+        "OTEL_METRICS_EXEMPLAR_FILTER",
+        f"{OTLP_METRICS}TEMPORALITY_PREFERENCE",
+        f"{OTLP_METRICS}DEFAULT_HISTOGRAM_AGGREGATION",
+    ):
+        read_variable(name, environ, problem)
+    if "otlp" in plan.exporters:
         otlp = otlp_sink.read(environ, problem, METRICS)
         limit = read_variable("OTEL_METRIC_EXPORT_TIMEOUT", environ, problem)
         otlp = otlp._replace(timeout=min(otlp.timeout, limit))
-    histograms = read_variable(f"{OTLP_METRICS}DEFAULT_HISTOGRAM_AGGREGATION", environ, problem)
-    return MetricsSettings(
-        interval=read_variable("OTEL_METRIC_EXPORT_INTERVAL", environ, problem),
-        exemplars=read_variable("OTEL_METRICS_EXEMPLAR_FILTER", environ, problem) != "always_off",
-        delta=read_variable(f"{OTLP_METRICS}TEMPORALITY_PREFERENCE", environ, problem) != "cumulative",
-        exponential=histograms == "base2_exponential_bucket_histogram",
-        otlp=otlp,
-        local="local" in exporters,
-    )
+    elif not local and plan.settings.prometheus is None:
+        ignored = "RAY_TRACING_METRICS=1" if plan.settings.metrics else "RAY_TRACING_UTILIZATION"
+        problem(
+            f"{ignored} is ignored: expected otlp or local among the exporters, or RAY_TRACING_PROMETHEUS, since no "
+            "other exporter accepts metrics; using no metrics."
+        )
+    return MetricsSettings(read_variable("OTEL_METRIC_EXPORT_INTERVAL", environ, problem), otlp, local)
+
+
+def is_prometheus_installed() -> bool:
+    """Whether OpenTelemetry's exporter for Prometheus is installed."""
+    try:
+        return find_spec(_PROMETHEUS_MODULE) is not None
+    except ImportError:
+        return False

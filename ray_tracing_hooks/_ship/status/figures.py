@@ -67,6 +67,10 @@ class Destination:
     error: str = ""
     is_failing: bool = False
 
+    def age(self, now_ns: int) -> float:
+        """How long ago the oldest span that waits has ended, in seconds; 0 if none waits."""
+        return max(0.0, (now_ns - self.oldest_ns) / 1e9) if self.oldest_ns else 0.0
+
 
 @dataclass(frozen=True)
 class Figures:

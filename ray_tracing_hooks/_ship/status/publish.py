@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._private import write_atomically
@@ -22,9 +21,6 @@ from ray_tracing_hooks._ship.status.backlog import Unread, measure
 from ray_tracing_hooks._ship.status.figures import Destination, Figures
 from ray_tracing_hooks._ship.status.tally import Tally
 from ray_tracing_hooks._version import __version__
-
-if TYPE_CHECKING:
-    from ray_tracing_hooks._ship.status.prometheus import Exposition
 
 _INTERVAL = 1.0
 """Seconds between two figures."""
@@ -60,11 +56,6 @@ class StatusFile:
         self._deliveries = deliveries
         self._problems = problems
         self._addresses = {stage.exporter: _address(stage.exporter, plan, environ) for stage in deliveries.exporting}
-        self._exposition: Exposition | None = None
-        if plan.settings.prometheus is not None:
-            from ray_tracing_hooks._ship.status.prometheus import exposition  # noqa: PLC0415  few shippers need it
-
-            self._exposition = exposition(plan.settings.prometheus, spool_dir, self.latest, problems)
         self._next = self._touch_at = 0.0
         self._written = Figures()
         self.figures = Figures(
@@ -110,14 +101,6 @@ class StatusFile:
             self._touch_at = time.monotonic() + _TOUCHED
             with contextlib.suppress(OSError):
                 os.utime(self._path)
-        # After that: the shipper that listens for all finds the figures in the file.
-        if self._exposition is not None:
-            self._exposition.update(figures, changed=changed)
-
-    def close(self) -> None:
-        """Show the figures no longer."""
-        if self._exposition is not None:
-            self._exposition.close()
 
     def _destination(self, stage: SinkStage, look: Look) -> Destination:
         """Besides what waits in segments, some spans are in the hands of the stage, whose segments may be gone."""

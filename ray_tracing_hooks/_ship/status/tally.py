@@ -19,6 +19,8 @@ class Tally:
         self._ended = ended
         self.dropped = 0
         """How many were removed from the spool before they were read, since it reached its limit."""
+        self.resource = b""
+        """The encoded resource of the first item that was read."""
         self._received = self._delivered = self._delivered_bytes = self._refused = self._retries = 0
         self._delivered_ns = self._failed_ns = 0
         self._error = ""
@@ -39,6 +41,8 @@ class Tally:
         """Count a portion that has been read from the spool."""
         if not self.in_hand and batches and batches[0].spans:
             self._oldest_ns = self._ended(batches[0].spans[0])
+        if not self.resource and batches:
+            self.resource = batches[0].resource
         self._received += sum(len(batch.spans) for batch in batches)
 
     def refused(self, count: int) -> None:

@@ -90,7 +90,7 @@ class GrpcTransport:
         if tls is None:
             self._make_channel = partial(grpc.insecure_channel, target, _options(timeout), compression)
         else:
-            self._make_channel = lambda: grpc.secure_channel(target, _credentials(tls), _options(timeout), compression)
+            self._make_channel = lambda: grpc.secure_channel(target, credentials(tls), _options(timeout), compression)
         self._open()
 
     def _open(self) -> None:
@@ -194,7 +194,7 @@ def _options(timeout: float) -> list[tuple[str, Any]]:
     ]
 
 
-def _credentials(tls: Tls) -> grpc.ChannelCredentials:
+def credentials(tls: Tls) -> grpc.ChannelCredentials:
     check(tls)
     return grpc.ssl_channel_credentials(
         root_certificates=_contents(tls.certificate),

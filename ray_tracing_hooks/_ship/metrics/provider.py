@@ -1,0 +1,230 @@
+"""The meter providers of a shipper, with their instruments, readers and exporters."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricExporter, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span.decode import decode_resource
+from ray_tracing_hooks._formats.protobuf import FormatError
+from ray_tracing_hooks._reference import DELIVERY_METRICS, METRICS, Metric
+from ray_tracing_hooks._ship.metrics.exporters import FileExporter, otlp, prometheus
+from ray_tracing_hooks._ship.metrics.node import NodeSampler
+from ray_tracing_hooks._ship.metrics.settings import read
+from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.status.figures import Figures
+from ray_tracing_hooks._version import __version__
+
+BOUNDS = (
+    *(0.0005, 0.001, 0.0025),
+    *(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
+    *(30.0, 60.0, 300.0, 1800.0, 3600.0),
+)
+"""The upper bounds of explicit buckets, in seconds. Those in the middle are the semantic conventions' advice for
+durations (``http.server.request.duration``); tasks can be shorter, and much longer."""
+
+_INSTANCE = "service.instance.id"
+_OF_ONE_PROCESS = (
+    _INSTANCE,
+    names.RESOURCE_WORKER_ID,
+    names.RESOURCE_WORKER_READY,
+    names.RESOURCE_PROCESS_TYPE,
+)
+"""Attributes that are left out of the resource of a node, like all of ``process.*``."""
+
+_MOST_PROVIDERS = 64
+_MOST_CACHED = 10_000
+
+_LAST_EXPORT = 4.0
+"""Seconds that the exports may take when the shipper ends."""
+
+_NAMED = {metric.name: metric for metric in (*METRICS, *DELIVERY_METRICS)}
+
+Observe = Callable[[CallbackOptions], Iterable[Observation]]
+
+
+def counter(meter: Meter, name: str) -> Counter:
+    """The counter of this name, as the table of metrics describes it."""
+    return meter.create_counter(name, _NAMED[name].unit, _text(_NAMED[name]))
+
+
+def histogram(meter: Meter, name: str) -> Histogram:
+    """The histogram of durations of this name, as the table of metrics describes it."""
+    return meter.create_histogram(
+        name, _NAMED[name].unit, _text(_NAMED[name]), explicit_bucket_boundaries_advisory=BOUNDS
+    )
+
+
+class Metrics:
+    """The providers of the shipper of ``spool_dir``, one for each resource of the processes of its node.
+
+    That of the first resource has the figures of delivery, which ``figures`` returns, and the samples of the node.
+    """
+
+    def __init__(
+        self,
+        spool_dir: str,
+        plan: ShipPlan,
+        environ: Mapping[str, str],
+        problems: Problems,
+        figures: Callable[[], Figures],
+    ) -> None:
+        self._spool_dir = os.path.realpath(spool_dir)
+        self._wanted = plan.settings
+        self._figures = figures
+        settings = read(plan, environ, problems.say)
+        self._interval = settings.interval
+        self._otlp = otlp(settings.otlp, problems) if settings.otlp is not None else None
+        self._files = FileExporter(plan, problems) if settings.local else None
+        self._prometheus = prometheus(plan.settings.prometheus, problems) if plan.settings.prometheus is not None else None
+        self._sampler: NodeSampler | None = None
+        self._lock = threading.Lock()
+        self._meters: dict[Resource, Meter] = {}
+        self._by_process: dict[bytes, Meter] = {}
+        self._providers: list[MeterProvider] = []
+        self._periodic: list[tuple[MetricExporter, PeriodicExportingMetricReader]] = []
+
+    @property
+    def has_destination(self) -> bool:
+        """Whether metrics of calls go anywhere."""
+        return any(each is not None for each in (self._otlp, self._files, self._prometheus))
+
+    def meter(self, resource: bytes) -> Meter:
+        """The meter for a process with this encoded resource: that of its node and service."""
+        with self._lock:
+            found = self._by_process.get(resource)
+            if found is None:
+                if len(self._by_process) >= _MOST_CACHED:
+                    self._by_process.clear()
+                found = self._by_process[resource] = self._find(resource)
+            return found
+
+    def begin(self, resource: bytes) -> None:
+        """Make the first provider for a process with this encoded resource, and listen. Called again and again."""
+        if self._prometheus is not None:
+            self._prometheus.listen()
+        if resource:
+            self.meter(resource)
+
+    def flush(self) -> None:
+        """Export now, but not to a server that did not accept the last export: nobody is to wait for it again."""
+        for exporter, reader in tuple(self._periodic):
+            if self._otlp is None or exporter is not self._otlp or not self._otlp.is_failing:
+                reader.force_flush()
+
+    def close(self) -> None:
+        """Export what has not been exported yet, for at most a few seconds."""
+        deadline = time.monotonic() + _LAST_EXPORT
+        for provider in self._providers:
+            with contextlib.suppress(Exception):  # the others are to export too
+                provider.shutdown(max(0.0, deadline - time.monotonic()) * 1000)
+        for each in (self._otlp, self._files, self._prometheus, self._sampler):
+            if each is not None:
+                each.close()
+
+    def _find(self, resource: bytes) -> Meter:
+        attributes = _of_node(resource)
+        instance = uuid.uuid5(uuid.NAMESPACE_URL, f"{self._spool_dir} {sorted(attributes.items(), key=str)}")
+        node = Resource({**attributes, _INSTANCE: str(instance)})
+        found = self._meters.get(node)
+        if found is None:
+            if len(self._meters) >= _MOST_PROVIDERS:
+                return next(iter(self._meters.values()))
+            is_first = not self._meters
+            found = self._meters[node] = self._provide(node, self._interval, sends=self._wanted.metrics)
+            if is_first:
+                self._observe(found, node)
+        return found
+
+    def _observe(self, meter: Meter, node: Resource) -> None:
+        if self._wanted.metrics or self._prometheus is not None:
+            for metric in DELIVERY_METRICS:
+                _observe(meter, metric, partial(self._delivered, metric.name))
+        if self._wanted.utilization is not None:
+            self._sampler = sampler = NodeSampler(self._wanted.utilization)
+            sampled = self._provide(node, sampler.interval, sends=True)
+            for metric in METRICS:
+                if metric.instrument == "gauge":
+                    _observe(sampled, metric, partial(_sampled, sampler, metric.name))
+
+    def _provide(self, resource: Resource, interval: float, *, sends: bool) -> Meter:
+        exporters: list[MetricExporter | None] = [self._files, self._otlp] if sends else []
+        periodic = [
+            (each, PeriodicExportingMetricReader(each, interval * 1000)) for each in exporters if each is not None
+        ]
+        served = [self._prometheus.reader()] if self._prometheus is not None else []
+        provider = MeterProvider([*(reader for _, reader in periodic), *served], resource, shutdown_on_exit=False)
+        self._periodic.extend(periodic)
+        self._providers.append(provider)
+        return provider.get_meter(names.SCOPE, __version__)
+
+    def _delivered(self, name: str, _options: CallbackOptions) -> Iterable[Observation]:
+        return observations(self._figures(), name)
+
+
+def observations(figures: Figures, name: str) -> list[Observation]:
+    """The values of this metric of delivery."""
+    of_spool: dict[str, int] = {
+        names.DELIVERY_UNWRITTEN: figures.unwritten,
+        names.SPOOL_BYTES: figures.bytes,
+        names.SPOOL_LIMIT: figures.limit_bytes,
+        names.SPOOL_WRITERS: figures.writers,
+    }
+    if name in of_spool:
+        return [Observation(of_spool[name])] if figures.destinations else []
+    found = []
+    for each in figures.destinations:
+        values: dict[str, float] = {
+            names.DELIVERY_RECEIVED: each.received,
+            names.DELIVERY_DELIVERED: each.delivered,
+            names.DELIVERY_BYTES: each.delivered_bytes,
+            names.DELIVERY_REFUSED: each.refused,
+            names.DELIVERY_DROPPED: each.dropped,
+            names.DELIVERY_RETRIES: each.retries,
+            names.DELIVERY_WAITING: each.waiting,
+            names.DELIVERY_WAITING_BYTES: each.waiting_bytes,
+            names.DELIVERY_WAITING_AGE: each.age(time.time_ns()),
+        }
+        attributes = {
+            names.TRACING_EXPORTER: each.exporter,
+            names.TRACING_SIGNAL: each.signal,
+            names.TRACING_ADDRESS: each.address,
+        }
+        found.append(Observation(values[name], attributes))
+    return found
+
+
+def _sampled(sampler: NodeSampler, name: str, _options: CallbackOptions) -> Iterable[Observation]:
+    return [Observation(value, dict(attributes)) for metric, value, attributes in sampler.samples() if metric == name]
+
+
+def _observe(meter: Meter, metric: Metric, observe: Observe) -> None:
+    is_counter = metric.instrument == "counter"
+    create = meter.create_observable_counter if is_counter else meter.create_observable_gauge
+    create(metric.name, [observe], metric.unit, _text(metric))
+
+
+def _text(metric: Metric) -> str:
+    return metric.meaning.replace("`", "")
+
+
+def _of_node(resource: bytes) -> dict[str, Any]:
+    """The attributes that the processes of a node and service have in common."""
+    try:
+        decoded = decode_resource(resource)
+    except FormatError:
+        return {}
+    return {key: decoded[key] for key in decoded if key not in _OF_ONE_PROCESS and not key.startswith("process.")}

@@ -57,7 +57,6 @@ __all__ = [
     "JOB",
     "JOB_FAILED",
     "MEMORY_UTILIZATION",
-    "METRIC_OVERFLOW",
     "NETWORK_PROTOCOL_VERSION",
     "OTEL_SCOPE_NAME",
     "OUT_OF_MEMORY",
@@ -592,9 +591,6 @@ GPU_MEMORY_LIMIT = "hw.gpu.memory.limit"
 CPU_UTILIZATION = "system.cpu.utilization"
 MEMORY_UTILIZATION = "system.memory.utilization"
 """Of a node, by OpenTelemetry's conventions for hardware and systems."""
-
-METRIC_OVERFLOW = "otel.metric.overflow"
-"""Marks the series for everything beyond a metric's cardinality limit, as OpenTelemetry specifies."""
 
 
 def submission_name(function: str) -> str:

@@ -17,6 +17,7 @@ from ports import free_port
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._settings import Settings
 from ray_tracing_hooks._ship.metrics.provider import Metrics
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
@@ -59,13 +60,13 @@ def rules() -> list[dict[str, Any]]:
 
 
 def test_alerts_use_metrics_and_labels_that_there_are() -> None:
-    plan = ShipPlan(("otlp",), "/nowhere", 1, 1, 1, prometheus=f"127.0.0.1:{free_port()}")
+    plan = ShipPlan(("otlp",), Settings(prometheus=f"127.0.0.1:{free_port()}"))
     figures = Figures(destinations=(Destination(exporter="otlp"),))
-    metrics = Metrics("/nowhere", plan, {}, Problems(), lambda: figures)
-    metrics.begin(encode.resource({"service.name": "job", names.RESOURCE_NODE_ID: "aaaaaaaaaaaa"}))
-    with urlopen(f"http://{plan.prometheus}/metrics", timeout=20) as answer:
+    provider = Metrics("/nowhere", plan, {}, Problems(), lambda: figures)
+    provider.begin(encode.resource({"service.name": "job", names.RESOURCE_NODE_ID: "aaaaaaaaaaaa"}))
+    with urlopen(f"http://{plan.settings.prometheus}/metrics", timeout=20) as answer:
         exposed = answer.read().decode()
-    metrics.close()
+    provider.close()
     metrics = set(re.findall(r"^# TYPE (\w+)", exposed, re.MULTILINE))
     labels = set(re.findall(r"(\w+)=\"", exposed))
     used = {name for rule in rules() for name in re.findall(r"ray_tracing_\w+", rule["expr"])}

@@ -228,9 +228,9 @@ def test_an_address_is_taken_as_soon_as_it_is_free(monkeypatch: pytest.MonkeyPat
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         server = Prometheus(address, problems)
         server.listen()
-        assert problems.lasting()
+        assert problems.active()
     server.listen()
-    assert problems.lasting() == []
+    assert problems.active() == []
     server.listen()
     socket.create_connection(("127.0.0.1", int(address.partition(":")[2]))).close()
     server.close()
@@ -240,7 +240,7 @@ def test_without_its_package_nothing_is_served(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.prometheus", None)
     problems = Problems()
     assert prometheus("127.0.0.1:9464", problems) is None
-    (told,) = problems.tell()
+    (told,) = problems.take_unreported()
     assert told.startswith("metrics are not served at 127.0.0.1:9464: RAY_TRACING_PROMETHEUS needs the package ")
     assert "pip install 'ray-tracing-hooks[prometheus]'" in told
 

@@ -11,7 +11,7 @@ from plans import made_plan
 
 from ray_tracing_hooks._ship.destinations import destinations
 from ray_tracing_hooks._ship.metrics.settings import MetricsSettings, read
-from ray_tracing_hooks._ship.plan import digest, of_delivery
+from ray_tracing_hooks._ship.plan import ShipPlan, digest, of_delivery
 
 OTLP = "OTEL_EXPORTER_OTLP_"
 OF_METRICS = f"{OTLP}METRICS_"
@@ -23,7 +23,7 @@ def settings(environ: dict[str, str], exporters: tuple[str, ...] = ("otlp",)) ->
 
 
 def plan(exporters: tuple[str, ...], **changes: Any) -> ShipPlan:
-    return ShipPlan(exporters, "/dev/null", 1, 1, 1, **{"metrics": True, **changes})
+    return made_plan(exporters, "/dev/null", 1, 1, 1, **{"metrics": True, **changes})
 
 
 def fine(environ: dict[str, str], exporters: tuple[str, ...] = ("otlp",)) -> Any:
@@ -153,7 +153,8 @@ def test_nothing_heavy_is_imported_to_read_them() -> None:
     """A driver does it, to say what is wrong."""
     program = (
         "import sys; import ray_tracing_hooks._ship.metrics.settings as s; from ray_tracing_hooks._ship.plan import "
-        "ShipPlan; s.read(ShipPlan(('otlp',), '/', 1, 1, 1), {}, print); s.is_prometheus_installed(); "
+        "ShipPlan; from ray_tracing_hooks._settings import Settings; "
+        "s.read(ShipPlan(('otlp',), Settings()), {}, print); s.is_prometheus_installed(); "
         "print(*(name for name in ('google.protobuf', 'grpc', 'requests', 'opentelemetry.sdk') if name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "\n"

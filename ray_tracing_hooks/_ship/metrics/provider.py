@@ -89,7 +89,9 @@ class Metrics:
         self._interval = settings.interval
         self._otlp = otlp(settings.otlp, problems) if settings.otlp is not None else None
         self._files = FileExporter(plan, problems) if settings.local else None
-        self._prometheus = prometheus(plan.settings.prometheus, problems) if plan.settings.prometheus is not None else None
+        self._prometheus = (
+            prometheus(plan.settings.prometheus, problems) if plan.settings.prometheus is not None else None
+        )
         self._sampler: NodeSampler | None = None
         self._lock = threading.Lock()
         self._meters: dict[Resource, Meter] = {}

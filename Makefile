@@ -37,7 +37,7 @@ install = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/pyt
 in_venv = cd $(VENV) && PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1
 pytest = $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
-.PHONY: help demo prepare test quick lint pure sanitize matrix bench measure recordings corpus fuzz dist wheels clean
+.PHONY: help demo prepare test quick lint pure sanitize matrix bench measure compare soak recordings corpus fuzz dist wheels clean
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -100,6 +100,12 @@ bench: ## Measure the cost of tracing and of other hooks: calls, workers, delive
 	@$(MAKE) --no-print-directory measure VENV=$(ROOT)/.venv-bench GROUP=bench BESIDE="extras data train"
 measure: prepare
 	@for each in $(BENCHMARKS); do ($(in_venv) $(BIN)/python $(ROOT)/tests/benchmarks/$$each $(ARGS)); done
+
+compare: ## Compare with other hooks: effects on programs, and spans lost when processes end
+	@$(MAKE) --no-print-directory measure BENCHMARKS="transparency.py durability.py" BESIDE=
+
+soak: ## Record two million spans in half an hour while workers come and go, and check for lost spans and growth
+	@$(MAKE) --no-print-directory measure BENCHMARKS=soak.py BESIDE=
 
 recordings: prepare ## Compare what tests expect of programs with what these do on untraced clusters
 	@$(in_venv) PYTHONPATH=$(ROOT)/tests/helpers $(BIN)/python $(ROOT)/tests/ray/record.py --check

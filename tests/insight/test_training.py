@@ -200,6 +200,21 @@ def test_who_made_the_others_wait() -> None:
     }
 
 
+def test_a_rank_costs_nothing_at_steps_that_end_when_the_controller_takes_the_report() -> None:
+    """Had it come earlier, all would have waited for the controller for longer."""
+    steps = [[120, *[100] * 7], [100, *[500] * 7]]
+    assert "straggler-rank" in found_in(one_attempt(steps).analysis())
+    run = one_attempt(steps)
+    for span in run.spans:
+        if span.attributes.get(names.RAY_TRAIN_STEP, 0) > 2:
+            span.attributes[names.RAY_TRAIN_HANDOVER_TIME] = 0.9
+    analysis = run.analysis()
+    meetings = analysis.train_runs[0].attempts[0].meetings
+    assert [each.delay for each in meetings] == [20 * MS, 400 * MS, *[0] * 6]
+    assert [each.waited for each in meetings[2:]] == [400 * MS] * 6
+    assert "straggler-rank" not in found_in(analysis)
+
+
 def test_a_rank_that_is_late_once_counts_if_that_is_a_tenth_of_the_run() -> None:
     """As one that loads its data before its first step."""
     finding = found_in(one_attempt([[3_000, *[100] * 4], [100] * 5]).analysis())["straggler-rank"]

@@ -16,6 +16,9 @@ from ray_tracing_hooks._insight.model.table import Table
 MOST_STEPS = 200_000
 """The most steps of ranks that are read from the files."""
 
+_HANDED_OVER = 10_000_000
+"""The controller takes a report in less than this, in nanoseconds, if it has taken the one before."""
+
 _RUN, _ATTEMPT, _WORKER = (f" {each}" for each in (names.TRAIN_RUN, names.TRAIN_ATTEMPT, names.TRAIN_WORKER))
 
 
@@ -51,7 +54,8 @@ class Meeting:
     last: int
     """The rank that came last."""
     delay: int
-    """How much earlier the step would have been over without it: how long the last but one waited for it."""
+    """How much earlier the step would have been over without it: how long the last but one waited for it; 0 where all
+    waited for the controller after that."""
     waited: int
     """How long the other ranks waited for it, added up."""
 
@@ -187,4 +191,6 @@ def _meet(attempt: Attempt, barriers: dict[int, int]) -> None:
         for barrier, _, step in there:
             step.waited = barrier - least
         waited = sum(step.waited for _, _, step in there)
-        attempt.meetings.append(Meeting(number, there[0][1].rank, there[1][2].waited, waited))
+        # The controller takes a report when its interval is over, however early the last rank comes.
+        is_last = min(step.handover for _, _, step in there) < _HANDED_OVER
+        attempt.meetings.append(Meeting(number, there[0][1].rank, there[1][2].waited if is_last else 0, waited))

@@ -177,7 +177,7 @@ _RANK_ONCE_LEAST = 1_000_000_000
 def straggler_ranks(analysis: Analysis) -> list[Finding]:
     """The rank of a run that the others wait for, at reports and collective functions.
 
-    Measures: how much earlier steps would have ended without its lateness.
+    Measures: how much earlier steps would have ended without its lateness; nothing where the controller ends them.
     Threshold: a twentieth of the run, late at 3 steps and not by chance (2 sigma), or once by 1 s and a tenth.
     Looks the same: a slow node, which is named with it.
     Advice: to compare its work, data and node with the others, and to report less often.

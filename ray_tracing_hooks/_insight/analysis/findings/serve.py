@@ -152,7 +152,7 @@ def _replica_finding(
     )
 
 
-_BLOCKED_LEAST_WAITS = 10
+_BLOCKED_LEAST_WAITS = 5
 _BLOCKED_LEAST_SHARE = 0.1
 
 
@@ -160,7 +160,7 @@ def blocked_replicas(analysis: Analysis) -> Iterator[Finding]:
     """Requests that a replica of Ray Serve had accepted, and whose code waited for its event loop.
 
     Measures: ``ray.serve.event_loop.wait_time`` of requests; it claims no cost, since no run ends with them.
-    Threshold: a tenth of the time of requests, in 10 executions.
+    Threshold: a tenth of the time of requests, in 5 executions.
     Looks the same: code in another thread that keeps the interpreter.
     Advice: to await, to run what blocks in threads, or more replicas; more requests at once would only wait.
     Needs: user code in a loop of its own (``RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD`` is not 0).
@@ -187,8 +187,8 @@ def blocked_replicas(analysis: Analysis) -> Iterator[Finding]:
             f"waiting for the event loops of replicas of {quoted(deployment)} took {percent(share)} of the time of "
             f"{count(found.count, 'request')}: {count(len(rows), 'request')} that a replica had accepted waited "
             f"{duration(median)} in the median, while other code kept the loop",
-            "await what waits in async methods (asyncio.sleep, async clients); run what blocks, and methods without "
-            "async, in threads (asyncio.to_thread); for code that computes, more replicas",
+            "await what waits in async methods (asyncio.sleep, async clients, a result instead of ray.get); run what "
+            "blocks, and methods without async, in threads (asyncio.to_thread); for code that computes, more replicas",
             0.0,
             sorted(rows, key=lambda row: -spans.loop_wait[row]),
             {

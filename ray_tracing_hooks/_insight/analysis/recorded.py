@@ -26,6 +26,8 @@ LIBRARIES = {library.part: library.title for library in _libraries.LIBRARIES if 
 _LITTLE = 0.05
 """The share of the time that may be unexplained without a word."""
 
+_ESTIMATED = "some spans on it have no recorded end"
+
 
 def waiting(calls: Calls) -> str:
     """Whether it is known what callers waited for, to be used in a sentence."""
@@ -38,15 +40,14 @@ def waiting(calls: Calls) -> str:
 def certainty(calls: Calls, path: Path) -> str:
     """How reliable a path, or the split of the time, is, in one or two sentences."""
     where = "" if calls.waiting == EVERYWHERE else " in every process on the path"
-    if path.is_exact and calls.waiting != NOWHERE:
+    if path.is_exact and not path.is_estimated and calls.waiting != NOWHERE:
         exact = "Exact" if path.coverage == 1 else "Exact where it is explained"
         clocks = f", as far as the clocks of {path.machines:,} machines agree" if path.machines > 1 else ""
-        said = f"{exact}{clocks}: waiting was recorded{where}."
-    elif calls.waiting == EVERYWHERE or (path.is_recorded and calls.waiting != NOWHERE):
-        said = f"Partly inferred: waiting was recorded{where}, but {listed(list(_doubts(calls, path)))}."
-    else:
-        said = f"Inferred: {'; '.join([waiting(calls), *missing(calls)])}."
-    return said + (" Estimated: it includes spans that have not ended." if path.is_estimated else "")
+        return f"{exact}{clocks}: waiting was recorded{where}."
+    if calls.waiting == EVERYWHERE or (path.is_recorded and calls.waiting != NOWHERE):
+        return f"Partly inferred: waiting was recorded{where}, but {listed(list(_doubts(calls, path)))}."
+    estimated = [_ESTIMATED] if path.is_estimated else []
+    return f"Inferred: {'; '.join([waiting(calls), *missing(calls), *estimated])}."
 
 
 def bound(calls: Calls, path: Path) -> str:
@@ -70,6 +71,7 @@ def _doubts(calls: Calls, path: Path) -> Iterator[str]:
         (quality.is_partial, "spans are missing"),
         (quality.clocks, "clocks were wrong"),
         (path.clamped, "some causes end after their effects"),
+        (path.is_estimated, _ESTIMATED),
     ):
         if applies:
             yield doubt

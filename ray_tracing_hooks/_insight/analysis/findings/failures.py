@@ -17,6 +17,7 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.findings.train_tune import rows_of_restarts, rows_of_trials
 from ray_tracing_hooks._insight.analysis.functions import covered, in_both
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, shortened
+from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import DRIVER, EXECUTION, GET, OTHER, SUBMISSION, WAITS
 from ray_tracing_hooks._insight.model.errors import error_text, error_type
 from ray_tracing_hooks._insight.model.merge import as_numpy
@@ -219,8 +220,12 @@ class _Retries:
     """How many of them were retried."""
     lost: int
     """Their run time, added up over workers."""
+    is_estimated: bool
+    """Whether that is known only until Ray noticed the death of a worker."""
     delay: int
     """How long the run waited between them and their retries."""
+    constructing: int
+    """How much of that constructors of restarted actors ran."""
     share: float
     """How much of the critical path they and the delay are, from 0 to 1."""
 
@@ -229,7 +234,10 @@ class _Retries:
             return "not retried" if self.failed == 1 else "none was retried"
         of_all = "" if self.retried == self.failed else f"{self.retried:,} of them "
         waited = f"; the run waited {duration(self.delay)} for the retries to start" if self.delay else ""
-        return f"{of_all}retried, after {duration(self.lost)} of lost work{waited}"
+        if self.constructing:
+            waited += f", {duration(self.constructing)} of it for constructors that ran again"
+        most = "at most " if self.is_estimated else ""
+        return f"{of_all}retried, after {most}{duration(self.lost)} of lost work{waited}"
 
     @property
     def figures(self) -> dict[str, float | int | str]:
@@ -238,6 +246,7 @@ class _Retries:
             "tried_again": self.retried,
             "wasted_ns": self.lost,
             "retry_delay_ns": self.delay,
+            "constructing_ns": self.constructing,
         }
 
 
@@ -249,9 +258,23 @@ def _retries(analysis: Analysis, rows: list[int]) -> _Retries:
         len(rows),
         len(retried),
         lost=sum(map(table.duration, retried)),
+        is_estimated=any(table.attribute(row, names.RAY_END_ESTIMATED) for row in retried),
         delay=sum(step.end - step.start for step in delays),
+        constructing=in_both(_constructors(analysis, retried), [(step.start, step.end) for step in delays]),
         share=_on_path(analysis, retried),
     )
+
+
+def _constructors(analysis: Analysis, retried: set[int]) -> list[tuple[int, int]]:
+    """When constructors ran again of the actors that ran these attempts."""
+    table, calls = analysis.table, analysis.calls
+    actors = {calls.place(row).actor for row in retried} - {""}
+    return [
+        (table.start[row], table.end_or_now(row))
+        for call in range(len(calls) if actors else 0)
+        for row in calls.attempts(call)[1:]
+        if is_creation(calls.function_of(row)) and calls.place(row).actor in actors
+    ]
 
 
 def _on_path(analysis: Analysis, retried: set[int]) -> float:

@@ -219,11 +219,11 @@ a share of the call."""
 
 
 def get_in_loop(analysis: Analysis) -> list[Finding]:
-    """Loops that submit one call of a function and wait for it before they submit the next one.
+    """Callers that submit one call of a function and wait for it before they submit the next one.
 
     Measures: these calls on the critical path, without what takes as long in any order, such as the start of workers.
     Threshold: 5 rounds and a twentieth of the run: less is not worth a change.
-    Looks the same: calls that need the result of the one before.
+    Looks the same: calls that need the result of the one before; threads and coroutines that take turns.
     Advice: if no call needs the result of the one before: to submit all first, then to wait for all at once.
     Needs: waits of the caller; otherwise it is assumed from the times of the calls.
     """
@@ -355,12 +355,15 @@ def _loop_finding(
     caller = calls.frame_name(frame) if frame >= 0 else "a caller"
     each = round(median(end - start for _, start, end in rounds))
     loops = len({_caller(calls, row) for row, _, _ in rounds})
-    of_loops = f" in {loops:,} such loops, which may run at once" if loops > 1 else " one after the other"
+    of_loops = f" by {loops:,} such callers, which may run at once" if loops > 1 else " one after the other"
     text = (
-        f"{quoted(caller)} calls {quoted(function)} in a loop and waits for each call before it makes the next: "
+        f"{quoted(caller)} waits for each call of {quoted(function)} before it makes the next: "
         f"{count(len(rounds), 'call')}{of_loops}, {duration(each)} each (median), {duration(waited)} in all"
     )
-    advice = "if a call does not need the result of the previous one: submit all calls first, then wait for all at once"
+    advice = (
+        "if a call does not need the result of the previous one: submit all calls first, then wait for all at once; "
+        "where threads or coroutines make them: see whether a lock, a semaphore or a blocking ray.get holds them up"
+    )
     figures: dict[str, float | int | str] = {
         "function": function,
         "caller": caller,
@@ -372,7 +375,7 @@ def _loop_finding(
     }
     share = min(1.0, on_path / analysis.path.wall)
     rows = [row for row, _, _ in rounds]
-    title = f"{quoted(function)} runs one call at a time, in a loop"
+    title = f"{quoted(function)} runs one call at a time"
     return Finding(
         "get-in-loop", seems(text, is_assumed=is_assumed), advice, share, rows, figures, is_assumed, title=title
     )

@@ -890,7 +890,7 @@ def test_a_loop_is_found_where_waiting_was_not_recorded() -> None:
         run.task(driver, "f", 10 + 20 * number, 11 + 20 * number, 29 + 20 * number)
     (finding,) = findings(run)
     assert (finding.kind, finding.is_assumed) == ("get-in-loop", True)
-    assert finding.text.startswith("it seems that job.py calls f in a loop")
+    assert finding.text.startswith("it seems that job.py waits for each call of f before it makes the next: 9 calls")
 
 
 def test_spans_of_ray_itself_are_read_as_what_they_mean(tmp_path: Path) -> None:
@@ -1581,7 +1581,7 @@ def test_loops_of_several_callers_are_not_taken_for_one() -> None:
         outer.append(call)
     run.get(driver, outer, 1, 701)
     (finding,) = (each for each in findings(run) if each.kind == "get-in-loop")
-    assert "12 calls in 2 such loops, which may run at once, 95.0 ms each (median)" in finding.text
+    assert "12 calls by 2 such callers, which may run at once, 95.0 ms each (median)" in finding.text
     assert (finding.figures["rounds"], finding.figures["loops"]) == (12, 2)
 
 
@@ -1621,11 +1621,12 @@ def test_waiting_for_resources_is_told_from_the_start_of_workers() -> None:
     assert (finding.kind, finding.is_assumed) == ("waiting-for-resources", True)
     assert finding.text.startswith("the run waited 5.10 s for 1 call of blocked to start: no worker process was")
     assert 'each needs {"CPU": 1.0}, and Holder#' in finding.text
-    assert "Ray's task states show whether it was resources" in finding.advice
+    assert "Ray's task states show whether it was that" in finding.advice
     states = States(files=1, first={"": {blocked.task: Queued(0, round(5_900 * MS), 0, 0)}})
     (finding,) = find(Analysis(run.table(), states))
     assert not finding.is_assumed
-    assert "to start: no resources were free, or no worker" in finding.text
+    assert "to start: no worker was assigned yet" in finding.text
+    assert "see whether the resources were free" in finding.advice
     nothing = States(files=1, first={"": {blocked.task: Queued(0, 0, round(5_900 * MS), 0)}})
     assert find(Analysis(run.table(), nothing)) == [], "the states say that it was something else"
 
@@ -1659,6 +1660,56 @@ def test_calls_that_wait_for_each_other_s_resources(needs: str, at_once: int, is
         assert found[0].is_assumed
         assert found[0].share == pytest.approx(1_800 / 2_050, abs=0.01)
         assert f"each needs {needs}" in found[0].text
+
+
+@pytest.mark.parametrize(
+    ("needs", "processors", "beside", "said"),
+    [
+        ('{"CPU": 1.0}', 2, "", "while others ran one at a time, on a node with 2 processors; each needs"),
+        ('{"CPU": 1.0}', 1, "", ""),
+        ('{"CPU": 1.0}', 4, "task", ""),
+        ('{"CPU": 1.0}', 4, "actor", ""),
+        ('{"CPU": 1.0}', 4, "start", ""),
+        ('{"CPU": 1.0, "license": 1.0}', 2, "", "held as much of the resource besides CPU as calls held at any time"),
+        ('{"CPU": 1.0, "license": 1.0}', 2, "actor", ""),
+        ('{"CPU": 1.0, "license": 1.0}', 3, "actor", "held as much of the resource besides CPU"),
+        ('{"CPU": 1.0, "GPU": 1.0}', 2, "", ""),
+        ('{"CPU": 1.0, "license": 1.0, "GPU": 1.0}', 2, "", ""),
+    ],
+)
+def test_calls_that_run_one_at_a_time_while_processors_are_not_used(
+    needs: str, processors: int, beside: str, said: str
+) -> None:
+    """Nothing that was recorded held them, so only what can hold them is named, and as something to look at."""
+    run = HandMade()
+    driver = run.driver(0, 5_050)
+    cpu = {"ray.assigned_resources": '{"CPU": 1.0}'}
+    calls = []
+    if beside in {"task", "actor"}:
+        actor = run.actor() if beside == "actor" else ""
+        end = 10 if actor else 5_000
+        calls.append(
+            run.task(driver, "other", 0, 5, end, worker="wo", attributes=cpu, **({"actor": actor} if actor else {}))
+        )
+    for number in range(10):
+        calls.append(run.submit(driver, "work", 1 + number / 100))
+        start = 10 + 500 * number
+        run.run(calls[-1], start, start + 490, worker="w1", attributes={"ray.assigned_resources": needs})
+    run.get(driver, calls, 2, 5_010)
+    run.started("w1", -900, -100)
+    if beside == "start":
+        late = run.submit(driver, "late", 2)
+        run.run(late, 5_000, 5_005, worker="w2", attributes=cpu)
+        run.started("w2", 1_000, 4_900)
+    for span in run.spans:
+        span.resource[names.RESOURCE_PROCESSORS] = processors
+    found = [each for each in findings(run) if each.kind == "waiting-for-resources"]
+    assert bool(found) == bool(said)
+    if said:
+        assert said in found[0].text
+        assert needs in found[0].text
+        assert found[0].share == pytest.approx(4_500 / 5_050, abs=0.01)
+        assert ("placement groups" in found[0].advice) == ("license" not in needs)
 
 
 def test_a_worker_that_may_still_store_a_result_does_not_wait_for_resources() -> None:
@@ -1824,6 +1875,30 @@ def test_the_delay_of_a_retry_is_part_of_its_cost() -> None:
     assert finding.text.endswith("after 10.0 ms of lost work; the run waited 500 ms for the retries to start")
     assert finding.share == pytest.approx(0.51)
     assert finding.figures["retry_delay_ns"] == 500 * MS
+
+
+def test_the_constructors_of_restarts_are_told_from_the_delay() -> None:
+    """Work that was lost when a worker died is at most the time until Ray noticed it."""
+    run = HandMade()
+    driver = run.driver(0, 3000)
+    actor = run.actor()
+    created = run.submit(driver, "Db.__init__", 0, actor=actor)
+    run.run(created, 5, 405, worker="w1")
+    query = run.submit(driver, "Db.query", 1, actor=actor)
+    died = {names.RAY_END_ESTIMATED: True}
+    run.run(query, 410, 560, worker="w1", state="lost", error=names.WORKER_DIED, attributes=died)
+    run.run(created, 1_000, 1_400, worker="w2", attributes={"ray.attempt": 1})
+    run.run(query, 1_410, 1_500, worker="w2", attributes={"ray.attempt": 1})
+    run.get(driver, [query], 2, 1_501)
+    analysis = Analysis(run.table())
+    (finding,) = (each for each in find(analysis) if each.kind == "killed-workers")
+    assert finding.text.endswith(
+        "retried, after at most 150 ms of lost work; the run waited 850 ms for the retries to start, 400 ms of it for "
+        "constructors that ran again"
+    )
+    said = recorded_words.certainty(analysis.calls, analysis.path)
+    assert said.startswith("Partly inferred: waiting was recorded, but ")
+    assert said.endswith("some spans on it have no recorded end.")
 
 
 @pytest.mark.parametrize("arguments", ["", '(17, lr=0.1, key="a long secret")'])

@@ -6,7 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,7 @@ from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls, is_put
 from ray_tracing_hooks._insight.model.merge import as_numpy
-from ray_tracing_hooks._insight.model.table import RUNNING
+from ray_tracing_hooks._insight.model.table import RUNNING, Table
 from ray_tracing_hooks._insight.model.worker_starts import Start, Workers
 
 _WORKER_COST = 0.1
@@ -109,6 +110,10 @@ _RESOURCES_COST = 0.1
 _RESOURCES_LEAST = 1_000_000_000
 _RESOURCES_NAMED = 3
 _RESOURCES_NEARLY_ALL = 0.9
+_RESOURCES_IN_USE = 0.8
+"""The share of a wait in which others run that hold the resource: Ray takes time between them, as the wait does."""
+_RESOURCES_MOST = 1e15
+"""No call needs as much, which is in bytes for memory."""
 _UNLIKE_OTHERS = ("CPU", "GPU", "memory", "object_store_memory")
 """Resources that each program may use up, in the names of those that are assigned."""
 
@@ -127,10 +132,10 @@ class _Waiting:
 
 
 def waiting_for_resources(analysis: Analysis) -> list[Finding]:
-    """Calls that were ready to run, but had to wait for free resources or for the lease of a worker.
+    """Calls that were ready to run, but had to wait for resources, or for Ray to assign a worker to them.
 
     Measures: the time on the critical path in which all that a call depends on was there, and no worker started.
-    Threshold: 1 s and a tenth of the run, by function; waits for each other only if all need one resource alone.
+    Threshold: 1 s and a tenth of the run, by function; waits for each other only if one resource can be the reason.
     Looks the same: calls whose arguments are large, or that are tiny: these findings have the time.
     Advice: to end idle actors, which it names if they held the resources, to request less, or to add resources.
     Needs: the start of workers; without Ray's task states it is assumed. The end of an actor is not recorded.
@@ -152,7 +157,7 @@ def waiting_for_resources(analysis: Analysis) -> list[Finding]:
 
 
 def _in_turn(analysis: Analysis) -> Iterator[Finding]:
-    """Functions whose calls waited while others held all that there was of the resource that they need."""
+    """Functions whose calls waited for each other, although they did not use up the processors."""
     calls, table, split = analysis.calls, analysis.table, analysis.split
     by_function: dict[str, list[Step]] = {}
     for step in split.steps:
@@ -164,21 +169,48 @@ def _in_turn(analysis: Analysis) -> Iterator[Finding]:
             continue
         told = str(table.attribute(steps[0].row, names.RAY_ASSIGNED_RESOURCES) or "")
         needs = _resources(told)
-        resource, amount = next(iter(needs.items()), ("", 0.0))
-        if len(needs) != 1 or (resource.startswith(_UNLIKE_OTHERS) and not (resource == "CPU" and amount > 1)):
+        resource, *others = [each for each in needs if each != "CPU"] or ["CPU"]
+        is_cpu = resource == "CPU"
+        if not needs or others or (not is_cpu and resource.startswith(_UNLIKE_OTHERS)):
             continue
-        held = _held_by_tasks(analysis, resource, calls.place(steps[0].row).node)
-        most = max(amount for _, amount in held)
-        if resource == "CPU" and most >= 2 * amount:
+        amount, node, processors = needs[resource], calls.place(steps[0].row).node, _processors(table, steps[0].row)
+        if one_at_a_time := is_cpu and amount <= 1:
+            if processors < 2 or _are_at_once(analysis, steps) or _is_worker_starting(analysis, node, steps):
+                continue
+            if function in tiny_functions(analysis):
+                continue
+        elif "CPU" in needs and not is_cpu:
+            of_cpu = _held(*_holding(analysis, "CPU", node, steps, with_actors=True))
+            used = max((amount for _, amount in of_cpu), default=0.0)
+            if used + needs["CPU"] > processors:
+                continue
+        held = _held(*_holding(analysis, resource, node))
+        most = max((amount for _, amount in held), default=0.0)
+        if is_cpu and most >= 2 * amount:
             continue
         full = [(at, later) for (at, has), (later, _) in pairwise(held) if has + amount > most]
-        if sum(covered(full, step.start, step.end) for step in steps) < _RESOURCES_NEARLY_ALL * waited:
+        if sum(covered(full, step.start, step.end) for step in steps) < _RESOURCES_IN_USE * waited:
             continue
         rows = list(dict.fromkeys(step.row for step in sorted(steps, key=lambda step: step.start - step.end)))
-        text = (
-            f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start; each "
-            f"needs {quoted(told)}, and meanwhile other calls held as much of it as calls held at any time"
-        )
+        text = f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start"
+        if one_at_a_time:
+            text += (
+                f", while others ran one at a time, on a node with {count(processors, 'processor')}; each needs "
+                f"{quoted(told)}, and no other call or actor that was recorded held any"
+            )
+            advice = (
+                "see what holds the other CPUs (ray status, while it runs): placement groups, actors or other jobs; "
+                "or whether Ray was started with one (num_cpus), or other workers were slow to start"
+            )
+            title = f"Calls of {quoted(function)} run one at a time"
+        else:
+            which = "it" if len(needs) == 1 else "the resource besides CPU"
+            text += (
+                f"; each needs {quoted(told)}, and meanwhile other calls held as much of {which} as calls held at any "
+                "time"
+            )
+            advice = "request less for each call (num_cpus, resources), or add resources"
+            title = f"Calls of {quoted(function)} wait for each other's resources"
         states = [analysis.queued(row) for row in rows]
         figures: dict[str, float | int | str] = {
             "function": function,
@@ -190,27 +222,74 @@ def _in_turn(analysis: Analysis) -> Iterator[Finding]:
         yield Finding(
             "waiting-for-resources",
             text,
-            "request less for each call (num_cpus, resources), or add resources",
+            advice,
             waited / split.wall,
             rows,
             figures,
             is_assumed=None in states,
             quotes={names.RAY_ASSIGNED_RESOURCES: quoted(told)},
-            title=f"Calls of {quoted(function)} wait for each other's resources",
+            title=title,
         )
 
 
-def _held_by_tasks(analysis: Analysis, resource: str, node: str) -> list[tuple[int, float]]:
-    """How much of a resource of a node tasks held since each moment, in order."""
+def _processors(table: Table, row: int) -> int:
+    """How many processors the node of a span has; 0 if unknown."""
+    told = table.resources[table.resource[row]].get(names.RESOURCE_PROCESSORS)
+    return told if isinstance(told, int) else 0
+
+
+def _is_worker_starting(analysis: Analysis, node: str, steps: list[Step]) -> bool:
+    """Whether other workers were starting during these steps, which the calls may have waited for."""
+    workers = Workers(analysis.table)
+    return any(workers.starting(node, step.start, step.end) for step in steps)
+
+
+def _are_at_once(analysis: Analysis, steps: list[Step]) -> bool:
+    """Whether any two that hold processors, tasks or actors of any node, did so at once during these steps."""
+    begins, ends, _ = _holding(analysis, "CPU", "", steps, with_actors=True)
+    return bool((begins[1:] < np.maximum.accumulate(ends)[:-1]).any())
+
+
+def _holding(
+    analysis: Analysis, resource: str, node: str, steps: Sequence[Step] = (), *, with_actors: bool = False
+) -> tuple[Any, Any, Any]:
+    """Since when, until when and how much of a resource of a node, or of all, each task held, by start.
+
+    With actors, until the end of the path: the end of an actor is not recorded. With steps, only during these.
+    """
     calls, table = analysis.calls, analysis.table
-    changes: list[tuple[int, float]] = []
-    for row in np.nonzero(as_numpy(calls.role) == EXECUTION)[0].tolist():
-        place = calls.place(row)
-        if place.node == node and not place.actor:
-            amount = _resources(str(table.attribute(row, names.RAY_ASSIGNED_RESOURCES) or "")).get(resource, 0.0)
-            changes += [(table.start[row], amount), (table.end_or_now(row), -amount)]
-    changes.sort()
-    return list(zip((at for at, _ in changes), accumulate(amount for _, amount in changes), strict=True))
+    site = as_numpy(table.site)
+    amounts = np.zeros(len(table.sites))
+    actor = np.full(len(table.sites), -1)
+    numbers: dict[str, int] = {}
+    for each, place in enumerate(calls.places):
+        if (place.node == node or not node) and (with_actors or not place.actor):
+            told = str(table.sites[each].get(names.RAY_ASSIGNED_RESOURCES) or "")
+            amounts[each] = _resources(told).get(resource, 0.0)
+        if place.actor:
+            actor[each] = numbers.setdefault(place.actor, len(numbers))
+    rows = np.nonzero((as_numpy(calls.role) == EXECUTION) & (amounts[site] > 0))[0]
+    rows = rows[np.argsort(as_numpy(table.start)[rows], kind="stable")]
+    of_actor = actor[site[rows]]
+    _, first = np.unique(of_actor, return_index=True)
+    is_held = of_actor < 0
+    is_held[first] = True
+    rows, of_actor = rows[is_held], of_actor[is_held]
+    begins, ends = as_numpy(table.start)[rows], as_numpy(table.ends)[rows]
+    ends = np.where(of_actor >= 0, np.maximum(ends, analysis.path.end), ends)
+    held = amounts[site[rows]]
+    if steps:
+        begin, end = min(step.start for step in steps), max(step.end for step in steps)
+        is_then = (begins < end) & (ends > begin)
+        begins, ends, held = begins[is_then], ends[is_then], held[is_then]
+    return begins, ends, held
+
+
+def _held(begins: Any, ends: Any, amounts: Any) -> list[tuple[int, float]]:
+    """How much was held since each moment, in order."""
+    times, changes = np.concatenate([begins, ends]), np.concatenate([amounts, -amounts])
+    order = np.lexsort((changes, times))
+    return list(zip(times[order].tolist(), np.cumsum(changes[order]).tolist(), strict=True))
 
 
 def _waiting(analysis: Analysis) -> dict[str, _Waiting]:
@@ -256,7 +335,7 @@ def _resources_finding(analysis: Analysis, function: str, waiting: _Waiting, wai
     rows = sorted(waiting.rows, key=lambda row: -waiting.rows[row])
     needs = str(analysis.table.attribute(rows[0], names.RAY_ASSIGNED_RESOURCES) or "")
     is_known = waiting.known == len(waiting.rows)
-    why = "no resources were free, or no worker was leased" if is_known else "no worker process was starting for them"
+    why = "no worker was assigned yet" if is_known else "no worker process was starting for them"
     who = f"{count(len(rows), 'call')} of {quoted(function)}"
     text = f"the run waited {duration(waited)} for {who} to start: {why}"
     if needs:
@@ -266,11 +345,14 @@ def _resources_finding(analysis: Analysis, function: str, waiting: _Waiting, wai
         text += f", and {_several(holders)} held some of that during the wait"
     if possible:
         text += f"; {_several(possible)} had been created before and may still have held some, without any call"
-    advice = "end actors that are not used, request less for each call (num_cpus, resources), or add resources"
+    advice = (
+        "see whether the resources were free (ray status, while it runs); if not: end actors and placement groups that "
+        "are not used, request less for each call (num_cpus, resources), or add resources"
+    )
     if not is_known:
         advice = (
-            "Ray's task states show whether it was resources (ray-tracing-hooks states, while the cluster runs); if it "
-            f"was, {advice}"
+            "Ray's task states show whether it was that (ray-tracing-hooks states, while the cluster runs); if it was: "
+            f"{advice}"
         )
     figures: dict[str, float | int | str] = {
         "function": function,
@@ -328,7 +410,11 @@ def _resources(told: str) -> dict[str, float]:
         found = json.loads(told or "{}")
     except (ValueError, RecursionError):
         return {}
-    return {str(key): value for key, value in found.items() if isinstance(value, (int, float))}
+    return {
+        str(key): float(value)
+        for key, value in found.items()
+        if isinstance(value, (int, float)) and 0 < value < _RESOURCES_MOST
+    }
 
 
 _LOADING_COST = 0.1

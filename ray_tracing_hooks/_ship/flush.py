@@ -113,32 +113,38 @@ def flush(spool_dir: str, timeout: float, *, until_writers_end: bool = False) ->
 def _ask(spool_dir: str, within: str, deadline: float, *, until_writers_end: bool) -> FlushResult:
     """``within`` is the path for the files of the folder; ``spool_dir`` is only for messages. Raises OSError."""
     shipper = f"the shipper of the spool {spool_dir!r}"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.setblocking(False)
-        path = os.path.join(within, SOCKET)
-        while not _connect(connection, path):
-            if not is_shipper_running(within):
-                return FlushResult(False, [f"no shipper is running for the spool {spool_dir!r}"], running=False)
-            if _is_empty_file(path):
-                problem = (
-                    f"the volume of the spool {spool_dir!r} has no sockets, so the delivery of its spans is not waited "
-                    "for; set RAY_TRACING_SPOOL_DIR to a folder on another one"
-                )
-                return FlushResult(False, [problem])
-            if monotonic() >= deadline:
-                return FlushResult(False, [f"{shipper} is not up yet"])
-            time.sleep(_PAUSE)
-        left = max(0.0, deadline - monotonic())
-        connection.settimeout(left + _LATER)
-        try:
-            # A shipper that was still starting has the time that is left.
-            connection.send(Request(left, until_writers_end, os.getpid(), pid_namespace()).encode())
-            answer = connection.recv(_LONGEST)
-        except TimeoutError:
-            return FlushResult(False, [f"{shipper} does not answer"])
-        except ConnectionError:
-            answer = b""
-    return FlushResult.decode(answer) if answer else FlushResult(False, [f"{shipper} has ended"], running=False)
+    path = os.path.join(within, SOCKET)
+    while True:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.setblocking(False)
+            while not _connect(connection, path):
+                if not is_shipper_running(within):
+                    return FlushResult(False, [f"no shipper is running for the spool {spool_dir!r}"], running=False)
+                if _is_empty_file(path):
+                    problem = (
+                        f"the volume of the spool {spool_dir!r} has no sockets, so the delivery of its spans is not "
+                        "waited for; set RAY_TRACING_SPOOL_DIR to a folder on another one"
+                    )
+                    return FlushResult(False, [problem])
+                if monotonic() >= deadline:
+                    return FlushResult(False, [f"{shipper} is not up yet"])
+                time.sleep(_PAUSE)
+            left = max(0.0, deadline - monotonic())
+            connection.settimeout(left + _LATER)
+            try:
+                # A shipper that was still starting has the time that is left.
+                connection.send(Request(left, until_writers_end, os.getpid(), pid_namespace()).encode())
+                answer = connection.recv(_LONGEST)
+            except TimeoutError:
+                return FlushResult(False, [f"{shipper} does not answer"])
+            except ConnectionError:
+                answer = b""
+        if answer:
+            return FlushResult.decode(answer)
+        if monotonic() >= deadline:
+            return FlushResult(False, [f"{shipper} has ended"], running=False)
+        # No other one can be started before it has released its lock.
+        time.sleep(_PAUSE)
 
 
 def _connect(connection: socket.socket, path: str) -> bool:

@@ -115,8 +115,9 @@ class Inbox:
 
     def remove(self) -> None:
         """Remove the socket, so that no further requests arrive."""
-        with contextlib.suppress(OSError):
-            os.unlink(self._path)
+        if self.is_in_place():  # and not that of a shipper that has taken over
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
 
     def close(self) -> None:
         for each in (self._listener, *self._connections):
@@ -193,10 +194,10 @@ class FlushRequests:
                 waiting = [] if done else self._deliveries.waiting(look, self._path, time.monotonic() + _COUNTING)
                 self._send(each.connection, waiting, done=done)
 
-    def answer_all(self, *, done: bool) -> None:
-        """Answer all pending requests, since the shipper ends."""
+    def answer_all(self) -> None:
+        """Answer all pending requests, since everything is delivered."""
         for each in self._waiting:
-            self._send(each.connection, [], done=done)
+            self._send(each.connection, [], done=True)
 
     def _send(self, connection: socket.socket, waiting: list[str], *, done: bool) -> None:
         with contextlib.suppress(OSError), connection:

@@ -222,6 +222,8 @@ class Shipper:
         return self._status.latest()
 
     def _end(self) -> None:
+        # First, since nothing is read from here on: who asks now, and who gets no answer, waits for the next shipper.
+        self._inbox.remove()
         self._deliveries.end()
 
     def _is_asked(self) -> bool:
@@ -253,12 +255,11 @@ class Shipper:
 
     def _clean_up(self) -> None:
         """Remove our own files, and the folder unless a process may still write into it."""
-        # First, so that no further request arrives; then answer the pending ones.
-        self._inbox.remove()
         self._requests.take()
         remove_abandoned(self._within)
         drained = not self._folder.look(set()).processes
-        self._requests.answer_all(done=drained)
+        if drained:
+            self._requests.answer_all()
         following = left_for(self._within)
         if drained and following:
             delivered = self._status.latest().delivered + delivered_earlier(self._within)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ray_tracing_hooks._private import inside, open_folder
-from ray_tracing_hooks._ship.files import SOCKET, take_lock
+from ray_tracing_hooks._ship.files import LOCK, SOCKET, take_lock
 from ray_tracing_hooks._ship.flush import FlushResult, Request, flush
 from ray_tracing_hooks._ship.flush_requests import Inbox
 
@@ -68,10 +68,11 @@ def test_a_shipper_that_starts_late_has_what_is_left_of_the_time(spool: Path) ->
 
 
 def test_a_shipper_that_ends_without_an_answer_is_no_longer_running(spool: Path) -> None:
+    """Once it has released its lock: no other one can be started before."""
     with answering(spool, None):
         result = flush(str(spool), 60)
     assert (result.done, result.running) == (False, False)
-    assert "has ended" in result.problems[0]
+    assert "no shipper is running" in result.problems[0]
 
 
 def test_a_requester_that_is_gone_is_not_waited_for(spool: Path) -> None:
@@ -92,7 +93,7 @@ def test_a_requester_that_is_gone_is_not_waited_for(spool: Path) -> None:
 
 @contextmanager
 def answering(spool: Path, answer: FlushResult | None) -> Iterator[list[bytes]]:
-    """A shipper that starts now and answers the first request so, or closes its connection."""
+    """A shipper that starts now and answers the first request so, or ends without an answer."""
     requests: list[bytes] = []
 
     def run() -> None:
@@ -104,6 +105,8 @@ def answering(spool: Path, answer: FlushResult | None) -> Iterator[list[bytes]]:
                         connection.send(answer.encode())
                     connection.close()
                     requests.append(packet)
+        if answer is None:
+            os.unlink(spool / LOCK)
 
     shipper = threading.Thread(target=run)
     shipper.start()

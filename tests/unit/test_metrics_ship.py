@@ -18,6 +18,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from shipping import Node, ended, until
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._ship.files import SOCKET
 from ray_tracing_hooks._ship.flush import FlushResult
 
 METRICS, TRACES = "/v1/metrics", "/v1/traces"
@@ -189,6 +190,33 @@ def test_a_server_that_never_answers_delays_one_flush_and_no_span(
     assert len(server.spans) == 40
     process.close()
     until(lambda: not metered.segments(), "the segments are removed")
+
+
+@pytest.mark.parametrize("how", ["node", "terminate"])
+def test_what_comes_while_a_shipper_still_sends_the_last_metrics_is_for_the_next_one(
+    metered: Node, server: Received, raylet: Any, how: str
+) -> None:
+    """A flush says so as soon as that one can be started, and no socket is left."""
+    server.answers[METRICS] = 0
+    process = Process(metered.spool)
+    shipper = metered.start()
+    calls(process, 1, 10)
+    until(lambda: len(server.spans) == 20, "the spans are delivered")
+    process.close()
+    until(lambda: not metered.segments(), "the segments are removed")
+    if how == "terminate":
+        shipper.send_signal(signal.SIGTERM)
+    else:
+        raylet.close()
+    until(lambda: server.asked[METRICS], "it sends the last metrics")
+    calls(process, 11, 20)
+    process.close()
+    assert not metered.flush(60).running
+    assert not (metered.spool / SOCKET).exists()
+    server.answers[METRICS] = 200
+    metered.start()
+    assert metered.flush(60).done
+    assert len(server.spans) == 40
 
 
 def test_a_server_that_was_away_gets_the_totals_when_it_is_back(

@@ -112,9 +112,12 @@ def begin(how: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
 
 
 def of_trace(spans: Sequence[Span], label: str) -> list[Span]:
-    """The spans of the trace that has the open span of ``label``."""
+    """The spans of the trace that has the open span of ``label``, and the ``batch`` spans after it: on a busy machine,
+    ``ray.shutdown()`` takes longer than a context lasts whose span has ended, and each of them is a trace of its own.
+    """
     trace_id = next((span.trace_id for span in spans if span.name == f"open {label}"), None)
-    return [span for span in spans if span.trace_id == trace_id]
+    after = [span for span in spans if span.name == f"batch {label}" and names.RAY_AFTER_END in span.attributes]
+    return [*(span for span in spans if span.trace_id == trace_id), *after]
 
 
 def heard(folder: Path, name: str) -> int:

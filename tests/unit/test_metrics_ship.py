@@ -219,6 +219,22 @@ def test_what_comes_while_a_shipper_still_sends_the_last_metrics_is_for_the_next
     assert len(server.spans) == 40
 
 
+def test_files_have_the_last_values_of_all_programs_where_a_server_never_answers(
+    metered: Node, server: Received, raylet: Any
+) -> None:
+    server.answers[METRICS] = 0
+    processes = [Process(metered.spool, {"service.name": name}) for name in ("one", "two", "three")]
+    shipper = metered.start()
+    for process in processes:
+        calls(process, 1, 10)
+    until(lambda: len(server.spans) == 60, "the spans are delivered")
+    for process in processes:
+        process.close()
+    raylet.close()
+    ended(shipper)
+    assert counts(lines(metered)) == [10, 10, 10]
+
+
 def test_a_server_that_was_away_gets_the_totals_when_it_is_back(
     metered: Node, server: Received, monkeypatch: pytest.MonkeyPatch
 ) -> None:

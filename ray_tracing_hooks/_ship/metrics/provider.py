@@ -96,7 +96,6 @@ class Metrics:
         self._lock = threading.Lock()
         self._meters: dict[Resource, Meter] = {}
         self._by_process: dict[bytes, Meter] = {}
-        self._providers: list[MeterProvider] = []
         self._periodic: list[tuple[MetricExporter, PeriodicExportingMetricReader]] = []
 
     @property
@@ -130,9 +129,10 @@ class Metrics:
     def close(self) -> None:
         """Export what has not been exported yet, for at most a few seconds."""
         deadline = time.monotonic() + _LAST_EXPORT
-        for provider in self._providers:
+        # The files first, since a server may take all of the time.
+        for _, reader in sorted(self._periodic, key=lambda each: each[0] is self._otlp):
             with contextlib.suppress(Exception):  # the others are to export too
-                provider.shutdown(max(0.0, deadline - time.monotonic()) * 1000)
+                reader.shutdown(max(0.0, deadline - time.monotonic()) * 1000)
         for each in (self._otlp, self._files, self._prometheus, self._sampler):
             if each is not None:
                 each.close()
@@ -170,7 +170,6 @@ class Metrics:
         served = [self._prometheus.reader()] if self._prometheus is not None else []
         provider = MeterProvider([*(reader for _, reader in periodic), *served], resource, shutdown_on_exit=False)
         self._periodic.extend(periodic)
-        self._providers.append(provider)
         return provider.get_meter(names.SCOPE, __version__)
 
     def _delivered(self, name: str, _options: CallbackOptions) -> Iterable[Observation]:

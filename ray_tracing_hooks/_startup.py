@@ -87,6 +87,7 @@ class TracedProcess:
                 ("ray_tracing_hooks._sdk.instrumentors", "uninstrument"),
                 ("ray_tracing_hooks._sdk.bridge", "uninstall"),
                 ("ray_tracing_hooks._ray.execution", "forget_executors"),
+                ("ray_tracing_hooks._connection.driver_trace", "forget_exit"),
             ):
                 if module in sys.modules:
                     with guarded("stopping tracing"):

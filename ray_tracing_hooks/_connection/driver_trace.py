@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from ray_tracing_hooks import names
@@ -31,6 +31,28 @@ if TYPE_CHECKING:
 _MAY_BE_OPEN = ("awaiting", *(f"{library.part}.{module}" for library in LIBRARIES for module in library.may_be_open))
 """The modules of the instrumentation that may have open spans at the end of a driver, if they have been imported."""
 
+_exit_began: list[int] = []
+"""When the interpreter began to exit, once it does: Ray then sleeps for half a second before it disconnects."""
+
+
+@cache
+def notice_exit() -> None:
+    """Note when the interpreter begins to exit: in a handler that runs before that of Ray, which is registered earlier.
+
+    Python keeps room for each handler that was ever registered, so there is one for all connections.
+    """
+    atexit.register(_begin_exit)
+
+
+def forget_exit() -> None:
+    """Undo :func:`notice_exit`."""
+    atexit.unregister(_begin_exit)
+    notice_exit.cache_clear()
+
+
+def _begin_exit() -> None:
+    _exit_began.append(now_ns())
+
 
 class DriverTrace:
     """The trace of this driver.
@@ -55,8 +77,6 @@ class DriverTrace:
         self._before_root: Context | None = None
         self._client_server: Server | None = None
         self._is_terminated = self._has_ended = False
-        self._exited: int | None = None
-        """When the interpreter began to exit: Ray then sleeps for half a second before it disconnects."""
 
     def begin_where_it_begins(self, environ: Mapping[str, str], patches: Patches) -> None:
         """Begin the root span in the driver itself; for a Ray Client and its server, in the client if it can."""
@@ -101,7 +121,7 @@ class DriverTrace:
         around = incoming(environ, current)
         if self._settings.root_span:
             self.put_sigterm_back = driver.notice_sigterm(self._sigterm)
-            atexit.register(self._exiting)  # Ray has registered its own handler earlier: it runs after this one
+            notice_exit()
             attributes = describe(environ, sys.argv[0], self._process.namespace)
             self.root = driver.start_root_span(self._tracing, driver.program(environ), around, attributes, since)
             self._tracing.calls.publish_job_trace()
@@ -164,8 +184,7 @@ class DriverTrace:
             root.set_attribute(names.ERROR_TYPE, names.DRIVER_DIED)
         if isinstance(root, RecordedSpan) and (libraries := imported_libraries()):
             root.set_attribute(names.RAY_LIBRARIES, libraries)
-        root.end(self._exited)
-        atexit.unregister(self._exiting)
+        root.end(_exit_began[0] if _exit_began else None)
         self._tracing.recorder.fallback = None
         add_former_root(root)
         if trace.get_current_span() is root and self._before_root is not None:
@@ -178,9 +197,6 @@ class DriverTrace:
         if self._process.is_driver and (unreported := limits.unreported()):
             functions = ", ".join(f"{function} {number:,}" for function, number in sorted(unreported.items()))
             logger.info("ray_tracing_hooks: calls without spans (RAY_TRACING_RATE_LIMIT): %s", functions)
-
-    def _exiting(self) -> None:
-        self._exited = now_ns()
 
     def _sigterm(self) -> None:
         self._is_terminated = True

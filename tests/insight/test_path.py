@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hand_made import MS, START, HandMade, workers_alone
 
+from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.critical_path import (
     ACTOR_QUEUE,
     DELIVERY,
@@ -452,7 +455,8 @@ def test_an_actor_whose_slots_are_all_taken_is_busy_although_ray_takes_a_moment_
     run.get(driver, calls[-1:], 11, 12 + 10 * (200 + lag))
     path, table = critical(run)
     assert functions(path)["A.f"] == 2000
-    assert (path.is_exact, kinds(path).get(SCHEDULING)) == (True, None)
+    # Of calls that ran at the same time, one may have waited for another.
+    assert (path.is_exact, kinds(path).get(SCHEDULING)) == (slots == 1, None)
     split = kinds(time_split(table))
     assert split[ACTOR_QUEUE] == pytest.approx(9 * 200 + 8 * lag, abs=lag + 5)
     assert split[DELIVERY] == pytest.approx(lag)
@@ -502,15 +506,56 @@ def test_an_object_that_was_put_is_there_at_the_end_of_the_put() -> None:
 
 
 def test_an_item_of_a_generator_is_there_before_its_task_ends() -> None:
-    """A get of the second item goes to the middle of the generator's run."""
+    """A wait for an item goes to the middle of the generator's run. Before a later item it may have been held back."""
+    for index, is_exact in ((2, True), (3, False)):
+        run = HandMade()
+        driver = run.driver(0, 60)
+        call = run.submit(driver, "items", 0)
+        run.run(call, 10, 100)
+        run.wait(driver, [call.object(index)], 1, 40, ready=[call.object(index)])
+        path, calls = critical(run)
+        assert steps(path, calls) == [(SCHEDULING, "items", 0, 10), (RUN, "items", 10, 40), (RUN, "job.py", 40, 60)]
+        assert (path.is_exact, path.clamped) == (is_exact, 0)
+
+
+def test_a_generator_does_not_get_the_time_of_a_slow_consumer() -> None:
+    """The first item is waited for. The others are there when the driver gets them, so its own code took the time."""
     run = HandMade()
-    driver = run.driver(0, 60)
+    driver = run.driver(0, 160)
     call = run.submit(driver, "items", 0)
-    run.run(call, 10, 100)
-    run.get(driver, [call.object(3)], 1, 40)
-    path, calls = critical(run)
-    assert steps(path, calls) == [(SCHEDULING, "items", 0, 10), (RUN, "items", 10, 40), (RUN, "job.py", 40, 60)]
-    assert (path.is_exact, path.clamped) == (True, 0)
+    run.run(call, 10, 150)
+    run.wait(driver, [call.object(2)], 1, 30, ready=[call.object(2)])
+    for number, start in enumerate((31, 70, 110)):
+        run.get(driver, [call.object(2 + number)], start, start + 2)
+    path, _ = critical(run)
+    assert kinds(path) == {SCHEDULING: 10, RUN: 20 + 124, GET_TIME: 6}
+    assert functions(path) == {"items": 20, "job.py": 124}
+    assert path.is_exact
+
+
+def signalled(others: bool) -> HandMade:
+    """A task waits for a method of an actor with several slots, which another call of the actor may release."""
+    run = HandMade()
+    driver, actor = run.driver(0, 200), run.actor()
+    slots: dict[str, Any] = {"worker": "w1", "attributes": {"ray.max_concurrency": 1000, "ray.asyncio": True}}
+    run.task(driver, "Event.__init__", 0, 2, 3, actor=actor, **slots)
+    waits = run.task(driver, "Event.wait", 4, 10, 150.2, actor=actor, **slots)
+    if others:
+        run.task(driver, "Event.set", 148, 150, 150.1, actor=actor, **slots)
+    run.get(driver, [waits], 149, 151)
+    return run
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_method_may_wait_for_another_call_of_its_actor(others: bool) -> None:
+    """That is not recorded: so the path through its code is inferred, if there was one. Then no bound is claimed."""
+    calls = Calls(signalled(others).table())
+    path = critical_path(calls)
+    assert functions(path)["Event.wait"] == pytest.approx(140.2)
+    assert (path.is_exact, len(path.released)) == (not others, int(others))
+    said = recorded.bound(calls, path)
+    assert ("shorter by at most" in said) is not others
+    assert ("Event.wait may have waited for other calls of its actor" in said) is others
 
 
 def test_attempts_come_one_after_the_other() -> None:

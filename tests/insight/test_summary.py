@@ -1494,7 +1494,7 @@ def test_an_actor_whose_slots_are_all_taken_is_named(
     assert advice in finding.advice
     assert finding.share == pytest.approx(0.8)
     assert analysis.split.kinds["actor queue"] == pytest.approx(1203 * MS, abs=5 * MS)
-    assert analysis.path.is_exact is not bool(group)
+    assert not analysis.path.is_exact
 
 
 def test_the_start_of_workers_is_named_where_the_run_waits_for_it() -> None:
@@ -2524,3 +2524,29 @@ def test_what_ran_at_once_is_the_sum_of_self_times(path: str) -> None:
     own = sum(each["self_ns"] for each in found["functions"])
     assert found["parallelism"]["average"] * found["run"]["wall_ns"] == pytest.approx(own, rel=0.02)
     assert found["parallelism"]["average"] <= found["parallelism"]["peak"]
+
+
+def test_what_a_queue_gives_out_late_is_no_loop_no_straggler_and_blocks_nothing() -> None:
+    """An async method that another call of its actor may have released has waited, and not run."""
+    run = HandMade()
+    run.parts = "actor,get,task,wait"
+    driver, actor = run.driver(0, 10_000), run.actor()
+    slots: dict[str, Any] = {"worker": "w1", "attributes": {names.RAY_MAX_CONCURRENCY: 1000, names.RAY_ASYNCIO: True}}
+    run.task(driver, "Queue.__init__", 0, 2, 4, actor=actor, **slots)
+    producer = run.submit(driver, "produce", 5)
+    run.run(producer, 10, 9_500, worker="w2")
+    consumer = run.submit(driver, "consume", 6)
+    consuming = run.run(consumer, 10, 9_600, worker="w3")
+    at = 20
+    for number in range(12):
+        until = at + (3_000 if number == 6 else 400)
+        got = run.submit(consuming, "Queue.get", at, actor=actor, worker="w3")
+        # The next call comes late to the actor, and before that nothing begins or ends there.
+        run.task(driver, "Queue.put", until - 25, until, until + 0.1, actor=actor, **slots)
+        run.run(got, at + 1, until + 0.2, **slots)
+        run.get(consuming, [got], at, until + 1, worker="w3")
+        at = until + 100
+    run.get(driver, [consumer, producer], 7, 9_601)
+    analysis = Analysis(run.table())
+    assert analysis.path.functions["Queue.get"] > 7_000 * MS
+    assert {each.kind for each in find(analysis)} <= {"driver-code"}

@@ -24,6 +24,10 @@ through what both waited for.
 Where it waits for a request to Ray Serve, the path goes into the replica that ran it, and from there to what the
 request had waited for: its arguments, the event loop of the replica, a free replica, and the call itself.
 
+A method that ran while other calls of its actor did may have waited for one of them, for a lock or a queue; that is not
+recorded, so the path through its code is inferred. An item of a generator was there when a caller got it, since only
+then there is a reference to it; a caller that waited for the next item has waited for the generator.
+
 The same walk has a second form, for another question. :func:`critical_path` passes through queues: while a call waited
 for its actor, the path is in the call that kept the actor busy, since that call would have to be faster.
 :func:`time_split` stays with the call that waited, which makes the queue time visible.
@@ -55,9 +59,10 @@ from ray_tracing_hooks._insight.model.calls import (
     Place,
     is_item,
     is_put,
+    item_number,
 )
 from ray_tracing_hooks._insight.model.clocks import machine
-from ray_tracing_hooks._insight.model.event_loops import Loop, is_loop
+from ray_tracing_hooks._insight.model.event_loops import LEAST, Loop, is_loop
 from ray_tracing_hooks._insight.model.grouped import by_group
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.serve_spans import LAG
@@ -159,6 +164,9 @@ class Path:
     """Whether it is recorded, with the driver's own span, no spans are known to be missing, and no clocks differed."""
     is_cut: bool = False
     """Whether no span of a driver says when the run began and ended: the first and the last span that was read do."""
+    released: set[int] = field(default_factory=set)
+    """Methods on the path during which another call of their actor ran from begin to end. It may be what they waited
+    for, as for an item of a queue."""
     is_estimated: bool = False
     """Whether it includes spans that had not ended, or whose end is unknown."""
     machines: int = 1
@@ -213,6 +221,9 @@ _MOST_THREADS = 64
 _MOST_ATTEMPTS = 64
 """The most attempts before the last one that are searched for the one that ended a wait."""
 
+
+_RELEASE = 1_000_000
+"""What releases a method from a wait may end this much later, in nanoseconds: it is in another thread."""
 
 _BEFORE_ARGUMENTS = (BY_SUBMISSION, BY_ARGUMENT, BY_CREATION)
 """The edges to what a call has waited for before its arguments may have been there."""
@@ -338,6 +349,8 @@ class _Walk:
         self._lanes: dict[tuple[str, str], _Lane] | None = None
         self._creations: dict[str, list[int]] = {}
         self._first_method: dict[str, int] = {}
+        self._of_actors: dict[str, list[_Lane]] = {}
+        self._released: set[int] = set()
         self._workers = Workers(calls.table)
         self._dataset_waits = dataset_waits(calls)
         self._of_datasets = tasks_of_operators(calls)
@@ -348,12 +361,7 @@ class _Walk:
         calls = self.calls
         root, start, end = _root(calls)
         self.start, self.wall = start, end - start
-        frame, time = root, end
-        while time > start and frame >= 0 and (frame, time) not in self._seen:
-            self._seen[frame, time] = len(self._seen)
-            frame, time = self._back(frame, time, start)
-        if time > start:
-            self._step(UNEXPLAINED, start, time, -1, BY_NOTHING, -1)
+        self._walk(root, end, start)
         steps = self.steps[::-1]
         is_cut = len(self.table) > 0 and calls.is_cut_off(root)
         is_recorded = not self.assumed
@@ -362,12 +370,21 @@ class _Walk:
         is_exact = is_recorded and not (is_cut or is_partial or self.clamped or quality.clocks)
         path = Path(start, end, root, steps, is_recorded, is_exact, circle=self.circle)
         path.is_cut = is_cut
+        path.released = self._released
         path.clamped = self.clamped
         rows = {step.row for step in steps if 0 <= step.row < len(self.table)}
         path.machines = len({machine(self.table.resources[self.table.resource[row]]) for row in rows})
         path.is_estimated = any(self.table.state[row] != ENDED for row in rows)
         self._add_up(path)
         return path
+
+    def _walk(self, frame: int, time: int, start: int) -> None:
+        """Go back from ``time`` in a frame to ``start``, through all frames in between."""
+        while time > start and frame >= 0 and (frame, time) not in self._seen:
+            self._seen[frame, time] = len(self._seen)
+            frame, time = self._back(frame, time, start)
+        if time > start:
+            self._step(UNEXPLAINED, start, time, -1, BY_NOTHING, -1)
 
     def _back(self, frame: int, time: int, start: int) -> tuple[int, int]:
         """Go back in a frame from ``time`` to where the path leaves it. Returns where the path continues."""
@@ -408,6 +425,7 @@ class _Walk:
             unknown = TRAINING if any(begin <= wait_start < end for begin, end in runs) else UNEXPLAINED
             if for_what is not None and for_what.time > wait_start and not self._is_circle(for_what):
                 assumed = for_what.edge == BY_CODE or not is_known or self._at_once[frame]
+                assumed = assumed or (for_what.edge == BY_ITEM and self._is_later_item(wait))
                 edge = BY_GET if for_what.edge == BY_CODE else for_what.edge
                 self._step(
                     WAITING if gave_up else GET_TIME if is_known else unknown,
@@ -432,6 +450,10 @@ class _Walk:
         ready = self._ready(frame, begun)
         self._run(begun, time, frame, BY_NOTHING if ready is None else BY_CODE, -1 if ready is None else frame)
         return (-1, begun) if ready is None else self._enter(frame, begun, ready)
+
+    def _is_later_item(self, wait: int) -> bool:
+        """Whether a wait was not for the first item of a generator, which before may have been held back, or ahead."""
+        return not any(item_number(each) == 1 for each in self.calls.objects_of(wait))
 
     def _is_circle(self, before: _Before) -> bool:
         """Whether the walk would return to a place that it has visited, since calls wait for each other."""
@@ -554,6 +576,8 @@ class _Walk:
             if end <= start:
                 return
         self.assumed = self.assumed or frame in self.calls.with_futures or frame in self.calls.with_threads
+        if end - start >= LEAST and self._may_wait_for_others(frame):
+            self.assumed = True
         if not self.calls.records_waits(frame):
             self.assumed = True
             for begin, until in self._silent(frame, start, end)[::-1]:
@@ -561,6 +585,30 @@ class _Walk:
                 self._step(UNEXPLAINED, begin, until, frame, BY_CODE, -1)
                 end = begin
         self._step(RUN, start, end, frame, edge, source, is_assumed=is_assumed)
+
+    def _may_wait_for_others(self, frame: int) -> bool:
+        """Whether other calls of its actor ran while a method did: it may have waited for one of them."""
+        table, actor = self.table, self._actor_of(frame)
+        if not actor:
+            return False
+        if not self._of_actors:
+            for (key, _), lane in self._index().items():
+                self._of_actors.setdefault(key, []).append(lane)
+        start, end, others = table.start[frame], table.end_or_now(frame), -1
+        for lane in self._of_actors.get(actor, ()):
+            begun = bisect_left(lane.starts, end)
+            others += begun - bisect_right(lane.ends, start)
+            inside = lane.by_start[bisect_right(lane.starts, start) : begun][:_MOST_THREADS]
+            if any(table.end_or_now(row) < end + _RELEASE for row in inside):
+                self._released.add(frame)
+        return others > 0
+
+    def _actor_of(self, frame: int) -> str:
+        """The actor whose methods may run at the same time, of an execution of one of them; else empty."""
+        if frame >= len(self.table) or self.calls.role[frame] != EXECUTION:
+            return ""
+        place = self.calls.place(frame)
+        return place.actor if place.slots > 1 or place.group else ""
 
     def _silent(self, frame: int, start: int, end: int) -> list[tuple[int, int]]:
         """The long times of a driver without any span, in which it may have waited."""
@@ -692,6 +740,9 @@ class _Walk:
         failed = table.failed(wait) or table.state[wait] != ENDED
         for object_id, call in calls.made_by(wait, table.ready if calls.role[wait] == WAIT else None):
             found = self._made_at(object_id, call, end, failed=failed, good=not failed and calls.role[wait] == GET)
+            if found is not None and found.edge == BY_ITEM and table.name_of(wait) == "ray.get":
+                # There is no reference to an item before it is there.
+                found = _Before(table.start[wait], BY_ITEM, found.source)
             if found is not None and (last is None or found.time > last.time):
                 last = found
         for row in self.served.awaited(wait):

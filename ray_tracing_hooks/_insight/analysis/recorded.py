@@ -12,7 +12,7 @@ import numpy as np
 from ray_tracing_hooks import _libraries, names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_WORKER, UNEXPLAINED, Path, Step
-from ray_tracing_hooks._insight.analysis.wording import count, listed, percent
+from ray_tracing_hooks._insight.analysis.wording import count, listed, percent, plain
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, NOWHERE, PARTLY, WAITS, Calls, is_put
 from ray_tracing_hooks._insight.model.event_loops import is_loop
 
@@ -51,7 +51,9 @@ def certainty(calls: Calls, path: Path) -> str:
 
 
 def bound(calls: Calls, path: Path) -> str:
-    """How reliable a critical path is, and what its times say, in sentences."""
+    """How reliable a critical path is, and what its times say if that is certain, in sentences."""
+    if not path.is_exact or calls.waiting == NOWHERE:
+        return certainty(calls, path)
     # With less to do before them, calls may have run on other workers: then what held those counts as well.
     same = " and calls ran on the same workers" if any(step.edge == BY_WORKER for step in path.steps) else ""
     return (
@@ -63,8 +65,11 @@ def bound(calls: Calls, path: Path) -> str:
 def _doubts(calls: Calls, path: Path) -> Iterator[str]:
     """Why a path is not exact although waiting was recorded."""
     quality = calls.table.quality
+    released = max(path.released, key=path.executions.__getitem__, default=-1)
+    name = plain(calls.function_of(released)) if released >= 0 else ""
     for applies, doubt in (
         (not path.is_recorded, "not always what it was for"),
+        (released >= 0, f"{name} may have waited for other calls of its actor"),
         (path.is_cut, "no span of the driver was read"),
         *((True, reason) for reason in missing(calls)),
         (calls.is_selection, "RAY_TRACING_INCLUDE or RAY_TRACING_EXCLUDE leaves out calls"),

@@ -644,6 +644,11 @@ def is_put(object_id: str) -> bool:
     return _index(object_id) >= _FIRST_PUT
 
 
+def item_number(object_id: str) -> int:
+    """The number of a generator's item, from 1."""
+    return _index(object_id) - 1
+
+
 def is_item(object_id: str) -> bool:
     """Whether it may be a generator's item, available before the task ends: any result but the first."""
     return 1 < _index(object_id) < _FIRST_PUT

@@ -21,6 +21,9 @@ LEAST = 20_000_000
 """Nanoseconds. A shorter stall may have other causes."""
 
 
+_PART = 0.25
+
+
 class Stall(NamedTuple):
     """A time in which no call of a loop started or ended though one could, and the call that blocked it.
 
@@ -47,9 +50,14 @@ class Loop:
         Only those of the unbroken busy period that ended with the start of the call.
         """
         place = bisect_right(self._ends, begun) - 1
-        while place >= 0 and (stall := self._stalls[place]).row >= 0 and stall.end - max(stall.start, ready) >= LEAST:
+        while place >= 0 and (stall := self._stalls[place]).row >= 0 and _is_long(stall, ready):
             yield stall
             place -= 1
+
+
+def _is_long(stall: Stall, ready: int) -> bool:
+    """Whether a call that was ready waited for a good part of a stall, and not just for its own delivery."""
+    return stall.end - max(stall.start, ready) >= max(LEAST, _PART * (stall.end - stall.start))
 
 
 def is_loop(place: Place) -> bool:

@@ -88,11 +88,17 @@ def _joined(found: list[Finding]) -> list[Finding]:
 
 
 def _explained(analysis: Analysis, found: list[Finding]) -> list[Finding]:
-    """Without the stragglers on event loops that are blocked: their time includes the code of other calls."""
+    """Without the stragglers on event loops that are blocked, and those that may have waited for other calls of their
+    actor: their time includes the code of other calls.
+    """
     place = analysis.calls.place
     blocked = {place(row).actor for each in found if each.kind == actors.BLOCKED_EVENT_LOOP for row in each.rows}
     return [
         finding
         for finding in found
-        if finding.kind != calls.STRAGGLER or not all(place(row).actor in blocked for row in finding.rows)
+        if finding.kind != calls.STRAGGLER
+        or not (
+            all(place(row).actor in blocked for row in finding.rows)
+            or any(row in analysis.path.released for row in finding.rows)
+        )
     ]

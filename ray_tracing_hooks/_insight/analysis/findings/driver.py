@@ -223,7 +223,7 @@ def get_in_loop(analysis: Analysis) -> list[Finding]:
 
     Measures: these calls on the critical path, without what takes as long in any order, such as the start of workers.
     Threshold: 5 rounds and a twentieth of the run: less is not worth a change.
-    Looks the same: calls that need the result of the one before; threads and coroutines that take turns.
+    Looks the same: calls that need the result before; threads that take turns. What others release does not count.
     Advice: if no call needs the result of the one before: to submit all first, then to wait for all at once.
     Needs: waits of the caller; otherwise it is assumed from the times of the calls.
     """
@@ -246,7 +246,7 @@ def get_in_loop(analysis: Analysis) -> list[Finding]:
     found = []
     for function, rounds in loops.items():
         waited = sum(end - start for _, start, end in rounds)
-        rows = {row for row, _, _ in rounds}
+        rows = {row for row, _, _ in rounds} - analysis.path.released
         on_path = sum(analysis.path.executions[row] - others[row] for row in rows)
         on_path -= _first_scheduling(analysis, calls.functions[function], rows) + _in_turn(analysis, rows, blocked)
         if wall and on_path / wall >= _LOOP_COST:

@@ -22,6 +22,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     REPLICA_QUEUE,
     REQUEST_DELIVERY,
     RUN,
+    UNEXPLAINED,
     WAITING,
 )
 from ray_tracing_hooks._insight.analysis.findings import find
@@ -365,6 +366,30 @@ def test_time_that_requests_explain_is_not_unexplained() -> None:
         run.call(driver, "Model.infer", 0, 0, 10, until)
         assert ("(waiting was not recorded and 30 % of the time is unexplained)" in page(run)["nothing_found"]) == said
         assert ("unexplained" in page(run)["nothing_found"]) == said
+
+
+def test_a_driver_may_wait_for_its_requests_to_a_proxy() -> None:
+    """The path goes through them, as far as they were open. A wait of the driver that ended later comes first."""
+    run = Served()
+    run.parts = "actor,get,serve,task,wait"
+    driver = run.driver(0, 10_000)
+    task = run.task(driver, "t", 8_500, 8_600, 9_000, worker="w1")
+    run.get(driver, [task], 8_510, 9_000)
+    for trace, (start, waited, end) in enumerate(((1_000, 3_900, 4_000), (3_000, 4_900, 5_000), (8_000, 8_005, 9_500))):
+        request = run.request(start, end, trace=trace + 2)
+        run.call(request, "Llm.ask", start, waited, waited, end, caller="proxy", trace=trace + 2)
+    analysis = Analysis(run.table())
+    path = analysis.split
+    found = {name: time / MS for name, time in path.functions.items()}
+    assert found == {"job.py": 1_000 + 3_000 + 500, "Llm.ask": 100 + 495 + 500, "t": 400}
+    assert {kind: path.kinds[kind] / MS for kind in (REPLICA_QUEUE, UNEXPLAINED)} == {
+        REPLICA_QUEUE: 2_000 + 1_900 + 5,
+        UNEXPLAINED: 0,
+    }
+    said = recorded_ways.certainty(analysis.calls, path)
+    assert (path.is_exact, "may have waited for requests to a proxy of Ray Serve" in said) == (False, True)
+    (finding,) = (each for each in find(analysis) if each.kind == "waiting-for-replicas")
+    assert finding.share == pytest.approx(0.39, abs=0.001)
 
 
 # --- one request --------------------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ A wait that timed out has waited all the same. If it polls, so that a later wait
 through what both waited for.
 
 Where it waits for a request to Ray Serve, the path goes into the replica that ran it, and from there to what the
-request had waited for: its arguments, the event loop of the replica, a free replica, and the call itself.
+request had waited for: its arguments, the event loop of the replica, a free replica, and the call itself. While a
+request to a proxy was open and a driver did not wait for anything else, it is assumed to have waited for that request.
 
 A method that ran while other calls of its actor did may have waited for one of them, for a lock or a queue; that is not
 recorded, so the path through its code is inferred. An item of a generator was there when a caller got it, since only
@@ -167,6 +168,8 @@ class Path:
     released: set[int] = field(default_factory=set)
     """Methods on the path during which another call of their actor ran from begin to end. It may be what they waited
     for, as for an item of a queue."""
+    has_requests: bool = False
+    """Whether a driver is assumed to have waited for requests to a proxy of Ray Serve."""
     is_estimated: bool = False
     """Whether it includes spans that had not ended, or whose end is unknown."""
     machines: int = 1
@@ -351,6 +354,8 @@ class _Walk:
         self._first_method: dict[str, int] = {}
         self._of_actors: dict[str, list[_Lane]] = {}
         self._released: set[int] = set()
+        self._drivers = set(calls.drivers())
+        self._in_request = self._has_requests = False
         self._workers = Workers(calls.table)
         self._dataset_waits = dataset_waits(calls)
         self._of_datasets = tasks_of_operators(calls)
@@ -371,6 +376,7 @@ class _Walk:
         path = Path(start, end, root, steps, is_recorded, is_exact, circle=self.circle)
         path.is_cut = is_cut
         path.released = self._released
+        path.has_requests = self._has_requests
         path.clamped = self.clamped
         rows = {step.row for step in steps if 0 <= step.row < len(self.table)}
         path.machines = len({machine(self.table.resources[self.table.resource[row]]) for row in rows})
@@ -402,6 +408,9 @@ class _Walk:
             if before is not None:
                 return before
             made = self._assumed_wait(frame, time, wait)
+            if (asked := self._through_request(frame, time, begun, wait, made)) is not None:
+                time = asked
+                continue
             if made is not None and made[1] > begun:  # clocks may have been set back
                 row, end = made
                 self._run(end, time, frame, BY_GET, row, is_assumed=True)
@@ -688,6 +697,31 @@ class _Walk:
         self._step(DATASET, begin, end, frame, BY_CODE, -1)
         return frame, begin
 
+    def _through_request(
+        self, frame: int, time: int, begun: int, wait: int | None, made: tuple[int, int] | None
+    ) -> int | None:
+        """Go back through the last request to a proxy that was open before ``time``, as far as to ``begun`` and to the
+        ends of ``wait`` and of the call that was waited for. Returns when the path continues in the driver.
+        """
+        request = self.served.requested(time) if frame in self._drivers and not self._in_request else None
+        if request is None:
+            return None
+        end = self.table.end_or_now(request)
+        waited = max(begun, made[1] if made else begun, begun if wait is None else self.table.end_or_now(wait))
+        since = max(self.table.start[request], waited)
+        if since >= min(end, time):
+            return None
+        self._run(end, time, frame, BY_CODE, -1)
+        self.assumed = self._in_request = self._has_requests = True
+        before, start, seen = len(self.steps), self.start, self._seen
+        self.start, self._seen = since, {}
+        self._walk(request, end, since)
+        self.start, self._seen, self._in_request = start, seen, False
+        # It may have been open still: only what it had done by then counts.
+        done = [step._replace(end=min(step.end, time)) for step in self.steps[before:] if step.start < time]
+        self.steps[before:] = done
+        return since
+
     def _assumed_wait(self, frame: int, time: int, wait: int | None) -> tuple[int, int] | None:
         """The call that a frame is assumed to have waited for, if that is not recorded, and the end of that call."""
         begun, until, of_datasets = 0, time, False
@@ -755,7 +789,8 @@ class _Walk:
             last = self._died(wait, end)
         # A library waits for internal calls of its own, which end with what it has started.
         library = calls.library_before(calls.frame[wait], end) if last is None else None
-        unseen = library is not None and library[1] == end
+        # A proxy and a replica wait for calls of deployments in ways that do not always name these.
+        unseen = (library is not None and library[1] == end) or (last is None and self._in_request)
         if calls.role[wait] == GET and (calls.is_cut(wait) or unseen):
             made = self._last_made(calls.frame[wait], end)
             if made is not None and (last is None or made[1] > last.time):

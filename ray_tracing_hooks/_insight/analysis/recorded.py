@@ -70,6 +70,7 @@ def _doubts(calls: Calls, path: Path) -> Iterator[str]:
     for applies, doubt in (
         (not path.is_recorded, "not always what it was for"),
         (released >= 0, f"{name} may have waited for other calls of its actor"),
+        (path.has_requests, "the driver may have waited for requests to a proxy of Ray Serve"),
         (path.is_cut, "no span of the driver was read"),
         *((True, reason) for reason in missing(calls)),
         (calls.is_selection, "RAY_TRACING_INCLUDE or RAY_TRACING_EXCLUDE leaves out calls"),

@@ -6,10 +6,10 @@ waits are). The call waits for a free replica, is sent to it, waits for the even
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +71,15 @@ class ServedCalls:
         """The executions of the requests that a frame has made."""
         return self._by_frame.get(frame, [])
 
+    def requested(self, time: int) -> int | None:
+        """The request to a proxy, with no context of its client, that was open last before ``time``; None if none was.
+
+        It may be open then.
+        """
+        rows, starts = self._requests
+        place = bisect_left(starts, time) - 1
+        return rows[place] if place >= 0 else None
+
     def freed_by(self, row: int, time: int, since: int) -> int:
         """The execution in the same replica that was the last to end by ``time``, if after ``since``; -1 for none."""
         rows, ends = self._by_end[self._table.resource[row]]
@@ -84,6 +93,15 @@ class ServedCalls:
 
     def _ids(self, wait: int) -> tuple[str, ...]:
         return self._calls.objects_of(wait) if self._spans is not None else ()
+
+    @cached_property
+    def _requests(self) -> tuple[list[int], list[int]]:
+        """The last to end of the requests to proxies up to each one, by start; and their starts."""
+        spans, frame = self._spans, self._calls.frame
+        found = spans.roots().row.tolist() if spans is not None else []
+        rows = [row for row in found if spans is not None and spans.is_server[row] and frame[row] == row]
+        last = accumulate(rows, lambda one, other: max(one, other, key=self._table.end_or_now))
+        return list(last), [self._table.start[row] for row in rows]
 
     @cached_property
     def _by_object(self) -> dict[tuple[int, str], int]:

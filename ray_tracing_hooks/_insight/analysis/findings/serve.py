@@ -30,6 +30,7 @@ from ray_tracing_hooks._insight.model.serve_spans import ServeSpans
 
 _REPLICA_LEAST_REQUESTS = 10
 _REPLICA_LEAST_SHARE = 0.2
+_REPLICA_COST = 0.1
 _LEAST_BLOCKED = 0.1
 """The share of the time of its own code, with the waits for its event loop, that these waits make up."""
 _LEAST_OWN = 0.5
@@ -41,14 +42,14 @@ _REPLICA_LEAST_WAIT = 10_000_000
 def waiting_for_replicas(analysis: Analysis) -> list[Finding]:
     """Requests to Ray Serve that wait until a replica of a deployment accepts them.
 
-    Measures: these waits on the critical path, which a server's requests are not on; the text has their share.
-    Threshold: a fifth of the time of 10 requests, 10 ms in the median: less is what Ray Serve needs to hand over.
+    Measures: these waits on the critical path, where a driver may wait for requests; the text has their share.
+    Threshold: a fifth of the time of requests; and 10 ms in the median of 10 of them, or a tenth of the run.
     Looks the same: a busy router, so other waits have to be shorter; replicas that wait for others come last.
     Advice: more replicas, or more requests at once; if they wait for what they call, to make that faster.
     Needs: spans of requests, with how long the choice of a replica took.
     """
     found = analysis.requests
-    if found is None or found.count < _REPLICA_LEAST_REQUESTS:
+    if found is None:
         return []
     by_deployment: dict[tuple[str, str], list[Method]] = {}
     for each in found.methods:
@@ -59,7 +60,13 @@ def waiting_for_replicas(analysis: Analysis) -> list[Finding]:
         for (application, name), methods in by_deployment.items()
         if (waited := _time(found, REPLICA_WAIT, application, name)) >= _REPLICA_LEAST_SHARE * found.time
         and waited >= _time(found, DELIVERY, application, name)
-        and max(percentile(each.waited, 0.5) for each in methods) >= _REPLICA_LEAST_WAIT
+        and (
+            (
+                found.count >= _REPLICA_LEAST_REQUESTS
+                and max(percentile(each.waited, 0.5) for each in methods) >= _REPLICA_LEAST_WAIT
+            )
+            or _waited(analysis, name)
+        )
     ]
     waiting.sort(key=lambda each: each[0] < _LEAST_OWN)
     return [
@@ -76,14 +83,14 @@ def waiting_for_replicas(analysis: Analysis) -> list[Finding]:
 
 
 def _waited(analysis: Analysis, deployment: str) -> float:
-    """The share of the run, from 0 to 1, in which it waited for requests to get a replica; 0 if it waits for none."""
+    """The share of the run, from 0 to 1, in which it waited for requests to get a replica; 0 if that is little."""
     if analysis.ends_with_request:
         return 0.0
     steps = (step for step in analysis.split.steps if step.kind == REPLICA_QUEUE and step.edge != BY_CODE)
     waited = sum(
         step.end - step.start for step in steps if _deployment(analysis.calls.frame_name(step.row)) == deployment
     )
-    return waited / analysis.split.wall if waited else 0.0
+    return waited / analysis.split.wall if waited and waited >= _REPLICA_COST * analysis.split.wall else 0.0
 
 
 def _own_share(found: Requests, application: str, deployment: str, methods: Sequence[Method]) -> float:

@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from plans import made_plan
 
-from ray_tracing_hooks._ship.sinks.jaeger import PORTS, JaegerSettings, read
+from ray_tracing_hooks._ship.sinks.jaeger import PORTS, read
+from ray_tracing_hooks._ship.sinks.sending import ServerSettings
 from ray_tracing_hooks._ship.transport.contract import Tls
 
 J = "OTEL_EXPORTER_JAEGER_"
 THRIFT = "?format=jaeger.thrift"
 
 
-def settings(protocol: str, endpoint: str | None = None, /, **variables: str) -> tuple[JaegerSettings, list[str]]:
+def settings(protocol: str, endpoint: str | None = None, /, **variables: str) -> tuple[ServerSettings, list[str]]:
     problems: list[str] = []
     plan = made_plan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol)
     environ = {f"{J}{name}" if name.isupper() and "OTEL" not in name else name: variables[name] for name in variables}

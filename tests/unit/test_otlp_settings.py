@@ -9,28 +9,29 @@ from pathlib import Path
 
 import pytest
 
-from ray_tracing_hooks._ship.sinks.otlp import OtlpSettings, read
+from ray_tracing_hooks._ship.sinks.otlp import read
+from ray_tracing_hooks._ship.sinks.sending import ServerSettings
 from ray_tracing_hooks._ship.transport.contract import Tls
 
 PREFIX = "OTEL_EXPORTER_OTLP_"
 BASIC = "Basic " + base64.b64encode(b"me:p@ss").decode()
 
 
-def settings(**variables: str) -> tuple[OtlpSettings, list[str]]:
+def settings(**variables: str) -> tuple[ServerSettings, list[str]]:
     """Of variables without ``OTEL_EXPORTER_OTLP_``, or with a name that begins with ``OTEL_``."""
     problems: list[str] = []
     environ = {name if name.startswith("OTEL_") else PREFIX + name: value for name, value in variables.items()}
     return read(environ, problems.append), problems
 
 
-def fine(**variables: str) -> OtlpSettings:
+def fine(**variables: str) -> ServerSettings:
     found, problems = settings(**variables)
     assert problems == []
     return found
 
 
 def test_without_variables_spans_go_to_a_collector_on_this_machine() -> None:
-    assert fine() == OtlpSettings(
+    assert fine() == ServerSettings(
         protocol="grpc",
         target="localhost:4317",
         address="http://localhost:4317",

@@ -25,7 +25,7 @@ from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.sink import Surroundings
 from ray_tracing_hooks._ship.sinks.local import LocalSink
-from ray_tracing_hooks._ship.sinks.otlp import OtlpSettings
+from ray_tracing_hooks._ship.sinks.sending import ServerSettings
 from ray_tracing_hooks._ship.transport.contract import Tls, one_line
 
 _SHARE = 10
@@ -100,7 +100,7 @@ class OtlpExporter(_SharedExporter):
         is_failing: Whether the last export failed.
     """
 
-    def __init__(self, settings: OtlpSettings, problems: Problems) -> None:
+    def __init__(self, settings: ServerSettings, problems: Problems) -> None:
         self._exporter: Any = _otlp_exporter(settings)
         super().__init__(
             # The SDK's readers take them from there too.
@@ -146,7 +146,7 @@ class _Reason(logging.Handler):
             self.text = one_line(record.getMessage())
 
 
-def _otlp_exporter(settings: OtlpSettings) -> MetricExporter:
+def _otlp_exporter(settings: ServerSettings) -> MetricExporter:
     # The exporter parses it although it is given a time-out, and fails where it is no number.
     os.environ.pop("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", None)
     headers = dict(settings.headers)
@@ -248,7 +248,7 @@ class Prometheus:
             self._server.server_close()
 
 
-def otlp(settings: OtlpSettings, problems: Problems) -> OtlpExporter | None:
+def otlp(settings: ServerSettings, problems: Problems) -> OtlpExporter | None:
     """The exporter with these settings; None where it cannot be made, which is reported."""
     try:
         return OtlpExporter(settings, problems)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ray_tracing_hooks._formats.signals import METRICS
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
-from ray_tracing_hooks._ship.sinks.otlp import OtlpSettings
+from ray_tracing_hooks._ship.sinks.sending import ServerSettings
 from ray_tracing_hooks._standard import OTLP_METRICS
 from ray_tracing_hooks._standard import read as read_variable
 
@@ -30,7 +30,7 @@ class MetricsSettings(NamedTuple):
     """
 
     interval: float
-    otlp: OtlpSettings | None
+    otlp: ServerSettings | None
     local: bool
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 from urllib.parse import SplitResult
 
 from ray_tracing_hooks._errors import SettingError
@@ -20,7 +19,7 @@ from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._ship.plan import JAEGER_ENDPOINT, ShipPlan
 from ray_tracing_hooks._ship.sink import Destination, Sink, Surroundings
 from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
-from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, resource_of, scope_of
+from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, ServerSettings, resource_of, scope_of
 from ray_tracing_hooks._ship.transport.contract import Tls, Transport
 from ray_tracing_hooks._standard import JAEGER, read_with_source
 from ray_tracing_hooks._standard import read as read_variable
@@ -38,34 +37,6 @@ _STANDARD_PORTS = {"http": 80, "https": 443}
 _Problem = Callable[[str], None]
 
 
-class JaegerSettings(NamedTuple):
-    """The settings of a Jaeger sink.
-
-    Attributes:
-        protocol: One of :data:`PORTS`.
-        target: The URL for HTTP, ``host:port`` for gRPC and UDP.
-        address: The same for messages, without credentials.
-        headers: Headers or metadata of each request, with names in lower case.
-        timeout: Seconds for one request.
-        tls: The files for TLS. None is plaintext, which matters only for gRPC.
-        max_spans: The most spans per request, or None for as many as its size allows.
-        delay: Seconds that spans may wait to be sent in one batch.
-    """
-
-    protocol: str
-    target: str
-    address: str
-    headers: Mapping[str, str]
-    timeout: float
-    tls: Tls | None
-    max_spans: int | None
-    delay: float
-
-    def __repr__(self) -> str:
-        """Without headers and target, which may contain credentials."""
-        return f"JaegerSettings({self.protocol}, {self.address})"
-
-
 def destination(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> Destination:
     """The server or agent."""
     found = read(plan, environ, problem)
@@ -73,7 +44,7 @@ def destination(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[s
     return Destination(f"Jaeger {found.address}", (found.address,), target, addresses=(found.address,), tls=found.tls)
 
 
-def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> JaegerSettings:
+def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> ServerSettings:
     """The settings from the plan and ``environ``. Invalid values are reported, and a default is used instead.
 
     The endpoint is ``RAY_TRACING_JAEGER_ENDPOINT``, which is valid here, else ``OTEL_EXPORTER_JAEGER_ENDPOINT``, else
@@ -102,7 +73,7 @@ def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], No
         tls = tls if scheme == "https" else None
     headers = _headers(protocol, endpoint, environ, problem)
     timeout, max_spans, delay = otlp_sink.limits(environ, problem, read_variable(JAEGER + "TIMEOUT", environ, problem))
-    return JaegerSettings(protocol, target, address, headers, timeout, tls, max_spans, delay)
+    return ServerSettings(protocol, target, address, headers, timeout, tls, max_spans, delay)
 
 
 def _endpoint(plan: ShipPlan, environ: Mapping[str, str], problem: _Problem) -> tuple[str, str]:
@@ -206,7 +177,7 @@ class JaegerSink(SendingSink):
     """
 
     def __init__(
-        self, settings: JaegerSettings, surroundings: Surroundings, transport: Transport, encoder: Encoder
+        self, settings: ServerSettings, surroundings: Surroundings, transport: Transport, encoder: Encoder
     ) -> None:
         super().__init__(surroundings, transport, settings.delay)
         self._encoder = encoder
@@ -250,21 +221,9 @@ class JaegerSink(SendingSink):
 # Only the library that is needed is imported.
 
 
-def _otlp_sink(settings: JaegerSettings, surroundings: Surroundings) -> Sink:
-    return otlp_sink.OtlpSink(
-        otlp_sink.OtlpSettings(
-            protocol="grpc" if settings.protocol == "otlp-grpc" else "http/protobuf",
-            target=settings.target,
-            address=settings.address,
-            headers=settings.headers,
-            timeout=settings.timeout,
-            gzip=False,
-            tls=settings.tls,
-            max_spans=settings.max_spans,
-            delay=settings.delay,
-        ),
-        surroundings,
-    )
+def _otlp_sink(settings: ServerSettings, surroundings: Surroundings) -> Sink:
+    protocol = "grpc" if settings.protocol == "otlp-grpc" else "http/protobuf"
+    return otlp_sink.OtlpSink(settings._replace(protocol=protocol), surroundings)
 
 
 def _encoder(protocol: str) -> Encoder:
@@ -282,7 +241,7 @@ def _encoder(protocol: str) -> Encoder:
     return jaeger_thrift.COMPACT if protocol == "thrift-udp" else jaeger_thrift.BINARY
 
 
-def _transport(settings: JaegerSettings) -> Transport:
+def _transport(settings: ServerSettings) -> Transport:
     if settings.protocol == "thrift-udp":
         from ray_tracing_hooks._ship.transport.udp import UdpTransport  # noqa: PLC0415
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ray_tracing_hooks._formats import otlp
@@ -17,7 +17,7 @@ from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._formats.signals import LOGS, METRICS, TRACES, Signal
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Destination, Surroundings
-from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
+from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, ServerSettings
 from ray_tracing_hooks._ship.transport.contract import Refused, Tls, Transport, one_line
 from ray_tracing_hooks._standard import OTLP, read_with_source
 from ray_tracing_hooks._standard import read as read_variable
@@ -32,36 +32,6 @@ _METADATA_NAME = re.compile(r"[0-9a-z_.-]+(?<!-bin)")
 """What gRPC sends as text: https://grpc.io/docs/guides/metadata/. Any other name would make every call fail."""
 
 
-class OtlpSettings(NamedTuple):
-    """The settings of an OTLP sink.
-
-    Attributes:
-        protocol: ``grpc``, ``http/protobuf`` or ``http/json``.
-        target: The gRPC target, or the URL for HTTP.
-        address: The same for messages, without credentials.
-        headers: Headers or metadata of each request, with names in lower case.
-        timeout: Seconds for one request.
-        gzip: Whether requests are compressed.
-        tls: The files for TLS. None is plaintext, which matters only for gRPC.
-        max_spans: The most spans per request, or None for as many as its size allows.
-        delay: Seconds that spans may wait to be sent in one batch.
-    """
-
-    protocol: str
-    target: str
-    address: str
-    headers: Mapping[str, str]
-    timeout: float
-    gzip: bool
-    tls: Tls | None
-    max_spans: int | None
-    delay: float
-
-    def __repr__(self) -> str:
-        """Without headers and target, which may contain credentials."""
-        return f"OtlpSettings({self.protocol}, {self.address})"
-
-
 def destination(_plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> Destination:
     """The server. The identity includes headers that may name an account or a tenant, but no token."""
     found = read(environ, problem)
@@ -71,7 +41,7 @@ def destination(_plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[
     )
 
 
-def read(environ: Mapping[str, str], problem: Callable[[str], None], signal: Signal = TRACES) -> OtlpSettings:
+def read(environ: Mapping[str, str], problem: Callable[[str], None], signal: Signal = TRACES) -> ServerSettings:
     """The settings from ``environ``. Invalid values are reported, and a default is used instead.
 
     If ``PROTOCOL`` is unset, the endpoint decides: port 4318 or a path that ends in ``/v1/<signal>`` means
@@ -126,7 +96,7 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None], signal: Sig
     authorization = credentials(given)
     if authorization:
         headers.setdefault("authorization", authorization)
-    return OtlpSettings(protocol, target, address, headers, timeout, gzip, tls if secure else None, max_spans, delay)
+    return ServerSettings(protocol, target, address, headers, timeout, tls if secure else None, max_spans, delay, gzip)
 
 
 def limits(
@@ -246,7 +216,7 @@ def make(surroundings: Surroundings) -> OtlpSink:
 class OtlpSink(SendingSink):
     """Sends ``ExportTraceServiceRequest`` messages, or those of another signal, by the OTLP specification."""
 
-    def __init__(self, settings: OtlpSettings, surroundings: Surroundings) -> None:
+    def __init__(self, settings: ServerSettings, surroundings: Surroundings) -> None:
         super().__init__(surroundings, connect(settings, surroundings.signal), settings.delay)
         self._signal = surroundings.signal
         self._max_spans = settings.max_spans
@@ -279,7 +249,7 @@ class OtlpSink(SendingSink):
             self._problem(f"{self._transport.address} accepted the {self._items} with a warning: {message}")
 
 
-def connect(settings: OtlpSettings, signal: Signal) -> Transport:
+def connect(settings: ServerSettings, signal: Signal) -> Transport:
     """The transport for requests with ``signal``, by ``settings``.
 
     Only the library that is needed is imported.

@@ -29,7 +29,8 @@ _LATER = 0.1
 _LONGEST = 1 << 17
 """Most bytes of an answer."""
 
-_MOST_TEXTS, _MOST_TEXT = 20, 700
+_MOST_TEXTS, _MOST_TEXT = 15, 700
+"""Most texts of each kind, and characters of one, each at most six bytes in JSON: an answer has room for them."""
 
 _ABSENT = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN})
 """Errors of connecting to a shipper that does not listen yet, or that many others are connecting to."""
@@ -86,7 +87,7 @@ class FlushResult:
         texts = {
             name: [text[:_MOST_TEXT] for text in getattr(self, name)[:_MOST_TEXTS]] for name in ("problems", "waiting")
         }
-        return json.dumps({**asdict(self), **texts}).encode()
+        return json.dumps({**asdict(self), **texts}, ensure_ascii=False).encode(errors="replace")
 
     @classmethod
     def decode(cls, packet: bytes) -> FlushResult:

@@ -52,7 +52,8 @@ def test_a_malformed_request_is_an_error(packet: bytes) -> None:
 
 def test_an_answer_of_any_length_arrives(spool: Path) -> None:
     """The last of many sentences are left out, and long ones are cut."""
-    answer = FlushResult(False, [f"{number} " + "\u20ac" * 2000 for number in range(500)], ["w" * 300] * 500, written=3)
+    texts = [f"{number} " + "\U0001f600\udc80\x01" * 2000 for number in range(500)]
+    answer = FlushResult(False, texts, texts, written=3)
     with answering(spool, answer):
         found = flush(str(spool), 60)
     assert (found.done, found.running, found.written) == (False, True, 3)

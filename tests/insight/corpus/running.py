@@ -14,12 +14,13 @@ import ray
 from ray.cluster_utils import Cluster
 
 from corpus import PROGRAMS, Program, Run
-from ray_tracing_hooks._ray.states import ask, keep
+from ray_tracing_hooks._ray.states import Answer, ask, keep
 
 HOOK = "corpus.hook:setup"
 _PATIENCE = 120.0
 _REPORTS = 1.0
 """Seconds in which each of Ray's processes reports the states of its tasks."""
+_ENDS = frozenset({"FINISHED", "FAILED"})
 
 
 def main() -> None:
@@ -45,13 +46,32 @@ def main() -> None:
         measured = {"wall": wall, "costs": [run.costs[cause] for cause in sorted(run.costs)]}
         ray.shutdown()
         if program.states:
-            time.sleep(2 * _REPORTS)  # Ray does not say when all of its processes have reported
-            keep(os.environ["RAY_TRACING_LOCAL_DIR"], ask(cluster.address, _PATIENCE))
+            keep(os.environ["RAY_TRACING_LOCAL_DIR"], states(cluster.address))
     finally:
         cluster.shutdown()
     print(asked.name, json.dumps(measured))
     if asked.to:
         asked.to.write_text(json.dumps(measured))
+
+
+def states(address: str) -> Answer:
+    """The states of all tasks, once the owner of each has reported its end and its worker has reported that it ran.
+
+    Ray's processes report once a second. A worker that ended before its report never does, so that wait is limited.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    last = None
+    while True:
+        answer = ask(address, _PATIENCE)
+        attempts = list(answer.attempts)
+        if all(not each.states.keys().isdisjoint(_ENDS) for each in attempts):
+            last = last or time.monotonic() + 2 * _REPORTS
+            if time.monotonic() > last or all("RUNNING" in each.states for each in attempts):
+                return answer._replace(attempts=iter(attempts))
+        elif time.monotonic() > deadline:
+            message = "Ray does not report the ends of all tasks"
+            raise TimeoutError(message)
+        time.sleep(0.05)
 
 
 def start(program: Program) -> Cluster:

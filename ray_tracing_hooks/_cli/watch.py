@@ -111,7 +111,7 @@ def _signature(paths: Sequence[str]) -> object:
         found = [(path, os.stat(path)) for path in span_files(paths, with_subfolders=True)]
     except OSError as error:
         return str(error)
-    return [(path, told.st_size, told.st_mtime_ns) for path, told in found]
+    return [(path, stat.st_size, stat.st_mtime_ns) for path, stat in found]
 
 
 class Server(ThreadingHTTPServer):

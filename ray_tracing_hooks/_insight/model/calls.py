@@ -392,7 +392,7 @@ class Calls:
 
     @cached_property
     def unsampled(self) -> int:
-        """How many spans are of traces that were not sampled, of which the others are missing."""
+        """How many spans are of traces that were not sampled: their other spans are missing."""
         has_reason = np.array([names.RAY_SAMPLING_REASON in site for site in self.table.sites], bool)
         return int(np.count_nonzero(has_reason[as_numpy(self.table.site)]))
 

@@ -14,6 +14,7 @@ from ray_tracing_hooks._insight.analysis.findings import (
     data,
     driver,
     failures,
+    order,
     serve,
     train_tune,
     waiting,
@@ -28,6 +29,8 @@ FINDERS = (
     failures.failed_spans,
     failures.unfinished,
     data.bottleneck_operators,
+    data.few_blocks,
+    data.recomputed_datasets,
     train_tune.ended_trials,
     train_tune.trials_in_turn,
     train_tune.training_restarts,
@@ -36,6 +39,9 @@ FINDERS = (
     data.slow_actor_start,
     actors.blocked_event_loops,
     driver.get_in_loop,
+    order.barriers,
+    order.results_in_order,
+    order.chains,
     calls.stragglers,
     train_tune.straggler_ranks,
     train_tune.slow_reports,
@@ -60,7 +66,7 @@ FINDERS = (
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """All findings: failures and hangs first, then by cost, largest first.
+    """All findings: failures and hangs first, then by cost, largest first; time that nothing explains last.
 
     Only failures where spans of traces that were not sampled are among the others: what these cost, and what else took
     time, is not known without the spans that are missing.
@@ -70,11 +76,27 @@ def find(analysis: Analysis) -> list[Finding]:
         found = [finding for finding in found if finding.is_failure]
         for finding in found:
             finding.share = 0.0
-    return sorted(found, key=lambda finding: (not finding.is_failure, -finding.share))
+    return sorted(
+        found,
+        key=lambda finding: (not finding.is_failure, finding.kind == waiting.UNRECORDED, -finding.share),
+    )
+
+
+_BEHIND = {order.BARRIER: "and a barrier behind", order.RESULTS_IN_ORDER: "and results are taken in order"}
 
 
 def _joined(found: list[Finding]) -> list[Finding]:
-    """With one finding for an actor that is a bottleneck because it is slower than its peers."""
+    """With one finding for an actor that is a bottleneck because it is slower than its peers, and one for a straggler
+    behind which its caller keeps other calls or results waiting.
+    """
+    for straggler in [each for each in found if each.kind == calls.STRAGGLER]:
+        behind = [each for each in found if each.kind in _BEHIND and set(each.rows[:1]) <= set(straggler.rows)]
+        for each in sorted(behind, key=lambda each: each.share)[-1:]:
+            found = [other for other in found if other not in behind]
+            straggler.title += f", {_BEHIND[each.kind]}"
+            straggler.text = f"{straggler.text.partition('; arguments')[0]}; {each.text}"
+            straggler.advice = f"{each.advice}; or split the work of the longest calls"
+            straggler.share = max(straggler.share, each.share)
     busy = {finding.figures["actor_id"]: finding for finding in found if finding.kind == actors.BOTTLENECK_ACTOR}
     kept = []
     for finding in found:

@@ -22,7 +22,9 @@ from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 
 STRAGGLER = "straggler"
 
-_STRAGGLER_CALLS = 8
+_STRAGGLER_CALLS = 4
+_ACTOR_CALLS = 8
+"""So many calls of one actor are compared with each other, and not with those of other actors."""
 _STRAGGLER_TIMES = 3.0
 _STRAGGLER_COST = 0.05
 _LONGEST_ARGUMENTS = 160
@@ -36,7 +38,7 @@ def stragglers(analysis: Analysis) -> list[Finding]:
     """Functions with a few calls that take far longer than the others, while the run waits for them.
 
     Measures: by how much these calls ran longer than the median on the critical path.
-    Threshold: 8 calls, a twentieth of the run, 3 times the median; a fifth of the calls at most, with half the excess.
+    Threshold: 4 calls, a twentieth of the run, 3 times the median; a fifth of the calls at most, with half the excess.
     Looks the same: calls with two kinds of work, one of them rare; larger blocks are a finding of their own.
     Advice: to split the work, to start it first, or to take other results first, as far as that would help.
     Needs: executions; without waits it is assumed.
@@ -44,8 +46,9 @@ def stragglers(analysis: Analysis) -> list[Finding]:
     wall = analysis.path.wall
     found = []
     on_path = analysis.ran_on_path
+    loops = {rank.row for run in analysis.train_runs for attempt in run.attempts for rank in attempt.ranks}
     for function in analysis.functions:
-        if len(function.executions) < _STRAGGLER_CALLS or not wall:
+        if len(function.executions) < _STRAGGLER_CALLS or not wall or function.executions[0] in loops:
             continue
         for rows in _alike(analysis, function):
             times = as_numpy(analysis.self_time)[rows]
@@ -93,9 +96,9 @@ def _by_actor(analysis: Analysis, rows: Any) -> list[list[int]]:
     of_run = of_site[as_numpy(table.site)[rows]]
     (found,) = split(of_run, len(actors), rows)
     by_actor = [found[number].tolist() for number in by_first(of_run)]
-    if max(map(len, by_actor)) < _STRAGGLER_CALLS:
+    if max(map(len, by_actor)) < _ACTOR_CALLS:
         return [rows.tolist()]
-    return [own for own in by_actor if len(own) >= _STRAGGLER_CALLS]
+    return [own for own in by_actor if len(own) >= _ACTOR_CALLS]
 
 
 def _straggler_finding(

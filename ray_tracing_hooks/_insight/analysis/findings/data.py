@@ -12,7 +12,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.pipelines import Cause, Operator, Pipeline
-from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, size
+from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent, size
 from ray_tracing_hooks._insight.model.calls import Calls
 
 _OPERATOR_COST = 0.1
@@ -183,6 +183,143 @@ def _backpressure_advice(cause: Cause) -> str:
             "allow more memory (object_store_memory of ray.init)"
         )
     return "request less memory for each task (memory), or use fewer tasks at a time (concurrency)"
+
+
+_MAP_OPERATORS = ("TaskPoolMapOperator", "ActorPoolMapOperator")
+"""The types of those that run a function on each block; the others decide by themselves how many tasks they use."""
+_BLOCKS_COST = 0.1
+_BLOCKS_LEAST = 500_000_000
+_BLOCKS_IN_USE = 0.5
+
+
+def few_blocks(analysis: Analysis) -> list[Finding]:
+    """Operators of datasets whose input has fewer blocks than there are processors, so that few tasks run.
+
+    Measures: their tasks on the critical path, for the share of the processors that so few tasks cannot use.
+    Threshold: 0.5 s and a tenth of the run; half of the processors; as many rows as would be enough.
+    Looks the same: data that has to be processed in one piece, or in order.
+    Advice: more blocks: repartition, override_num_blocks, or more files.
+    Needs: spans of Ray Data, with the processors that an execution may use.
+    """
+    found = []
+    for pipeline in analysis.pipelines.executions:
+        processors, here = pipeline.limits.get("CPU", 0.0), []
+        for operator in pipeline.operators:
+            usable = operator.tasks * operator.needs.get("CPU", 0.0)
+            if not 0 < usable <= _BLOCKS_IN_USE * processors or operator.type not in _MAP_OPERATORS:
+                continue
+            cost = round(_on_path(analysis, operator) * (1 - usable / processors))
+            if (
+                cost >= max(_BLOCKS_LEAST, _BLOCKS_COST * analysis.path.wall)
+                and max(operator.rows or 0, operator.input_rows or 0) >= processors
+            ):
+                here.append((cost, operator, usable))
+        found += [_blocks_finding(analysis, pipeline, *each) for each in here]
+    return found
+
+
+def _on_path(analysis: Analysis, operator: Operator) -> int:
+    return sum(analysis.ran_on_path[row] for row in operator.executions)
+
+
+def _blocks_finding(analysis: Analysis, pipeline: Pipeline, cost: int, operator: Operator, usable: float) -> Finding:
+    rows, processors = max(operator.rows or 0, operator.input_rows or 0), pipeline.limits["CPU"]
+    title = f"{quoted(operator.name)} has {count(operator.tasks, 'block')} of input"
+    told = f"{rows:,} rows"
+    text = (
+        f"operator {quoted(operator.name)} of {quoted(pipeline.name)} had {told} in {count(operator.tasks, 'block')}, "
+        f"each of which is a task: for {duration(operator.worked)} it could use {usable:g} of {processors:g} CPUs"
+    )
+    advice = "make more blocks: repartition before it, read with a larger override_num_blocks, or from more and smaller files"
+    figures: dict[str, float | int | str] = {
+        "operator": operator.name,
+        "dataset": pipeline.name,
+        "tasks": operator.tasks,
+        "rows": rows,
+        "worked_ns": operator.worked,
+        "usable_cpus": usable,
+        "cpus": processors,
+    }
+    return Finding(
+        "few-blocks",
+        text,
+        advice,
+        cost / analysis.path.wall,
+        [operator.row, *operator.executions],
+        figures,
+        quotes={names.RAY_DATA_ROWS: told, names.RAY_DATA_LIMITS: f"{processors:g} CPUs"},
+        title=title,
+    )
+
+
+_AGAIN_COST = 0.1
+_AGAIN_LEAST = 500_000_000
+_AGAIN_CONSUMERS = 3
+
+
+def recomputed_datasets(analysis: Analysis) -> list[Finding]:
+    """Datasets that are executed again for each use, so that their functions run again on the same rows.
+
+    Measures: the tasks of all executions but the first on the critical path.
+    Threshold: 0.5 s and a tenth of the run; the same operators and rows, for different methods where ids differ.
+    Looks the same: functions that are random, and different data of the same size where ids differ: so that is assumed.
+    Advice: to materialize the dataset once.
+    Needs: spans of Ray Data, with the rows of operators.
+    """
+    again: dict[tuple[str | int, ...], list[tuple[Pipeline, Operator]]] = {}
+    for pipeline in analysis.pipelines.executions:
+        for operator in pipeline.operators:
+            stages = operator.name.split("->")
+            while stages and "(" not in stages[-1]:
+                stages.pop()  # what Ray Data adds for one use, such as a projection
+            if stages and operator.rows and operator.type in _MAP_OPERATORS:
+                before = tuple(each.name for each in pipeline.before(operator))
+                again.setdefault((*before, "->".join(stages), operator.rows), []).append((pipeline, operator))
+    found = []
+    for (*_, name, _), same in again.items():
+        is_assumed = len({pipeline.dataset_id.rpartition("_")[0] for pipeline, _ in same}) > 1
+        if is_assumed and len({pipeline.consumer for pipeline, _ in same}) < 2:
+            continue
+        cost = sum(_on_path(analysis, operator) for _, operator in same[1:])
+        if cost >= max(_AGAIN_LEAST, _AGAIN_COST * analysis.path.wall):
+            found.append(_again_finding(analysis, quoted(str(name)), same, cost, is_assumed=is_assumed))
+    return found
+
+
+def _again_finding(
+    analysis: Analysis, name: str, same: list[tuple[Pipeline, Operator]], cost: int, *, is_assumed: bool
+) -> Finding:
+    operators = [operator for _, operator in same]
+    consumers = list(dict.fromkeys(pipeline.consumer for pipeline, _ in same if pipeline.consumer))
+    by = f", for {listed(consumers[:_AGAIN_CONSUMERS])}" if len(consumers) <= _AGAIN_CONSUMERS and consumers else ""
+    if len(consumers) > _AGAIN_CONSUMERS:
+        by = f", for {', '.join(consumers[:_AGAIN_CONSUMERS])} and others"
+    told = f"{operators[0].rows:,} rows"
+    text = (
+        f"{name} ran {count(len(same), 'time')} on {'as many' if is_assumed else 'the same'} rows "
+        f"({told}){by}: its tasks took {duration(sum(each.busy for each in operators))} in all"
+    )
+    advice = (
+        "materialize() the dataset once, and use the result for all of them, unless it has to be different each time, "
+        "as with random augmentation"
+    )
+    figures: dict[str, float | int | str] = {
+        "operator": operators[0].name,
+        "times": len(same),
+        "rows": operators[0].rows or 0,
+        "busy_ns": sum(each.busy for each in operators),
+    }
+    return Finding(
+        "recomputed-dataset",
+        text,
+        advice,
+        cost / analysis.path.wall,
+        [each.row for each in operators],
+        figures,
+        is_assumed,
+        quotes={names.RAY_DATA_ROWS: told, names.RAY_DATA_CONSUMER: by},
+        title=f"{name} runs again for each use",
+    )
 
 
 _CREATION_COST = 0.1

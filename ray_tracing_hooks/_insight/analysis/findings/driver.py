@@ -23,6 +23,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
 )
 from ray_tracing_hooks._insight.analysis.findings.actors import stalls
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
+from ray_tracing_hooks._insight.analysis.findings.order import saved_by_order
 from ray_tracing_hooks._insight.analysis.functions import Function, covered, in_both, percentile
 from ray_tracing_hooks._insight.analysis.loading import Loading, loading
 from ray_tracing_hooks._insight.analysis.trials import is_made_by_trial
@@ -91,6 +92,7 @@ def _own_code(analysis: Analysis, driver: int) -> list[Finding]:
     least = max(_DRIVER_OWN_LEAST, _DRIVER_OWN_COST * path.wall)
     if own >= least:
         own -= in_both(_unwaited(calls, made), [(step.start, step.end) for step in steps])
+        own -= saved_by_order(analysis, driver)
     if own < least:
         return []
     name, longest = calls.frame_name(driver), max(pieces)
@@ -297,6 +299,7 @@ def _rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
     """The calls that a frame waits for right after their submission; a call of -1 ends a series of them."""
     table = calls.table
     submitted: list[int] = []
+    waited_for = -1
     for row in calls.members(frame):
         role = calls.role[row]
         if role == SUBMISSION:
@@ -306,9 +309,13 @@ def _rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
             continue
         objects = calls.made_by(row)
         call = objects[0][1] if len(objects) == 1 and not calls.is_cut(row) else -1
-        if role == GET and len(submitted) == 1 and call == submitted[0] and calls.execution[call] >= 0:
+        execution = calls.execution[call] if call >= 0 else -1
+        if [call] == submitted and execution >= 0:
+            if role == WAIT and table.end_or_now(row) < table.end_or_now(execution):
+                continue  # it gave up, and may wait again
+            waited_for = call
             yield call, table.start[row], table.end_or_now(row)
-        elif objects:
+        elif objects and call != waited_for:
             yield -1, 0, 0
         submitted.clear()
 
@@ -360,10 +367,9 @@ def _loop_finding(
         f"{quoted(caller)} waits for each call of {quoted(function)} before it makes the next: "
         f"{count(len(rounds), 'call')}{of_loops}, {duration(each)} each (median), {duration(waited)} in all"
     )
-    advice = (
-        "if a call does not need the result of the previous one: submit all calls first, then wait for all at once; "
-        "where threads or coroutines make them: see whether a lock, a semaphore or a blocking ray.get holds them up"
-    )
+    advice = "if a call does not need the result of the previous one: submit all calls first, then wait for all at once"
+    if frame in calls.with_threads or (0 <= frame < len(calls.table) and calls.place(frame).is_asyncio):
+        advice += "; see whether a lock, a semaphore or a blocking ray.get holds up the threads or coroutines"
     figures: dict[str, float | int | str] = {
         "function": function,
         "caller": caller,

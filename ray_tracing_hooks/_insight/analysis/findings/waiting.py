@@ -540,6 +540,8 @@ def slow_results(analysis: Analysis) -> Iterator[Finding]:
         )
 
 
+UNRECORDED = "unrecorded"
+
 _UNRECORDED_COST = 0.4
 _SHOWN_DIGITS = 8
 
@@ -618,9 +620,7 @@ def unrecorded(analysis: Analysis) -> list[Finding]:
         "unexecuted": unexecuted,
     }
     rows = [*(row for row in sorted(drivers) if row < len(analysis.table)), *strays]
-    return [
-        Finding("unrecorded", text, "; ".join(advice), hidden / path.wall, rows, figures, title="Time without spans")
-    ]
+    return [Finding(UNRECORDED, text, "; ".join(advice), hidden / path.wall, rows, figures, title="Time without spans")]
 
 
 def _requests(analysis: Analysis, strays: Sequence[int]) -> tuple[list[int], int, list[int]]:

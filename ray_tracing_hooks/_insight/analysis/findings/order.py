@@ -1,0 +1,326 @@
+"""The order in which callers wait: for all calls before the next ones, for results in turn, and in chains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import BY_ARGUMENT, RUN
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.functions import in_both, percentile
+from ray_tracing_hooks._insight.analysis.wording import count, duration, listed
+from ray_tracing_hooks._insight.model.call_names import is_creation
+from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAITS, Calls, is_item
+from ray_tracing_hooks._insight.model.grouped import most_at_once
+from ray_tracing_hooks._insight.model.merge import as_numpy
+
+RESULTS_IN_ORDER, BARRIER = "results-in-order", "barrier"
+
+_COST = 0.1
+_LEAST = 500_000_000
+_RESULTS = 3
+
+
+def results_in_order(analysis: Analysis) -> list[Finding]:
+    """Callers that take results in a fixed order, and wait for one while others are there that they use later.
+
+    Measures: how much earlier the last one would be used if each was taken as it became ready.
+    Threshold: 3 results, 0.5 s and a tenth of the run.
+    Looks the same: code that needs the results in this order.
+    Advice: to take results as they become ready, with ray.wait.
+    Needs: waits of the caller, in one thread, and the calls that it waits for.
+    """
+    return [_in_order_finding(analysis, frame, taken, cost) for frame, taken, cost in _costly_orders(analysis)]
+
+
+def saved_by_order(analysis: Analysis, frame: int) -> int:
+    """How much of a frame's own code on the critical path could have run while it waited for other results."""
+    return sum(cost for of, _, cost in _costly_orders(analysis) if of == frame)
+
+
+class _Taken(NamedTuple):
+    """A result that a caller waited for by itself. Times are nanoseconds."""
+
+    row: int
+    """The execution of its call."""
+    begin: int
+    end: int
+    used: int
+    """How long the caller ran before it waited for the next one."""
+
+
+def _costly_orders(analysis: Analysis) -> Iterator[tuple[int, list[_Taken], int]]:
+    """The frame, the results that it took, and the cost."""
+    least = max(_LEAST, _COST * analysis.path.wall)
+    for frame in _callers(analysis):
+        if analysis.ran_on_path[frame] < least:
+            continue
+        for taken in _in_turn(analysis.calls, frame):
+            done = taken[0].begin
+            for ready, used in sorted((analysis.table.end_or_now(each.row), each.used) for each in taken):
+                done = max(done, ready) + used
+            begin, end = taken[0].begin, taken[-1].end + taken[-1].used
+            steps = ((step.start, step.end) for step in analysis.path.steps if step.kind == RUN and step.row == frame)
+            cost = min(end - done, in_both([(begin, end)], steps)) if end - done >= least else 0
+            if cost >= least:
+                yield frame, taken, cost
+
+
+def _callers(analysis: Analysis) -> list[int]:
+    """The frames on the critical path that wait in one thread, with spans for all of it, and so in a known order."""
+    calls = analysis.calls
+    unknown = calls.with_futures | calls.with_threads
+    return [
+        frame
+        for frame in calls.frames_with_members(2 * _RESULTS)
+        if frame in analysis.ran_on_path and frame not in unknown and calls.records_waits(frame)
+    ]
+
+
+def _in_turn(calls: Calls, frame: int) -> Iterator[list[_Taken]]:
+    """The results of calls that a frame took one by one, without a call in between."""
+    table, members = calls.table, calls.members(frame)
+    found: list[_Taken] = []
+    for row, later in pairwise([*members, -1]):
+        made = calls.made_by(row) if calls.role[row] == GET else ()
+        execution = calls.execution[made[0][1]] if len(made) == 1 and made[0][1] >= 0 else -1
+        if execution < 0 or is_item(made[0][0]) or calls.is_generator(execution) or table.failed(row):
+            if len(found) >= _RESULTS:
+                yield found
+            found = []
+            continue
+        end = table.end_or_now(row)
+        used = max(0, (table.start[later] if later >= 0 else calls.frame_end(frame)) - end)
+        if later < 0 or calls.role[later] != GET:
+            # What comes after the last one may be for all of them.
+            used = min(used, max((each.used for each in found), default=0))
+        found.append(_Taken(execution, table.start[row], end, used))
+    if len(found) >= _RESULTS:
+        yield found
+
+
+def _in_order_finding(analysis: Analysis, frame: int, taken: list[_Taken], cost: int) -> Finding:
+    calls, table = analysis.calls, analysis.table
+    longest = max(taken, key=lambda each: each.end - each.begin)
+    place = taken.index(longest)
+    ready = sum(table.end_or_now(each.row) < longest.end for each in taken[place + 1 :])
+    used = sum(each.used for each in taken[place:])
+    caller, functions = quoted(calls.frame_name(frame)), _functions(calls, [each.row for each in taken])
+    text = (
+        f"{caller} waited {duration(longest.end - longest.begin)} for one of {count(len(taken), 'result')} of "
+        f"{functions} while {ready:,} of the next ones were there, and then ran for {duration(used)} with them"
+    )
+    advice = "take results as they become ready, with ray.wait, unless the code needs them in this order"
+    figures: dict[str, float | int | str] = {
+        "caller": calls.frame_name(frame),
+        "results": len(taken),
+        "waited_ns": longest.end - longest.begin,
+        "ready": ready,
+        "used_ns": used,
+    }
+    rows = [longest.row, *(each.row for each in taken if each is not longest)]
+    title = f"{caller} takes results in order"
+    return Finding(RESULTS_IN_ORDER, text, advice, cost / analysis.path.wall, rows, figures, title=title)
+
+
+class _Round(NamedTuple):
+    """Calls that a frame made, and that had all ended when it made the next ones. Times are nanoseconds."""
+
+    rows: list[int]
+    """Their executions."""
+    begin: int
+    end: int
+
+
+def barriers(analysis: Analysis) -> list[Finding]:
+    """Callers that wait for all of their calls before they make the next ones, while the last of them run alone.
+
+    Measures: calls of all rounds on the critical path, less their time if always as many ran as at most in each round.
+    Threshold: 0.5 s and a tenth of the run; 2 rounds of 2 calls or more. Each call runs after one of the round before.
+    Looks the same: calls that need several results of the round before, as far as these are not their arguments.
+    Advice: to make each call as soon as what it needs is there.
+    Needs: waits of the caller, in one thread.
+    """
+    found = []
+    for frame in _callers(analysis):
+        for rounds in _series(analysis, frame):
+            cost = _cost_of_barriers(analysis, frame, rounds)
+            if cost >= max(_LEAST, _COST * analysis.path.wall):
+                found.append(_barrier_finding(analysis, frame, rounds, cost))
+    return found
+
+
+def _series(analysis: Analysis, frame: int) -> Iterator[list[_Round]]:
+    """Rounds of several calls that follow each other, and of which none is known to need several of the one before."""
+    series: list[_Round] = []
+    for each in _rounds(analysis, frame):
+        if len(each.rows) < 2 or (series and _needs_several(analysis.calls, series[-1], each)):
+            if len(series) > 1:
+                yield series
+            series = []
+        if len(each.rows) > 1:
+            series.append(each)
+    if len(series) > 1:
+        yield series
+
+
+def _rounds(analysis: Analysis, frame: int) -> Iterator[_Round]:
+    calls, table = analysis.calls, analysis.table
+    rows: list[int] = []
+    begin = latest = waited = 0
+    for row in calls.members(frame):
+        if calls.role[row] in WAITS:
+            waited = table.end_or_now(row)
+        if calls.role[row] != SUBMISSION or (ran := calls.execution[calls.call_of[row]]) < 0:
+            continue
+        function = calls.function_of(row)
+        if is_creation(function) or function in analysis.pipelines.operator_names:
+            continue
+        if rows and latest <= waited:
+            yield _Round(rows, begin, waited)
+            rows = []
+        begin, latest = (begin, latest) if rows else (table.start[row], 0)
+        latest = max(latest, table.end_or_now(ran))
+        rows.append(ran)
+    if rows and latest <= waited:
+        yield _Round(rows, begin, waited)
+
+
+def _needs_several(calls: Calls, before: _Round, after: _Round) -> bool:
+    made = {calls.call_of[row] for row in before.rows}
+    submissions = (calls.submission[calls.call_of[row]] for row in after.rows)
+    return any(sum(call in made for _, call in calls.made_by(row)) > 1 for row in submissions)
+
+
+def _cost_of_barriers(analysis: Analysis, frame: int, rounds: list[_Round]) -> int:
+    calls, table = analysis.calls, analysis.table
+    steps = [(step.start, step.end) for step in analysis.path.steps if step.kind == RUN and step.row != frame]
+    on_path, idle = [], []
+    of_actor: dict[str, int] = {}
+    for each in rounds:
+        attempts = [row for last in each.rows for row in calls.attempts(calls.call_of[last])]
+        starts, ends = as_numpy(table.start)[attempts], as_numpy(table.ends)[attempts]
+        took = sum((ends - starts).tolist())
+        on_path.append(in_both([(each.begin, each.end)], steps))
+        idle.append(max(0, on_path[-1] - took // most_at_once(starts, np.maximum(ends, starts + 1))))
+        for row in attempts:
+            if (place := calls.place(row)).actor and place.slots == 1:
+                of_actor[place.actor] = of_actor.get(place.actor, 0) + table.duration(row)
+    if sum(idle[:-1]) < _LEAST:
+        return 0
+    shortest = [min(map(table.duration, each.rows)) for each in rounds]
+    longest = [max(map(table.duration, each.rows)) for each in rounds]
+    chain = sum(shortest) + max(most - few for most, few in zip(longest, shortest, strict=True))
+    return min(sum(idle), sum(on_path) - max(chain, *of_actor.values(), 0))
+
+
+def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost: int) -> Finding:
+    calls, table = analysis.calls, analysis.table
+    last = [max(each.rows, key=table.end_or_now) for each in rounds[:-1]]
+    rows = sorted(last, key=lambda row: -table.duration(row))
+    times = sorted(table.duration(row) for each in rounds[:-1] for row in each.rows)
+    caller = quoted(calls.frame_name(frame))
+    first, then = _functions(calls, rounds[0].rows), _functions(calls, rounds[1].rows)
+    what = f"all of {count(len(rounds[0].rows), 'call')} of {first} before it made those of {then}"
+    if len(rounds) > 2:
+        what = f"all calls of each of {len(rounds):,} rounds before it made the next"
+    text = (
+        f"{caller} waited for {what}; the last of them took up to {duration(table.duration(rows[0]))}, the median is "
+        f"{duration(percentile(times, 0.5))}"
+    )
+    advice = (
+        "if a call does not need all results of those before: pass it the references that it needs, or make it as soon "
+        "as they are there, with ray.wait"
+    )
+    figures: dict[str, float | int | str] = {
+        "caller": calls.frame_name(frame),
+        "rounds": len(rounds),
+        "calls": sum(len(each.rows) for each in rounds),
+        "longest_ns": table.duration(rows[0]),
+        "median_ns": percentile(times, 0.5),
+    }
+    title = f"{caller} waits for all of {first} before {then if then != first else 'the next ones'}"
+    return Finding(BARRIER, text, advice, cost / analysis.path.wall, rows, figures, title=title)
+
+
+def _functions(calls: Calls, rows: Sequence[int]) -> str:
+    """The functions of executions; two at most."""
+    found = list(dict.fromkeys(calls.function_of(row) for row in rows))
+    return listed([*map(quoted, found[:2])]) if len(found) <= 2 else f"{quoted(found[0])} and others"
+
+
+_CHAIN_CALLS = 4
+
+
+def chains(analysis: Analysis) -> list[Finding]:
+    """Functions whose calls form a chain: each takes the result of the one before, and one more that was there.
+
+    Measures: the code of these calls on the critical path, but for as many as a tree of them is deep.
+    Threshold: 4 calls in a chain, and a tenth of the run.
+    Looks the same: steps that need their order, such as updates of a model with one batch after another.
+    Advice: to merge in pairs, as a tree, if the order does not matter.
+    Needs: the objects that submissions have as arguments.
+    """
+    calls, wall, found = analysis.calls, analysis.path.wall, []
+    for rows in _links(analysis):
+        cost = sum(analysis.ran_on_path[row] for row in rows)
+        depth = len(rows).bit_length()
+        cost -= cost * depth // len(rows)
+        if len(rows) < _CHAIN_CALLS or not wall or cost / wall < _COST:
+            continue
+        function = quoted(calls.function_of(rows[0]))
+        took = sum(map(analysis.table.duration, rows))
+        text = (
+            f"{count(len(rows), 'call')} of {function} ran one after the other, for {duration(took)} in all: each "
+            f"takes the result of the one before, and another result that was there already"
+        )
+        advice = (
+            f"if the order does not matter: merge results in pairs, and then their results, as a tree; that is "
+            f"{depth:,} calls deep instead of {len(rows):,}"
+        )
+        figures: dict[str, float | int | str] = {
+            "function": calls.function_of(rows[0]),
+            "calls": len(rows),
+            "depth": depth,
+            "ran_ns": took,
+        }
+        title = f"Calls of {function} form a chain"
+        found.append(Finding("chain", text, advice, cost / wall, rows, figures, title=title))
+    return found
+
+
+def _links(analysis: Analysis) -> Iterator[list[int]]:
+    """The executions on the critical path that form such a chain, in order."""
+    calls, chain = analysis.calls, list[int]()
+    for step in analysis.path.steps:
+        if (
+            step.edge != BY_ARGUMENT
+            or calls.call_of[step.row] < 0
+            or calls.function_of(step.row) != calls.function_of(step.source)
+        ):
+            continue
+        if not chain or chain[-1] != step.source:
+            yield from [chain] if chain else []
+            chain = [step.source]
+        if _is_merge(analysis, step.row, step.source):
+            chain.append(step.row)
+        else:
+            yield chain
+            chain = []
+    if chain:
+        yield chain
+
+
+def _is_merge(analysis: Analysis, row: int, before: int) -> bool:
+    """Whether an execution also took another result than that of ``before``, which was there before that ended."""
+    calls, table = analysis.calls, analysis.table
+    submission, own = calls.submission[calls.call_of[row]], calls.function_of(row)
+    made = {call for _, call in calls.made_by(submission)} - {calls.call_of[before]} if submission >= 0 else set()
+    others = [calls.execution[call] for call in made if call >= 0 and calls.execution[call] >= 0]
+    return any(
+        table.end_or_now(other) <= table.end_or_now(before) and calls.function_of(other) != own for other in others
+    )

@@ -38,6 +38,7 @@ FINDERS = (
     data.backpressure,
     data.slow_actor_start,
     actors.blocked_event_loops,
+    actors.waits_in_actors,
     driver.get_in_loop,
     order.barriers,
     order.results_in_order,

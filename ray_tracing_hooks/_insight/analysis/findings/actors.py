@@ -12,7 +12,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import covered, percentile
-from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
+from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION
 from ray_tracing_hooks._insight.model.event_loops import Loop, Stall, is_loop
@@ -259,3 +259,87 @@ def _loop_finding(analysis: Analysis, function: str, blocking: _Blocking, on_pat
         is_assumed=True,
         title=title,
     )
+
+
+_RELEASED_COST = 0.1
+_RELEASED_LEAST = 500_000_000
+_RELEASED_WITHIN = 5_000_000
+_RELEASED_EARLIER = 1_000_000
+"""A call that another one has released ends after it, but for the time that threads take."""
+_RELEASED_MOSTLY = 0.8
+_RELEASED_CHANCE = 0.1
+
+
+def waits_in_actors(analysis: Analysis) -> list[Finding]:
+    """Methods of async and threaded actors that end when another method of their actor does: for a queue or an event.
+
+    Measures: the time of such calls on the critical path.
+    Threshold: 0.5 s and a tenth of the run; four fifths of the time, each within 5 ms, and a tenth by chance at most.
+    Looks the same: methods that wait for the same thing outside of the actor; so it is assumed.
+    Advice: to call the other method earlier.
+    Needs: executions of both methods.
+    """
+    calls, path = analysis.calls, analysis.path
+    waiting: dict[str, list[int]] = {}
+    for row in sorted(path.released):
+        if analysis.ran_on_path[row]:
+            waiting.setdefault(calls.function_of(row), []).append(row)
+    least, found = max(_RELEASED_LEAST, _RELEASED_COST * path.wall), []
+    for function, rows in waiting.items():
+        if sum(map(analysis.ran_on_path.__getitem__, rows)) >= least:
+            by, released, cost = _released_by(analysis, function, rows)
+            if cost >= least:
+                found.append(_released_finding(analysis, function, by, released, rows, cost))
+    return found
+
+
+def _released_by(analysis: Analysis, function: str, rows: list[int]) -> tuple[str, dict[int, int], int]:
+    """The method with whose calls most of these ended, for each of those the call, and their time on the path."""
+    calls, table, on_path = analysis.calls, analysis.table, analysis.ran_on_path
+    actors = {calls.place(row).actor for row in rows}
+    is_here = np.array([place.actor in actors for place in calls.places], bool)[as_numpy(table.site)]
+    others: dict[tuple[str, str], list[int]] = {}
+    for row in np.nonzero(is_here & (as_numpy(calls.role) == EXECUTION))[0].tolist():
+        if (name := calls.function_of(row)) != function and not is_creation(name):
+            others.setdefault((calls.place(row).actor, name), []).append(row)
+    best: tuple[str, dict[int, int], int] = "", {}, 0
+    for by in dict.fromkeys(name for _, name in others):
+        released, expected, cost = dict[int, int](), 0.0, 0
+        for row in rows:
+            start, end = table.start[row], table.end_or_now(row)
+            own = [each for each in others.get((calls.place(row).actor, by), ()) if start < table.start[each] < end]
+            expected += len(own) * (_RELEASED_WITHIN + _RELEASED_EARLIER) / max(1, end - start) * on_path[row]
+            last = max(own, key=table.end_or_now, default=-1)
+            if last >= 0 and -_RELEASED_EARLIER <= end - table.end_or_now(last) <= _RELEASED_WITHIN:
+                released[row], cost = last, cost + on_path[row]
+        total = sum(map(on_path.__getitem__, rows))
+        if cost >= max(best[2] + 1, _RELEASED_MOSTLY * total) and expected <= _RELEASED_CHANCE * total:
+            best = by, released, cost
+    return best
+
+
+def _released_finding(
+    analysis: Analysis, function: str, by: str, released: dict[int, int], rows: list[int], cost: int
+) -> Finding:
+    calls, table = analysis.calls, analysis.table
+    usual = percentile(sorted(map(table.duration, released)), 0.5)
+    made = [calls.submission[calls.call_of[row]] for row in released.values()]
+    callers = list(dict.fromkeys(quoted(calls.frame_name(calls.frame[row])) for row in made if row >= 0))
+    of, median = (f"{len(released):,} of ", " (median)") if len(rows) > 1 else ("", "")
+    text = (
+        f"{of}{count(len(rows), 'call')} of {quoted(function)} on the critical path took {duration(usual)}{median}, and "
+        f"ended with a call of {quoted(by)} of the same actor"
+    )
+    text += f", made by {listed(callers[:2])}" if callers else ""
+    advice = f"if they wait for it, as for an item or an event: see why {quoted(by)} is not called earlier"
+    figures: dict[str, float | int | str] = {
+        "function": function,
+        "released_by": by,
+        "calls": len(rows),
+        "released": len(released),
+        "median_ns": usual,
+        "on_path_ns": cost,
+    }
+    ordered = sorted(released, key=lambda row: -analysis.ran_on_path[row])
+    title = f"{quoted(function)} waits for {quoted(by)}"
+    return Finding("waits-in-actor", text, advice, cost / analysis.path.wall, ordered, figures, True, title=title)

@@ -270,7 +270,9 @@ def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], wh
     share = min(1.0, on_path * excess / wall)
     if slow < _PLACE_TIMES[what] * usual or share < _PLACE_COST:
         return []
-    if min(_medians_of_parts(here)) <= max(_medians_of_parts(elsewhere)):
+    # Actors of which each has few calls, such as trials, have parts of at least two.
+    parts = min(_PLACE_PARTS, len(here) // 2) if what == "actor" else _PLACE_PARTS
+    if min(_medians_of_parts(here, parts)) <= max(_medians_of_parts(elsewhere, parts)):
         return []
     place = analysis.calls.place(int(by_place[slowest][0]))
     shown = f"{place.actor_class.rpartition('.')[2]}#{place.actor[:8]}" if what == "actor" else slowest
@@ -306,8 +308,8 @@ def _median(times: Any) -> float:
     return median(middle)
 
 
-def _medians_of_parts(times: Any) -> list[float]:
-    return [_median(part) for part in np.array_split(times, _PLACE_PARTS)]
+def _medians_of_parts(times: Any, parts: int) -> list[float]:
+    return [_median(part) for part in np.array_split(times, parts)]
 
 
 _ACCELERATOR_BUSY = 0.5

@@ -201,36 +201,46 @@ def few_blocks(analysis: Analysis) -> list[Finding]:
     Advice: more blocks: repartition, override_num_blocks, or more files.
     Needs: spans of Ray Data, with the processors that an execution may use.
     """
-    found = []
+    few: dict[str, list[tuple[int, Pipeline, Operator]]] = {}
     for pipeline in analysis.pipelines.executions:
-        processors, here = pipeline.limits.get("CPU", 0.0), []
+        processors = pipeline.limits.get("CPU", 0.0)
         for operator in pipeline.operators:
             usable = operator.tasks * operator.needs.get("CPU", 0.0)
-            if not 0 < usable <= _BLOCKS_IN_USE * processors or operator.type not in _MAP_OPERATORS:
-                continue
-            cost = round(_on_path(analysis, operator) * (1 - usable / processors))
-            if (
-                cost >= max(_BLOCKS_LEAST, _BLOCKS_COST * analysis.path.wall)
-                and max(operator.rows or 0, operator.input_rows or 0) >= processors
-            ):
-                here.append((cost, operator, usable))
-        found += [_blocks_finding(analysis, pipeline, *each) for each in here]
-    return found
+            is_few = 0 < usable <= _BLOCKS_IN_USE * processors and operator.type in _MAP_OPERATORS
+            if is_few and max(operator.rows or 0, operator.input_rows or 0) >= processors:
+                cost = round(_on_path(analysis, operator) * (1 - usable / processors))
+                few.setdefault(_function(operator), []).append((cost, pipeline, operator))
+    costs = {name: sum(cost for cost, *_ in each) for name, each in few.items()}
+    least = max(_BLOCKS_LEAST, _BLOCKS_COST * analysis.path.wall)
+    return [
+        _blocks_finding(analysis, name, cost, *max(few[name], key=lambda each: each[0])[1:])
+        for name, cost in costs.items()
+        if cost >= least
+    ]
+
+
+def _function(operator: Operator) -> str:
+    """The name of an operator without what Ray Data adds to it for one use, such as a projection."""
+    stages = operator.name.split("->")
+    while len(stages) > 1 and "(" not in stages[-1]:
+        stages.pop()
+    return "->".join(stages)
 
 
 def _on_path(analysis: Analysis, operator: Operator) -> int:
     return sum(analysis.ran_on_path[row] for row in operator.executions)
 
 
-def _blocks_finding(analysis: Analysis, pipeline: Pipeline, cost: int, operator: Operator, usable: float) -> Finding:
+def _blocks_finding(analysis: Analysis, name: str, cost: int, pipeline: Pipeline, operator: Operator) -> Finding:
     rows, processors = max(operator.rows or 0, operator.input_rows or 0), pipeline.limits["CPU"]
-    title = f"{quoted(operator.name)} has {count(operator.tasks, 'block')} of input"
+    usable = operator.tasks * operator.needs["CPU"]
+    title = f"{quoted(name)} has {count(operator.tasks, 'block')} of input"
     told = f"{rows:,} rows"
     text = (
-        f"operator {quoted(operator.name)} of {quoted(pipeline.name)} had {told} in {count(operator.tasks, 'block')}, "
-        f"each of which is a task: for {duration(operator.worked)} it could use {usable:g} of {processors:g} CPUs"
+        f"operator {quoted(operator.name)} of {quoted(pipeline.name)} ran {told} in {count(operator.tasks, 'task')}, "
+        f"one for each block of input: for {duration(operator.worked)} it could use {usable:g} of {processors:g} CPUs"
     )
-    advice = "make more blocks: repartition before it, read with a larger override_num_blocks, or from more and smaller files"
+    advice = "make more blocks: repartition before it, a larger override_num_blocks, or more and smaller files"
     figures: dict[str, float | int | str] = {
         "operator": operator.name,
         "dataset": pipeline.name,
@@ -269,12 +279,9 @@ def recomputed_datasets(analysis: Analysis) -> list[Finding]:
     again: dict[tuple[str | int, ...], list[tuple[Pipeline, Operator]]] = {}
     for pipeline in analysis.pipelines.executions:
         for operator in pipeline.operators:
-            stages = operator.name.split("->")
-            while stages and "(" not in stages[-1]:
-                stages.pop()  # what Ray Data adds for one use, such as a projection
-            if stages and operator.rows and operator.type in _MAP_OPERATORS:
-                before = tuple(each.name for each in pipeline.before(operator))
-                again.setdefault((*before, "->".join(stages), operator.rows), []).append((pipeline, operator))
+            if "(" in (function := _function(operator)) and operator.rows and operator.type in _MAP_OPERATORS:
+                before = (each.name for each in pipeline.before(operator))
+                again.setdefault((*before, function, operator.rows), []).append((pipeline, operator))
     found = []
     for (*_, name, _), same in again.items():
         is_assumed = len({pipeline.dataset_id.rpartition("_")[0] for pipeline, _ in same}) > 1

@@ -29,7 +29,7 @@ from ray_tracing_hooks._insight.analysis.loading import Loading, loading
 from ray_tracing_hooks._insight.analysis.trials import is_made_by_trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration, size
 from ray_tracing_hooks._insight.model.call_names import is_creation
-from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, WAITS, Calls
+from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, WAITS, Calls, is_put
 from ray_tracing_hooks._insight.model.grouped import by_first, split
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import ENDED
@@ -198,6 +198,10 @@ def _driver_finding(
         f"{duration(own)} in all"
     )
     advice = "move that work into the tasks, or into separate tasks"
+    stored = {each for row in rows for each in analysis.calls.objects_of(row) if is_put(each)}
+    if len(stored) >= len(rows):
+        text += "; each call gets an object of its own from ray.put"
+        advice = f"if these objects are the same value, store it once, before the loop; else {advice}"
     figures: dict[str, float | int | str] = {
         "driver": name,
         "function": function.name,

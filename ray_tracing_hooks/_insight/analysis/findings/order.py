@@ -86,7 +86,7 @@ def _in_turn(calls: Calls, frame: int) -> Iterator[list[_Taken]]:
     table, members = calls.table, calls.members(frame)
     found: list[_Taken] = []
     for row, later in pairwise([*members, -1]):
-        made = calls.made_by(row) if calls.role[row] == GET else ()
+        made = calls.made_by(row) if calls.role[row] == GET else []
         execution = calls.execution[made[0][1]] if len(made) == 1 and made[0][1] >= 0 else -1
         if execution < 0 or is_item(made[0][0]) or calls.is_generator(execution) or table.failed(row):
             if len(found) >= _RESULTS:
@@ -199,7 +199,8 @@ def _needs_several(calls: Calls, before: _Round, after: _Round) -> bool:
 def _cost_of_barriers(analysis: Analysis, frame: int, rounds: list[_Round]) -> int:
     calls, table = analysis.calls, analysis.table
     steps = [(step.start, step.end) for step in analysis.path.steps if step.kind == RUN and step.row != frame]
-    on_path, idle = [], []
+    on_path: list[int] = []
+    idle: list[int] = []
     of_actor: dict[str, int] = {}
     for each in rounds:
         attempts = [row for last in each.rows for row in calls.attempts(calls.call_of[last])]

@@ -205,9 +205,12 @@ def _cost_of_barriers(analysis: Analysis, frame: int, rounds: list[_Round]) -> i
     for each in rounds:
         attempts = [row for last in each.rows for row in calls.attempts(calls.call_of[last])]
         starts, ends = as_numpy(table.start)[attempts], as_numpy(table.ends)[attempts]
-        took = sum((ends - starts).tolist())
+        # Before the last one starts, others may wait for resources.
+        last = int(starts.max())
+        took = int(np.maximum(ends - np.maximum(starts, last), 0).sum())
+        alone = in_both([(last, each.end)], steps)
+        idle.append(max(0, alone - took // most_at_once(starts, np.maximum(ends, starts + 1))))
         on_path.append(in_both([(each.begin, each.end)], steps))
-        idle.append(max(0, on_path[-1] - took // most_at_once(starts, np.maximum(ends, starts + 1))))
         for row in attempts:
             if (place := calls.place(row)).actor and place.slots == 1:
                 of_actor[place.actor] = of_actor.get(place.actor, 0) + table.duration(row)

@@ -1566,6 +1566,23 @@ def test_calls_of_one_actor_gain_nothing_by_being_made_ahead(actors: int, saved:
     assert found.get("get-in-loop") == (None if saved is None else pytest.approx(saved, abs=0.06))
 
 
+@pytest.mark.parametrize(("is_needed", "is_named"), [(True, True), (False, False)])
+def test_a_round_of_a_loop_may_be_several_calls_that_need_each_other(is_needed: bool, is_named: bool) -> None:
+    """If the last does not need the others, they run beside it, and the caller has not waited for them."""
+    run = HandMade()
+    driver = run.driver(0, 1_000)
+    for begun in range(0, 1_000, 100):
+        first = run.task(driver, "locate", begun, begun + 5, begun + 50)
+        arguments = [first.object()] if is_needed else []
+        last = run.task(driver, "rate", begun + 1, begun + 51, begun + 95, arguments=arguments)
+        run.get(driver, [last], begun + 2, begun + 96)
+    found = [each for each in findings(run) if each.kind == "get-in-loop"]
+    assert bool(found) == is_named
+    if is_named:
+        assert "waits for each call of rate before it makes the next: 10 calls" in found[0].text
+        assert found[0].share == pytest.approx(0.9, abs=0.06)
+
+
 def test_loops_of_several_callers_are_not_taken_for_one() -> None:
     """They may run at once, so the time of all is not that of the run."""
     run = HandMade()
@@ -1756,6 +1773,33 @@ def test_the_code_of_a_program_after_its_last_result_counts(name: str, is_named:
     run.get(driver, [run.task(driver, "t", 0, 1, 500)], 1, 501)
     run.spans[0].resource[names.RESOURCE_PARTS] = run.parts
     assert [finding.kind for finding in findings(run)] == (["driver-code"] if is_named else [])
+
+
+@pytest.mark.parametrize(
+    ("busy", "last", "is_named"),
+    [(10, 5_020, True), (3_000, 5_020, False), (10, 1_000, False)],
+    ids=["idle", "busy", "perhaps gone"],
+)
+def test_idle_actors_hold_what_calls_wait_for_in_turn(busy: int, last: int, is_named: bool) -> None:
+    """Only actors whose later calls show that they were there all the time."""
+    run = HandMade()
+    driver = run.driver(0, 5_050)
+    cpu = {"ray.assigned_resources": '{"CPU": 1.0}'}
+    calls = []
+    for number in range(3):
+        actor = run.actor()
+        run.task(driver, "Table.load", 0, 1, busy, worker=f"a{number}", actor=actor, attributes=cpu)
+        run.task(driver, "Table.size", 3, last, last + 1, worker=f"a{number}", actor=actor, attributes=cpu)
+    for number in range(10):
+        calls.append(run.submit(driver, "work", 1 + number / 100))
+        run.run(calls[-1], 10 + 500 * number, 500 + 500 * number, worker="w1", attributes=cpu)
+    run.get(driver, calls, 3.5, 5_010)
+    found = [each for each in findings(run) if each.kind == "waiting-for-resources"]
+    assert bool(found) == is_named
+    if is_named:
+        assert found[0].share == pytest.approx(4_500 * 3 / 4 / 5_050, abs=0.01)
+        assert "tasks held 1 CPU at most" in found[0].text
+        assert "held 3, and ran < 1 % of the time" in found[0].text
 
 
 def test_tiny_calls_that_wait_for_each_other_do_not_wait_for_resources() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
@@ -225,7 +226,7 @@ a share of the call."""
 
 
 def get_in_loop(analysis: Analysis) -> list[Finding]:
-    """Callers that submit one call of a function and wait for it before they submit the next one.
+    """Callers that submit a call, with those that it needs, and wait for it before they submit the next one.
 
     Measures: these calls on the critical path, without what takes as long in any order, such as the start of workers.
     Threshold: 5 rounds and a twentieth of the run: less is not worth a change.
@@ -238,7 +239,7 @@ def get_in_loop(analysis: Analysis) -> list[Finding]:
     for step in analysis.path.steps:
         if step.kind in (STARTING, RETRYING):
             others[step.row] += step.end - step.start
-    loops: dict[int, list[tuple[int, int, int]]] = {}
+    loops: dict[int, list[_Round]] = {}
     assumed = set()
     for frame in calls.frames_with_members(_LOOP_ROUNDS):
         for function, rounds in _loops(calls, frame):
@@ -251,8 +252,8 @@ def get_in_loop(analysis: Analysis) -> list[Finding]:
     blocked = stalls(analysis) if loops else {}
     found = []
     for function, rounds in loops.items():
-        waited = sum(end - start for _, start, end in rounds)
-        rows = {row for row, _, _ in rounds} - analysis.path.released
+        waited = sum(each.end - each.start for each in rounds)
+        rows = {row for each in rounds for row in each.rows} - analysis.path.released
         on_path = sum(analysis.path.executions[row] - others[row] for row in rows)
         on_path -= _first_scheduling(analysis, calls.functions[function], rows) + _in_turn(analysis, rows, blocked)
         if wall and on_path / wall >= _LOOP_COST:
@@ -284,23 +285,33 @@ def _in_turn(analysis: Analysis, rows: set[int], blocked: dict[str, list[tuple[i
     return max(ran.values(), default=0)
 
 
-def _loops(calls: Calls, frame: int) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
-    """The loops of a frame: the function, and for each round the execution, and the start and end of the wait."""
-    rounds: list[tuple[int, int, int]] = []
+class _Round(NamedTuple):
+    """One round of such a loop. Times are nanoseconds."""
+
+    rows: list[int]
+    """The executions: that of the call that was waited for, and those of the calls that it needs."""
+    start: int
+    end: int
+
+
+def _loops(calls: Calls, frame: int) -> Iterator[tuple[int, list[_Round]]]:
+    """The loops of a frame, with the function that each waits for."""
+    rounds: list[_Round] = []
     function = -1
-    for call, start, end in _rounds(calls, frame) if calls.records_waits(frame) else _likely_rounds(calls, frame):
-        if call < 0 or calls.function[call] != function:
+    for each in _rounds(calls, frame) if calls.records_waits(frame) else _likely_rounds(calls, frame):
+        found = calls.function[calls.call_of[each.rows[0]]] if each else -1
+        if found < 0 or found != function:
             if len(rounds) >= _LOOP_ROUNDS:
                 yield function, rounds
-            rounds, function = [], calls.function[call] if call >= 0 else -1
-        if call >= 0:
-            rounds.append((calls.execution[call], start, end))
+            rounds, function = [], found
+        if each:
+            rounds.append(each)
     if len(rounds) >= _LOOP_ROUNDS:
         yield function, rounds
 
 
-def _rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
-    """The calls that a frame waits for right after their submission; a call of -1 ends a series of them."""
+def _rounds(calls: Calls, frame: int) -> Iterator[_Round | None]:
+    """The calls that a frame waits for right after their submission; None ends a series of them."""
     table = calls.table
     submitted: list[int] = []
     waited_for = -1
@@ -314,17 +325,28 @@ def _rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
         objects = calls.made_by(row)
         call = objects[0][1] if len(objects) == 1 and not calls.is_cut(row) else -1
         execution = calls.execution[call] if call >= 0 else -1
-        if [call] == submitted and execution >= 0:
+        if execution >= 0 and _needs_all(calls, call, submitted):
             if role == WAIT and table.end_or_now(row) < table.end_or_now(execution):
                 continue  # it gave up, and may wait again
             waited_for = call
-            yield call, table.start[row], table.end_or_now(row)
+            others = (calls.execution[each] for each in submitted if each != call)
+            yield _Round([execution, *(each for each in others if each >= 0)], table.start[row], table.end_or_now(row))
         elif objects and call != waited_for:
-            yield -1, 0, 0
+            yield None
         submitted.clear()
 
 
-def _likely_rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
+def _needs_all(calls: Calls, call: int, submitted: list[int]) -> bool:
+    """Whether a call is the last of those that were submitted, and the others are there for its arguments."""
+    needed = {call}
+    for each in reversed(submitted):
+        if each not in needed:
+            return False
+        needed.update(made for _, made in calls.made_by(calls.submission[each]))
+    return call in submitted
+
+
+def _likely_rounds(calls: Calls, frame: int) -> Iterator[_Round | None]:
     """The same where waiting is not recorded: each call is submitted soon after the previous one has ended."""
     table = calls.table
     ended = 0
@@ -334,15 +356,14 @@ def _likely_rounds(calls: Calls, frame: int) -> Iterator[tuple[int, int, int]]:
         start, end = calls.submitted_ns(calls.call_of[row]), table.end_or_now(execution)
         pause = table.start[row] - ended
         if ended and not 0 <= pause <= _LOOP_PAUSE * (end - start):
-            yield -1, 0, 0
-        yield calls.call_of[row], start, end
+            yield None
+        yield _Round([execution], start, end)
         ended = end
 
 
-def _is_of_trial(calls: Calls, rounds: list[tuple[int, int, int]]) -> bool:
+def _is_of_trial(calls: Calls, rounds: list[_Round]) -> bool:
     """Whether Ray Tune makes these calls, for one of its trials."""
-    execution, *_ = rounds[0]
-    submission = calls.submission[calls.call_of[execution]]
+    submission = calls.submission[calls.call_of[rounds[0].rows[0]]]
     return submission >= 0 and is_made_by_trial(calls.table, submission)
 
 
@@ -355,21 +376,21 @@ def _caller(calls: Calls, execution: int) -> int:
 def _loop_finding(
     analysis: Analysis,
     function: str,
-    rounds: list[tuple[int, int, int]],
+    rounds: list[_Round],
     waited: int,
     on_path: int,
     *,
     is_assumed: bool,
 ) -> Finding:
     calls = analysis.calls
-    frame = _caller(calls, rounds[0][0])
+    frame = _caller(calls, rounds[0].rows[0])
     caller = calls.frame_name(frame) if frame >= 0 else "a caller"
-    each = round(median(end - start for _, start, end in rounds))
-    loops = len({_caller(calls, row) for row, _, _ in rounds})
+    usual = round(median(each.end - each.start for each in rounds))
+    loops = len({_caller(calls, each.rows[0]) for each in rounds})
     of_loops = f" by {loops:,} such callers, which may run at once" if loops > 1 else " one after the other"
     text = (
         f"{quoted(caller)} waits for each call of {quoted(function)} before it makes the next: "
-        f"{count(len(rounds), 'call')}{of_loops}, {duration(each)} each (median), {duration(waited)} in all"
+        f"{count(len(rounds), 'call')}{of_loops}, {duration(usual)} each (median), {duration(waited)} in all"
     )
     advice = "if a call does not need the result of the previous one: submit all calls first, then wait for all at once"
     if frame in calls.with_threads or (0 <= frame < len(calls.table) and calls.place(frame).is_asyncio):
@@ -379,12 +400,12 @@ def _loop_finding(
         "caller": caller,
         "rounds": len(rounds),
         "loops": loops,
-        "median_wait_ns": each,
+        "median_wait_ns": usual,
         "waited_ns": waited,
         "on_path_ns": on_path,
     }
     share = min(1.0, on_path / analysis.path.wall)
-    rows = [row for row, _, _ in rounds]
+    rows = [each.rows[0] for each in rounds]
     title = f"{quoted(function)} runs one call at a time"
     return Finding(
         "get-in-loop", seems(text, is_assumed=is_assumed), advice, share, rows, figures, is_assumed, title=title

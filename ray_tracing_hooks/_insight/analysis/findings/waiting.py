@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -174,6 +174,10 @@ def _in_turn(analysis: Analysis) -> Iterator[Finding]:
         if not needs or others or (not is_cpu and resource.startswith(_UNLIKE_OTHERS)):
             continue
         amount, node, processors = needs[resource], calls.place(steps[0].row).node, _processors(table, steps[0].row)
+        held = _held(*_holding(analysis, resource, node))
+        if is_cpu and (holders := _idle_holders(analysis, node, steps)):
+            yield from _idle_finding(analysis, function, steps, held, holders)
+            continue
         if one_at_a_time := is_cpu and amount <= 1:
             if processors < 2 or _are_at_once(analysis, steps) or _is_worker_starting(analysis, node, steps):
                 continue
@@ -184,7 +188,6 @@ def _in_turn(analysis: Analysis) -> Iterator[Finding]:
             used = max((amount for _, amount in of_cpu), default=0.0)
             if used + needs["CPU"] > processors:
                 continue
-        held = _held(*_holding(analysis, resource, node))
         most = max((amount for _, amount in held), default=0.0)
         if is_cpu and most >= 2 * amount:
             continue
@@ -230,6 +233,52 @@ def _in_turn(analysis: Analysis) -> Iterator[Finding]:
             quotes={names.RAY_ASSIGNED_RESOURCES: quoted(told)},
             title=title,
         )
+
+
+def _idle_holders(analysis: Analysis, node: str, steps: list[Step]) -> list[_Life]:
+    """The actors of a node that held processors for nearly all of these steps, and ran for less than half of that."""
+    begin, until = min(step.start for step in steps), max(step.end for step in steps)
+    within = (1 - _RESOURCES_NEARLY_ALL) * (until - begin)
+    return [
+        actor
+        for actor in _lives(analysis, {"CPU"}, begin, until, node)
+        if actor.start <= begin + within and actor.end >= until - within and 2 * actor.busy < until - begin
+    ]
+
+
+def _idle_finding(
+    analysis: Analysis, function: str, steps: list[Step], held: list[tuple[int, float]], idle: list[_Life]
+) -> Iterator[Finding]:
+    """The finding for calls that waited while tasks held as many processors as at any time, and idle actors others."""
+    most = max((amount for _, amount in held), default=0.0)
+    needs = str(analysis.table.attribute(steps[0].row, names.RAY_ASSIGNED_RESOURCES) or "")
+    full = [(at, later) for (at, has), (later, _) in pairwise(held) if has + _resources(needs)["CPU"] > most]
+    waited, wall = sum(step.end - step.start for step in steps), analysis.split.wall
+    of_actors = sum(actor.held for actor in idle)
+    cost = int(waited * of_actors / (of_actors + most))
+    is_full = sum(covered(full, step.start, step.end) for step in steps) >= _RESOURCES_IN_USE * waited
+    if not is_full or cost < max(_RESOURCES_LEAST, _RESOURCES_COST * wall):
+        return
+    rows = list(dict.fromkeys(step.row for step in sorted(steps, key=lambda step: step.start - step.end)))
+    busy = sum(actor.busy for actor in idle) / len(idle)
+    share = percent(busy / (max(step.end for step in steps) - min(step.start for step in steps)))
+    text = (
+        f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start, while tasks "
+        f"held {most:g} CPU at most, and {_several([actor.name for actor in idle])} held {of_actors:g}, and ran "
+        f"{share} of the time"
+    )
+    advice = "create these actors with num_cpus=0, or end them once they are not needed"
+    figures: dict[str, float | int | str] = {
+        "function": function,
+        "calls": len(rows),
+        "waited_ns": waited,
+        "needs": needs,
+        "holders": len(idle),
+        "held": of_actors,
+    }
+    quotes = {names.RAY_ASSIGNED_RESOURCES: quoted(needs)}
+    title = f"Idle actors hold CPUs that {quoted(function)} waits for"
+    yield Finding("waiting-for-resources", text, advice, cost / wall, rows, figures, quotes=quotes, title=title)
 
 
 def _processors(table: Table, row: int) -> int:
@@ -375,29 +424,49 @@ def _holders(analysis: Analysis, waiting: _Waiting, needs: str) -> tuple[list[st
     """The actors that held a resource these calls need for nearly all of the wait, by amount held, largest first; and
     those that may have held one, since they had been created before and their end is not recorded.
     """
-    calls, table = analysis.calls, analysis.table
-    wanted = _resources(needs)
     begin, until = max(waiting.spans, key=lambda span: span[1] - span[0])
-    is_dead = table.is_dead()
-    lives: dict[str, tuple[int, int, float, str]] = {}
-    for row, role in enumerate(calls.role):
-        place = calls.place(row)
-        if role != EXECUTION or not place.actor:
-            continue
-        held = _resources(str(table.attribute(row, names.RAY_ASSIGNED_RESOURCES) or ""))
-        if not wanted.keys() & held.keys() or (is_dead[row] and table.end_or_now(row) < until):
-            held = {}
-        start, end = table.start[row], table.end_or_now(row)
-        first, last, *_ = lives.get(place.actor, (start, end))
-        name = f"{place.actor_class.rpartition('.')[2]}#{place.actor[:8]}"
-        lives[place.actor] = min(start, first), max(end, last), sum(held.values()), name
     enough = _RESOURCES_NEARLY_ALL * (until - begin)
     certain: list[str] = []
     possible: list[str] = []
-    for start, end, amount, name in sorted(lives.values(), key=lambda each: (-each[2], each[3])):
-        if amount and until - max(start, begin) >= enough:
-            (certain if min(end, until) - max(start, begin) >= enough else possible).append(name)
+    for actor in _lives(analysis, _resources(needs).keys(), begin, until):
+        if until - max(actor.start, begin) >= enough:
+            (certain if min(actor.end, until) - max(actor.start, begin) >= enough else possible).append(actor.name)
     return certain, possible
+
+
+@dataclass
+class _Life:
+    """An actor that held resources, from the start of its first call to the end of its last. Times are nanoseconds."""
+
+    name: str
+    start: int
+    end: int
+    held: float = 0.0
+    busy: int = 0
+    """How long its calls ran in the time that was asked for, added up."""
+
+
+def _lives(analysis: Analysis, resources: Collection[str], begin: int, until: int, node: str = "") -> list[_Life]:
+    """The actors that held one of these resources, by amount, largest first, without those that died before the end.
+
+    Of one node, or of all.
+    """
+    calls, table = analysis.calls, analysis.table
+    is_dead = table.is_dead()
+    lives: dict[str, _Life] = {}
+    for row, role in enumerate(calls.role):
+        place = calls.place(row)
+        if role != EXECUTION or not place.actor or (node and place.node != node):
+            continue
+        held = _resources(str(table.attribute(row, names.RAY_ASSIGNED_RESOURCES) or ""))
+        start, end = table.start[row], table.end_or_now(row)
+        name = f"{place.actor_class.rpartition('.')[2]}#{place.actor[:8]}"
+        life = lives.setdefault(place.actor, _Life(name, start, end))
+        life.start, life.end = min(start, life.start), max(end, life.end)
+        life.busy += covered([(begin, until)], start, end)
+        is_held = any(each in held for each in resources) and not (is_dead[row] and end < until)
+        life.held = sum(held.values()) if is_held else 0.0
+    return sorted((life for life in lives.values() if life.held), key=lambda life: (-life.held, life.name))
 
 
 def _several(holders: list[str]) -> str:

@@ -175,6 +175,28 @@ def get_in_loop(run):
             ray.get(fetch.remote(number))
 
 
+@ray.remote
+def locate(number):
+    return spend(0.08)
+
+
+@ray.remote
+def rate(number, location):
+    return spend(0.06)
+
+
+@planted("get-in-loop", says=("rate", "30 calls"), cluster={"num_cpus": 4})
+def get_in_loop_of_pairs(run):
+    """Two tasks, of which one needs the other, are waited for before the next two are submitted."""
+    numbers = range(run.times(30))
+    if run.mended:
+        ray.get([rate.remote(number, locate.remote(number)) for number in numbers])
+        return
+    for number in numbers:
+        with run.costing():
+            ray.get(rate.remote(number, locate.remote(number)))
+
+
 @ray.remote(num_cpus=1.25)
 def resize(picture):
     return spend(0.15)

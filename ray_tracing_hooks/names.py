@@ -1,596 +1,517 @@
-"""The names of the spans, attributes and metrics that this package writes.
+"""The names of the spans, attributes and metrics that this package writes, with their meanings.
 
 The names and keys of Ray's own tracing (``ray.util.tracing``) are kept, so that dashboards made for it continue to
 work. Where Ray's meaning is ambiguous, this module states ours.
+
+A text below a key has the type of its values in OpenTelemetry, then the spans that have it, or the Resource, and the
+meaning. "Calls" are submissions and executions. Docs and tests read these texts, so they cost a worker nothing.
 """
 
 from __future__ import annotations
 
 import re
 
-__all__ = [
-    "ACTOR_RESTARTED",
-    "AWAIT",
-    "CLIENT_ADDRESS",
-    "CODE_FILE_PATH",
-    "CODE_FUNCTION_NAME",
-    "CODE_LINE_NUMBER",
-    "CODE_STACKTRACE",
-    "CPU_UTILIZATION",
-    "DATASET",
-    "DATA_BACKPRESSURE",
-    "DATA_ITERATION",
-    "DATA_OPERATOR",
-    "DELIVERY_BYTES",
-    "DELIVERY_DELIVERED",
-    "DELIVERY_DROPPED",
-    "DELIVERY_RECEIVED",
-    "DELIVERY_REFUSED",
-    "DELIVERY_RETRIES",
-    "DELIVERY_UNWRITTEN",
-    "DELIVERY_WAITING",
-    "DELIVERY_WAITING_AGE",
-    "DELIVERY_WAITING_BYTES",
-    "DISTRO_NAME",
-    "DISTRO_VERSION",
-    "DRIVER_DIED",
-    "ERROR_OTHER",
-    "ERROR_TYPE",
-    "EXCEPTION_MESSAGE",
-    "EXCEPTION_STACKTRACE",
-    "EXCEPTION_TYPE",
-    "EXECUTION_DURATION",
-    "EXECUTION_QUEUE_TIME",
-    "EXECUTION_RETRIES",
-    "EXIT_CODE",
-    "FUTURE",
-    "GPU_MEMORY_LIMIT",
-    "GPU_MEMORY_USAGE",
-    "GPU_UTILIZATION",
-    "HTTP_METHOD",
-    "HTTP_METHOD_ORIGINAL",
-    "HTTP_ROUTE",
-    "HTTP_STATUS",
-    "HW_ID",
-    "HW_NAME",
-    "HW_VENDOR",
-    "JOB",
-    "JOB_FAILED",
-    "MEMORY_UTILIZATION",
-    "NETWORK_PROTOCOL_VERSION",
-    "OTEL_SCOPE_NAME",
-    "OUT_OF_MEMORY",
-    "RAY_ACCELERATOR_ID",
-    "RAY_ACCELERATOR_IDS",
-    "RAY_ACTOR_CLASS",
-    "RAY_ACTOR_ID",
-    "RAY_ACTOR_METHOD",
-    "RAY_ACTOR_NAME",
-    "RAY_AFTER_END",
-    "RAY_ARGUMENTS",
-    "RAY_ARGUMENT_COUNT",
-    "RAY_ARGUMENT_IDS",
-    "RAY_ASSIGNED_RESOURCES",
-    "RAY_ASYNCIO",
-    "RAY_ATTEMPT",
-    "RAY_CANCELLED",
-    "RAY_CONCURRENCY_GROUP",
-    "RAY_DATA_ACTORS",
-    "RAY_DATA_BACKPRESSURE_BY",
-    "RAY_DATA_BACKPRESSURE_BY_TIME",
-    "RAY_DATA_BACKPRESSURE_DURATION",
-    "RAY_DATA_BACKPRESSURE_KIND",
-    "RAY_DATA_BACKPRESSURE_OUTPUT",
-    "RAY_DATA_BACKPRESSURE_POLICY",
-    "RAY_DATA_BACKPRESSURE_RESOURCE",
-    "RAY_DATA_BACKPRESSURE_SUBMISSION",
-    "RAY_DATA_BATCHES",
-    "RAY_DATA_BLOCKS",
-    "RAY_DATA_BLOCK_TIME",
-    "RAY_DATA_BYTES",
-    "RAY_DATA_CONSUMER",
-    "RAY_DATA_CPU_TIME",
-    "RAY_DATA_DATASET_ID",
-    "RAY_DATA_EPOCH",
-    "RAY_DATA_FIRST_BATCH_TIME",
-    "RAY_DATA_GRAPH",
-    "RAY_DATA_INPUTS",
-    "RAY_DATA_INPUT_BLOCKS",
-    "RAY_DATA_INPUT_BYTES",
-    "RAY_DATA_INPUT_ROWS",
-    "RAY_DATA_LIMITS",
-    "RAY_DATA_MAX_CONCURRENCY",
-    "RAY_DATA_OPERATOR",
-    "RAY_DATA_OPERATOR_ID",
-    "RAY_DATA_OPERATOR_TYPE",
-    "RAY_DATA_OUTCOME",
-    "RAY_DATA_PEAK_MEMORY",
-    "RAY_DATA_RESTORED",
-    "RAY_DATA_ROWS",
-    "RAY_DATA_RUN",
-    "RAY_DATA_SCHEDULING_TIME",
-    "RAY_DATA_SPILLED",
-    "RAY_DATA_SPLIT",
-    "RAY_DATA_STAGE",
-    "RAY_DATA_TASKS",
-    "RAY_DATA_TASKS_FAILED",
-    "RAY_DATA_TASK_INDEX",
-    "RAY_DATA_TASK_RESOURCES",
-    "RAY_DATA_TASK_TIME",
-    "RAY_DATA_TIMELINE_QUEUED_BLOCKS",
-    "RAY_DATA_TIMELINE_QUEUED_BYTES",
-    "RAY_DATA_TIMELINE_ROWS",
-    "RAY_DATA_TIMELINE_RUNNING_TASKS",
-    "RAY_DATA_TIMELINE_SECONDS",
-    "RAY_DATA_UDF_TIME",
-    "RAY_DATA_USER_TIME",
-    "RAY_DATA_WAIT_TIME",
-    "RAY_DATA_WAIT_TIME_BATCHING",
-    "RAY_DATA_WAIT_TIME_COLLATE",
-    "RAY_DATA_WAIT_TIME_FINALIZE",
-    "RAY_DATA_WAIT_TIME_FORMAT",
-    "RAY_DATA_WAIT_TIME_PRODUCTION",
-    "RAY_DATA_WAIT_TIME_TRANSFER",
-    "RAY_DRIVER_WAITED",
-    "RAY_END_ESTIMATED",
-    "RAY_ENTRYPOINT",
-    "RAY_FUNCTION",
-    "RAY_FUNCTION_SIZE",
-    "RAY_GENERATOR_ITEMS",
-    "RAY_JOB_ID",
-    "RAY_JOB_STATUS",
-    "RAY_LEFT_OUT",
-    "RAY_LIBRARIES",
-    "RAY_MAX_CONCURRENCY",
-    "RAY_MEMORY_DEVICE_PEAK",
-    "RAY_MEMORY_PEAK",
-    "RAY_NAME",
-    "RAY_NAMESPACE",
-    "RAY_NEVER_ENDED",
-    "RAY_NODE_ID",
-    "RAY_NUM_RETURNS",
-    "RAY_OBJECT_COUNT",
-    "RAY_OBJECT_IDS",
-    "RAY_OBJECT_SIZE",
-    "RAY_PARENT_TASK_ID",
-    "RAY_PID",
-    "RAY_PLACEMENT_GROUP_ID",
-    "RAY_READY_OBJECT_COUNT",
-    "RAY_READY_OBJECT_IDS",
-    "RAY_REMOTE",
-    "RAY_RESULT",
-    "RAY_RLLIB_ALGORITHM",
-    "RAY_RLLIB_ITERATION",
-    "RAY_SAMPLING_REASON",
-    "RAY_SERVE_APPLICATION",
-    "RAY_SERVE_ATTEMPTS",
-    "RAY_SERVE_BATCH_SIZE",
-    "RAY_SERVE_BATCH_WAIT",
-    "RAY_SERVE_CHOICE_TIME",
-    "RAY_SERVE_CLOSE_CODE",
-    "RAY_SERVE_DEPLOYMENT",
-    "RAY_SERVE_FIRST_CHUNK",
-    "RAY_SERVE_LOOP_WAIT",
-    "RAY_SERVE_METHOD",
-    "RAY_SERVE_MULTIPLEXED_MODEL_ID",
-    "RAY_SERVE_REPLICA_ID",
-    "RAY_SERVE_REQUEST_ID",
-    "RAY_SUBMISSION_ID",
-    "RAY_SUBMIT_TIME",
-    "RAY_TASK_ID",
-    "RAY_TIMEOUT",
-    "RAY_TRAIN_ATTEMPT",
-    "RAY_TRAIN_BARRIER_TIME",
-    "RAY_TRAIN_CHECKPOINT",
-    "RAY_TRAIN_DECISION",
-    "RAY_TRAIN_FAILED_RANKS",
-    "RAY_TRAIN_HANDOVER_TIME",
-    "RAY_TRAIN_LOCAL_RANK",
-    "RAY_TRAIN_METRICS",
-    "RAY_TRAIN_NODE_RANK",
-    "RAY_TRAIN_NUM_WORKERS",
-    "RAY_TRAIN_RUNNING_TIME",
-    "RAY_TRAIN_RUN_ID",
-    "RAY_TRAIN_RUN_NAME",
-    "RAY_TRAIN_SCHEDULING_TIME",
-    "RAY_TRAIN_STATE",
-    "RAY_TRAIN_STEP",
-    "RAY_TRAIN_TRAINER",
-    "RAY_TRAIN_WORLD_RANK",
-    "RAY_TRAIN_WORLD_SIZE",
-    "RAY_TUNE_CHECKPOINT",
-    "RAY_TUNE_CLONED",
-    "RAY_TUNE_CONFIG",
-    "RAY_TUNE_EXPERIMENT",
-    "RAY_TUNE_FAILURES",
-    "RAY_TUNE_ITERATIONS",
-    "RAY_TUNE_METRIC",
-    "RAY_TUNE_METRIC_VALUE",
-    "RAY_TUNE_PENDING_TIME",
-    "RAY_TUNE_SCHEDULER",
-    "RAY_TUNE_SEARCHER",
-    "RAY_TUNE_STOPPED_BY",
-    "RAY_TUNE_TRAINABLE",
-    "RAY_TUNE_TRIALS",
-    "RAY_TUNE_TRIALS_FAILED",
-    "RAY_TUNE_TRIAL_ID",
-    "RAY_TUNE_TRIAL_STATUS",
-    "RAY_WORKER_ID",
-    "RESOURCE_CREATION_TIME",
-    "RESOURCE_GCS_ADDRESS",
-    "RESOURCE_NODE_ID",
-    "RESOURCE_PARTS",
-    "RESOURCE_PROCESSORS",
-    "RESOURCE_PROCESS_TYPE",
-    "RESOURCE_RAY_VERSION",
-    "RESOURCE_SESSION_NAME",
-    "RESOURCE_WORKER_ID",
-    "RESOURCE_WORKER_READY",
-    "RLLIB",
-    "RPC_GRPC_STATUS",
-    "RPC_METHOD",
-    "RPC_SERVICE",
-    "RPC_SYSTEM",
-    "SCOPE",
-    "SERVE_BATCH",
-    "SERVE_CALL",
-    "SERVE_CHOICE",
-    "SERVE_MULTIPLEXED",
-    "SERVE_REPLICA",
-    "SERVE_ROUTE",
-    "SKYWALKING_CALLER",
-    "SKYWALKING_PARENT",
-    "SKYWALKING_PEER",
-    "SPOOL_BYTES",
-    "SPOOL_LIMIT",
-    "SPOOL_WRITERS",
-    "SUBMISSION_DURATION",
-    "TASK_CANCELLED",
-    "THREAD_ID",
-    "THREAD_NAME",
-    "TRACING_ADDRESS",
-    "TRACING_EXPORTER",
-    "TRACING_SIGNAL",
-    "TRAIN_ATTEMPT",
-    "TRAIN_CHANGED",
-    "TRAIN_COLLECTIVES",
-    "TRAIN_FAILURE",
-    "TRAIN_REPORT",
-    "TRAIN_RESIZE",
-    "TRAIN_RUN",
-    "TRAIN_TRANSFER",
-    "TRAIN_WORKER",
-    "TUNE_CHANGED",
-    "TUNE_CHECKPOINTED",
-    "TUNE_EXPERIMENT",
-    "TUNE_EXPLOIT",
-    "TUNE_FAILURE",
-    "TUNE_RESTORED",
-    "TUNE_TRIAL",
-    "URL_PATH",
-    "URL_QUERY",
-    "URL_SCHEME",
-    "WORKER_DIED",
-    "driver_name",
-    "execution_name",
-    "run_name",
-    "submission_name",
-]
-
-JOB = "ray.job"
-"""The name of the span of a submitted job."""
-
-AWAIT = "ray.await"
-"""The name of the span of ``await ref``."""
-
-FUTURE = "ray.future"
-"""The name of the span of ``ref.future()``, which takes no time: when the program waits for the future is not known."""
-
 SCOPE = "ray_tracing_hooks"
 """Instrumentation scope of the spans and metrics that this package makes."""
 
+# Attributes. Events, exceptions and the rest of the Resource follow OpenTelemetry's conventions.
+
 RAY_REMOTE = "ray.remote"
+"""string, calls: `function` for tasks, `actor` for actor creations and methods"""
 RAY_FUNCTION = "ray.function"
-RAY_FUNCTION_SIZE = "ray.function_size"
+"""string, calls: `module.function` of a task, `Class.method` of an actor"""
 RAY_ACTOR_CLASS = "ray.actor_class"
+"""string, calls: the class of an actor, with the classes that it is defined in (`Outer.Inner`), without functions"""
 RAY_ACTOR_METHOD = "ray.actor_method"
-RAY_PID = "ray.pid"
-RAY_JOB_ID = "ray.job_id"
-RAY_NODE_ID = "ray.node_id"
-RAY_WORKER_ID = "ray.worker_id"
+"""string, calls: its method; `__init__` for the creation"""
 RAY_ACTOR_ID = "ray.actor_id"
+"""string, calls: the actor that is called or created, in hexadecimal like all ids of Ray"""
 RAY_TASK_ID = "ray.task_id"
+"""string, calls, drivers: the task that the call creates; for a driver, its own"""
 RAY_PARENT_TASK_ID = "ray.parent_task_id"
+"""string, calls, waiting: the task that made the call, or the driver; absent on the execution of most calls made by
+tasks, which carry no context: see the submission"""
+RAY_JOB_ID = "ray.job_id"
+"""string, all spans of this package: the job of the process"""
+RAY_NODE_ID = "ray.node_id"
+"""string, all spans of this package: the node of the process that recorded the span"""
+RAY_WORKER_ID = "ray.worker_id"
+"""string, all spans of this package: the worker that recorded the span"""
+RAY_PID = "ray.pid"
+"""string, all spans of this package: the process that recorded the span"""
+RAY_FUNCTION_SIZE = "ray.function_size"
+"""int, submissions of tasks: how many bytes the serialized function has, with all that it captures; only on the call
+with which Ray serialized it, the first one after its definition"""
 RAY_SUBMIT_TIME = "ray.submit_time_unix_nano"
+"""int, executions: when the call was submitted, by the clock of the caller's node, in nanoseconds since the epoch;
+absent on most calls, which carry no context: see the start of the submission"""
 RAY_ATTEMPT = "ray.attempt"
+"""int, executions, tasks of Serve: the number of the retry, or of the actor's restart, from 1"""
 RAY_ARGUMENT_IDS = "ray.arg_object_ids"
+"""string[], submissions: the first 64 objects among the arguments, which the task waits for before it begins; the id
+of a result begins with that of its task"""
 RAY_ARGUMENT_COUNT = "ray.arg_object_count"
+"""int, submissions: how many objects are among the arguments, if any"""
 RAY_ARGUMENTS = "ray.arguments"
+"""string, executions: the arguments as a short text, where `RAY_TRACING_ARGUMENTS` is on"""
 RAY_RESULT = "ray.result"
+"""string, executions: the result, likewise; not of generators"""
 RAY_GENERATOR_ITEMS = "ray.generator_items"
+"""int, executions: how many items a generator yielded"""
 RAY_OBJECT_IDS = "ray.object_ids"
+"""string[], `ray.get`, `ray.await`, `ray.wait`, `ray.put`: the first 64 objects that are waited for, or the one that
+is stored; with waits recorded, the one that a call of a deployment returned; a result's id begins with its task's"""
 RAY_OBJECT_COUNT = "ray.object_count"
+"""int, `ray.get`, `ray.await`, `ray.wait`: how many objects are waited for"""
 RAY_OBJECT_SIZE = "ray.object_size"
-RAY_READY_OBJECT_IDS = "ray.ready_object_ids"
-RAY_READY_OBJECT_COUNT = "ray.ready_object_count"
-RAY_NUM_RETURNS = "ray.num_returns"
+"""int, `ray.get`, `ray.put`: bytes of the serialized objects that were fetched or stored"""
 RAY_TIMEOUT = "ray.timeout"
-RAY_DRIVER_WAITED = "ray.driver_waited"
+"""double, `ray.get`, `ray.wait`: the timeout in seconds, if any"""
 RAY_CANCELLED = "ray.cancelled"
-RAY_NAME = "ray.name"
-RAY_ACTOR_NAME = "ray.actor_name"
-RAY_ASYNCIO = "ray.asyncio"
-RAY_MAX_CONCURRENCY = "ray.max_concurrency"
-RAY_CONCURRENCY_GROUP = "ray.concurrency_group"
-RAY_PLACEMENT_GROUP_ID = "ray.placement_group_id"
-RAY_ASSIGNED_RESOURCES = "ray.assigned_resources"
-RAY_ACCELERATOR_IDS = "ray.accelerator_ids"
-RAY_ENTRYPOINT = "ray.entrypoint"
-RAY_NAMESPACE = "ray.namespace"
-RAY_SUBMISSION_ID = "ray.submission_id"
-RAY_JOB_STATUS = "ray.job_status"
-RAY_END_ESTIMATED = "ray.end_estimated"
-RAY_NEVER_ENDED = "ray.never_ended"
-RAY_AFTER_END = "ray.after_end"
-RAY_LEFT_OUT = "ray.left_out"
-RAY_LIBRARIES = "ray.libraries"
-RAY_SAMPLING_REASON = "ray.sampling.reason"
-RAY_SERVE_APPLICATION = "ray.serve.application"
-RAY_SERVE_DEPLOYMENT = "ray.serve.deployment"
-RAY_SERVE_METHOD = "ray.serve.method"
-RAY_SERVE_REPLICA_ID = "ray.serve.replica_id"
-RAY_SERVE_REQUEST_ID = "ray.serve.request_id"
-RAY_SERVE_MULTIPLEXED_MODEL_ID = "ray.serve.multiplexed_model_id"
-RAY_SERVE_ATTEMPTS = "ray.serve.attempts"
-RAY_SERVE_CHOICE_TIME = "ray.serve.choice_time"
-RAY_SERVE_LOOP_WAIT = "ray.serve.event_loop.wait_time"
-RAY_SERVE_BATCH_SIZE = "ray.serve.batch.size"
-RAY_SERVE_BATCH_WAIT = "ray.serve.batch.wait_time"
-RAY_SERVE_CLOSE_CODE = "ray.serve.close_code"
-RAY_SERVE_FIRST_CHUNK = "ray.serve.time_to_first_chunk"
-RAY_DATA_ACTORS = "ray.data.actors"
-RAY_DATA_BACKPRESSURE_BY = "ray.data.backpressure.by"
-RAY_DATA_BACKPRESSURE_BY_TIME = "ray.data.backpressure.by_time"
-RAY_DATA_BACKPRESSURE_DURATION = "ray.data.backpressure.duration"
-RAY_DATA_BACKPRESSURE_KIND = "ray.data.backpressure.kind"
-RAY_DATA_BACKPRESSURE_OUTPUT = "ray.data.backpressure.output_time"
-RAY_DATA_BACKPRESSURE_POLICY = "ray.data.backpressure.policy"
-RAY_DATA_BACKPRESSURE_RESOURCE = "ray.data.backpressure.resource"
-RAY_DATA_BACKPRESSURE_SUBMISSION = "ray.data.backpressure.submission_time"
-RAY_DATA_BATCHES = "ray.data.batches"
-RAY_DATA_BLOCKS = "ray.data.blocks"
-RAY_DATA_BLOCK_TIME = "ray.data.block_time"
-RAY_DATA_BYTES = "ray.data.bytes"
-RAY_DATA_CONSUMER = "ray.data.consumer"
-RAY_DATA_CPU_TIME = "ray.data.cpu_time"
-RAY_DATA_DATASET_ID = "ray.data.dataset_id"
-RAY_DATA_EPOCH = "ray.data.epoch"
-RAY_DATA_FIRST_BATCH_TIME = "ray.data.first_batch_time"
-RAY_DATA_GRAPH = "ray.data.graph"
-RAY_DATA_INPUTS = "ray.data.inputs"
-RAY_DATA_INPUT_BLOCKS = "ray.data.input_blocks"
-RAY_DATA_INPUT_BYTES = "ray.data.input_bytes"
-RAY_DATA_INPUT_ROWS = "ray.data.input_rows"
-RAY_DATA_LIMITS = "ray.data.limits"
-RAY_DATA_MAX_CONCURRENCY = "ray.data.max_concurrency"
-RAY_DATA_OPERATOR = "ray.data.operator"
-RAY_DATA_OPERATOR_ID = "ray.data.operator_id"
-RAY_DATA_OPERATOR_TYPE = "ray.data.operator_type"
-RAY_DATA_OUTCOME = "ray.data.outcome"
-RAY_DATA_PEAK_MEMORY = "ray.data.peak_memory"
-RAY_DATA_RESTORED = "ray.data.restored_bytes"
-RAY_DATA_ROWS = "ray.data.rows"
-RAY_DATA_RUN = "ray.data.run"
-RAY_DATA_SCHEDULING_TIME = "ray.data.scheduling_time"
-RAY_DATA_SPILLED = "ray.data.spilled_bytes"
-RAY_DATA_SPLIT = "ray.data.split"
-RAY_DATA_STAGE = "ray.data.stage"
-RAY_DATA_TASKS = "ray.data.tasks"
-RAY_DATA_TASKS_FAILED = "ray.data.tasks_failed"
-RAY_DATA_TASK_INDEX = "ray.data.task_index"
-RAY_DATA_TASK_RESOURCES = "ray.data.task_resources"
-RAY_DATA_TASK_TIME = "ray.data.task_time"
-RAY_DATA_TIMELINE_QUEUED_BLOCKS = "ray.data.timeline.queued_blocks"
-RAY_DATA_TIMELINE_QUEUED_BYTES = "ray.data.timeline.queued_bytes"
-RAY_DATA_TIMELINE_ROWS = "ray.data.timeline.rows"
-RAY_DATA_TIMELINE_RUNNING_TASKS = "ray.data.timeline.running_tasks"
-RAY_DATA_TIMELINE_SECONDS = "ray.data.timeline.seconds"
-RAY_DATA_UDF_TIME = "ray.data.udf_time"
-RAY_DATA_USER_TIME = "ray.data.user_time"
-RAY_DATA_WAIT_TIME = "ray.data.wait_time"
-RAY_DATA_WAIT_TIME_BATCHING = "ray.data.wait_time.batching"
-RAY_DATA_WAIT_TIME_COLLATE = "ray.data.wait_time.collate"
-RAY_DATA_WAIT_TIME_FINALIZE = "ray.data.wait_time.finalize"
-RAY_DATA_WAIT_TIME_FORMAT = "ray.data.wait_time.format"
-RAY_DATA_WAIT_TIME_PRODUCTION = "ray.data.wait_time.production"
-RAY_DATA_WAIT_TIME_TRANSFER = "ray.data.wait_time.transfer"
-
-SERVE_CALL = "serve.remote"
-SERVE_CHOICE = "serve.choose_replica"
-SERVE_ROUTE = "serve.route"
-SERVE_REPLICA = "serve.replica"
-SERVE_BATCH = "serve.batch"
-SERVE_MULTIPLEXED = "serve.multiplexed"
-"""The suffixes of the names of Ray Serve's spans, after ``Deployment.method``: a call, the choice of a replica for a
-call, the same for a request that HAProxy has received, a request in the replica, a batch of requests, and the loading
-of a model."""
-
-DATASET = "ray.data"
-DATA_OPERATOR = "ray.data.operator"
-DATA_ITERATION = "ray.data.iteration"
-"""The suffixes of the names of Ray Data's spans: of an execution after the name of the dataset, of an operator after
-its name, and of an iteration after the method that iterates."""
-
-DATA_BACKPRESSURE = "ray.data.backpressure"
-"""The event on an operator for each time that backpressure held it back."""
-RAY_MEMORY_PEAK = "ray.memory.peak"
-RAY_MEMORY_DEVICE_PEAK = "ray.memory.device_peak"
-RAY_ACCELERATOR_ID = "ray.accelerator_id"
-HW_ID = "hw.id"
-HW_NAME = "hw.name"
-HW_VENDOR = "hw.vendor"
-RAY_TRAIN_RUN_ID = "ray.train.run_id"
-RAY_TRAIN_RUN_NAME = "ray.train.run_name"
-RAY_TRAIN_TRAINER = "ray.train.trainer"
-RAY_TRAIN_ATTEMPT = "ray.train.attempt_number"
-RAY_TRAIN_NUM_WORKERS = "ray.train.num_workers"
-RAY_TRAIN_SCHEDULING_TIME = "ray.train.scheduling_time"
-RAY_TRAIN_RUNNING_TIME = "ray.train.running_time"
-RAY_TRAIN_FAILED_RANKS = "ray.train.failed_ranks"
-RAY_TRAIN_WORLD_RANK = "ray.train.world_rank"
-RAY_TRAIN_WORLD_SIZE = "ray.train.world_size"
-RAY_TRAIN_LOCAL_RANK = "ray.train.local_rank"
-RAY_TRAIN_NODE_RANK = "ray.train.node_rank"
-RAY_TRAIN_STEP = "ray.train.step"
-RAY_TRAIN_BARRIER_TIME = "ray.train.barrier_time"
-RAY_TRAIN_HANDOVER_TIME = "ray.train.handover_time"
-RAY_TRAIN_CHECKPOINT = "ray.train.checkpoint"
-RAY_TRAIN_METRICS = "ray.train.metrics"
-RAY_TRAIN_STATE = "ray.train.state"
-RAY_TRAIN_DECISION = "ray.train.decision"
-RAY_TUNE_EXPERIMENT = "ray.tune.experiment"
-RAY_TUNE_SCHEDULER = "ray.tune.scheduler"
-RAY_TUNE_SEARCHER = "ray.tune.searcher"
-RAY_TUNE_METRIC = "ray.tune.metric"
-RAY_TUNE_TRIALS = "ray.tune.trials"
-RAY_TUNE_TRIALS_FAILED = "ray.tune.trials_failed"
-RAY_TUNE_TRIAL_ID = "ray.tune.trial_id"
-RAY_TUNE_TRIAL_STATUS = "ray.tune.trial_status"
-RAY_TUNE_TRAINABLE = "ray.tune.trainable"
-RAY_TUNE_CONFIG = "ray.tune.config"
-RAY_TUNE_ITERATIONS = "ray.tune.iterations"
-RAY_TUNE_METRIC_VALUE = "ray.tune.metric_value"
-RAY_TUNE_STOPPED_BY = "ray.tune.stopped_by"
-RAY_TUNE_FAILURES = "ray.tune.failures"
-RAY_TUNE_PENDING_TIME = "ray.tune.pending_time"
-RAY_TUNE_CHECKPOINT = "ray.tune.checkpoint"
-RAY_TUNE_CLONED = "ray.tune.cloned_trial_id"
-RAY_RLLIB_ALGORITHM = "ray.rllib.algorithm"
-RAY_RLLIB_ITERATION = "ray.rllib.iteration"
-
-TRAIN_RUN = "ray.train"
-TRAIN_ATTEMPT = "ray.train.attempt"
-TRAIN_WORKER = "ray.train.worker"
-TRAIN_REPORT = "ray.train.report"
-TRAIN_TRANSFER = "ray.train.checkpoint_transfer"
-"""The spans of Ray Train: a run, an attempt of it, and the training loop of a rank, which have the name of the run
-before these words; a report of a rank, and the transfer of its checkpoint.
-"""
-
-TRAIN_COLLECTIVES = "ray.train.collective."
-"""How the names of the spans of Ray Train's own collective functions begin."""
-
-TRAIN_CHANGED = "ray.train.state"
-TRAIN_FAILURE = "ray.train.failure_decision"
-TRAIN_RESIZE = "ray.train.resize_decision"
-"""The events of an attempt: another state, and a decision after a failure or about the number of workers."""
-
-TUNE_EXPERIMENT = "ray.tune"
-TUNE_TRIAL = "ray.tune.trial"
-"""The spans of Ray Tune, with the name of the experiment before these words."""
-
-TUNE_CHANGED = "ray.tune.status"
-TUNE_FAILURE = "ray.tune.failure"
-TUNE_CHECKPOINTED = "ray.tune.checkpoint"
-TUNE_RESTORED = "ray.tune.restore"
-TUNE_EXPLOIT = "ray.tune.exploit"
-"""The events of a trial: another status, a failure, a checkpoint that was made or loaded, and a trial that was
-cloned.
-"""
-
-RLLIB = "ray.rllib"
-"""The span of an iteration of an algorithm of RLlib, and with the name of a phase, that of a phase of it."""
-
-HTTP_METHOD = "http.request.method"
-HTTP_METHOD_ORIGINAL = "http.request.method_original"
-HTTP_ROUTE = "http.route"
-HTTP_STATUS = "http.response.status_code"
-URL_PATH = "url.path"
-URL_QUERY = "url.query"
-URL_SCHEME = "url.scheme"
-CLIENT_ADDRESS = "client.address"
-NETWORK_PROTOCOL_VERSION = "network.protocol.version"
-RPC_SYSTEM = "rpc.system"
-RPC_SERVICE = "rpc.service"
-RPC_METHOD = "rpc.method"
-RPC_GRPC_STATUS = "rpc.grpc.status_code"
-
-ACTOR_RESTARTED = "ray.actor.restarted"
-"""The event on the creation of an actor that Ray has restarted, with ``ray.attempt``."""
-
+"""boolean, `ray.await`: true: the wait was abandoned, because of an asyncio time-out, a cancelled task, or the end of
+the program"""
+RAY_DRIVER_WAITED = "ray.driver_waited"
+"""boolean, waits: true: in another thread of a driver (`thread.id`), while the one that connected to Ray waited for a
+thread or an event loop"""
+RAY_NUM_RETURNS = "ray.num_returns"
+"""int, `ray.wait`: how many objects had to be ready"""
+RAY_READY_OBJECT_IDS = "ray.ready_object_ids"
+"""string[], `ray.wait`: the first 64 objects that were ready"""
+RAY_READY_OBJECT_COUNT = "ray.ready_object_count"
+"""int, `ray.wait`: how many objects were ready; if fewer than `ray.num_returns`, the wait timed out"""
 ERROR_TYPE = "error.type"
+"""string, failed spans: the class of the exception, not of Ray's wrapper around it; of an interrupted span
+`worker_died` or `driver_died`, or `ray.exceptions.OutOfMemoryError` or `ray.exceptions.TaskCancelledError` if that is
+the known cause; of a failed job `job_failed`; of a request without an exception its status, such as `503`"""
+RAY_NEVER_ENDED = "ray.never_ended"
+"""boolean, spans without an end: true: the program did not end it, or a full disk may not have taken its end; it ends
+with its process, and this is not an error"""
+RAY_END_ESTIMATED = "ray.end_estimated"
+"""boolean, interrupted spans: true: its process died, and the end is estimated"""
+RAY_AFTER_END = "ray.after_end"
+"""double, first spans of traces that begin after the end of their context: seconds since the end of the span in whose
+context this one began, to which it has a link"""
+RAY_LEFT_OUT = "ray.left_out"
+"""int, calls, drivers: calls that made no spans because of `RAY_TRACING_RATE_LIMIT`: on a submission, those of the
+same function by the same caller since the last span that counted them; on an execution or a driver, the rest of its
+own calls"""
+RAY_SAMPLING_REASON = "ray.sampling.reason"
+"""string, spans of traces that were not sampled: why the span was recorded all the same: it failed (`error`), or took
+long (`slow`); on a submission without an error of its own, the reason of its execution. Other spans of the trace are
+missing: such spans are no random sample, so do not extrapolate from them"""
+RAY_NAME = "ray.name"
+"""string, calls: the name that `.options(name=...)` gave the call, or the created actor"""
+RAY_ACTOR_NAME = "ray.actor_name"
+"""string, executions of actors, creations: the name of the actor, if it has one"""
+RAY_ASYNCIO = "ray.asyncio"
+"""boolean, executions of actors: true: the actor is async, and its methods share one event loop"""
+RAY_MAX_CONCURRENCY = "ray.max_concurrency"
+"""int, executions of actors: how many of its methods may run concurrently, if more than one"""
+RAY_CONCURRENCY_GROUP = "ray.concurrency_group"
+"""string, executions of actors, submissions: the concurrency group that the method declares; on the submission the one
+that `.options()` gave this call"""
+RAY_PLACEMENT_GROUP_ID = "ray.placement_group_id"
+"""string, executions: its placement group, if any"""
+RAY_ASSIGNED_RESOURCES = "ray.assigned_resources"
+"""string, executions: its resources, as JSON such as `{"CPU": 1.0}`, if any"""
+RAY_ACCELERATOR_IDS = "ray.accelerator_ids"
+"""string[], executions: its accelerators, such as `GPU:0`, if any"""
+RAY_ENTRYPOINT = "ray.entrypoint"
+"""string, drivers: the program, without its arguments"""
+RAY_NAMESPACE = "ray.namespace"
+"""string, drivers: the namespace of its named actors"""
+RAY_LIBRARIES = "ray.libraries"
+"""string[], drivers: the libraries of Ray that the program had imported when it ended: `data`, `train`, `tune`,
+`rllib`, `serve`"""
+RAY_SUBMISSION_ID = "ray.submission_id"
+"""string, drivers, submitted jobs: the id of a job that was submitted to the Jobs API"""
+RAY_JOB_STATUS = "ray.job_status"
+"""string, submitted jobs: `SUCCEEDED`, `FAILED` or `STOPPED`"""
 EXIT_CODE = "process.exit.code"
-JOB_FAILED = "job_failed"
-"""The ``error.type`` of a submitted job whose program ended with an exit code other than 0, or could not be started."""
-ERROR_OTHER = "_OTHER"
-"""The ``error.type`` in metrics of a failed span that has none."""
+"""int, submitted jobs, drivers: the exit code of the job's program, if it ended by itself; of a driver if an uncaught
+exception decides it"""
+RAY_SERVE_APPLICATION = "ray.serve.application"
+"""string, requests to Serve: the application of Ray Serve"""
+RAY_SERVE_DEPLOYMENT = "ray.serve.deployment"
+"""string, calls of deployments, requests in replicas: the deployment that is called"""
+RAY_SERVE_METHOD = "ray.serve.method"
+"""string, calls of deployments, requests in replicas: its method: `__call__` for HTTP requests"""
+RAY_SERVE_REPLICA_ID = "ray.serve.replica_id"
+"""string, requests in replicas: Serve's id of the replica"""
+RAY_SERVE_REQUEST_ID = "ray.serve.request_id"
+"""string, requests to Serve: Serve's id of the request, as in `x-request-id`"""
+RAY_SERVE_MULTIPLEXED_MODEL_ID = "ray.serve.multiplexed_model_id"
+"""string, calls of deployments, requests in replicas: the model that the request asks for, if any"""
+RAY_SERVE_ATTEMPTS = "ray.serve.attempts"
+"""int, calls of deployments: how many replicas were tried, if more than one"""
+RAY_SERVE_CHOICE_TIME = "ray.serve.choice_time"
+"""double, calls of deployments, requests that HAProxy had routed: seconds until a replica was chosen, including the
+wait for a free one, if a millisecond or more; before the span if a request router of HAProxy chose it"""
+RAY_SERVE_LOOP_WAIT = "ray.serve.event_loop.wait_time"
+"""double, requests in replicas: seconds that the request waited for the event loop of its replica, which other code
+kept, if 10 ms or more"""
+RAY_SERVE_BATCH_SIZE = "ray.serve.batch.size"
+"""int, batches, links to them: how many requests are in the batch"""
+RAY_SERVE_BATCH_WAIT = "ray.serve.batch.wait_time"
+"""double, batches, links from and to them: seconds that the request waited for the batch to start; on a batch, the
+longest such wait"""
+RAY_SERVE_CLOSE_CODE = "ray.serve.close_code"
+"""int, requests from clients: the close code of a WebSocket connection: 1000 is a normal closure"""
+RAY_SERVE_FIRST_CHUNK = "ray.serve.time_to_first_chunk"
+"""double, requests from clients: seconds until the first part of a response that came in several"""
+RAY_DATA_DATASET_ID = "ray.data.dataset_id"
+"""string, executions of datasets, their operators, iterations: Ray Data's id of the execution, as in its logs and
+dashboard"""
+RAY_DATA_RUN = "ray.data.run"
+"""int, executions of datasets: which execution of the dataset it is, from 0"""
+RAY_DATA_CONSUMER = "ray.data.consumer"
+"""string, executions of datasets, their operators, iterations: the method of Ray Data that asked for it, such as
+`materialize`, `iter_batches` or `write_parquet`"""
+RAY_DATA_OUTCOME = "ray.data.outcome"
+"""string, executions of datasets, iterations: `finished`; `stopped` if the consumer stopped early; `failed`;
+`cancelled`; `abandoned` if the program ended or disconnected from Ray without ending it"""
+RAY_DATA_GRAPH = "ray.data.graph"
+"""string, executions of datasets: the operators as Ray Data shows them"""
+RAY_DATA_LIMITS = "ray.data.limits"
+"""string, executions of datasets: what all its tasks together may use, such as CPUs and bytes of object store memory,
+as JSON"""
+RAY_DATA_SPILLED = "ray.data.spilled_bytes"
+"""int, executions of datasets, operators: bytes that were spilled to disk, if any: by the whole cluster during the
+execution; of the operator's input"""
+RAY_DATA_RESTORED = "ray.data.restored_bytes"
+"""int, executions of datasets: bytes that it restored from disk meanwhile, if any"""
+RAY_DATA_OPERATOR = "ray.data.operator"
+"""string, operators, their tasks: the name of the operator, as in `stats()`"""
+RAY_DATA_OPERATOR_ID = "ray.data.operator_id"
+"""string, operators: its name and its position in the execution, as in Ray's dashboard and metrics"""
+RAY_DATA_OPERATOR_TYPE = "ray.data.operator_type"
+"""string, operators: its class in Ray Data, such as `ActorPoolMapOperator`"""
+RAY_DATA_INPUTS = "ray.data.inputs"
+"""string[], operators: the operators that its input comes from; links lead to their spans"""
+RAY_DATA_ROWS = "ray.data.rows"
+"""int, executions of datasets, operators, their tasks, iterations: rows of the output; of an operator those that it
+handed on, as in `stats()`"""
+RAY_DATA_BYTES = "ray.data.bytes"
+"""int, executions of datasets, operators, their tasks: bytes of the output"""
+RAY_DATA_BLOCKS = "ray.data.blocks"
+"""int, executions of datasets, operators, their tasks: blocks of the output"""
+RAY_DATA_INPUT_ROWS = "ray.data.input_rows"
+"""int, operators: rows of the input"""
+RAY_DATA_INPUT_BYTES = "ray.data.input_bytes"
+"""int, operators: bytes of the input"""
+RAY_DATA_INPUT_BLOCKS = "ray.data.input_blocks"
+"""int, operators: blocks, or bundles of blocks, of the input"""
+RAY_DATA_TASKS = "ray.data.tasks"
+"""int, operators: tasks that it submitted, also those without a span"""
+RAY_DATA_TASKS_FAILED = "ray.data.tasks_failed"
+"""int, operators: tasks that failed, if any"""
+RAY_DATA_SCHEDULING_TIME = "ray.data.scheduling_time"
+"""double, operators: seconds from the submission of each task until it began, added up, as measured by Ray Data"""
+RAY_DATA_TASK_TIME = "ray.data.task_time"
+"""double, operators: seconds that its tasks ran, added up, as the workers measure"""
+RAY_DATA_BLOCK_TIME = "ray.data.block_time"
+"""double, operators: seconds in which its tasks made blocks, added up, without those in which they waited until one
+was read"""
+RAY_DATA_UDF_TIME = "ray.data.udf_time"
+"""double, operators: seconds in the functions that transform the blocks, added up, if Ray Data measures that"""
+RAY_DATA_MAX_CONCURRENCY = "ray.data.max_concurrency"
+"""int, operators: how many of its tasks may run at a time, if limited"""
+RAY_DATA_TASK_RESOURCES = "ray.data.task_resources"
+"""string, operators: what each task, or actor, requires, as JSON"""
+RAY_DATA_ACTORS = "ray.data.actors"
+"""int, operators: actors that it started, if any"""
+RAY_DATA_BACKPRESSURE_SUBMISSION = "ray.data.backpressure.submission_time"
+"""double, operators: seconds in which a backpressure policy let it submit no task, even if it had none to submit"""
+RAY_DATA_BACKPRESSURE_OUTPUT = "ray.data.backpressure.output_time"
+"""double, operators: seconds in which a backpressure policy let no output be read from its tasks"""
+RAY_DATA_BACKPRESSURE_BY = "ray.data.backpressure.by"
+"""string[], operators: what held it back, as kind, policy and resource; only times in which it had something to submit
+or to hand on"""
+RAY_DATA_BACKPRESSURE_BY_TIME = "ray.data.backpressure.by_time"
+"""double[], operators: for how many seconds each of these did"""
+RAY_DATA_BACKPRESSURE_KIND = "ray.data.backpressure.kind"
+"""string, events `ray.data.backpressure`: `submission` if it could not submit tasks, `output` if the output of its
+tasks was not read"""
+RAY_DATA_BACKPRESSURE_POLICY = "ray.data.backpressure.policy"
+"""string, events `ray.data.backpressure`: Ray Data's policy"""
+RAY_DATA_BACKPRESSURE_RESOURCE = "ray.data.backpressure.resource"
+"""string, events `ray.data.backpressure`: what was missing, such as `CPU` or `CPU and object store memory`, if
+known"""
+RAY_DATA_BACKPRESSURE_DURATION = "ray.data.backpressure.duration"
+"""double, events `ray.data.backpressure`: for how many seconds"""
+RAY_DATA_TIMELINE_SECONDS = "ray.data.timeline.seconds"
+"""double[], operators: when the queues were looked at, in seconds since the execution began; the other lists are for
+these moments"""
+RAY_DATA_TIMELINE_QUEUED_BLOCKS = "ray.data.timeline.queued_blocks"
+"""int[], operators: blocks that waited for the operator"""
+RAY_DATA_TIMELINE_QUEUED_BYTES = "ray.data.timeline.queued_bytes"
+"""int[], operators: bytes that waited for it"""
+RAY_DATA_TIMELINE_RUNNING_TASKS = "ray.data.timeline.running_tasks"
+"""int[], operators: its tasks that were submitted and had not ended"""
+RAY_DATA_TIMELINE_ROWS = "ray.data.timeline.rows"
+"""int[], operators: rows that it had handed on by then"""
+RAY_DATA_TASK_INDEX = "ray.data.task_index"
+"""int, tasks of operators: Ray Data's number of the task in its operator"""
+RAY_DATA_STAGE = "ray.data.stage"
+"""string, tasks of operators: which step of an operator with several, as `map` or `reduce`"""
+RAY_DATA_CPU_TIME = "ray.data.cpu_time"
+"""double, tasks of operators: seconds of processor time for its blocks"""
+RAY_DATA_PEAK_MEMORY = "ray.data.peak_memory"
+"""int, tasks of operators: the most bytes of heap memory, if measured"""
+RAY_DATA_SPLIT = "ray.data.split"
+"""int, iterations: which split of `streaming_split` it reads"""
+RAY_DATA_EPOCH = "ray.data.epoch"
+"""int, iterations: which execution of such a dataset it reads, from 0"""
+RAY_DATA_BATCHES = "ray.data.batches"
+"""int, iterations: batches that the program got"""
+RAY_DATA_WAIT_TIME = "ray.data.wait_time"
+"""double, iterations: seconds that the program waited for batches"""
+RAY_DATA_FIRST_BATCH_TIME = "ray.data.first_batch_time"
+"""double, iterations: seconds until it got the first batch"""
+RAY_DATA_USER_TIME = "ray.data.user_time"
+"""double, iterations: seconds between getting a batch and asking for the next"""
+RAY_DATA_WAIT_TIME_PRODUCTION = "ray.data.wait_time.production"
+"""double, iterations: seconds of the wait in which the blocks were not produced yet, as measured by Ray Data; the
+parts may overlap"""
+RAY_DATA_WAIT_TIME_TRANSFER = "ray.data.wait_time.transfer"
+"""double, iterations: in which blocks were fetched, likewise"""
+RAY_DATA_WAIT_TIME_BATCHING = "ray.data.wait_time.batching"
+"""double, iterations: in which batches were cut out of blocks"""
+RAY_DATA_WAIT_TIME_FORMAT = "ray.data.wait_time.format"
+"""double, iterations: in which batches were converted"""
+RAY_DATA_WAIT_TIME_COLLATE = "ray.data.wait_time.collate"
+"""double, iterations: in which the collate function ran"""
+RAY_DATA_WAIT_TIME_FINALIZE = "ray.data.wait_time.finalize"
+"""double, iterations: in which batches were moved to their device"""
+RAY_MEMORY_PEAK = "ray.memory.peak"
+"""int, executions, ranks of Ray Train: the most resident memory that the process had meanwhile, in bytes, where
+`RAY_TRACING_MEMORY` is on: exact if it had never had more, otherwise the highest of samples, 20 a second"""
+RAY_MEMORY_DEVICE_PEAK = "ray.memory.device_peak"
+"""int, executions, ranks of Ray Train: the most that PyTorch had allocated on one device of the process, likewise"""
+RAY_ACCELERATOR_ID = "ray.accelerator_id"
+"""string, metrics of GPUs: the accelerator as Ray names it, such as `GPU:0`"""
+RAY_TRAIN_RUN_NAME = "ray.train.run_name"
+"""string, runs and attempts of Ray Train: the name of the run in `RunConfig`, or the one that Ray gave it"""
+RAY_TRAIN_RUN_ID = "ray.train.run_id"
+"""string, runs and attempts of Ray Train: Ray's id of the run"""
+RAY_TRAIN_TRAINER = "ray.train.trainer"
+"""string, runs of Ray Train: the class of the trainer, such as `TorchTrainer`"""
+RAY_TRAIN_ATTEMPT = "ray.train.attempt_number"
+"""int, attempts, ranks: the number of the attempt, from 1; a restart or resize begins one"""
+RAY_TRAIN_NUM_WORKERS = "ray.train.num_workers"
+"""int, runs and attempts of Ray Train: how many workers it asks for, or has"""
+RAY_TRAIN_SCHEDULING_TIME = "ray.train.scheduling_time"
+"""double, attempts of Ray Train: seconds until all its workers ran: for resources, starting workers, setting up the
+backend"""
+RAY_TRAIN_RUNNING_TIME = "ray.train.running_time"
+"""double, attempts of Ray Train: seconds from then until it ended"""
+RAY_TRAIN_FAILED_RANKS = "ray.train.failed_ranks"
+"""string[], attempts of Ray Train, events: the ranks that failed, if that ended it"""
+RAY_TRAIN_STATE = "ray.train.state"
+"""string, events `ray.train.state`: the state of the run, such as `RUNNING`"""
+RAY_TRAIN_DECISION = "ray.train.decision"
+"""string, events `ray.train.failure_decision`: what Ray Train does after a failure: `RETRY` or `RAISE`; `error.type`
+is the cause"""
+RAY_TRAIN_WORLD_RANK = "ray.train.world_rank"
+"""int, ranks of Ray Train and their reports: the rank of the worker among all of the run"""
+RAY_TRAIN_WORLD_SIZE = "ray.train.world_size"
+"""int, ranks of Ray Train: how many workers there are"""
+RAY_TRAIN_LOCAL_RANK = "ray.train.local_rank"
+"""int, ranks of Ray Train: the rank of the worker among those on its node"""
+RAY_TRAIN_NODE_RANK = "ray.train.node_rank"
+"""int, ranks of Ray Train: the rank of its node"""
+RAY_TRAIN_STEP = "ray.train.step"
+"""int, reports and collective functions of Ray Train: its number, from 1: the same for all ranks that meet there, as
+all of them make the same calls"""
+RAY_TRAIN_BARRIER_TIME = "ray.train.barrier_time"
+"""double, reports and collective functions of Ray Train: seconds until all ranks were there: the last one to come
+waits for none"""
+RAY_TRAIN_HANDOVER_TIME = "ray.train.handover_time"
+"""double, reports of Ray Train: seconds until the controller had taken the previous report: it polls its workers every
+2 seconds"""
+RAY_TRAIN_CHECKPOINT = "ray.train.checkpoint"
+"""string, reports and transfers of Ray Train: the name of the folder of the checkpoint, if there is one"""
+RAY_TRAIN_METRICS = "ray.train.metrics"
+"""string, reports of Ray Train: the metrics as a short text, where `RAY_TRACING_ARGUMENTS` is on"""
+RAY_TUNE_EXPERIMENT = "ray.tune.experiment"
+"""string, experiments and trials of Ray Tune: the name of the experiment"""
+RAY_TUNE_SCHEDULER = "ray.tune.scheduler"
+"""string, experiments of Ray Tune: the class of the scheduler"""
+RAY_TUNE_SEARCHER = "ray.tune.searcher"
+"""string, experiments of Ray Tune: the class of the search algorithm"""
+RAY_TUNE_METRIC = "ray.tune.metric"
+"""string, experiments of Ray Tune: the metric that is optimized"""
+RAY_TUNE_TRIALS = "ray.tune.trials"
+"""int, experiments of Ray Tune: how many trials there were"""
+RAY_TUNE_TRIALS_FAILED = "ray.tune.trials_failed"
+"""int, experiments of Ray Tune: how many of them failed, if any"""
+RAY_TUNE_TRIAL_ID = "ray.tune.trial_id"
+"""string, trials of Ray Tune: Ray's id of the trial"""
+RAY_TUNE_TRIAL_STATUS = "ray.tune.trial_status"
+"""string, trials of Ray Tune, events `ray.tune.status`: its status, at the end of the trial `TERMINATED` or `ERROR`"""
+RAY_TUNE_TRAINABLE = "ray.tune.trainable"
+"""string, trials of Ray Tune: the name of the trainable"""
+RAY_TUNE_CONFIG = "ray.tune.config"
+"""string, trials of Ray Tune, events `ray.tune.exploit`: the configuration of the trial as a short text; what looks
+like a secret is redacted"""
+RAY_TUNE_ITERATIONS = "ray.tune.iterations"
+"""int, trials of Ray Tune: how many iterations it had reported"""
+RAY_TUNE_METRIC_VALUE = "ray.tune.metric_value"
+"""double, trials of Ray Tune: the last value of the metric"""
+RAY_TUNE_STOPPED_BY = "ray.tune.stopped_by"
+"""string, trials of Ray Tune: what ended it: `trial` (its own code returned), `criterion` (a stop condition),
+`scheduler`, or `experiment` (which ended as a whole); absent if an error ended it"""
+RAY_TUNE_FAILURES = "ray.tune.failures"
+"""int, trials of Ray Tune: how often it failed, if it did"""
+RAY_TUNE_PENDING_TIME = "ray.tune.pending_time"
+"""double, trials of Ray Tune: seconds until it ran for the first time"""
+RAY_TUNE_CHECKPOINT = "ray.tune.checkpoint"
+"""string, events `ray.tune.checkpoint` and `ray.tune.restore`: the path of the checkpoint"""
+RAY_TUNE_CLONED = "ray.tune.cloned_trial_id"
+"""string, events `ray.tune.exploit`: the trial whose state it continues with"""
+RAY_RLLIB_ALGORITHM = "ray.rllib.algorithm"
+"""string, iterations of RLlib and their phases: the class of the algorithm"""
+RAY_RLLIB_ITERATION = "ray.rllib.iteration"
+"""int, iterations of RLlib: the number of the iteration, from 1"""
+SKYWALKING_CALLER = "skywalking.caller"
+"""string, requests in replicas, if deployments are services of SkyWalking: the service of the process that made the
+call"""
+SKYWALKING_PARENT = "skywalking.parent"
+"""string, spans below one of a SkyWalking agent: the `sw8` or `sw6` header that named their parent"""
+SKYWALKING_PEER = "skywalking.peer"
+"""string, calls of others with such a header: the address of the called one, as in the header"""
+RESOURCE_PROCESS_TYPE = "ray.worker.process_type"
+"""string, Resource: `driver` or `worker`"""
+RESOURCE_NODE_ID = "ray.node.id"
+"""string, Resource: the node of the process"""
+RESOURCE_WORKER_ID = "ray.worker.id"
+"""string, Resource: Ray's id of the worker or driver"""
+RESOURCE_CREATION_TIME = "process.creation.time"
+"""string, Resource: when the process was created, in ISO 8601"""
+RESOURCE_WORKER_READY = "ray.worker.ready_time_unix_nano"
+"""int, Resource: when the worker had connected to Ray and was ready for work, in nanoseconds since the epoch"""
+RESOURCE_PROCESSORS = "ray.node.processors"
+"""int, Resource: how many processors of its node the process may use"""
+RESOURCE_SESSION_NAME = "ray.cluster.session_name"
+"""string, Resource: the session of the cluster, as in `/tmp/ray`"""
+RESOURCE_GCS_ADDRESS = "ray.cluster.gcs_address"
+"""string, Resource: the address of the cluster's GCS"""
+RESOURCE_RAY_VERSION = "ray.version"
+"""string, Resource: the version of Ray"""
+RESOURCE_PARTS = "ray.tracing.parts"
+"""string, Resource: the parts of Ray that make spans in the process, as in `RAY_TRACING_RAY`, with `internal` where
+`RAY_TRACING_INTERNAL` is on, and `selected` where `RAY_TRACING_INCLUDE` or `RAY_TRACING_EXCLUDE` is set"""
 
-WORKER_DIED = "worker_died"
-DRIVER_DIED = "driver_died"
-"""The ``error.type`` of a span that the end of its process interrupted; its status describes the cause."""
+# Attributes of OpenTelemetry's conventions, which say what they mean.
 
-TASK_CANCELLED = "ray.exceptions.TaskCancelledError"
-OUT_OF_MEMORY = "ray.exceptions.OutOfMemoryError"
-"""The same if the cause is known to be a cancellation or Ray's memory monitor: the exception that the caller gets."""
-
-EXCEPTION_TYPE = "exception.type"
-EXCEPTION_MESSAGE = "exception.message"
-EXCEPTION_STACKTRACE = "exception.stacktrace"
-
-OTEL_SCOPE_NAME = "otel.scope.name"
-
+CLIENT_ADDRESS = "client.address"
 CODE_FILE_PATH = "code.file.path"
 CODE_FUNCTION_NAME = "code.function.name"
 CODE_LINE_NUMBER = "code.line.number"
 CODE_STACKTRACE = "code.stacktrace"
-
-THREAD_ID = "thread.id"
-THREAD_NAME = "thread.name"
-
 DISTRO_NAME = "telemetry.distro.name"
 DISTRO_VERSION = "telemetry.distro.version"
-RESOURCE_NODE_ID = "ray.node.id"
-RESOURCE_WORKER_ID = "ray.worker.id"
-RESOURCE_CREATION_TIME = "process.creation.time"
-RESOURCE_WORKER_READY = "ray.worker.ready_time_unix_nano"
-RESOURCE_PROCESSORS = "ray.node.processors"
-RESOURCE_PROCESS_TYPE = "ray.worker.process_type"
-RESOURCE_RAY_VERSION = "ray.version"
-RESOURCE_SESSION_NAME = "ray.cluster.session_name"
-RESOURCE_GCS_ADDRESS = "ray.cluster.gcs_address"
-RESOURCE_PARTS = "ray.tracing.parts"
+EXCEPTION_MESSAGE = "exception.message"
+EXCEPTION_STACKTRACE = "exception.stacktrace"
+EXCEPTION_TYPE = "exception.type"
+HTTP_METHOD = "http.request.method"
+HTTP_METHOD_ORIGINAL = "http.request.method_original"
+HTTP_ROUTE = "http.route"
+HTTP_STATUS = "http.response.status_code"
+HW_ID = "hw.id"
+HW_NAME = "hw.name"
+HW_VENDOR = "hw.vendor"
+NETWORK_PROTOCOL_VERSION = "network.protocol.version"
+OTEL_SCOPE_NAME = "otel.scope.name"
+RPC_GRPC_STATUS = "rpc.grpc.status_code"
+RPC_METHOD = "rpc.method"
+RPC_SERVICE = "rpc.service"
+RPC_SYSTEM = "rpc.system"
+THREAD_ID = "thread.id"
+THREAD_NAME = "thread.name"
+URL_PATH = "url.path"
+URL_QUERY = "url.query"
+URL_SCHEME = "url.scheme"
 
-SKYWALKING_CALLER = "skywalking.caller"
-SKYWALKING_PARENT = "skywalking.parent"
-SKYWALKING_PEER = "skywalking.peer"
+# Values of ``error.type``.
 
-EXECUTION_DURATION = "ray.execution.duration"
-EXECUTION_QUEUE_TIME = "ray.execution.queue_time"
-EXECUTION_RETRIES = "ray.execution.retries"
-SUBMISSION_DURATION = "ray.submission.duration"
+JOB_FAILED = "job_failed"
+"""Of a submitted job whose program ended with an exit code other than 0, or could not be started."""
+WORKER_DIED = "worker_died"
+"""Of a span that the end of its worker interrupted; its status describes the cause."""
+DRIVER_DIED = "driver_died"
+"""The same for the end of a driver."""
+TASK_CANCELLED = "ray.exceptions.TaskCancelledError"
+"""Of an interrupted span whose task was cancelled: the exception that the caller gets."""
+OUT_OF_MEMORY = "ray.exceptions.OutOfMemoryError"
+"""Of an interrupted span whose worker Ray's memory monitor ended: the exception that the caller gets."""
+ERROR_OTHER = "_OTHER"
+"""In metrics, of a failed span that has none."""
 
-DELIVERY_BYTES = "ray.tracing.delivered.size"
-DELIVERY_DELIVERED = "ray.tracing.delivered"
-DELIVERY_DROPPED = "ray.tracing.dropped"
-DELIVERY_RECEIVED = "ray.tracing.received"
-DELIVERY_REFUSED = "ray.tracing.refused"
-DELIVERY_RETRIES = "ray.tracing.retries"
-DELIVERY_UNWRITTEN = "ray.tracing.unwritten"
-DELIVERY_WAITING = "ray.tracing.waiting"
-DELIVERY_WAITING_AGE = "ray.tracing.waiting.age"
-DELIVERY_WAITING_BYTES = "ray.tracing.waiting.size"
-SPOOL_BYTES = "ray.tracing.spool.size"
-SPOOL_LIMIT = "ray.tracing.spool.limit"
-SPOOL_WRITERS = "ray.tracing.writers"
-TRACING_ADDRESS = "ray.tracing.address"
-TRACING_EXPORTER = "ray.tracing.exporter"
-TRACING_SIGNAL = "ray.tracing.signal"
-GPU_UTILIZATION = "hw.gpu.utilization"
-GPU_MEMORY_USAGE = "hw.gpu.memory.usage"
-GPU_MEMORY_LIMIT = "hw.gpu.memory.limit"
-CPU_UTILIZATION = "system.cpu.utilization"
-MEMORY_UTILIZATION = "system.memory.utilization"
-"""Of a node, by OpenTelemetry's conventions for hardware and systems."""
+# Names of spans and events. Most spans have the name of a function, deployment, dataset or run before these words.
+
+JOB = "ray.job"
+"""A submitted job."""
+AWAIT = "ray.await"
+"""``await ref``."""
+FUTURE = "ray.future"
+"""``ref.future()``, which takes no time: when the program waits for the future is not known."""
+ACTOR_RESTARTED = "ray.actor.restarted"
+"""The event on the creation of an actor that Ray has restarted, with ``ray.attempt``."""
+SERVE_CALL = "serve.remote"
+"""A call of a deployment."""
+SERVE_CHOICE = "serve.choose_replica"
+"""The choice of a replica for a call."""
+SERVE_ROUTE = "serve.route"
+"""The same for a request that HAProxy has received."""
+SERVE_REPLICA = "serve.replica"
+"""A request in the replica."""
+SERVE_BATCH = "serve.batch"
+"""A batch of requests."""
+SERVE_MULTIPLEXED = "serve.multiplexed"
+"""The loading of a model."""
+DATASET = "ray.data"
+"""An execution of a dataset."""
+DATA_OPERATOR = "ray.data.operator"
+"""An operator, after its name."""
+DATA_ITERATION = "ray.data.iteration"
+"""An iteration, after the method that iterates."""
+DATA_BACKPRESSURE = "ray.data.backpressure"
+"""The event on an operator for each time that backpressure held it back."""
+TRAIN_RUN = "ray.train"
+"""A run of Ray Train."""
+TRAIN_ATTEMPT = "ray.train.attempt"
+"""An attempt of a run."""
+TRAIN_WORKER = "ray.train.worker"
+"""The training loop of a rank."""
+TRAIN_REPORT = "ray.train.report"
+"""A report of a rank."""
+TRAIN_TRANSFER = "ray.train.checkpoint_transfer"
+"""The transfer of the checkpoint of a report."""
+TRAIN_COLLECTIVES = "ray.train.collective."
+"""How the names of the spans of Ray Train's own collective functions begin."""
+TRAIN_CHANGED = "ray.train.state"
+"""The event of an attempt for another state."""
+TRAIN_FAILURE = "ray.train.failure_decision"
+"""The event of an attempt for a decision after a failure."""
+TRAIN_RESIZE = "ray.train.resize_decision"
+"""The event of an attempt for a decision about the number of workers."""
+TUNE_EXPERIMENT = "ray.tune"
+"""An experiment of Ray Tune."""
+TUNE_TRIAL = "ray.tune.trial"
+"""A trial, after the name of its experiment."""
+TUNE_CHANGED = "ray.tune.status"
+"""The event of a trial for another status."""
+TUNE_FAILURE = "ray.tune.failure"
+"""The event of a trial for a failure."""
+TUNE_CHECKPOINTED = "ray.tune.checkpoint"
+"""The event of a trial for a checkpoint that it made."""
+TUNE_RESTORED = "ray.tune.restore"
+"""The event of a trial for a checkpoint that it loaded."""
+TUNE_EXPLOIT = "ray.tune.exploit"
+"""The event of a trial that was cloned from another one."""
+RLLIB = "ray.rllib"
+"""An iteration of an algorithm of RLlib; with the name of a phase, that phase of it."""
 
 
 def submission_name(function: str) -> str:
@@ -613,7 +534,149 @@ def run_name(run: str, what: str) -> str:
 
     Without the time at the end of a name that Ray has made up: there are few names of spans.
     """
-    return f"{_TIME_AT_END.sub('', run)} {what}"
+    return f"{re.sub(_TIME_AT_END, '', run)} {what}"
 
 
-_TIME_AT_END = re.compile(r"[_-]\d{4}-\d{2}-\d{2}_\d{2}-\d{2}-\d{2}$")
+_TIME_AT_END = r"[_-]\d{4}-\d{2}-\d{2}_\d{2}-\d{2}-\d{2}$"
+
+# Metrics. Those of calls are made where ``RAY_TRACING_METRICS`` is on, those of nodes where ``RAY_TRACING_UTILIZATION``
+# is set, and those of delivery, of each shipper since it began, where the first or ``RAY_TRACING_PROMETHEUS`` asks.
+
+
+class Metric(str):
+    """The name of a metric.
+
+    Attributes:
+        instrument: ``histogram``, ``counter`` or ``gauge``.
+        unit: In UCUM, as OpenTelemetry asks.
+        attributes: The keys of its points. Those of actors are on calls of actors only, ``error.type`` on failed calls.
+        meaning: In Markdown.
+    """
+
+    __slots__ = ("attributes", "instrument", "meaning", "unit")
+
+    attributes: tuple[str, ...]
+    instrument: str
+    meaning: str
+    unit: str
+
+
+def _metric(name: str, instrument: str, unit: str, attributes: tuple[str, ...], meaning: str) -> Metric:
+    made = Metric(name)
+    made.instrument, made.unit, made.attributes, made.meaning = instrument, unit, attributes, meaning
+    return made
+
+
+_CALLED = (RAY_FUNCTION, RAY_ACTOR_CLASS, RAY_ACTOR_METHOD)
+
+_OF_GPU = (HW_ID, HW_NAME, HW_VENDOR, RAY_ACCELERATOR_ID)
+
+EXECUTION_DURATION = _metric(
+    "ray.execution.duration",
+    "histogram",
+    "s",
+    (*_CALLED, ERROR_TYPE),
+    "how long a task, actor creation or method ran, each attempt counted separately, a generator until it ended; "
+    "its count is the number of ended executions, with `error.type` for those that failed",
+)
+EXECUTION_QUEUE_TIME = _metric(
+    "ray.execution.queue_time",
+    "histogram",
+    "s",
+    _CALLED,
+    "how long a call waited, from the start of its submission to the start of its execution; not of retries, and "
+    "not where the submission is not known on the node",
+)
+EXECUTION_RETRIES = _metric(
+    "ray.execution.retries", "counter", "{retry}", _CALLED, "how many of the ended executions were retries"
+)
+SUBMISSION_DURATION = _metric(
+    "ray.submission.duration",
+    "histogram",
+    "s",
+    (*_CALLED, ERROR_TYPE),
+    "how long `.remote()` took; its count is the number of calls, with `error.type` for those that Ray refused",
+)
+GPU_UTILIZATION = _metric("hw.gpu.utilization", "gauge", "1", _OF_GPU, "the share of time in which the GPU was busy")
+GPU_MEMORY_USAGE = _metric("hw.gpu.memory.usage", "gauge", "By", _OF_GPU, "how much of the GPU's memory was in use")
+GPU_MEMORY_LIMIT = _metric("hw.gpu.memory.limit", "gauge", "By", _OF_GPU, "how much memory the GPU has")
+CPU_UTILIZATION = _metric(
+    "system.cpu.utilization", "gauge", "1", (), "the share of the processors of a node that was in use"
+)
+MEMORY_UTILIZATION = _metric(
+    "system.memory.utilization", "gauge", "1", (), "the share of the memory of a node that was in use"
+)
+
+TRACING_ADDRESS = "ray.tracing.address"
+TRACING_EXPORTER = "ray.tracing.exporter"
+TRACING_SIGNAL = "ray.tracing.signal"
+
+_OF_DESTINATION = (TRACING_EXPORTER, TRACING_SIGNAL, TRACING_ADDRESS)
+
+DELIVERY_RECEIVED = _metric(
+    "ray.tracing.received", "counter", "{item}", _OF_DESTINATION, "spans, or log records, read from the spool"
+)
+DELIVERY_DELIVERED = _metric(
+    "ray.tracing.delivered",
+    "counter",
+    "{item}",
+    _OF_DESTINATION,
+    "spans, or log records, that the destination has accepted",
+)
+DELIVERY_BYTES = _metric(
+    "ray.tracing.delivered.size",
+    "counter",
+    "By",
+    _OF_DESTINATION,
+    "the size of delivered spans, or log records, as encoded, before compression",
+)
+DELIVERY_REFUSED = _metric(
+    "ray.tracing.refused",
+    "counter",
+    "{item}",
+    _OF_DESTINATION,
+    "spans, or log records, that the destination will never accept: they are lost",
+)
+DELIVERY_DROPPED = _metric(
+    "ray.tracing.dropped",
+    "counter",
+    "{item}",
+    _OF_DESTINATION,
+    "spans, or log records, that `RAY_TRACING_SPOOL_MAX_BYTES` removed before they were delivered: they are lost",
+)
+DELIVERY_RETRIES = _metric(
+    "ray.tracing.retries", "counter", "{retry}", _OF_DESTINATION, "attempts that failed and were repeated"
+)
+DELIVERY_WAITING = _metric(
+    "ray.tracing.waiting",
+    "gauge",
+    "{item}",
+    _OF_DESTINATION,
+    "spans, or log records, that wait; extrapolated if there are very many",
+)
+DELIVERY_WAITING_BYTES = _metric(
+    "ray.tracing.waiting.size",
+    "gauge",
+    "By",
+    _OF_DESTINATION,
+    "the size in the spool of the spans, or log records, that wait",
+)
+DELIVERY_WAITING_AGE = _metric(
+    "ray.tracing.waiting.age",
+    "gauge",
+    "s",
+    _OF_DESTINATION,
+    "how long ago the oldest span, or log record, that waits ended; 0 if none waits",
+)
+DELIVERY_UNWRITTEN = _metric(
+    "ray.tracing.unwritten",
+    "counter",
+    "{item}",
+    (),
+    "spans and log records that a full or failing disk did not take: they are lost",
+)
+SPOOL_BYTES = _metric("ray.tracing.spool.size", "gauge", "By", (), "the size of the spool")
+SPOOL_LIMIT = _metric(
+    "ray.tracing.spool.limit", "gauge", "By", (), "the maximum size of the spool, `RAY_TRACING_SPOOL_MAX_BYTES`"
+)
+SPOOL_WRITERS = _metric("ray.tracing.writers", "gauge", "{process}", (), "processes that write to the spool")

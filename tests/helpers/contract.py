@@ -10,15 +10,17 @@ import inspect
 import json
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
+import reference
 
 import ray_tracing_hooks
-from ray_tracing_hooks import _reference, _settings, _standard, names
+from ray_tracing_hooks import _settings, _standard, names
 from ray_tracing_hooks._cli import main as command
 from ray_tracing_hooks._connection import folders
 from ray_tracing_hooks._control import listener
@@ -52,10 +54,20 @@ def public_names() -> Iterator[str]:
     for name in ("", *sorted(module.name for module in pkgutil.iter_modules(ray_tracing_hooks.__path__))):
         if not name.startswith("_"):
             module = import_module(f"{ray_tracing_hooks.__name__}.{name}".rstrip("."))
-            for attribute in sorted(module.__all__):
+            for attribute in sorted(_public(module)):
                 value = getattr(module, attribute)
                 if not isinstance(value, str):  # the names of spans, attributes and metrics are below
                     yield f"{module.__name__}:{attribute}{_signature(value)}"
+
+
+def _public(module: ModuleType) -> Iterable[str]:
+    """What the module offers: what it says itself, or what it defines."""
+    offered = getattr(module, "__all__", None)
+    return offered or [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and (isinstance(value, str) or getattr(value, "__module__", "") == module.__name__)
+    ]
 
 
 def _signature(value: Any) -> str:
@@ -94,25 +106,21 @@ def _notes(notes: list[str]) -> str:
 
 
 def words() -> Iterator[str]:
-    others = {row.key for row in _reference.ATTRIBUTES} | {row.name for row in _all_metrics()}
-    for name in sorted(names.__all__):
+    others = {row.key for row in reference.attributes()} | set(reference.metrics())
+    for name in sorted(_public(names)):
         value = getattr(names, name)
         if isinstance(value, str) and value not in others:
             yield f"{value}  {name}"
 
 
 def attributes() -> Iterator[str]:
-    for row in sorted(_reference.ATTRIBUTES):
+    for row in sorted(reference.attributes()):
         yield f"{row.key}: {row.kind}, {row.where}"
 
 
 def metrics() -> Iterator[str]:
-    for row in _all_metrics():
-        yield f"{row.name}: {row.instrument}, {row.unit}" + "".join(f", {key}" for key in row.attributes)
-
-
-def _all_metrics() -> tuple[_reference.Metric, ...]:
-    return (*_reference.METRICS, *_reference.DELIVERY_METRICS)
+    for row in reference.metrics():
+        yield f"{row}: {row.instrument}, {row.unit}" + "".join(f", {key}" for key in row.attributes)
 
 
 def commands(group: click.Command, name: str) -> Iterator[str]:

@@ -22,10 +22,10 @@ from google.protobuf import json_format
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from ports import free_port
 from prometheus_client.parser import text_string_to_metric_families
+from reference import delivery_metrics
 from shipping import Node, ended, until
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._reference import DELIVERY_METRICS, Metric
 from ray_tracing_hooks._ship.metrics.exporters import Prometheus, prometheus
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.status.backlog import Unread, measure
@@ -33,6 +33,7 @@ from ray_tracing_hooks._ship.status.figures import Destination, Figures, read
 from ray_tracing_hooks._spool.layout import SPAN, segment_name
 from ray_tracing_hooks._spool.reader import segments
 from ray_tracing_hooks._spool.writer import SpoolWriter
+from ray_tracing_hooks.names import Metric
 
 TRACES = "/v1/traces"
 
@@ -165,7 +166,7 @@ def test_prometheus_finds_the_figures_of_delivery(node: Node) -> None:
         return found if [value for _, value in found.get("ray_tracing_delivered_total", ())] == [20] else None
 
     found = until(delivered, "they are counted")
-    assert set(found) == set(map(prometheus_name, DELIVERY_METRICS))
+    assert set(found) == set(map(prometheus_name, delivery_metrics()))
     ((labels, _),) = found["ray_tracing_delivered_total"]
     assert len(labels.pop("service_instance_id")) == 36
     assert labels == {
@@ -202,7 +203,7 @@ def test_prometheus_finds_all_metrics(node: Node) -> None:
 
 def prometheus_name(metric: Metric) -> str:
     unit = {"By": "_bytes", "s": "_seconds"}.get(metric.unit, "")
-    return metric.name.replace(".", "_") + unit + "_total" * (metric.instrument == "counter")
+    return metric.replace(".", "_") + unit + "_total" * (metric.instrument == "counter")
 
 
 def test_an_address_that_another_program_has_is_a_problem(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +274,7 @@ def test_the_figures_go_out_with_the_metrics_of_calls(
         for resource in message.resource_metrics
         for metric in resource.scope_metrics[0].metrics
     }
-    assert {metric.name for metric in DELIVERY_METRICS} <= told
+    assert set(delivery_metrics()) <= told
     written = [
         json_format.Parse(line, pb.MetricsData())
         for path in sorted((node.out / "metrics").glob("*.jsonl"))

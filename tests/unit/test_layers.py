@@ -12,7 +12,6 @@ ROOT = Path(__file__).parents[2]
 
 BASICS = """
 names _version _errors _escape _exceptions _private _patching _processes _sdk_import _secret_forms _users_errors
-_reference          names
 _libraries          names
 _guard              _exceptions _escape
 _values             -

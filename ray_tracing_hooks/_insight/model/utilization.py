@@ -92,7 +92,7 @@ def of_accelerator(found: Utilization, node: str, name: str) -> Series | None:
 
 def key(node: str, metric: str, accelerator: str) -> Key | None:
     """The key of a metric of a node or one of its accelerators; None for any other metric."""
-    found = {
+    found: dict[str, Key] = {
         names.GPU_UTILIZATION: Key(node, _GPU, accelerator),
         names.GPU_MEMORY_USAGE: Key(node, _GPU_MEMORY, accelerator + _MEMORY_LABEL),
         names.CPU_UTILIZATION: Key(node, _PROCESSORS, PROCESSORS),

@@ -19,7 +19,6 @@ from opentelemetry.sdk.resources import Resource
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import decode_resource
 from ray_tracing_hooks._formats.protobuf import FormatError
-from ray_tracing_hooks._reference import DELIVERY_METRICS, METRICS, Metric
 from ray_tracing_hooks._ship.metrics.exporters import FileExporter, otlp, prometheus
 from ray_tracing_hooks._ship.metrics.node import NodeSampler
 from ray_tracing_hooks._ship.metrics.settings import read
@@ -27,6 +26,7 @@ from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.status.figures import Figures
 from ray_tracing_hooks._version import __version__
+from ray_tracing_hooks.names import Metric
 
 BOUNDS = (
     *(0.0005, 0.001, 0.0025),
@@ -51,21 +51,21 @@ _MOST_CACHED = 10_000
 _LAST_EXPORT = 4.0
 """Seconds that the exports may take when the shipper ends."""
 
-_NAMED = {metric.name: metric for metric in (*METRICS, *DELIVERY_METRICS)}
+_METRICS = [each for each in vars(names).values() if isinstance(each, Metric)]
+_OF_DELIVERY = [each for each in _METRICS if each.startswith("ray.tracing.")]
+_OF_NODE = [each for each in _METRICS if each.startswith(("hw.", "system."))]
 
 Observe = Callable[[CallbackOptions], Iterable[Observation]]
 
 
-def counter(meter: Meter, name: str) -> Counter:
-    """The counter of this name, as the table of metrics describes it."""
-    return meter.create_counter(name, _NAMED[name].unit, _text(_NAMED[name]))
+def counter(meter: Meter, metric: Metric) -> Counter:
+    """The counter of this metric."""
+    return meter.create_counter(metric, metric.unit, _text(metric))
 
 
-def histogram(meter: Meter, name: str) -> Histogram:
-    """The histogram of durations of this name, as the table of metrics describes it."""
-    return meter.create_histogram(
-        name, _NAMED[name].unit, _text(_NAMED[name]), explicit_bucket_boundaries_advisory=BOUNDS
-    )
+def histogram(meter: Meter, metric: Metric) -> Histogram:
+    """The histogram of durations of this metric."""
+    return meter.create_histogram(metric, metric.unit, _text(metric), explicit_bucket_boundaries_advisory=BOUNDS)
 
 
 class Metrics:
@@ -153,14 +153,13 @@ class Metrics:
 
     def _observe(self, meter: Meter, node: Resource) -> None:
         if self._wanted.metrics or self._prometheus is not None:
-            for metric in DELIVERY_METRICS:
-                _observe(meter, metric, partial(self._delivered, metric.name))
+            for metric in _OF_DELIVERY:
+                _observe(meter, metric, partial(self._delivered, metric))
         if self._wanted.utilization is not None:
             self._sampler = sampler = NodeSampler(self._wanted.utilization)
             sampled = self._provide(node, sampler.interval, sends=True)
-            for metric in METRICS:
-                if metric.instrument == "gauge":
-                    _observe(sampled, metric, partial(_sampled, sampler, metric.name))
+            for metric in _OF_NODE:
+                _observe(sampled, metric, partial(_sampled, sampler, metric))
 
     def _provide(self, resource: Resource, interval: float, *, sends: bool) -> Meter:
         exporters: list[MetricExporter | None] = [self._files, self._otlp] if sends else []
@@ -215,7 +214,7 @@ def _sampled(sampler: NodeSampler, name: str, _options: CallbackOptions) -> Iter
 def _observe(meter: Meter, metric: Metric, observe: Observe) -> None:
     is_counter = metric.instrument == "counter"
     create = meter.create_observable_counter if is_counter else meter.create_observable_gauge
-    create(metric.name, [observe], metric.unit, _text(metric))
+    create(metric, [observe], metric.unit, _text(metric))
 
 
 def _text(metric: Metric) -> str:

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._values import (
-    ADDRESSES,
     BOOLEAN,
     GROUP,
-    HEADER_PREFIX,
-    ID,
     LEVEL,
     LISTENING,
     NAMES,
@@ -27,9 +25,7 @@ from ray_tracing_hooks._values import (
     PLACE,
     RATES,
     SECONDS,
-    SERVICE_TEMPLATE,
     SIZE,
-    TEXT,
     URL,
     Given,
     Kind,
@@ -60,13 +56,13 @@ D = TypeVar("D")
 
 
 class Setting:
-    """One row of the table. A ``default`` of None means unset; ``unset`` then says what happens.
+    """One row of a table. A ``default`` of None means unset; ``unset`` then says what happens.
 
     ``standard`` is the variable of OpenTelemetry, or of SkyWalking's agents, that applies where neither our variable
     nor the file sets a value.
     """
 
-    __slots__ = ("default", "kind", "meaning", "name", "secret", "standard", "unset", "variable")
+    __slots__ = ("default", "field", "kind", "meaning", "name", "secret", "standard", "unset", "variable")
 
     def __init__(
         self, kind: Kind[Any], default: Any, meaning: str, unset: str = "", *, standard: str = "", secret: bool = False
@@ -78,16 +74,17 @@ class Setting:
         self.standard = standard
         self.secret = secret
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-        self.variable = PREFIX + name.upper()
+    def __set_name__(self, owner: type[Values], name: str) -> None:
+        self.field = name
+        self.name = f"{owner.prefix}{name}"
+        self.variable = PREFIX + self.name.upper()
 
     def text(self, value: object) -> str:
         """The value as a user would write it; for None, what unset means."""
         return self.unset if value is None else self.kind.write(value)
 
 
-def _setting(
+def setting(
     kind: Kind[T], default: D, meaning: str, unset: str = "", *, standard: str = "", secret: bool = False
 ) -> T | D:
     """A row of the table, typed for mypy as the value that it has in a process."""
@@ -96,271 +93,25 @@ def _setting(
     return value
 
 
-class Settings:
-    """The validated settings of a process. Sizes are in bytes, times in seconds, paths absolute."""
+class Values:
+    """The values of the settings of a table, which is the class: each of its fields is a row. They cannot be changed.
+
+    Attributes:
+        prefix: How the names of the settings begin.
+        rows: The table.
+    """
 
     # Not a dataclass: defining one of this size takes more than a millisecond in every worker.
 
-    exporters: tuple[str, ...] = _setting(
-        NAMES,
-        ("local",),
-        "where `ray_tracing_hooks:setup` sends spans: comma list of `local`, `otlp`, `jaeger`, `skywalking` and "
-        "installed exporters, or `none`; `OTEL_TRACES_EXPORTER` where this is unset",
-        standard="OTEL_TRACES_EXPORTER",
-    )
-    config: str | None = _setting(PATH, None, "YAML file with these settings, such as `local_dir: /data/spans`")
-    local_dir: str = _setting(PATH, "/tmp/spans", "folder of the local exporter's files")  # noqa: S108 - the contract
-    local_file_max_bytes: int = _setting(SIZE, 64 << 20, "size at which the local exporter begins a new file")
-    local_max_bytes: int = _setting(
-        SIZE, 10 << 30, "maximum size of all files of the local exporter; beyond that, the oldest are removed"
-    )
-    group: int | None = _setting(
-        GROUP,
-        None,
-        "a group, by number or name, that may read the local exporter's files and the delivery log, which are private "
-        "otherwise; the user who runs Ray must be in it",
-    )
-    spool_dir: str | None = _setting(
-        PATH, None, "folder where spans wait on a node until they are delivered", "Ray's session folder"
-    )
-    spool_max_bytes: int = _setting(
-        SIZE,
-        1 << 30,
-        "maximum size of a spool (one per node, and for each set of settings in use on it); beyond that, the oldest "
-        "spans are dropped",
-    )
-    flush_timeout: float = _setting(SECONDS, 5.0, "seconds that a driver's exit waits for delivery")
-    jaeger_protocol: str = _setting(
-        one_of("otlp-grpc", "otlp-http", "thrift-http", "thrift-udp", "grpc"),
-        "otlp-grpc",
-        "how the Jaeger exporter sends: `otlp-grpc`, `otlp-http`, or Jaeger's own `thrift-http`, `thrift-udp`, `grpc`",
-    )
-    jaeger_endpoint: str | None = _setting(
-        URL,
-        None,
-        "the address of Jaeger, such as `http://jaeger:4317`",
-        "from `OTEL_EXPORTER_JAEGER_*`, else localhost",
-        secret=True,
-    )
-    skywalking_protocol: str = _setting(
-        one_of("sw8", "sw6"),
-        "sw8",
-        "the generation of SkyWalking: `sw8` is 8.0 and newer, `sw6` is 6.x and 7.x",
-    )
-    skywalking_transport: str = _setting(
-        one_of("grpc", "http", "none"),
-        "grpc",
-        "how the SkyWalking exporter sends: `grpc`, `http` (only with `sw8`), or `none`, which only joins traces by "
-        "headers; `SW_AGENT_PROTOCOL` where this is unset",
-        standard="SW_AGENT_PROTOCOL",
-    )
-    skywalking_endpoint: tuple[str, ...] | None = _setting(
-        ADDRESSES,
-        None,
-        "comma list of the addresses of SkyWalking's back end, such as `oap:11800`; "
-        "`SW_AGENT_COLLECTOR_BACKEND_SERVICES` where this is unset",
-        "localhost, port 11800 (gRPC) or 12800",
-        standard="SW_AGENT_COLLECTOR_BACKEND_SERVICES",
-        secret=True,
-    )
-    skywalking_token: str | None = _setting(
-        TEXT,
-        None,
-        "the token that the back end asks for; `SW_AGENT_AUTHENTICATION` where this is unset",
-        standard="SW_AGENT_AUTHENTICATION",
-        secret=True,
-    )
-    skywalking_tls: bool = _setting(
-        BOOLEAN,
-        False,
-        "TLS for addresses without a scheme; `SW_AGENT_FORCE_TLS` where this is unset",
-        standard="SW_AGENT_FORCE_TLS",
-    )
-    skywalking_certificate: str | None = _setting(
-        PATH,
-        None,
-        "file with the CA certificates used to verify the back end; `SW_AGENT_SSL_TRUSTED_CA_PATH` where this is unset",
-        "system's",
-        standard="SW_AGENT_SSL_TRUSTED_CA_PATH",
-    )
-    skywalking_client_certificate: str | None = _setting(
-        PATH,
-        None,
-        "file with the certificate of this client, where the back end asks for one; `SW_AGENT_SSL_CERT_CHAIN_PATH` "
-        "where this is unset",
-        standard="SW_AGENT_SSL_CERT_CHAIN_PATH",
-    )
-    skywalking_client_key: str | None = _setting(
-        PATH,
-        None,
-        "file with its private key; `SW_AGENT_SSL_KEY_PATH` where this is unset",
-        "in the file of the certificate",
-        standard="SW_AGENT_SSL_KEY_PATH",
-    )
-    skywalking_service: str | None = _setting(
-        TEXT,
-        None,
-        "the name of the service in SkyWalking; `SW_AGENT_NAME` where this is unset",
-        "`service.name`",
-        standard="SW_AGENT_NAME",
-    )
-    skywalking_instance: str | None = _setting(
-        TEXT,
-        None,
-        "the name of the instance, the same for the whole cluster; `SW_AGENT_INSTANCE_NAME` where this is unset",
-        "the session of Ray",
-        standard="SW_AGENT_INSTANCE_NAME",
-    )
-    skywalking_namespace: str | None = _setting(
-        TEXT,
-        None,
-        "what follows the name of the service, after a vertical bar; `SW_AGENT_NAMESPACE` where this is unset",
-        standard="SW_AGENT_NAMESPACE",
-    )
-    skywalking_deployment_service: str | None = _setting(
-        SERVICE_TEMPLATE,
-        None,
-        "makes each deployment of Ray Serve a service of its own in SkyWalking, with this name: "
-        "`{service}-{deployment}`, `{application}.{deployment}`; only with `sw8`",
-        "the service of the cluster",
-    )
-    skywalking_header_prefix: str | None = _setting(
-        HEADER_PREFIX,
-        None,
-        "what precedes the names of the headers: `shop` makes `shop-sw8`, as a Java agent's namespace does until 8.9",
-    )
-    skywalking_correlation: bool = _setting(
-        BOOLEAN, False, "baggage is sent as correlation context (`sw8-correlation`), and becomes baggage on arrival"
-    )
-    skywalking_unsampled: str = _setting(
-        one_of("omit", "suppress", "flag"),
-        "omit",
-        "what calls from a trace that is not sampled send: nothing (`omit`), a header that keeps the receiver from "
-        "tracing (`suppress`, only with `sw8`), or one with the flag 0, which receivers ignore (`flag`)",
-    )
-    skywalking_service_id: int | None = _setting(
-        ID, None, "with `sw6`: the id that the service is registered with", "assigned by the back end"
-    )
-    skywalking_instance_id: int | None = _setting(
-        ID, None, "with `sw6`: the id that the instance is registered with", "assigned by the back end"
-    )
-    metrics: bool = _setting(
-        BOOLEAN,
-        False,
-        "metrics of calls, computed from their spans, and of the delivery of spans: for the exporters `otlp` and "
-        "`local`, and for Prometheus",
-    )
-    prometheus: str | None = _setting(
-        LISTENING,
-        None,
-        "where each node serves its metrics to Prometheus: a port of this machine, such as `9464`, or an address, such "
-        "as `0.0.0.0:9464`; needs `ray-tracing-hooks[prometheus]`",
-    )
-    utilization: float | None = _setting(
-        SECONDS,
-        None,
-        "interval in seconds at which the use of each node's processors, memory and GPUs is measured, as metrics: for "
-        "the exporters `otlp` and `local`, and for Prometheus; GPUs need `nvidia-ml-py`",
-        "no samples",
-    )
-    instrument: tuple[str, ...] = _setting(
-        NAMES,
-        (),
-        "libraries to instrument in drivers and workers: comma list, such as `requests,httpx`; or `all`, or `none`",
-    )
-    ray: frozenset[str] = _setting(
-        any_of(*_PARTS, "get", "wait", "put", default=frozenset(_PARTS)),
-        frozenset(_PARTS),
-        "parts of Ray that make spans: comma list of `task`, `actor`, `job`, `serve`, `data`, `train`, `tune`, "
-        "`rllib`, `get`, `wait`, `put`; `+get,wait` adds these to the default; or `none`",
-    )
-    threads: bool = _setting(
-        BOOLEAN,
-        False,
-        "carry the context into threads and calls of a `ThreadPoolExecutor`, by "
-        "`opentelemetry-instrumentation-threading`; those of Ray's libraries have it in any case",
-    )
-    include: tuple[str, ...] = _setting(
-        PATTERNS,
-        (),
-        "patterns for `module.function` and `Class.method`: only these make spans; with a slash, for requests to "
-        "Serve, such as `/shop/*` or `GET /shop`: only these and what they call",
-    )
-    exclude: tuple[str, ...] = _setting(
-        PATTERNS,
-        (),
-        "patterns for `module.function` and `Class.method`: these make no spans; with a slash, for requests to Serve, "
-        "such as `/healthz` or `GET /healthz`: these make none, nor does what they call",
-    )
-    rate_limit: tuple[tuple[str, float], ...] = _setting(
-        RATES,
-        (),
-        "maximum number of calls per second that make spans, for each function or method and each process that calls "
-        "it: a number, or patterns such as `Worker.process=10,*=1000`; the first match applies",
-        "no limit",
-    )
-    internal: bool = _setting(
-        BOOLEAN,
-        False,
-        "spans for Ray's internal tasks and actors too: those of the dashboard and of Ray's libraries (those of Serve "
-        "only if `RAY_TRACING_RAY` lacks `serve`)",
-    )
-    arguments: bool = _setting(
-        BOOLEAN, False, "arguments and results as short texts on executions; what looks like a secret is redacted"
-    )
-    memory: bool = _setting(
-        BOOLEAN,
-        False,
-        "the peak memory of the process, and of its devices in PyTorch, on executions and training loops",
-    )
-    redact: tuple[str, ...] = _setting(
-        PATTERNS, (), "patterns for names of arguments and keys, and for texts: these are redacted too"
-    )
-    logs: frozenset[str] = _setting(
-        any_of("ids", "tid", "otlp", default=frozenset({"ids"})),
-        frozenset({"ids"}),
-        "what to do with log records made within a span: comma list of `ids` (they get its ids), `tid` (they "
-        "get SkyWalking's id of the trace, for `%(tid)s`) and `otlp` (all log records are delivered too, by the "
-        "exporters `local` and `otlp`); `+otlp` adds it to the default; or `none`",
-    )
-    logs_level: str = _setting(LEVEL, "INFO", "the lowest level of log records that `otlp` records")
-    keep_errors: bool = _setting(
-        BOOLEAN,
-        False,
-        "record spans of traces that are not sampled if they fail, with the submission of the call",
-    )
-    keep_slower: float | None = _setting(
-        SECONDS,
-        None,
-        "the same for those that take this many seconds or more",
-    )
-    compiled: bool = _setting(
-        BOOLEAN,
-        True,
-        "record and deliver spans with the compiled code, where it is installed; `0` uses the equivalent Python code",
-    )
-    root_span: bool = _setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
-    states_timeout: float = _setting(
-        SECONDS,
-        2.0,
-        "maximum number of seconds that the exit of a driver which started its cluster spends on fetching the states "
-        "of tasks, for the exporter `local`; 0 skips that",
-    )
-    collect_to: str | None = _setting(
-        PLACE,
-        None,
-        "absolute path of a folder, or URL such as `s3://bucket/spans`, where a driver at its end collects the span "
-        "files of all nodes, as `ray-tracing-hooks collect` does",
-        secret=True,
-    )
-    collect_timeout: float = _setting(
-        SECONDS, 60.0, "maximum number of seconds that a driver spends at its end on `RAY_TRACING_COLLECT_TO`"
-    )
-    strict: bool = _setting(BOOLEAN, False, "raise where tracing fails, instead of continuing without it")
+    prefix: ClassVar = ""
+    rows: ClassVar[tuple[Setting, ...]]
+
+    def __init_subclass__(cls) -> None:
+        cls.rows = tuple(row for row in vars(cls).values() if isinstance(row, Setting))
 
     def __init__(self, **values: Any) -> None:
-        """Set these settings by name, and all others to their defaults."""
-        known = {row.name: row.default for row in SETTINGS}
+        """Set these fields, and all others to their defaults."""
+        known = {row.field: row.default for row in self.rows}
         if unknown := values.keys() - known:
             raise TypeError(f"no settings: {', '.join(sorted(unknown))}")
         vars(self).update(known | values)
@@ -369,17 +120,210 @@ class Settings:
         raise AttributeError(f"settings cannot be changed: {name}")
 
     def __eq__(self, other: object) -> bool:
-        return vars(self) == vars(other) if isinstance(other, Settings) else NotImplemented
+        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(tuple(vars(self).values()))
 
     def __repr__(self) -> str:
-        fields = [f"{row.name}={getattr(self, row.name)!r}" for row in SETTINGS if not row.secret]
-        return f"Settings({', '.join(fields)})"
+        fields = [f"{row.name}={getattr(self, row.field)!r}" for row in self.rows if not row.secret]
+        return f"{type(self).__name__}({', '.join(fields)})"
 
 
-SETTINGS: tuple[Setting, ...] = tuple(row for row in vars(Settings).values() if isinstance(row, Setting))
+V = TypeVar("V", bound=Values)
+
+
+class Settings(Values):
+    """The validated settings of a process. Sizes are in bytes, times in seconds, paths absolute."""
+
+    exporters: tuple[str, ...] = setting(
+        NAMES,
+        ("local",),
+        "where `ray_tracing_hooks:setup` sends spans: comma list of `local`, `otlp`, `jaeger`, `skywalking` and "
+        "installed exporters, or `none`; `OTEL_TRACES_EXPORTER` where this is unset",
+        standard="OTEL_TRACES_EXPORTER",
+    )
+    config: str | None = setting(PATH, None, "YAML file with these settings, such as `local_dir: /data/spans`")
+    local_dir: str = setting(PATH, "/tmp/spans", "folder of the local exporter's files")  # noqa: S108 - the contract
+    local_file_max_bytes: int = setting(SIZE, 64 << 20, "size at which the local exporter begins a new file")
+    local_max_bytes: int = setting(
+        SIZE, 10 << 30, "maximum size of all files of the local exporter; beyond that, the oldest are removed"
+    )
+    group: int | None = setting(
+        GROUP,
+        None,
+        "a group, by number or name, that may read the local exporter's files and the delivery log, which are private "
+        "otherwise; the user who runs Ray must be in it",
+    )
+    spool_dir: str | None = setting(
+        PATH, None, "folder where spans wait on a node until they are delivered", "Ray's session folder"
+    )
+    spool_max_bytes: int = setting(
+        SIZE,
+        1 << 30,
+        "maximum size of a spool (one per node, and for each set of settings in use on it); beyond that, the oldest "
+        "spans are dropped",
+    )
+    flush_timeout: float = setting(SECONDS, 5.0, "seconds that a driver's exit waits for delivery")
+    jaeger_protocol: str = setting(
+        one_of("otlp-grpc", "otlp-http", "thrift-http", "thrift-udp", "grpc"),
+        "otlp-grpc",
+        "how the Jaeger exporter sends: `otlp-grpc`, `otlp-http`, or Jaeger's own `thrift-http`, `thrift-udp`, `grpc`",
+    )
+    jaeger_endpoint: str | None = setting(
+        URL,
+        None,
+        "the address of Jaeger, such as `http://jaeger:4317`",
+        "from `OTEL_EXPORTER_JAEGER_*`, else localhost",
+        secret=True,
+    )
+    metrics: bool = setting(
+        BOOLEAN,
+        False,
+        "metrics of calls, computed from their spans, and of the delivery of spans: for the exporters `otlp` and "
+        "`local`, and for Prometheus",
+    )
+    prometheus: str | None = setting(
+        LISTENING,
+        None,
+        "where each node serves its metrics to Prometheus: a port of this machine, such as `9464`, or an address, such "
+        "as `0.0.0.0:9464`; needs `ray-tracing-hooks[prometheus]`",
+    )
+    utilization: float | None = setting(
+        SECONDS,
+        None,
+        "interval in seconds at which the use of each node's processors, memory and GPUs is measured, as metrics: for "
+        "the exporters `otlp` and `local`, and for Prometheus; GPUs need `nvidia-ml-py`",
+        "no samples",
+    )
+    instrument: tuple[str, ...] = setting(
+        NAMES,
+        (),
+        "libraries to instrument in drivers and workers: comma list, such as `requests,httpx`; or `all`, or `none`",
+    )
+    ray: frozenset[str] = setting(
+        any_of(*_PARTS, "get", "wait", "put", default=frozenset(_PARTS)),
+        frozenset(_PARTS),
+        "parts of Ray that make spans: comma list of `task`, `actor`, `job`, `serve`, `data`, `train`, `tune`, "
+        "`rllib`, `get`, `wait`, `put`; `+get,wait` adds these to the default; or `none`",
+    )
+    threads: bool = setting(
+        BOOLEAN,
+        False,
+        "carry the context into threads and calls of a `ThreadPoolExecutor`, by "
+        "`opentelemetry-instrumentation-threading`; those of Ray's libraries have it in any case",
+    )
+    include: tuple[str, ...] = setting(
+        PATTERNS,
+        (),
+        "patterns for `module.function` and `Class.method`: only these make spans; with a slash, for requests to "
+        "Serve, such as `/shop/*` or `GET /shop`: only these and what they call",
+    )
+    exclude: tuple[str, ...] = setting(
+        PATTERNS,
+        (),
+        "patterns for `module.function` and `Class.method`: these make no spans; with a slash, for requests to Serve, "
+        "such as `/healthz` or `GET /healthz`: these make none, nor does what they call",
+    )
+    rate_limit: tuple[tuple[str, float], ...] = setting(
+        RATES,
+        (),
+        "maximum number of calls per second that make spans, for each function or method and each process that calls "
+        "it: a number, or patterns such as `Worker.process=10,*=1000`; the first match applies",
+        "no limit",
+    )
+    internal: bool = setting(
+        BOOLEAN,
+        False,
+        "spans for Ray's internal tasks and actors too: those of the dashboard and of Ray's libraries (those of Serve "
+        "only if `RAY_TRACING_RAY` lacks `serve`)",
+    )
+    arguments: bool = setting(
+        BOOLEAN, False, "arguments and results as short texts on executions; what looks like a secret is redacted"
+    )
+    memory: bool = setting(
+        BOOLEAN,
+        False,
+        "the peak memory of the process, and of its devices in PyTorch, on executions and training loops",
+    )
+    redact: tuple[str, ...] = setting(
+        PATTERNS, (), "patterns for names of arguments and keys, and for texts: these are redacted too"
+    )
+    logs: frozenset[str] = setting(
+        any_of("ids", "tid", "otlp", default=frozenset({"ids"})),
+        frozenset({"ids"}),
+        "what to do with log records made within a span: comma list of `ids` (they get its ids), `tid` (they "
+        "get SkyWalking's id of the trace, for `%(tid)s`) and `otlp` (all log records are delivered too, by the "
+        "exporters `local` and `otlp`); `+otlp` adds it to the default; or `none`",
+    )
+    logs_level: str = setting(LEVEL, "INFO", "the lowest level of log records that `otlp` records")
+    keep_errors: bool = setting(
+        BOOLEAN,
+        False,
+        "record spans of traces that are not sampled if they fail, with the submission of the call",
+    )
+    keep_slower: float | None = setting(
+        SECONDS,
+        None,
+        "the same for those that take this many seconds or more",
+    )
+    compiled: bool = setting(
+        BOOLEAN,
+        True,
+        "record and deliver spans with the compiled code, where it is installed; `0` uses the equivalent Python code",
+    )
+    root_span: bool = setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
+    states_timeout: float = setting(
+        SECONDS,
+        2.0,
+        "maximum number of seconds that the exit of a driver which started its cluster spends on fetching the states "
+        "of tasks, for the exporter `local`; 0 skips that",
+    )
+    collect_to: str | None = setting(
+        PLACE,
+        None,
+        "absolute path of a folder, or URL such as `s3://bucket/spans`, where a driver at its end collects the span "
+        "files of all nodes, as `ray-tracing-hooks collect` does",
+        secret=True,
+    )
+    collect_timeout: float = setting(
+        SECONDS, 60.0, "maximum number of seconds that a driver spends at its end on `RAY_TRACING_COLLECT_TO`"
+    )
+    strict: bool = setting(BOOLEAN, False, "raise where tracing fails, instead of continuing without it")
+
+    sinks: tuple[Values, ...]
+    """The tables of sinks of which some are set."""
+
+    def __init__(self, **values: Any) -> None:
+        """Set these settings by name, and ``sinks``, and all others to their defaults."""
+        vars(self)["sinks"] = values.pop("sinks", ())
+        super().__init__(**values)
+
+    def of(self, table: type[V]) -> V:
+        """The settings of the table of a sink."""
+        return next((found for found in self.sinks if type(found) is table), None) or table()
+
+    def value(self, row: Setting) -> Any:
+        """The value of any row."""
+        tables = (self, *self.sinks)
+        return next((getattr(table, row.field) for table in tables if row in table.rows), row.default)
+
+
+SINKS = {"skywalking": "SW_AGENT_"}
+"""The sinks that declare settings of their own, in the class ``Settings`` of ``_ship/sinks/NAME_settings.py``, and how
+the names of the other variables begin that these settings follow."""
+
+
+def table_of(sink: str) -> type[Values]:
+    """The table of one of these sinks. A process imports it only where one of its settings is set, or all are shown."""
+    table: type[Values] = import_module(f"{__package__}._ship.sinks.{sink}_settings").Settings
+    return table
+
+
+def all_settings() -> tuple[Setting, ...]:
+    """The rows of all tables."""
+    return Settings.rows + tuple(row for sink in SINKS for row in table_of(sink).rows)
+
 
 LIVE = frozenset(
     {
@@ -416,10 +360,10 @@ def load_with_sources(
     environ: Mapping[str, str], problem: Callable[[str], None], directory: Callable[[], str] = os.getcwd
 ) -> tuple[Settings, dict[str, str]]:
     """Like :func:`load`, with the source of each value by name: a variable, the path of the file, or ``default``."""
-    others = {setting.name: setting for setting in SETTINGS}
-    config = others.pop(_CONFIG)
+    rows = {row.name: row for row in Settings.rows}
+    config = rows.pop(_CONFIG)
     file, source = _choose(config, _from_variable(config, environ), problem, directory)
-    values, sources = {_CONFIG: file}, {_CONFIG: source}
+    sources = {_CONFIG: source}
     in_file: Mapping[object, object] = {}
     if file is not None:
         # Imported only where a file is named.
@@ -430,39 +374,49 @@ def load_with_sources(
             in_file = contents(file)
         except SettingError as error:
             problem(f"{config.variable}={shown(file)} is ignored: {error}; using the variables and defaults.")
-    for name, setting in others.items():
-        given = _from_variable(setting, environ)
-        if not empty(in_file.get(name)):
-            given.append(Given(file, f"{file}: {name}", in_file[name]))
-        if setting.standard:
-            given += _from_variable(setting, environ, setting.standard)
-        values[name], sources[name] = _choose(setting, given, problem, directory)
-    _report_unknown(environ, in_file, file, problem)
-    return Settings(**values), sources
 
-
-def some(environ: Mapping[str, str], problem: Callable[[str], None], prefix: str) -> dict[str, Any]:
-    """The settings whose names begin with ``prefix``, by the rest of their names, from variables alone."""
-    found = {}
-    for row in SETTINGS:
-        if row.name.startswith(prefix):
+    def values(rows: Iterable[Setting]) -> Iterator[tuple[str, Any]]:
+        for row in rows:
             given = _from_variable(row, environ)
-            if row.standard:
-                given += _from_variable(row, environ, row.standard)
-            found[row.name.removeprefix(prefix)] = _choose(row, given, problem, os.getcwd)[0]
-    return found
+            if not empty(in_file.get(row.name)):
+                given.append(Given(file or "", f"{file}: {row.name}", in_file[row.name]))
+            value, sources[row.name] = _choose(row, given + _from_standard(row, environ), problem, directory)
+            yield row.field, value
+
+    found = dict(values(rows.values()))
+    names = {*environ, *(f"{PREFIX}{key}".upper() for key in in_file)}
+    tables = [table_of(sink) for sink in SINKS if any(name.startswith(variables_of(sink)) for name in names)]
+    of_sinks = [table(**dict(values(table.rows))) for table in tables]
+    settings = Settings(config=file, sinks=tuple(each for each in of_sinks if each != type(each)()), **found)
+    _report_unknown(sources, environ, in_file, file, problem)
+    return settings, sources
 
 
-def as_variables(settings: Settings, prefix: str) -> dict[str, str]:
-    """The settings whose names begin with ``prefix`` and that differ from their defaults, as environment variables."""
-    values = {row: getattr(settings, row.name) for row in SETTINGS if row.name.startswith(prefix)}
-    return {row.variable: row.text(value) for row, value in values.items() if value != row.default}
+def variables_of(sink: str) -> tuple[str, ...]:
+    """How the names of the variables begin that set the settings of a sink that declares some."""
+    return f"{PREFIX}{sink.upper()}_", SINKS[sink]
+
+
+def from_variables(table: type[V], environ: Mapping[str, str], problem: Callable[[str], None]) -> V:
+    """The settings of a table, from variables alone."""
+    return table(
+        **{
+            row.field: _choose(row, _from_variable(row, environ) + _from_standard(row, environ), problem, os.getcwd)[0]
+            for row in table.rows
+        }
+    )
+
+
+def as_variables(settings: Settings) -> dict[str, str]:
+    """The settings of sinks that differ from their defaults, as environment variables."""
+    values = [(row, getattr(table, row.field)) for table in settings.sinks for row in table.rows]
+    return {row.variable: row.text(value) for row, value in values if value != row.default}
 
 
 def markdown_table() -> str:
     """The settings as the table of the README."""
     rows = ["| variable | default | meaning |", "| --- | --- | --- |"]
-    for setting in SETTINGS:
+    for setting in all_settings():
         text = setting.text(setting.default)
         default = f"`{text}`" if text and setting.default is not None else text
         rows.append(f"| `{setting.variable}` | {default} | {setting.meaning} |".replace("|  |", "| |"))
@@ -473,6 +427,10 @@ def _from_variable(setting: Setting, environ: Mapping[str, str], variable: str =
     variable = variable or setting.variable
     value = environ.get(variable)
     return [] if empty(value) else [Given(variable, variable, value)]
+
+
+def _from_standard(setting: Setting, environ: Mapping[str, str]) -> list[Given]:
+    return _from_variable(setting, environ, setting.standard) if setting.standard else []
 
 
 def _choose(
@@ -502,21 +460,27 @@ def _absolute(given: Given, problem: Callable[[str], None], directory: Callable[
 
 
 def _report_unknown(
-    environ: Mapping[str, str], in_file: Mapping[object, object], file: str | None, problem: Callable[[str], None]
+    known: Container[object],
+    environ: Mapping[str, str],
+    in_file: Mapping[object, object],
+    file: str | None,
+    problem: Callable[[str], None],
 ) -> None:
-    variables = {setting.variable.removeprefix(PREFIX): setting.variable for setting in SETTINGS}
+    """Report the variables and keys of the file that set none of the ``known`` settings."""
     for variable, value in copied(environ).items():
         name = variable.removeprefix(PREFIX)
-        if name != variable and name not in variables and not empty(value) and not _is_of_service(variable, environ):
+        is_known = name == variable or (name.isupper() and name.lower() in known)
+        if not is_known and not empty(value) and not _is_of_service(variable, environ):
+            right = {row.name.upper(): row.variable for row in all_settings()}
             # Without its value, which may be a password and must not be logged.
-            problem(f"unknown variable {variable} is ignored; {_closest(name.upper(), variables)}")
-    keys = {setting.name: repr(setting.name) for setting in SETTINGS if setting.name != _CONFIG}
+            problem(f"unknown variable {variable} is ignored; {_closest(name.upper(), right)}")
     for key in in_file:
-        if key not in keys:
+        if key == _CONFIG or key not in known:
             # A key that is not a name may be a whole line, value included.
             name = str(key) if isinstance(key, int) or (isinstance(key, str) and re.fullmatch(_NAME, key)) else ""
             what = f"unknown setting {shown(key)}" if name else "a setting whose key is not a name"
-            problem(f"{file}: {what} is ignored; {_closest(name.lower(), keys)}")
+            right = {row.name: repr(row.name) for row in all_settings() if row.name != _CONFIG}
+            problem(f"{file}: {what} is ignored; {_closest(name.lower(), right)}")
 
 
 def _is_of_service(variable: str, environ: Mapping[str, str]) -> bool:

@@ -111,7 +111,7 @@ def choose(
     return value, source
 
 
-def _scalar(value: object) -> str:
+def scalar(value: object) -> str:
     """The text of a string, or of a number or boolean of YAML."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -138,8 +138,8 @@ def _read_path(value: object) -> str:
         raise ValueError from error
 
 
-def _read_list(value: object) -> tuple[str, ...]:
-    items = [_scalar(item) for item in value] if isinstance(value, list) else _scalar(value).split(",")
+def read_list(value: object) -> tuple[str, ...]:
+    items = [scalar(item) for item in value] if isinstance(value, list) else scalar(value).split(",")
     names = tuple(dict.fromkeys(stripped for item in items if (stripped := item.strip())))
     if not names:
         raise ValueError
@@ -147,7 +147,7 @@ def _read_list(value: object) -> tuple[str, ...]:
 
 
 def _read_names(value: object) -> tuple[str, ...]:
-    names = _read_list(value)
+    names = read_list(value)
     if "none" not in names:
         return names
     if len(names) > 1:
@@ -156,7 +156,7 @@ def _read_names(value: object) -> tuple[str, ...]:
 
 
 def _read_seconds(value: object) -> float:
-    seconds = float(_scalar(value))
+    seconds = float(scalar(value))
     if not 0 <= seconds <= MOST_SECONDS:
         raise ValueError
     return seconds
@@ -164,7 +164,7 @@ def _read_seconds(value: object) -> float:
 
 def _read_rates(value: object) -> tuple[tuple[str, float], ...]:
     rates, of_others = [], ""
-    for item in _read_list(value):
+    for item in read_list(value):
         pattern, equals, rate = item.rpartition("=")
         if not equals:
             of_others = of_others or item
@@ -188,7 +188,7 @@ def _number(number: float) -> str:
 
 
 def _read_boolean(value: object) -> bool:
-    text = _scalar(value).lower()
+    text = scalar(value).lower()
     if text in {"1", "true", "yes", "on"}:
         return True
     if text in {"0", "false", "no", "off"}:
@@ -201,7 +201,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def _read_size(value: object) -> int:
-    match = re.fullmatch(_SIZE, _scalar(value), re.ASCII | re.IGNORECASE)
+    match = re.fullmatch(_SIZE, scalar(value), re.ASCII | re.IGNORECASE)
     if match is None:
         raise ValueError
     whole, fraction, letter, binary = match.groups()
@@ -219,47 +219,12 @@ def _write_size(size: int) -> str:
     return str(size)
 
 
-def _read_text(value: object) -> str:
-    text = _scalar(value)
-    if not text.isprintable():
-        raise ValueError
-    return text
-
-
-def _read_count(value: object) -> int:
-    text = _scalar(value)
-    if not text.isascii() or not text.isdigit():
-        raise ValueError
-    return int(text)
-
-
-def _read_id(value: object) -> int:
-    number = _read_count(value)
-    if not 0 < number < 1 << 31:
-        raise ValueError
-    return number
-
-
-def _read_header_prefix(value: object) -> str:
-    text = _scalar(value)
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,50}", text):
-        raise ValueError
-    return text
-
-
-def _read_service_template(value: object) -> str:
-    text = _read_text(value)
-    if "{deployment}" not in text or re.search(r"[{}]", re.sub(r"\{(deployment|application|service)\}", "", text)):
-        raise ValueError
-    return text
-
-
 _MOST_GROUP = 2**32 - 2
 """The largest id of a group: the next one means none."""
 
 
 def _read_group(value: object) -> int:
-    text = _scalar(value)
+    text = scalar(value)
     if text.isascii() and text.isdigit():
         group = int(text)
     else:
@@ -272,10 +237,6 @@ def _read_group(value: object) -> int:
     if group > _MOST_GROUP:
         raise ValueError
     return group
-
-
-def _read_addresses(value: object) -> tuple[str, ...]:
-    return tuple(_read_url(address) for address in _read_list(value))
 
 
 def any_of(*allowed: str, default: frozenset[str]) -> Kind[frozenset[str]]:
@@ -295,7 +256,7 @@ def any_of(*allowed: str, default: frozenset[str]) -> Kind[frozenset[str]]:
 
 def one_of(*allowed: str) -> Kind[str]:
     def read(value: object) -> str:
-        text = _scalar(value).lower()
+        text = scalar(value).lower()
         if text not in allowed:
             raise ValueError
         return text
@@ -307,17 +268,17 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 def _read_level(value: object) -> str:
-    level = _scalar(value).upper()
+    level = scalar(value).upper()
     if level not in _LEVELS:
         raise ValueError
     return level
 
 
-def _read_url(value: object) -> str:
+def read_url(value: object) -> str:
     """The URL, or the ``host:port``, as given."""
     from urllib.parse import urlsplit  # noqa: PLC0415  few processes need it
 
-    text = _scalar(value)
+    text = scalar(value)
     if re.search(r"[\s\x00-\x1f]", text):
         raise ValueError
     if text.startswith("unix:"):
@@ -332,7 +293,7 @@ def _read_listening(value: object) -> str:
     """``host:port``."""
     from urllib.parse import urlsplit  # noqa: PLC0415  few processes need it
 
-    text = _scalar(value)
+    text = scalar(value)
     parts = urlsplit(f"//127.0.0.1:{text}" if text.isascii() and text.isdigit() else f"//{text}")
     if parts.path or parts.username is not None or not parts.hostname or not parts.port:
         raise ValueError
@@ -340,7 +301,7 @@ def _read_listening(value: object) -> str:
 
 
 def _read_place(value: object) -> str:
-    text = _scalar(value)
+    text = scalar(value)
     if text.startswith(("/", "~")):
         return _read_path(text)
     if re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s\x00-\x1f]+", text):
@@ -352,7 +313,7 @@ PATH = Kind("a path, such as /var/tmp/traces", _read_path)
 NAMES = Kind(
     "a comma list of names, such as local, or none alone", _read_names, lambda names: ",".join(names) or "none"
 )
-PATTERNS = Kind("a comma list of patterns, such as mymodule.*,Trainer.step", _read_list, ",".join)
+PATTERNS = Kind("a comma list of patterns, such as mymodule.*,Trainer.step", read_list, ",".join)
 SECONDS = Kind(f"a number of seconds from 0 to {MOST_SECONDS:,}, such as 5", _read_seconds, _number)
 RATES: Kind[tuple[tuple[str, float], ...]] = Kind(
     "calls a second above 0, such as 10, or a comma list with patterns, such as Worker.process=10,*=1000",
@@ -361,17 +322,9 @@ RATES: Kind[tuple[tuple[str, float], ...]] = Kind(
 )
 BOOLEAN = Kind("1 or 0 (or true, false, yes, no, on, off)", _read_boolean, lambda value: str(int(value)))
 LEVEL = Kind(f"one of {', '.join(_LEVELS)}", _read_level)
-URL = Kind("a URL, such as http://collector:4317", _read_url)
-ADDRESSES = Kind("a comma list of addresses, such as oap:11800 or https://oap:11800", _read_addresses, ",".join)
+URL = Kind("a URL, such as http://collector:4317", read_url)
 PLACE: Kind[str] = Kind("an absolute path, such as /data/spans, or a URL, such as s3://bucket/spans", _read_place)
 LISTENING: Kind[str] = Kind("a port, such as 9464, or an address, such as 0.0.0.0:9464", _read_listening)
-TEXT: Kind[str] = Kind("a text on one line", _read_text)
-HEADER_PREFIX = Kind("letters, digits, dots, dashes and underscores, as in the name of a header", _read_header_prefix)
-SERVICE_TEMPLATE: Kind[str] = Kind(
-    "a text with {deployment}, and maybe {application} and {service}, such as {service}-{deployment}",
-    _read_service_template,
-)
-ID = Kind("a whole number from 1 to 2147483647", _read_id)
 GROUP = Kind("a group of this machine, by its number or its name", _read_group)
 SIZE = Kind("a size above 0, such as 64 MiB, 500 kB or a number of bytes", _read_size, _write_size)
 

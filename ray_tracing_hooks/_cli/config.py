@@ -16,7 +16,7 @@ from ray_tracing_hooks._cli.text import examples, warn
 from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._ops.effective import Effective, effective, misspelled, severity
 from ray_tracing_hooks._ops.finding import PROBLEM, WARNING
-from ray_tracing_hooks._settings import SETTINGS, Setting
+from ray_tracing_hooks._settings import Setting, all_settings
 from ray_tracing_hooks._ship.sinks.registry import usable
 from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, Variable
 from ray_tracing_hooks._values import empty, masked
@@ -77,8 +77,8 @@ def config(context: click.Context, as_json: bool) -> None:
         for wrong, right in misspelled(os.environ)
     ]
     ours = [
-        _row(setting, (setting.variable,), getattr(found.settings, setting.name), found.sources[setting.name])
-        for setting in SETTINGS
+        _row(setting, (setting.variable,), found.settings.value(setting), found.sources.get(setting.name))
+        for setting in all_settings()
     ]
     ours = [_exporters(row, found) if row.setting.name == "exporters" else row for row in ours]
     _compiled.use.allow(found.settings.compiled)

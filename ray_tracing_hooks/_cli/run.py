@@ -20,11 +20,11 @@ from ray_tracing_hooks._ops.hooks import BY_SETTINGS
 from ray_tracing_hooks._private import open_folder
 from ray_tracing_hooks._run import child, notes
 from ray_tracing_hooks._run.notes import Errand, Note
-from ray_tracing_hooks._settings import SETTINGS, Settings, load_with_sources
+from ray_tracing_hooks._settings import Settings, load_with_sources
 from ray_tracing_hooks._ship.flush import flush
 
 _PAGE = "report.html"
-_RAY = next(setting for setting in SETTINGS if setting.name == "ray")
+_RAY = next(setting for setting in Settings.rows if setting.name == "ray")
 _WAITS = frozenset({"get", "wait"})
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ray.tracing import Tracing
     from ray_tracing_hooks._record.recorder import Recorder
     from ray_tracing_hooks._settings import Settings
+    from ray_tracing_hooks._ship.sinks.skywalking_settings import Settings as SkyWalking
 
 
 PROPAGATOR = "ray_tracing_hooks._propagators.skywalking"
@@ -194,14 +195,20 @@ class Connection:
         with guarded("joining the traces of SkyWalking"):
             this_process.become(self._local())
             if self.delivery.joins_skywalking:
-                patches.on_undo(skywalking.install(self.settings.skywalking_protocol))
+                patches.on_undo(skywalking.install(self._of_skywalking.protocol))
+
+    @property
+    def _of_skywalking(self) -> SkyWalking:
+        from ray_tracing_hooks._ship.sinks.skywalking_settings import Settings  # noqa: PLC0415  few programs need them
+
+        return self.settings.of(Settings)
 
     def _local(self) -> Local:
         """What SkyWalking's headers say of this process."""
         from ray_tracing_hooks._propagators import this_process  # noqa: PLC0415  as above
 
         return this_process.Local.of(
-            self.settings,
+            self._of_skywalking,
             self._recording.resource,
             self.delivery.spool,
             is_reported=SKYWALKING in self.delivery.plan.exporters,
@@ -209,10 +216,10 @@ class Connection:
 
     def _name_deployments(self) -> None:
         """Where each deployment is a service of SkyWalking's: tell the instrumentation so."""
-        settings = self.settings
-        if self._tracing is None or not (self.delivery.joins_skywalking and settings.skywalking_deployment_service):
+        if self._tracing is None or not self.delivery.joins_skywalking:
             return
-        if settings.skywalking_protocol != "sw6":
+        settings = self._of_skywalking
+        if settings.deployment_service and settings.protocol != "sw6":
             self._tracing.service = self._local().identity.service
             self._tracing.on_replica = self._become_replica
 

@@ -195,7 +195,11 @@ def is_disabled(environ: Mapping[str, str]) -> bool:
 def sending(settings: Settings, exporters: tuple[str, ...] | None) -> tuple[str, ...]:
     """The exporters that spans are sent with. SkyWalking's is left out where traces are only joined by headers."""
     wanted = settings.exporters if exporters is None else exporters
-    if settings.skywalking_transport != "none" or SKYWALKING not in wanted:
+    if SKYWALKING not in wanted:
+        return wanted
+    from ray_tracing_hooks._ship.sinks import skywalking_settings  # noqa: PLC0415  few programs need them
+
+    if settings.of(skywalking_settings.Settings).transport != "none":
         return wanted
     others = wanted if len(wanted) > 1 else settings.exporters
     return tuple(name for name in others if name != SKYWALKING)

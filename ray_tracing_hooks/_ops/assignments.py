@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ray_tracing_hooks import _standard
 from ray_tracing_hooks._control.control import EXPORTERS, SAMPLER
 from ray_tracing_hooks._errors import SettingError
-from ray_tracing_hooks._settings import LIVE, PREFIX, SETTINGS, Setting, load
+from ray_tracing_hooks._settings import LIVE, PREFIX, Setting, all_settings, load
 from ray_tracing_hooks._standard import READABLE_FILE, VARIABLES, Variable
 from ray_tracing_hooks._values import MASK, masked, unicode
 
@@ -64,7 +64,7 @@ def _public(variable: str, value: str) -> str:
 
 def _row(name: str) -> tuple[str, Setting | Variable]:
     """The variable of a name, and its row in its table. Raises SettingError for one that cannot be changed."""
-    settings = {row.variable: row for row in SETTINGS}
+    settings = {row.variable: row for row in all_settings()}
     variable = name if name.upper() == name else f"{PREFIX}{name.upper()}"
     ours = settings.get(variable)
     if ours is not None:
@@ -74,7 +74,7 @@ def _row(name: str) -> tuple[str, Setting | Variable]:
     standard = {form: row for row in VARIABLES for signal in _SIGNALS for form in row.forms(signal)}
     row = standard.get(name)
     if row is None:
-        known = [*settings, *(setting.name for setting in SETTINGS), *standard]
+        known = [*settings, *(setting.name for setting in all_settings()), *standard]
         closest = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {closest[0]}?" if closest else "`ray-tracing-hooks config` lists all settings"
         raise SettingError(f"there is no setting {name!r}; {hint}")

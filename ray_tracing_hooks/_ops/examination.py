@@ -25,7 +25,7 @@ from ray_tracing_hooks._ops.disk import LOCAL, SPOOL, folder
 from ray_tracing_hooks._ops.effective import Effective, effective, misspelled, severity
 from ray_tracing_hooks._ops.hooks import exporters_of
 from ray_tracing_hooks._ops.spools import spools_of
-from ray_tracing_hooks._settings import SETTINGS
+from ray_tracing_hooks._settings import all_settings
 from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.start import environment
 from ray_tracing_hooks._standard import OTLP, OTLP_METRICS, VARIABLES, read_with_source
@@ -145,9 +145,9 @@ def _rows(found: Effective, environ: Mapping[str, str], salt: str) -> dict[str, 
         return f"{public} ({hmac.new(salt.encode(), text.encode(), hashlib.sha256).hexdigest()[:8]})"
 
     rows = {
-        row.variable: [shown(row, getattr(found.settings, row.name)), source]
-        for row in SETTINGS
-        if (source := found.sources[row.name]) != "default"
+        row.variable: [shown(row, found.settings.value(row)), source]
+        for row in all_settings()
+        if (source := found.sources.get(row.name, "default")) != "default"
     }
     for row in VARIABLES:
         value, variable = read_with_source(row.name, environ, lambda _problem: None)

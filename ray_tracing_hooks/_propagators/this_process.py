@@ -13,7 +13,7 @@ from ray_tracing_hooks._private import read_file
 from ray_tracing_hooks._spool.progress import decode, file_name
 
 if TYPE_CHECKING:
-    from ray_tracing_hooks._settings import Settings
+    from ray_tracing_hooks._ship.sinks.skywalking_settings import Settings
 
 _LOOK_SECONDS = 1.0
 """How often a process looks whether its instance has been registered."""
@@ -40,20 +40,16 @@ class Local(NamedTuple):
         cls, settings: Settings, resource: Mapping[str, Any], spool: str | None = None, *, is_reported: bool = False
     ) -> Local:
         """By the settings, in a process with this resource."""
+        is_of_6 = settings.protocol == headers.SW6
+        of_deployment = None if is_of_6 else settings.deployment_service
         return cls(
-            peers.identity(
-                resource,
-                settings.skywalking_service,
-                settings.skywalking_instance,
-                settings.skywalking_namespace,
-                settings.skywalking_deployment_service if settings.skywalking_protocol != headers.SW6 else None,
-            ),
-            f"{settings.skywalking_header_prefix.lower()}-" if settings.skywalking_header_prefix else "",
-            settings.skywalking_unsampled,
-            settings.skywalking_correlation,
-            settings.skywalking_instance_id or headers.USER,
-            settings.skywalking_protocol == headers.SW6,
-            spool if settings.skywalking_instance_id is None else None,
+            peers.identity(resource, settings.service, settings.instance, settings.namespace, of_deployment),
+            f"{settings.header_prefix.lower()}-" if settings.header_prefix else "",
+            settings.unsampled,
+            settings.correlation,
+            settings.instance_id or headers.USER,
+            is_of_6,
+            spool if settings.instance_id is None else None,
             is_reported,
         )
 
@@ -90,8 +86,9 @@ class _Process:
 
             from ray_tracing_hooks import _settings  # noqa: PLC0415  as above
             from ray_tracing_hooks._sdk import resource  # noqa: PLC0415  as above
+            from ray_tracing_hooks._ship.sinks.skywalking_settings import Settings  # noqa: PLC0415  as above
 
-            settings = _settings.load(os.environ, _ignore)
+            settings = _settings.load(os.environ, _ignore).of(Settings)
             detected = {"service.name": "unknown_service", "host.name": socket.gethostname()}
             self._local = Local.of(settings, detected | resource.from_environment(os.environ))
         return self._local

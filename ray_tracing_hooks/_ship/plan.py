@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._private import read_file, write_atomically
-from ray_tracing_hooks._settings import PLANNED, Settings, as_variables
+from ray_tracing_hooks._settings import PLANNED, SINKS, Settings, as_variables, variables_of
 from ray_tracing_hooks._ship.files import PLAN
 from ray_tracing_hooks._values import copied
 
@@ -102,11 +102,19 @@ class ShipPlan(NamedTuple):
 
 
 JAEGER_ENDPOINT = "RAY_TRACING_JAEGER_ENDPOINT"
-_OURS = (JAEGER_ENDPOINT, "RAY_TRACING_SKYWALKING_")
-"""The settings of this package that are here: the endpoint of Jaeger, which may contain a password, and the many of
-SkyWalking. The others are in the plan."""
+_OF_SINKS = [variables_of(sink) for sink in SINKS]
+_OURS = (JAEGER_ENDPOINT, *(ours for ours, _ in _OF_SINKS))
+"""The settings of this package that are here: the endpoint of Jaeger, which may contain a password, and those that
+sinks declare. The others are in the plan."""
 
-_PREFIXES = ("OTEL_EXPORTER_", "OTEL_BSP_", "OTEL_METRIC", "OTEL_PYTHON_EXPORTER_", "SW_AGENT_", *_OURS)
+_PREFIXES = (
+    "OTEL_EXPORTER_",
+    "OTEL_BSP_",
+    "OTEL_METRIC",
+    "OTEL_PYTHON_EXPORTER_",
+    *_OURS,
+    *(other for _, other in _OF_SINKS),
+)
 _OTHER_SIGNALS = ("OTEL_EXPORTER_OTLP_PROFILES_", "OTEL_METRICS_EXPORTER")
 _NAMES = frozenset(
     {
@@ -146,7 +154,7 @@ def with_settings(
     found = {name: value for name, value in of_delivery(environ, directory).items() if not name.startswith(_OURS)}
     if settings.jaeger_endpoint is not None:
         found[JAEGER_ENDPOINT] = settings.jaeger_endpoint
-    return found | as_variables(settings, "skywalking_")
+    return found | as_variables(settings)
 
 
 def _absolute(path: str, directory: Callable[[], str]) -> str:

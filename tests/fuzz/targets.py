@@ -188,7 +188,7 @@ def settings(data: bytes) -> None:
     """A settings file is read or reported, and what is used is right."""
     problems: list[str] = []
     found = _settings.load({"RAY_TRACING_CONFIG": _file("fuzz.yaml", data)}, problems.append)
-    for setting in _settings.SETTINGS:
+    for setting in _settings.Settings.rows:
         setting.text(getattr(found, setting.name))
     assert all(len(problem) < 2000 for problem in problems)
 

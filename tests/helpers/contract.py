@@ -89,7 +89,7 @@ def dependencies() -> Iterator[str]:
 
 
 def settings() -> Iterator[str]:
-    for row in _settings.SETTINGS:
+    for row in _settings.all_settings():
         notes = [word for word, holds in (("live", row.name in _settings.LIVE), ("secret", row.secret)) if holds]
         standard = f", else {row.standard}" if row.standard else ""
         yield f"{row.variable} = {row.text(row.default)}{standard}{_notes(notes)}"

@@ -14,7 +14,7 @@ from terminal import STYLE, in_terminal
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._cli.config import config
-from ray_tracing_hooks._settings import SETTINGS
+from ray_tracing_hooks._settings import all_settings
 from ray_tracing_hooks._standard import VARIABLES
 
 
@@ -29,7 +29,7 @@ def test_each_setting_and_where_it_comes_from(tmp_path: Path) -> None:
     assert "RAY_TRACING_SPOOL_MAX_BYTES = 2 GiB  (RAY_TRACING_SPOOL_MAX_BYTES)\n" in result.output
     assert f"RAY_TRACING_FLUSH_TIMEOUT = 3  ({file})\n    seconds that a driver's exit waits" in result.output
     assert "RAY_TRACING_STRICT = 0  (default)\n" in result.output
-    assert all(setting.variable in result.output for setting in SETTINGS)
+    assert all(setting.variable in result.output for setting in all_settings())
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ _record             _spool _formats
 _control            -
 _logs               _record _spool _formats
 _sdk                _record _spool _formats
-_propagators        _sdk _record _spool _formats
+_propagators        _sdk _ship.sinks _record _spool _formats
 _ray                _record _formats
 _ray.serve          _ray _record _formats
 _ray.data           _ray _record _formats
@@ -51,7 +51,8 @@ _insight.ingest     _insight.model _spool _formats
 _insight.analysis   _insight.model _formats
 _insight.views      _insight.analysis _insight.ingest _insight.model _formats
 
-_connection         _control _ray _ray.serve _sdk _logs _propagators _ship _ship.status _record _spool _formats
+_connection         _control _ray _ray.serve _sdk _logs _propagators _record _spool _formats
+_connection         _ship _ship.sinks _ship.status
 _startup            _connection _ray
 _run                _startup _ray ray_tracing_hooks
 _ops                _connection _control _ray _ship _ship.sinks _ship.status _ship.transport _spool _formats

@@ -18,7 +18,7 @@ from ray_tracing_hooks._ops import control_on_node
 from ray_tracing_hooks._ops.assignments import names_of, shown, variables_of
 from ray_tracing_hooks._ops.control import Change, ControlError, UsageError, _store
 from ray_tracing_hooks._ray.cluster import CONTROL
-from ray_tracing_hooks._settings import LIVE, SETTINGS
+from ray_tracing_hooks._settings import LIVE, Settings
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_secrets_are_not_shown() -> None:
 
 
 def test_every_setting_that_can_be_changed_exists() -> None:
-    assert {setting.name for setting in SETTINGS} >= LIVE
+    assert {setting.name for setting in Settings.rows} >= LIVE
 
 
 def test_changes_add_up() -> None:

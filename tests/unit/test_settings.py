@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ray_tracing_hooks._ray.process import RayProcess
-from ray_tracing_hooks._settings import SETTINGS, Settings, load, load_with_sources, markdown_table
+from ray_tracing_hooks._settings import Setting, Settings, all_settings, load, load_with_sources, markdown_table
 from ray_tracing_hooks._values import SECONDS, SIZE
 
 README = Path(__file__).parents[2] / "README.md"
@@ -171,10 +171,10 @@ def test_a_wrong_variable_is_reported_and_ignored(variable: str, text: str, prob
     assert load(environ, print) == Settings()
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+@pytest.mark.parametrize("setting", all_settings(), ids=lambda setting: setting.name)
 def test_an_empty_variable_is_unset(setting: object) -> None:
     """Templates of runtime environments and of Kubernetes produce empty strings."""
-    assert isinstance(setting, type(SETTINGS[0]))
+    assert isinstance(setting, Setting)
     assert loaded({setting.variable: "  "}) == Settings()
 
 
@@ -406,7 +406,7 @@ def test_where_ray_was_started_is_not_asked_of_another_process(tmp_path: Path, m
             other.communicate()
 
 
-@given(st.dictionaries(st.sampled_from([setting.variable for setting in SETTINGS]), st.text(max_size=20)))
+@given(st.dictionaries(st.sampled_from([setting.variable for setting in all_settings()]), st.text(max_size=20)))
 def test_no_text_makes_loading_fail(environ: dict[str, str]) -> None:
     """Whatever the variables hold, the settings are right ones."""
     environ.pop("RAY_TRACING_CONFIG", None)

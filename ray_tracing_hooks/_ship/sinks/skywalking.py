@@ -21,15 +21,14 @@ from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._formats.skywalking import peers, segments, v2, v3
 from ray_tracing_hooks._formats.skywalking.peers import REGISTERED, Identity, registered_in
 from ray_tracing_hooks._formats.skywalking.segments import Generation, Pair, Segment
-from ray_tracing_hooks._settings import some
+from ray_tracing_hooks._settings import from_variables
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, resource_of, scope_of
+from ray_tracing_hooks._ship.sinks.skywalking_settings import Settings
 from ray_tracing_hooks._ship.transport.contract import Refused, Tls, Transport
 from ray_tracing_hooks._values import hint
-
-PREFIX = "skywalking_"
 
 _PORTS = {"grpc": 11800, "http": 12800}
 _TIMEOUT = 10.0
@@ -100,28 +99,28 @@ def destination(_plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[
 
 def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> SkyWalkingSettings:
     """The settings from ``environ``. Invalid values are reported, and a default is used instead."""
-    given = some(environ, problem, PREFIX)
-    transport = "http" if given["transport"] == "http" else "grpc"
-    if transport == "http" and given["protocol"] == "sw6":
+    given = from_variables(Settings, environ, problem)
+    transport = "http" if given.transport == "http" else "grpc"
+    if transport == "http" and given.protocol == "sw6":
         problem(
             "RAY_TRACING_SKYWALKING_TRANSPORT=http is ignored: SkyWalking 6.x and 7.x (sw6) accept segments only by "
             "gRPC; using grpc."
         )
         transport = "grpc"
-    servers = tuple(_server(each, transport, given["tls"]) for each in given["endpoint"] or ("localhost",))
-    tls = Tls(given["certificate"], given["client_certificate"], given["client_key"])
+    servers = tuple(_server(each, transport, given.tls) for each in given.endpoint or ("localhost",))
+    tls = Tls(given.certificate, given.client_certificate, given.client_key)
     if any(tls) and not any(server.is_secure for server in servers):
         hint(
             problem,
             "the certificates for SkyWalking are not used, since no address uses TLS: set RAY_TRACING_SKYWALKING_TLS=1 "
             "(SW_AGENT_FORCE_TLS), or begin the address with https://.",
         )
-    token = given["token"]
+    token = given.token
     if token is not None and not token.isascii():
         problem("RAY_TRACING_SKYWALKING_TOKEN (not shown) is ignored: expected printable ASCII; using no token.")
         token = None
-    of_deployment = given["deployment_service"]
-    if of_deployment and given["protocol"] == "sw6":
+    of_deployment = given.deployment_service
+    if of_deployment and given.protocol == "sw6":
         problem(
             "RAY_TRACING_SKYWALKING_DEPLOYMENT_SERVICE is ignored: with SkyWalking 6.x and 7.x (sw6), no process knows "
             "the ids of the services of others; the cluster is one service."
@@ -129,7 +128,7 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> SkyWalki
         of_deployment = None
     timeout, max_spans, delay = otlp_sink.limits(environ, problem, _TIMEOUT)
     return SkyWalkingSettings(
-        given["protocol"],
+        given.protocol,
         transport,
         servers,
         {_TOKEN_HEADER: token} if token else {},
@@ -137,9 +136,9 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> SkyWalki
         tls,
         max_spans,
         delay,
-        (given["service"], given["instance"], given["namespace"], of_deployment),
-        given["service_id"],
-        given["instance_id"],
+        (given.service, given.instance, given.namespace, of_deployment),
+        given.service_id,
+        given.instance_id,
     )
 
 

@@ -1,0 +1,166 @@
+"""The settings of the sink of SkyWalking. A traced process reads them too, for its headers."""
+
+from __future__ import annotations
+
+import re
+
+from ray_tracing_hooks._settings import Values, setting
+from ray_tracing_hooks._values import BOOLEAN, PATH, Kind, one_of, read_list, read_url, scalar
+
+
+def read_text(value: object) -> str:
+    text = scalar(value)
+    if not text.isprintable():
+        raise ValueError
+    return text
+
+
+def _read_count(value: object) -> int:
+    text = scalar(value)
+    if not text.isascii() or not text.isdigit():
+        raise ValueError
+    return int(text)
+
+
+def _read_id(value: object) -> int:
+    number = _read_count(value)
+    if not 0 < number < 1 << 31:
+        raise ValueError
+    return number
+
+
+def _read_header_prefix(value: object) -> str:
+    text = scalar(value)
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,50}", text):
+        raise ValueError
+    return text
+
+
+def _read_service_template(value: object) -> str:
+    text = read_text(value)
+    if "{deployment}" not in text or re.search(r"[{}]", re.sub(r"\{(deployment|application|service)\}", "", text)):
+        raise ValueError
+    return text
+
+
+def _read_addresses(value: object) -> tuple[str, ...]:
+    return tuple(read_url(address) for address in read_list(value))
+
+
+TEXT: Kind[str] = Kind("a text on one line", read_text)
+ADDRESSES = Kind("a comma list of addresses, such as oap:11800 or https://oap:11800", _read_addresses, ",".join)
+HEADER_PREFIX = Kind("letters, digits, dots, dashes and underscores, as in the name of a header", _read_header_prefix)
+SERVICE_TEMPLATE: Kind[str] = Kind(
+    "a text with {deployment}, and maybe {application} and {service}, such as {service}-{deployment}",
+    _read_service_template,
+)
+ID = Kind("a whole number from 1 to 2147483647", _read_id)
+
+
+class Settings(Values):
+    """The names begin with ``skywalking_``. ``SW_AGENT_*`` are the variables of SkyWalking's agents."""
+
+    prefix = "skywalking_"
+
+    protocol: str = setting(
+        one_of("sw8", "sw6"),
+        "sw8",
+        "the generation of SkyWalking: `sw8` is 8.0 and newer, `sw6` is 6.x and 7.x",
+    )
+    transport: str = setting(
+        one_of("grpc", "http", "none"),
+        "grpc",
+        "how the SkyWalking exporter sends: `grpc`, `http` (only with `sw8`), or `none`, which only joins traces by "
+        "headers; `SW_AGENT_PROTOCOL` where this is unset",
+        standard="SW_AGENT_PROTOCOL",
+    )
+    endpoint: tuple[str, ...] | None = setting(
+        ADDRESSES,
+        None,
+        "comma list of the addresses of SkyWalking's back end, such as `oap:11800`; "
+        "`SW_AGENT_COLLECTOR_BACKEND_SERVICES` where this is unset",
+        "localhost, port 11800 (gRPC) or 12800",
+        standard="SW_AGENT_COLLECTOR_BACKEND_SERVICES",
+        secret=True,
+    )
+    token: str | None = setting(
+        TEXT,
+        None,
+        "the token that the back end asks for; `SW_AGENT_AUTHENTICATION` where this is unset",
+        standard="SW_AGENT_AUTHENTICATION",
+        secret=True,
+    )
+    tls: bool = setting(
+        BOOLEAN,
+        False,
+        "TLS for addresses without a scheme; `SW_AGENT_FORCE_TLS` where this is unset",
+        standard="SW_AGENT_FORCE_TLS",
+    )
+    certificate: str | None = setting(
+        PATH,
+        None,
+        "file with the CA certificates used to verify the back end; `SW_AGENT_SSL_TRUSTED_CA_PATH` where this is unset",
+        "system's",
+        standard="SW_AGENT_SSL_TRUSTED_CA_PATH",
+    )
+    client_certificate: str | None = setting(
+        PATH,
+        None,
+        "file with the certificate of this client, where the back end asks for one; `SW_AGENT_SSL_CERT_CHAIN_PATH` "
+        "where this is unset",
+        standard="SW_AGENT_SSL_CERT_CHAIN_PATH",
+    )
+    client_key: str | None = setting(
+        PATH,
+        None,
+        "file with its private key; `SW_AGENT_SSL_KEY_PATH` where this is unset",
+        "in the file of the certificate",
+        standard="SW_AGENT_SSL_KEY_PATH",
+    )
+    service: str | None = setting(
+        TEXT,
+        None,
+        "the name of the service in SkyWalking; `SW_AGENT_NAME` where this is unset",
+        "`service.name`",
+        standard="SW_AGENT_NAME",
+    )
+    instance: str | None = setting(
+        TEXT,
+        None,
+        "the name of the instance, the same for the whole cluster; `SW_AGENT_INSTANCE_NAME` where this is unset",
+        "the session of Ray",
+        standard="SW_AGENT_INSTANCE_NAME",
+    )
+    namespace: str | None = setting(
+        TEXT,
+        None,
+        "what follows the name of the service, after a vertical bar; `SW_AGENT_NAMESPACE` where this is unset",
+        standard="SW_AGENT_NAMESPACE",
+    )
+    deployment_service: str | None = setting(
+        SERVICE_TEMPLATE,
+        None,
+        "makes each deployment of Ray Serve a service of its own in SkyWalking, with this name: "
+        "`{service}-{deployment}`, `{application}.{deployment}`; only with `sw8`",
+        "the service of the cluster",
+    )
+    header_prefix: str | None = setting(
+        HEADER_PREFIX,
+        None,
+        "what precedes the names of the headers: `shop` makes `shop-sw8`, as a Java agent's namespace does until 8.9",
+    )
+    correlation: bool = setting(
+        BOOLEAN, False, "baggage is sent as correlation context (`sw8-correlation`), and becomes baggage on arrival"
+    )
+    unsampled: str = setting(
+        one_of("omit", "suppress", "flag"),
+        "omit",
+        "what calls from a trace that is not sampled send: nothing (`omit`), a header that keeps the receiver from "
+        "tracing (`suppress`, only with `sw8`), or one with the flag 0, which receivers ignore (`flag`)",
+    )
+    service_id: int | None = setting(
+        ID, None, "with `sw6`: the id that the service is registered with", "assigned by the back end"
+    )
+    instance_id: int | None = setting(
+        ID, None, "with `sw6`: the id that the instance is registered with", "assigned by the back end"
+    )

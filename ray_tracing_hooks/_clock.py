@@ -13,9 +13,7 @@ from functools import partial
 
 from ray_tracing_hooks import _compiled
 
-now_ns: Callable[[], int] = (
-    _compiled.now_ns if _compiled.use.is_loaded else partial(time.clock_gettime_ns, time.CLOCK_REALTIME)
-)
+now_ns: Callable[[], int] = _compiled.now_ns
 """Nanoseconds since the epoch."""
 
 monotonic: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_MONOTONIC)

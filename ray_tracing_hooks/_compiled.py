@@ -1,40 +1,91 @@
 """The compiled part of recording and delivery (the folder ``_hotpath_source``), or what stands in for it.
 
-Where it is in use, the classes that inherit from these bases, and what is made of the others, do the common case in C,
-and hand everything else to the Python code beside them, which is complete. Where an installation has no compiled part,
-or with ``RAY_TRACING_COMPILED=0``, Python does it all. The variable counts when this module is imported; a value in a
-settings file comes later (:meth:`Use.allow`).
+This is the one place that chooses. The bases, and what :data:`use` makes, do the common case in C, and hand everything
+else to the Python code beside them, which is complete. Where an installation has no compiled part, or with
+``RAY_TRACING_COMPILED=0``, Python does it all: the bases call it, and ``use`` makes None. The variable counts when this
+module is imported; a value in a settings file comes later (:meth:`Use.allow`).
 """
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._values import BOOLEAN
 
-__all__ = [
-    "BeginningBase",
-    "CallJson",
-    "Execution",
-    "Executor",
-    "Method",
-    "Passing",
-    "RecorderBase",
-    "SpanBase",
-    "Starting",
-    "Submissions",
-    "WriterBase",
-    "good_records",
-    "now_ns",
-    "use",
-]
+__all__ = ["BeginningBase", "RecorderBase", "SpanBase", "WriterBase", "hotpath", "now_ns", "use"]
 
 VARIABLE = "RAY_TRACING_COMPILED"
 
 
+def _is_switched_off() -> bool:
+    try:
+        return not BOOLEAN.read(os.environ[VARIABLE])
+    except (KeyError, ValueError):  # an invalid value is reported with all others
+        return False
+
+
+_problem = ""
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks import _hotpath as hotpath
+    from ray_tracing_hooks._hotpath import BeginningBase, RecorderBase, SpanBase, WriterBase, now_ns
+else:
+    hotpath = None
+    if not _is_switched_off():
+        try:
+            hotpath = import_module("ray_tracing_hooks._hotpath")
+        except ModuleNotFoundError:
+            pass  # this installation is pure Python
+        except Exception as error:  # noqa: BLE001  whatever is wrong with it, Python does the same
+            _problem = f"{type(error).__name__}: {error}"
+
+    if hotpath is not None:
+        from ray_tracing_hooks._hotpath import BeginningBase, RecorderBase, SpanBase, WriterBase, now_ns
+    else:
+
+        class _InPython:
+            """Has the methods of the compiled class in Python, where their names have an underscore before them."""
+
+            __slots__ = ()
+
+            def __init_subclass__(cls, methods: tuple[str, ...] = ()) -> None:
+                cls._methods = methods or cls._methods
+                for name in cls._methods:
+                    if f"_{name}" in vars(cls):
+                        setattr(cls, name, vars(cls)[f"_{name}"])
+
+        class WriterBase(_InPython, methods=("span", "start")):
+            __slots__ = ()
+
+        class RecorderBase(_InPython, methods=("parent", "decide", "record", "start", "start_carried", "call_below")):
+            __slots__ = ()
+
+        class SpanBase(_InPython, methods=("end", "as_parent")):
+            __slots__ = (
+                *("_added", "_context", "_head", "_recorder", "end_time"),
+                *("start_time", "template", "trace_flags", "trace_state"),
+            )
+
+        class BeginningBase(_InPython, methods=("begin",)):
+            __slots__ = ()
+
+        now_ns = partial(time.clock_gettime_ns, time.CLOCK_REALTIME)
+
+
+def _nothing(*_arguments: object, **_named: object) -> None:
+    """Python does it."""
+
+
+Nothing = Callable[..., None]
+
+
 class Use:
-    """Whether the compiled part is in use in this process.
+    """Whether the compiled part is in use in this process, and what it makes: None where it is not in use.
 
     Attributes:
         is_loaded: Whether it could be imported.
@@ -43,12 +94,21 @@ class Use:
     """
 
     def __init__(self) -> None:
-        self.is_loaded = self.is_on = False
-        self.problem = ""
+        self.is_loaded = bool(hotpath)
+        self.problem = _problem
+        self.allow(True)
 
     def allow(self, allowed: bool) -> None:
         """Use it from now on if it is ``allowed``, and could be imported."""
-        self.is_on = allowed and self.is_loaded
+        self.is_on = on = allowed and self.is_loaded
+        self.execution: type[hotpath.Execution] | Nothing = hotpath.Execution if on else _nothing
+        self.executor: type[hotpath.Executor] | Nothing = hotpath.Executor if on else _nothing
+        self.submissions: type[hotpath.Submissions] | Nothing = hotpath.Submissions if on else _nothing
+        self.method: type[hotpath.Method] | Nothing = hotpath.Method if on else _nothing
+        self.passing: type[hotpath.Passing] | Nothing = hotpath.Passing if on else _nothing
+        self.starting: type[hotpath.Starting] | Nothing = hotpath.Starting if on else _nothing
+        self.call_json: type[hotpath.CallJson] | Nothing = hotpath.CallJson if on else _nothing
+        self.good_records: Callable[..., int | None] = hotpath.good_records if on else _nothing
 
     def described(self) -> str:
         """Whether it is in use, in words; and if not, why."""
@@ -62,104 +122,3 @@ class Use:
 
 
 use = Use()
-
-
-def _is_switched_off() -> bool:
-    try:
-        return not BOOLEAN.read(os.environ[VARIABLE])
-    except (KeyError, ValueError):  # an invalid value is reported with all others
-        return False
-
-
-if TYPE_CHECKING:
-    from ray_tracing_hooks._hotpath import (
-        BeginningBase,
-        CallJson,
-        Execution,
-        Executor,
-        Method,
-        Passing,
-        RecorderBase,
-        SpanBase,
-        Starting,
-        Submissions,
-        WriterBase,
-        good_records,
-        now_ns,
-    )
-else:
-
-    class WriterBase:
-        """Adds nothing."""
-
-    class RecorderBase:
-        """Adds nothing."""
-
-    class SpanBase:
-        """Has the attributes of a span."""
-
-        __slots__ = (
-            "_added",
-            "_context",
-            "_head",
-            "_recorder",
-            "end_time",
-            "start_time",
-            "template",
-            "trace_flags",
-            "trace_state",
-        )
-
-    class BeginningBase:
-        """Adds nothing."""
-
-    class Execution:
-        """Is never made."""
-
-    class Executor:
-        """Is never made."""
-
-    class Submissions:
-        """Is never made."""
-
-    class Method:
-        """Is never made."""
-
-    class Passing:
-        """Is never made."""
-
-    class Starting:
-        """Is never made."""
-
-    class CallJson:
-        """Is never made."""
-
-    def good_records() -> None:
-        """Is never called."""
-
-    def now_ns() -> None:
-        """Is never called."""
-
-    if not _is_switched_off():
-        try:
-            from ray_tracing_hooks._hotpath import (
-                BeginningBase,
-                CallJson,
-                Execution,
-                Executor,
-                Method,
-                Passing,
-                RecorderBase,
-                SpanBase,
-                Starting,
-                Submissions,
-                WriterBase,
-                good_records,
-                now_ns,
-            )
-        except ModuleNotFoundError:
-            pass  # this installation is pure Python
-        except Exception as error:  # noqa: BLE001  whatever is wrong with it, Python does the same
-            use.problem = f"{type(error).__name__}: {error}"
-        else:
-            use.is_loaded = use.is_on = True

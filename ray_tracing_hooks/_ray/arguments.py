@@ -213,9 +213,8 @@ def _give_back(signature: Any) -> None:
 
 def _passing(original: Callable[..., Any], python: Callable[..., Any], carries: str, known: Any) -> Callable[..., Any]:
     """``python``, which wraps ``original``, with the compiled part for calls that carry nothing."""
-    if not _compiled.use.is_on:
-        return python
-    return _compiled.Passing(original=original, python=python, carries=carries, known=known, bind=MethodType)
+    compiled = _compiled.use.passing(original=original, python=python, carries=carries, known=known, bind=MethodType)
+    return compiled or python
 
 
 def signature_module() -> Any:

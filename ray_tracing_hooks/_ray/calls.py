@@ -123,7 +123,7 @@ class Calls:
         self.dispatched: dict[tuple[Any, Any], Dispatched] = {}
         self.bodies: dict[tuple[Any, Any], bytes] = {}
         self.around: Around | None = None
-        self.submissions: _compiled.Submissions | None = None
+        self.submissions: _compiled.hotpath.Submissions | None = None
         # With the standard propagators, a context without baggage has nothing to inject but the span itself.
         self.only_standard_headers = only_standard_headers()
         self._rate_limits = rate_limits
@@ -249,14 +249,14 @@ def _look_around(calls: Calls, context: Context) -> Around:
         and SPAN_AND_TASK.issuperset(context)
     ):
         # None if calls carry their context.
-        calls.submissions = _submissions(calls, around) if around.inherits and _compiled.use.is_on else None
+        calls.submissions = _submissions(calls, around) if around.inherits else None
         calls.around = around
     return around
 
 
-def _submissions(calls: Calls, around: Around) -> _compiled.Submissions:
-    """``around`` for the compiled part."""
-    return _compiled.Submissions(
+def _submissions(calls: Calls, around: Around) -> _compiled.hotpath.Submissions | None:
+    """``around`` for the compiled part, if that is in use."""
+    return _compiled.use.submissions(
         made_of=(calls, around),
         context=around.context,
         span=around.span,

@@ -203,20 +203,20 @@ Returned = Callable[["RecordedSpan", Any], None]
 def _function_executor(
     function: Callable[..., Any], begin: Begin, shown: RecordedArguments | None = None, returned: Returned | None = None
 ) -> Callable[..., Any]:
-    if _compiled.use.is_on and shown is None and returned is None:
-        return functools.wraps(function)(
-            _compiled.Executor(
-                function=function,
-                begin=begin,
-                key=KEY,
-                attach=attach,
-                reset=reset,
-                failed=fail,
-                generator_type=GeneratorType,
-                async_generator_type=AsyncGeneratorType,
-                generated=_generated,
-            )
+    if shown is None and returned is None:
+        compiled = _compiled.use.executor(
+            function=function,
+            begin=begin,
+            key=KEY,
+            attach=attach,
+            reset=reset,
+            failed=fail,
+            generator_type=GeneratorType,
+            async_generator_type=AsyncGeneratorType,
+            generated=_generated,
         )
+        if compiled is not None:
+            return functools.wraps(function)(compiled)
 
     @functools.wraps(function)
     def execute(*args: Any, **kwargs: Any) -> Any:
@@ -340,8 +340,8 @@ class Beginning(_compiled.BeginningBase):
         self._template: Template | None = None
         # For the compiled part, if that is in use, which begins the common ones of the tasks with them.
         self._tracing = tracing
-        self._inheriting: _compiled.Execution | None = None
-        self._carrying: _compiled.Execution | None = None
+        self._inheriting: _compiled.hotpath.Execution | None = None
+        self._carrying: _compiled.hotpath.Execution | None = None
 
     def _begin(self, carried: bytes | None, more: Callable[[], bytes] | None = None) -> Begun | None:
         """The context that the task runs in and its span, if any; None for a task that is not traced.
@@ -370,9 +370,6 @@ class Beginning(_compiled.BeginningBase):
         except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here
             self._fault(error)
             return None
-
-    if not _compiled.use.is_loaded:
-        begin = _begin
 
     def _fault(self, error: Exception) -> None:
         failed("tracing a task", error)

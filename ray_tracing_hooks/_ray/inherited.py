@@ -104,7 +104,7 @@ class Inherited:
         if self._recorder is None and not self._flags & SAMPLED:
             # An unrecorded span does not need its own parent.
             self._unsampled = Context({SPAN_KEY: unrecorded_span(self._parent(root_span_id))}), None
-        self.execution: _compiled.Execution | None = None
+        self.execution: _compiled.hotpath.Execution | None = None
         if self._recorder is not None and template is not None and self._sampler.is_constant:
             self.execution = compiled_execution(
                 recorder,
@@ -173,16 +173,14 @@ def compiled_execution(
     job: JobTrace | None = None,
     flags: int = 0,
     mask: int = 0,
-) -> _compiled.Execution | None:
+) -> _compiled.hotpath.Execution | None:
     """What begins the common ones of the tasks of one function or method, if the compiled part is in use.
 
     With a ``job`` it is for those that carry nothing, as :class:`Inherited` is; without one for those that carry their
     context. ``sampler`` is the one of the ``connection`` that has decided that the ``recorder`` records them: it begins
     none once the connection has another one, as another thread may set even before this is made.
     """
-    if not _compiled.use.is_on:
-        return None
-    return _compiled.Execution(
+    return _compiled.use.execution(
         connection=connection,
         sampler=sampler,
         recorder=recorder,

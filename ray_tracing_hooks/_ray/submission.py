@@ -266,9 +266,8 @@ def traced(
                 call.submitted(result, identify, args, kwargs)
             return result
 
-        if key_of is None or not _compiled.use.is_on:
-            return _remote
-        return _method(original, _remote, describe, identify, key_of)
+        compiled = _method(original, _remote, describe, identify, key_of) if key_of is not None else None
+        return compiled or _remote
 
     return wrap
 
@@ -279,8 +278,8 @@ def _method(
     describe: Callable[..., Called | None],
     identify: Callable[[Any], bytes],
     key_of: Callable[[Any], tuple[Any, Any]],
-) -> Callable[..., Any]:
-    """``remote``, which wraps ``original``, with the compiled part for the common calls."""
+) -> Callable[..., Any] | None:
+    """``remote``, which wraps ``original``, with the compiled part for the common calls, if that is in use."""
 
     def submission(made_of: tuple[Calls, Around], start: int, arguments: Any) -> Submission | None:
         calls, around = made_of
@@ -297,7 +296,7 @@ def _method(
         if call is not None:
             call.refused(error)
 
-    return _compiled.Method(
+    return _compiled.use.method(
         original=original,
         python=remote,
         accepted=accepted,

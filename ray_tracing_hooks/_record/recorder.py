@@ -117,9 +117,9 @@ class Template:
         self.body = encode.name_and_kind(name, kind) + encode.attributes(attributes)
 
 
-def _starting() -> _compiled.Starting:
+def _starting() -> _compiled.hotpath.Starting | None:
     """What the compiled part starts spans with."""
-    return _compiled.Starting(
+    return _compiled.use.starting(
         span_type=RecordedSpan,
         parent_type=Parent,
         span_key=SPAN_KEY,
@@ -169,7 +169,7 @@ class Recorder(_compiled.RecorderBase):
         # For the compiled part, which appends with it unless a call has to be made in Python.
         self._writer: SpoolWriter | None = writer
         self._end_tag = END_TAG
-        self._starting = _starting() if _compiled.use.is_on else None
+        self._starting = _starting()
 
     def say(self, resource: bytes, scope: bytes) -> None:
         """Write what ends from now on with this encoded resource."""
@@ -281,8 +281,8 @@ class Recorder(_compiled.RecorderBase):
         """
         return None
 
-    # The compiled part has methods that do the same, and leave to these what is uncommon.
-    if TYPE_CHECKING or not _compiled.use.is_loaded:
+    # The base has methods of these names. Compiled ones do the same, and leave to these what is uncommon.
+    if TYPE_CHECKING:
         parent, decide, record, start = _parent, _decide, _record, _start
         start_carried, call_below = _start_carried, _call_below
 

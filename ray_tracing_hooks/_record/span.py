@@ -300,9 +300,6 @@ class RecordedSpan(_compiled.SpanBase, trace.Span):
             failed(f"encoding what was added to the span {self.name[:100]!r}", error)
             return encoded
 
-    if not _compiled.use.is_loaded:
-        end = _end
-
     def __reduce__(self) -> Any:
         # A span that user code pickles becomes a non-recording span with the same context.
         return trace.NonRecordingSpan, (self.get_span_context(),)
@@ -321,8 +318,8 @@ class RecordedSpan(_compiled.SpanBase, trace.Span):
         # Without the function in Python that a named tuple has for this: as many calls again.
         return tuple.__new__(Parent, (head[TRACE_ID], head[SPAN_ID], self.trace_flags, self.trace_state, False))
 
-    if TYPE_CHECKING or not _compiled.use.is_loaded:
-        as_parent = _as_parent
+    if TYPE_CHECKING:
+        as_parent = _as_parent  # a method of the base
 
     def fail(self, error: BaseException, traceback_: TracebackType | None, error_type: str | None = None) -> None:
         """Mark the span as failed by ``error``, keeping a status or ``error.type`` that user code has set."""

@@ -209,8 +209,8 @@ def _beginning(data: bytes, base: int) -> int:
 
 def _good_records(data: bytes, position: int, base: int, records: list[Parts]) -> int:
     """Append the consecutive valid records from ``position`` on to ``records``; returns where they end."""
-    if _compiled.use.is_on:
-        return _compiled.good_records(data, position, base, records)
+    if (end := _compiled.use.good_records(data, position, base, records)) is not None:
+        return end
     # The hottest loop of the shipper: what it looks up is local.
     unpack, crc32, heads, add = _PARTS.unpack_from, zlib.crc32, _heads, records.append
     frame, before_rest, shortest = FRAME.size, FRAME.size + U16.size, U16.size

@@ -268,9 +268,6 @@ class SpoolWriter(_compiled.WriterBase):
             size = len(payload)
         self._append(_pack_frame(size, _crc32(payload, _START_KIND), START) + payload, 0)
 
-    if not _compiled.use.is_loaded:
-        span, start = _span, _start
-
     def finish(self, prefix: bytes, span: bytes) -> bool:
         """Write a span, unless :meth:`span` has written it before something interrupted that; whether it was missing.
 

@@ -73,7 +73,7 @@ def compiled(is_on: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        _compiled.use.is_on = before
+        _compiled.use.allow(before)
         tracing.active = None
 
 
@@ -481,7 +481,7 @@ def test_what_runs_a_task_looks_like_its_function(is_on: bool, tmp_path: Path) -
         call.restype, call.argtypes = ctypes.py_object, [ctypes.py_object] * 3
         assert call(execute, (1,), keywords) == 2
         assert keywords == {KEY: CONTEXT, "named": 1}
-        assert isinstance(execute, _compiled.Executor) == is_on
+        assert (type(execute).__name__ == "Executor") == is_on
 
 
 # --- submissions ------------------------------------------------------------------------------------------------------
@@ -705,7 +705,7 @@ def test_a_method_is_in_place_as_the_function_that_it_replaces(tmp_path: Path) -
         patches = Patches()
         for _ in range(2):
             assert patches.wrap_within(Owner, "_remote", remote)
-        assert isinstance(vars(Owner)["_remote"], _compiled.Method)
+        assert isinstance(vars(Owner)["_remote"], _compiled.hotpath.Method)
         assert Owner._remote is vars(Owner)["_remote"]
         assert Owner._remote.__qualname__ == original.__qualname__
         for _ in range(3):
@@ -807,7 +807,7 @@ def test_results_are_deserialized_the_same() -> None:
             assert came[0] == came[1], serialized
     with compiled(True):
         assert found([CARRYING]) == (["object", b"context"], [("self", [CARRYING], ())])
-        assert isinstance(passing._deserialize_objects(len), _compiled.Passing)  # type: ignore[arg-type]
+        assert isinstance(passing._deserialize_objects(len), _compiled.hotpath.Passing)  # type: ignore[arg-type]
 
 
 @needs_compiled
@@ -869,7 +869,7 @@ def test_what_passes_arguments_is_in_place_as_the_method_that_it_replaces() -> N
         patches = Patches()
         for _ in range(2):
             assert patches.wrap(Owner, "deserialize_objects", passing._deserialize_objects)
-        assert isinstance(vars(Owner)["deserialize_objects"], _compiled.Passing)
+        assert isinstance(vars(Owner)["deserialize_objects"], _compiled.hotpath.Passing)
         assert Owner.deserialize_objects.__qualname__ == original.__qualname__
         assert owner.deserialize_objects([]) == [owner, []]
         assert owner.deserialize_objects(serialized=[CARRYING]) == [owner, [CARRYING], b"context"]
@@ -1598,10 +1598,16 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
     recorder: Any = stand_ins.recorder(tmp_path)
     span: Any = RecordedSpan(recorder, Template("n", 1, {}), 1, None, 1, b"")
     writer: Any = SpoolWriter(str(tmp_path))
-    executor: Any = _compiled.Executor
-    starting: Any = _compiled.Starting
+    executor: Any = _compiled.hotpath.Executor
+    starting: Any = _compiled.hotpath.Starting
     made: tuple[Any, ...] = (
-        *(_compiled.Execution, _compiled.Executor, _compiled.Submissions, _compiled.Method, _compiled.Passing),
+        *(
+            _compiled.hotpath.Execution,
+            _compiled.hotpath.Executor,
+            _compiled.hotpath.Submissions,
+            _compiled.hotpath.Method,
+            _compiled.hotpath.Passing,
+        ),
         starting,
     )
     wrong: list[Callable[[], Any]] = [
@@ -1612,8 +1618,8 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
         lambda: writer.start(b"", b"", b""),
         *made,
         *(partial(kind, *range(30)) for kind in made),
-        lambda: _compiled.Passing(len, len, "unknown", None, len),
-        lambda: _compiled.Passing(len, len, "has_label", "text", len),
+        lambda: _compiled.hotpath.Passing(len, len, "unknown", None, len),
+        lambda: _compiled.hotpath.Passing(len, len, "has_label", "text", len),
         lambda: starting(int, tuple, "key", int, *[b""] * 8),
         lambda: starting(RecordedSpan, int, "key", int, *[b""] * 8),
         lambda: span.as_parent(1),

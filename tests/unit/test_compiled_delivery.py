@@ -84,16 +84,16 @@ def test_what_is_no_data_or_no_list_is_refused() -> None:
     wrong: list[tuple[Any, ...]] = [("text", 0, 0, []), (b"", 0, 0, ()), (b"", "0", 0, []), (b"", 0, 0)]
     for arguments in wrong:
         with pytest.raises(TypeError):
-            _compiled.good_records(*arguments)
+            _compiled.hotpath.good_records(*arguments)
     with pytest.raises(ValueError, match="negative"):
-        _compiled.good_records(b"", -1, 0, [])
+        _compiled.hotpath.good_records(b"", -1, 0, [])
 
 
 def test_what_writes_calls_is_made_of_the_right_constants() -> None:
     """Wrong ones would come from a change in Python that was not made in C."""
     names = (b"\x0a\x10", b"\x12\x08", b"\x22\x08", b"\x39", b"\x41", b"\x2a\x30\x4a", b"submit time", b"text")
     pairs = (b"encoded", b"text")
-    _compiled.CallJson(str, names, pairs, pairs)
+    _compiled.hotpath.CallJson(str, names, pairs, pairs)
     for constants, flags, ids in (
         (names[:-1], pairs, pairs),
         ((*names[:-1], b""), pairs, pairs),
@@ -103,9 +103,9 @@ def test_what_writes_calls_is_made_of_the_right_constants() -> None:
         (names, (b"", b"text"), pairs),
     ):
         with pytest.raises(ValueError, match="constants of a call's span"):
-            _compiled.CallJson(str, constants, flags, ids)  # type: ignore[arg-type]
+            _compiled.hotpath.CallJson(str, constants, flags, ids)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        _compiled.CallJson(str, list(names), pairs, pairs)  # type: ignore[arg-type]
+        _compiled.hotpath.CallJson(str, list(names), pairs, pairs)  # type: ignore[arg-type]
 
 
 def test_what_is_no_span_is_refused_and_what_describes_a_template_may_fail() -> None:
@@ -136,7 +136,7 @@ def test_what_is_no_span_is_refused_and_what_describes_a_template_may_fail() -> 
         return "{"
 
     for template in (fails, lambda _: 5, lambda _: "", asks_again):
-        write = _compiled.CallJson(template, constants, (b"F", b"1"), (b"I\x01", b"{")).write  # type: ignore[arg-type]
+        write = _compiled.hotpath.CallJson(template, constants, (b"F", b"1"), (b"I\x01", b"{")).write  # type: ignore[arg-type]
         if template is fails:
             with pytest.raises(MemoryError):
                 write(span)

@@ -680,3 +680,5 @@ SPOOL_LIMIT = _metric(
     "ray.tracing.spool.limit", "gauge", "By", (), "the maximum size of the spool, `RAY_TRACING_SPOOL_MAX_BYTES`"
 )
 SPOOL_WRITERS = _metric("ray.tracing.writers", "gauge", "{process}", (), "processes that write to the spool")
+
+__all__ = [name for name in vars() if not name.startswith("_") and name not in {"annotations", "re"}]

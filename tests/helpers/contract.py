@@ -10,14 +10,13 @@ import inspect
 import json
 import pkgutil
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import click
-import reference
+import name_tables
 
 import ray_tracing_hooks
 from ray_tracing_hooks import _settings, _standard, names
@@ -54,20 +53,10 @@ def public_names() -> Iterator[str]:
     for name in ("", *sorted(module.name for module in pkgutil.iter_modules(ray_tracing_hooks.__path__))):
         if not name.startswith("_"):
             module = import_module(f"{ray_tracing_hooks.__name__}.{name}".rstrip("."))
-            for attribute in sorted(_public(module)):
+            for attribute in sorted(module.__all__):
                 value = getattr(module, attribute)
                 if not isinstance(value, str):  # the names of spans, attributes and metrics are below
                     yield f"{module.__name__}:{attribute}{_signature(value)}"
-
-
-def _public(module: ModuleType) -> Iterable[str]:
-    """What the module offers: what it says itself, or what it defines."""
-    offered = getattr(module, "__all__", None)
-    return offered or [
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_") and (isinstance(value, str) or getattr(value, "__module__", "") == module.__name__)
-    ]
 
 
 def _signature(value: Any) -> str:
@@ -106,20 +95,20 @@ def _notes(notes: list[str]) -> str:
 
 
 def words() -> Iterator[str]:
-    others = {row.key for row in reference.attributes()} | set(reference.metrics())
-    for name in sorted(_public(names)):
+    others = {row.key for row in name_tables.attributes()} | set(name_tables.metrics())
+    for name in sorted(names.__all__):
         value = getattr(names, name)
         if isinstance(value, str) and value not in others:
             yield f"{value}  {name}"
 
 
 def attributes() -> Iterator[str]:
-    for row in sorted(reference.attributes()):
+    for row in sorted(name_tables.attributes()):
         yield f"{row.key}: {row.kind}, {row.where}"
 
 
 def metrics() -> Iterator[str]:
-    for row in reference.metrics():
+    for row in name_tables.metrics():
         yield f"{row}: {row.instrument}, {row.unit}" + "".join(f", {key}" for key in row.attributes)
 
 

@@ -19,10 +19,10 @@ import pytest
 from calling import T0, Process
 from collector import Received, collector
 from google.protobuf import json_format
+from name_tables import delivery_metrics
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from ports import free_port
 from prometheus_client.parser import text_string_to_metric_families
-from reference import delivery_metrics
 from shipping import Node, ended, until
 
 from ray_tracing_hooks import names

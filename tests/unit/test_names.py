@@ -5,25 +5,25 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import name_tables
 import pytest
-import reference
 
 from ray_tracing_hooks import names
 
-WRITE = ".venv/bin/python tests/helpers/reference.py"
+WRITE = ".venv/bin/python tests/helpers/name_tables.py"
 ROOT = Path(__file__).parents[2]
 KEYS = {value for name, value in vars(names).items() if name.startswith(("RAY_", "RESOURCE_", "LOG_", "SKYWALKING_"))}
 
 
-@pytest.mark.parametrize("page", reference.pages(), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", name_tables.pages(), ids=lambda page: page.name)
 def test_the_docs_hold_the_tables_of_attributes_and_metrics(page: Path) -> None:
-    assert page.read_text(encoding="utf-8") == reference.pages()[page], f"write it anew: {WRITE}"
+    assert page.read_text(encoding="utf-8") == name_tables.pages()[page], f"write it anew: {WRITE}"
 
 
 def test_every_metric_says_what_it_is_in_the_terms_of_opentelemetry() -> None:
-    metrics = reference.metrics()
+    metrics = name_tables.metrics()
     assert len(metrics) == len(set(metrics))
-    for each in reference.delivery_metrics():
+    for each in name_tables.delivery_metrics():
         assert re.fullmatch(r"ray(\.[a-z_]+)+", each)
         assert each.instrument in {"counter", "gauge"}
         assert each.unit in {"{item}", "{retry}", "{process}", "By", "s"}
@@ -31,7 +31,7 @@ def test_every_metric_says_what_it_is_in_the_terms_of_opentelemetry() -> None:
         # Prometheus and OTLP have each description alone.
         assert not re.match(r"(those|their|it|what they)\b", each.meaning)
         assert each.meaning != "`RAY_TRACING_SPOOL_MAX_BYTES`"
-    for each in set(metrics) - set(reference.delivery_metrics()):
+    for each in set(metrics) - set(name_tables.delivery_metrics()):
         if each.instrument == "gauge":
             # Of nodes: the names, units and attributes are those of the conventions for hardware and systems.
             assert re.fullmatch(r"(hw\.gpu|system)(\.[a-z_]+)+", each)
@@ -40,14 +40,14 @@ def test_every_metric_says_what_it_is_in_the_terms_of_opentelemetry() -> None:
         else:
             assert re.fullmatch(r"ray(\.[a-z_]+)+", each)
             assert (each.instrument, each.unit) in {("histogram", "s"), ("counter", "{retry}")}
-            assert set(each.attributes) <= {key.key for key in reference.attributes()}
+            assert set(each.attributes) <= {key.key for key in name_tables.attributes()}
 
 
 def test_every_key_of_ours_is_in_the_table_once() -> None:
-    told = [each.key for each in reference.attributes()]
+    told = [each.key for each in name_tables.attributes()]
     assert len(told) == len(set(told))
     assert set(told) == KEYS | {names.ERROR_TYPE, names.EXIT_CODE}
-    assert {each.kind for each in reference.attributes()} <= {
+    assert {each.kind for each in name_tables.attributes()} <= {
         "string",
         "int",
         "double",

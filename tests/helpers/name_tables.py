@@ -1,6 +1,6 @@
 """The tables of attributes and metrics in the docs, made from the texts in ``names.py``.
 
-``.venv/bin/python tests/helpers/reference.py`` writes them into the pages.
+``.venv/bin/python tests/helpers/name_tables.py`` writes them into the pages.
 """
 
 from __future__ import annotations
@@ -48,15 +48,24 @@ def delivery_metrics() -> list[Metric]:
     return [each for each in metrics() if each.startswith("ray.tracing.")]
 
 
-def attribute_table() -> str:
-    """The table of docs/spans.md."""
+def markdown_table() -> str:
+    """The attributes, for docs/spans.md."""
     rows = ["| attribute | type | on | meaning |", "| --- | --- | --- | --- |"]
     rows += [f"| `{each.key}` | {each.kind} | {each.where} | {each.meaning} |" for each in attributes()]
     return "\n".join(rows) + "\n"
 
 
-def metrics_table(metrics: Iterable[Metric]) -> str:
-    """A table of docs/metrics.md."""
+def metrics_table() -> str:
+    """The metrics of calls and nodes, for docs/metrics.md."""
+    return _metrics_table(each for each in metrics() if each not in delivery_metrics())
+
+
+def delivery_metrics_table() -> str:
+    """The metrics of delivery, for docs/metrics.md."""
+    return _metrics_table(delivery_metrics())
+
+
+def _metrics_table(metrics: Iterable[Metric]) -> str:
     rows = ["| metric | kind | unit | attributes | meaning |", "| --- | --- | --- | --- | --- |"]
     for each in metrics:
         keys = ", ".join(f"`{key}`" for key in each.attributes)
@@ -69,9 +78,9 @@ def pages() -> dict[Path, str]:
     """The pages that have tables, with the tables of now between their markers, such as ``<!-- metrics -->``."""
     found: dict[Path, str] = {}
     for name, marker, table in (
-        ("spans.md", "names", attribute_table()),
-        ("metrics.md", "metrics", metrics_table(each for each in metrics() if each not in delivery_metrics())),
-        ("metrics.md", "delivery", metrics_table(delivery_metrics())),
+        ("spans.md", "names", markdown_table()),
+        ("metrics.md", "metrics", metrics_table()),
+        ("metrics.md", "delivery", delivery_metrics_table()),
     ):
         page = DOCS / name
         text = found.get(page) or page.read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ray_tracing_hooks._values import BOOLEAN
+from ray_tracing_hooks._settings.values import BOOLEAN
 
 __all__ = ["BeginningBase", "RecorderBase", "SpanBase", "WriterBase", "hotpath", "now_ns", "use"]
 

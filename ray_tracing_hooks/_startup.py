@@ -8,9 +8,9 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ray_tracing_hooks import _guard
-from ray_tracing_hooks._guard import guarded, report
-from ray_tracing_hooks._patching import Patches, in_place
+from ray_tracing_hooks._safety import guard
+from ray_tracing_hooks._safety.guard import guarded, report
+from ray_tracing_hooks._safety.patching import Patches, in_place
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._connection import Connection
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 def _is_strict() -> bool:
     """Whether what has failed is raised. Read only then: the settings may not have been read yet."""
-    from ray_tracing_hooks import _settings  # noqa: PLC0415
+    from ray_tracing_hooks._settings import table  # noqa: PLC0415
 
-    return _settings.load(os.environ, lambda _problem: None).strict
+    return table.load(os.environ, lambda _problem: None).strict
 
 
 class TracedProcess:
@@ -240,11 +240,12 @@ class TracedProcess:
             )
 
     def _trace(self, process: RayProcess, *, of_ray: bool = True) -> None:
-        from ray_tracing_hooks import _compiled, _settings  # noqa: PLC0415
+        from ray_tracing_hooks import _compiled  # noqa: PLC0415
         from ray_tracing_hooks._connection import Connection  # noqa: PLC0415
         from ray_tracing_hooks._connection.reporter import reporter  # noqa: PLC0415
+        from ray_tracing_hooks._settings import table  # noqa: PLC0415
 
-        _guard.set_reporter(reporter(process))
+        guard.set_reporter(reporter(process))
         environ: Mapping[str, str] = os.environ
         records, exporters = True, self._exporters
         follows = of_ray and not process.is_client
@@ -253,13 +254,13 @@ class TracedProcess:
 
             with guarded("reading what is set for this cluster"):
                 environ, exporters, records = changes.over(os.environ, exporters, found)
-        settings = _settings.load(environ, report, process.start_directory)
+        settings = table.load(environ, report, process.start_directory)
         # The variables of exporters are checked where spans are sent.
         if any(name.startswith("OTEL_") and not name.startswith("OTEL_EXPORTER_") for name in os.environ):
-            from ray_tracing_hooks import _standard  # noqa: PLC0415  most processes have no such variable
+            from ray_tracing_hooks._settings import otel  # noqa: PLC0415  most processes have no such variable
 
-            _standard.check(os.environ, report)
-        _guard.set_strict(settings.strict)
+            otel.check(os.environ, report)
+        guard.set_strict(settings.strict)
         _compiled.use.allow(settings.compiled)
         self._connection = Connection(
             process,
@@ -289,12 +290,12 @@ class TracedProcess:
 
         Returns whether spans are recorded now, for a process that has disconnected meanwhile ``records``.
         """
-        from ray_tracing_hooks import _settings  # noqa: PLC0415
+        from ray_tracing_hooks._settings import table  # noqa: PLC0415
 
         with self._lock:
             connection = self._connection
             if connection is not None:
-                settings = _settings.load(environ, report, connection.process.start_directory)
+                settings = table.load(environ, report, connection.process.start_directory)
                 return connection.change(settings, environ, exporters=exporters, records=records)
         return records
 

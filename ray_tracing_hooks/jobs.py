@@ -20,8 +20,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ray_tracing_hooks._guard import failed, guarded
-from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._safety.guard import failed, guarded
+from ray_tracing_hooks._safety.patching import Patches
 
 __all__ = ["propagate"]
 

@@ -16,7 +16,7 @@ import ports
 import psutil
 import pytest
 
-from ray_tracing_hooks import _guard
+from ray_tracing_hooks._safety import guard
 
 # A shell has jobs in the background ignore it, and what they start as well. Some tests send it to what they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -113,12 +113,12 @@ def clean_environment() -> Iterator[None]:
 def reports() -> Iterator[list[str]]:
     """What the package reported to the user in this test."""
     heard: list[str] = []
-    _guard.forget_reports()
-    _guard.set_reporter(heard.append)
+    guard.forget_reports()
+    guard.set_reporter(heard.append)
     yield heard
-    _guard.forget_reports()
-    _guard.set_reporter(None)
-    _guard.set_strict(False)
+    guard.forget_reports()
+    guard.set_reporter(None)
+    guard.set_strict(False)
 
 
 @pytest.fixture(autouse=True)

@@ -79,7 +79,7 @@ _FILE = "RAY_TRACING_CONFIG"
 def main() -> None:
     """Trace Ray programs: record a run, analyse and export its spans; check and change tracing on a running cluster."""
     if _FILE in os.environ:
-        from ray_tracing_hooks._settings import load  # noqa: PLC0415  most users have no settings file
+        from ray_tracing_hooks._settings.table import load  # noqa: PLC0415  most users have no settings file
 
         # Commands read spools. The command `config` reports what is wrong with the file.
         _compiled.use.allow(load(os.environ, lambda _problem: None).compiled)

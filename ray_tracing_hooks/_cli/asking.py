@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 import click
 
-from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._ops import cluster
 from ray_tracing_hooks._ops.cluster import ConnectError, Visit
 from ray_tracing_hooks._ops.head import (
@@ -20,6 +19,7 @@ from ray_tracing_hooks._ops.head import (
     ask,
     find,
 )
+from ray_tracing_hooks._safety.escape import safe
 
 NO_RAY = "Ray is not installed here"
 

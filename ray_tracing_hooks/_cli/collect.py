@@ -12,13 +12,13 @@ import click
 from ray_tracing_hooks._cli.asking import address_option, answering_cluster, visiting
 from ray_tracing_hooks._cli.screen import progress
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count, examples, warn
-from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.wording import size
 from ray_tracing_hooks._ops.collect import Collected, Here, OfNode, Source, SourceError
 from ray_tracing_hooks._ops.collect import collect as fetch
 from ray_tracing_hooks._ops.sources import is_session
 from ray_tracing_hooks._ops.target import Target, TargetError, target_of
-from ray_tracing_hooks._settings import load
+from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._settings.table import load
 
 
 @click.command(

@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 
 import click
 
-from ray_tracing_hooks import _compiled, _standard
+from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._cli.text import examples, warn
-from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._ops.effective import Effective, effective, misspelled, severity
 from ray_tracing_hooks._ops.finding import PROBLEM, WARNING
-from ray_tracing_hooks._settings import Setting, all_settings
+from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._settings import otel
+from ray_tracing_hooks._settings.otel import JAEGER, OTLP, VARIABLES, Variable
+from ray_tracing_hooks._settings.table import Setting, all_settings
+from ray_tracing_hooks._settings.values import empty, masked
 from ray_tracing_hooks._ship.sinks.registry import usable
-from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, Variable
-from ray_tracing_hooks._values import empty, masked
 
 _DEFAULT = "default"
 
@@ -88,7 +89,7 @@ def config(context: click.Context, as_json: bool) -> None:
     ]
     standard = []
     for variable in VARIABLES:
-        value, source = _standard.read_with_source(variable.name, os.environ, lambda _problem: None)
+        value, source = otel.read_with_source(variable.name, os.environ, lambda _problem: None)
         standard.append(_row(variable, variable.forms(), value, source, _group(variable.name)))
     if as_json:
         described = {

@@ -16,13 +16,13 @@ from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli import output as outputs
 from ray_tracing_hooks._cli.screen import Advance, counted, progress
 from ray_tracing_hooks._cli.text import SafeError, count, duration, examples, warn
-from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.data_quality import unread
 from ray_tracing_hooks._insight.ingest.parallel import collector_paused
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.views.exports import FORMATS, writer
 from ray_tracing_hooks._insight.views.exports.selection import Source
 from ray_tracing_hooks._insight.views.redaction import Redaction
+from ray_tracing_hooks._safety.escape import safe
 
 _FORMATS_HELP = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.items())
 

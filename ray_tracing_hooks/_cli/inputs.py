@@ -24,7 +24,7 @@ from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.runs import part_of, runs
 from ray_tracing_hooks._insight.model.sessions import sessions
 from ray_tracing_hooks._insight.model.table import Table
-from ray_tracing_hooks._settings import load as load_settings
+from ray_tracing_hooks._settings.table import load as load_settings
 
 _Read = TypeVar("_Read")
 

@@ -13,13 +13,13 @@ import click
 
 from ray_tracing_hooks._cli.screen import progress
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count, duration, examples, warn
-from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._ops.sources import is_session
-from ray_tracing_hooks._settings import Settings, load
+from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._settings.table import Settings, load
+from ray_tracing_hooks._settings.values import Hint
 from ray_tracing_hooks._ship.files import PLAN
 from ray_tracing_hooks._spool.layout import SUFFIX, is_spool_name
-from ray_tracing_hooks._values import Hint
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ship.log import Secrets

@@ -9,10 +9,10 @@ import click
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.asking import cluster_address
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count, examples, warn
-from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._ops.head import NoClusterError, NoRayError
 from ray_tracing_hooks._ray.states import Answer, ask, keep
+from ray_tracing_hooks._safety.escape import safe
 
 
 @click.command(

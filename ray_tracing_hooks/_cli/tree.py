@@ -20,7 +20,6 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.screen import cell_len, fitted, is_coloured, terminal_width
 from ray_tracing_hooks._cli.text import count, duration, examples, parse_duration
-from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis import data_quality
 from ray_tracing_hooks._insight.analysis.wording import shortened, size
 from ray_tracing_hooks._insight.model import span as model
@@ -30,6 +29,7 @@ from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import KIND_NAMES, Span
 from ray_tracing_hooks._insight.model.table import RUNNING, Table
 from ray_tracing_hooks._insight.views.outline import Item, Trace, groups, outline, traces
+from ray_tracing_hooks._safety.escape import safe
 
 
 @click.command(

@@ -25,7 +25,7 @@ import click
 
 from ray_tracing_hooks._cli.text import SafeError
 from ray_tracing_hooks._insight.ingest.files import span_files
-from ray_tracing_hooks._private import open_file
+from ray_tracing_hooks._safety.private import open_file
 
 ADDRESS = "127.0.0.1"
 

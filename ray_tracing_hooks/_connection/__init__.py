@@ -11,9 +11,9 @@ from weakref import WeakSet
 from ray_tracing_hooks import names
 from ray_tracing_hooks._connection.delivery import SKYWALKING, Delivery, unmet
 from ray_tracing_hooks._connection.recording import Recording, close, exit_in_order
-from ray_tracing_hooks._guard import guarded, logger, report
-from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._values import copied
+from ray_tracing_hooks._safety.guard import guarded, logger, report
+from ray_tracing_hooks._safety.patching import Patches
+from ray_tracing_hooks._settings.values import copied
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.tracing import Tracing
     from ray_tracing_hooks._record.recorder import Recorder
-    from ray_tracing_hooks._settings import Settings
+    from ray_tracing_hooks._settings.table import Settings
     from ray_tracing_hooks._ship.sinks.skywalking_settings import Settings as SkyWalking
 
 

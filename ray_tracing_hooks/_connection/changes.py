@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._connection.folders import make_private_folder, session_folders
 from ray_tracing_hooks._control.listener import Listener, wake
-from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._safety.guard import describe
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._control.control import Control

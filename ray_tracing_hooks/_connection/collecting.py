@@ -8,12 +8,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._connection.delivery import unmet
-from ray_tracing_hooks._guard import logger, report
+from ray_tracing_hooks._safety.guard import logger, report
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._connection.delivery import Delivery
     from ray_tracing_hooks._ray.process import RayProcess
-    from ray_tracing_hooks._settings import Settings
+    from ray_tracing_hooks._settings.table import Settings
 
 _OF_JOB = frozenset({"RAY_JOB_CONFIG_JSON_ENV_VAR"})
 """What Ray tells the driver of a submitted job (Ray 2.60 ``_private/runtime_env/constants.py``)."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._connection.folders import FOLDER, folders, make_private_folder
-from ray_tracing_hooks._guard import guarded, logger, report
+from ray_tracing_hooks._safety.guard import guarded, logger, report
+from ray_tracing_hooks._settings.values import Hint
 from ray_tracing_hooks._ship.plan import ShipPlan, take_log_records, with_settings
-from ray_tracing_hooks._values import Hint
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.process import RayProcess
-    from ray_tracing_hooks._settings import Settings
+    from ray_tracing_hooks._settings.table import Settings
 
 
 SKYWALKING = "skywalking"
@@ -187,9 +187,9 @@ def is_disabled(environ: Mapping[str, str]) -> bool:
     """Whether ``OTEL_SDK_DISABLED`` says that nothing is recorded. An invalid value is reported elsewhere."""
     if not environ.get(_DISABLED):
         return False
-    from ray_tracing_hooks import _standard  # noqa: PLC0415  most processes have no such variable
+    from ray_tracing_hooks._settings import otel  # noqa: PLC0415  most processes have no such variable
 
-    return bool(_standard.read(_DISABLED, environ, lambda _problem: None))
+    return bool(otel.read(_DISABLED, environ, lambda _problem: None))
 
 
 def sending(settings: Settings, exporters: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import now_ns
-from ray_tracing_hooks._exceptions import traceback_of
-from ray_tracing_hooks._guard import guarded, logger, report
 from ray_tracing_hooks._libraries import LIBRARIES
-from ray_tracing_hooks._patching import Patches, in_place
+from ray_tracing_hooks._safety.exceptions import traceback_of
+from ray_tracing_hooks._safety.guard import guarded, logger, report
+from ray_tracing_hooks._safety.patching import Patches, in_place
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ray.rates import RateLimits
     from ray_tracing_hooks._ray.tracing import Tracing
     from ray_tracing_hooks._record.span import RecordedSpan
-    from ray_tracing_hooks._settings import Settings
+    from ray_tracing_hooks._settings.table import Settings
 
 
 _MAY_BE_OPEN = ("awaiting", *(f"{library.part}.{module}" for library in LIBRARIES for module in library.may_be_open))

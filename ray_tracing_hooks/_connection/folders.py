@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ray_tracing_hooks._private import open_folder
+from ray_tracing_hooks._safety.private import open_folder
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.process import RayProcess

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ray_tracing_hooks._guard import report
-from ray_tracing_hooks._patching import Patches, in_place
+from ray_tracing_hooks._safety.guard import report
+from ray_tracing_hooks._safety.patching import Patches, in_place
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.cluster import Cluster
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ray.tracing import Tracing
     from ray_tracing_hooks._record.argument_text import Redactor
     from ray_tracing_hooks._record.recorder import Recorder
-    from ray_tracing_hooks._settings import Settings
+    from ray_tracing_hooks._settings.table import Settings
 
 
 def instrument(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from ray_tracing_hooks._connection.recording import close, exit_in_order
-from ray_tracing_hooks._guard import guarded
+from ray_tracing_hooks._safety.guard import guarded
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._connection.delivery import Delivery

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
-from ray_tracing_hooks._guard import report
+from ray_tracing_hooks._safety.guard import report
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._connection.delivery import Delivery
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._record.sampling import Sampler
-    from ray_tracing_hooks._settings import Settings
+    from ray_tracing_hooks._settings.table import Settings
     from ray_tracing_hooks._spool.writer import SpoolWriter
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._connection.folders import session_folders
-from ray_tracing_hooks._guard import logger
-from ray_tracing_hooks._private import open_file, open_folder
+from ray_tracing_hooks._safety.guard import logger
+from ray_tracing_hooks._safety.private import open_file, open_folder
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.process import RayProcess

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ray_tracing_hooks._values import copied
+from ray_tracing_hooks._settings.values import copied
 
 EXPORTERS = "RAY_TRACING_EXPORTERS"
 SAMPLER = "OTEL_TRACES_SAMPLER"
@@ -40,8 +40,8 @@ class Control(NamedTuple):
         """The variables that a running process cannot change: another version of this package has set them, or somebody
         who has written to the cluster's key-value store.
         """
-        from ray_tracing_hooks._settings import LIVE, PREFIX  # noqa: PLC0415  rare
-        from ray_tracing_hooks._standard import LIVE as FAMILIES  # noqa: PLC0415
+        from ray_tracing_hooks._settings.otel import LIVE as FAMILIES  # noqa: PLC0415
+        from ray_tracing_hooks._settings.table import LIVE, PREFIX  # noqa: PLC0415  rare
 
         ours = {f"{PREFIX}{name.upper()}" for name in LIVE}
         return sorted(name for name in self.variables if name not in ours and not name.startswith(FAMILIES))

@@ -22,8 +22,8 @@ from resource import RLIMIT_NOFILE, getrlimit
 from select import POLLIN, poll
 from types import BuiltinFunctionType
 
-from ray_tracing_hooks._guard import guarded
-from ray_tracing_hooks._private import open_fifo, open_file, open_folder
+from ray_tracing_hooks._safety.guard import guarded
+from ray_tracing_hooks._safety.private import open_fifo, open_file, open_folder
 
 CONTROL = "control.json"
 CHANGED = "changed"

@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 
 from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._control.listener import CHANGED, CONTROL, make_fifo, read, wake
-from ray_tracing_hooks._private import inside, open_file, open_folder, read_file, write_atomically
-from ray_tracing_hooks._processes import start_time
+from ray_tracing_hooks._safety.private import inside, open_file, open_folder, read_file, write_atomically
+from ray_tracing_hooks._safety.processes import start_time
 
 _APPLIED = "applied-"
 _UNSEEN = ".new"

@@ -13,17 +13,17 @@ from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import now_ns
-from ray_tracing_hooks._exceptions import is_interruption, qualified_name, traceback_of
 from ray_tracing_hooks._formats import protobuf
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.tags import LogRecordTag
 from ray_tracing_hooks._formats.protobuf import pack_fixed32
-from ray_tracing_hooks._guard import logger
 from ray_tracing_hooks._logs.records import SPAN_ID, TRACE_FLAGS, TRACE_ID, Look, is_own
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.limits import clean
 from ray_tracing_hooks._record.recorder import Recorder
 from ray_tracing_hooks._record.span import MOST_TEXT, bounded, exception_attributes
+from ray_tracing_hooks._safety.exceptions import is_interruption, qualified_name, traceback_of
+from ray_tracing_hooks._safety.guard import logger
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
 

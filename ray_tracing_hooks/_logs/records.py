@@ -16,11 +16,11 @@ from typing import Any
 
 from opentelemetry.context import Context
 
-from ray_tracing_hooks._exceptions import hide_frame, is_a
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Replacement
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Recorder
+from ray_tracing_hooks._safety.exceptions import hide_frame, is_a
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Replacement
 
 Look = Callable[[logging.LogRecord], None]
 """Called with each record that is passed to the handlers."""

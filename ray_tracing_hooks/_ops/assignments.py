@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 
-from ray_tracing_hooks import _standard
 from ray_tracing_hooks._control.control import EXPORTERS, SAMPLER
-from ray_tracing_hooks._errors import SettingError
-from ray_tracing_hooks._settings import LIVE, PREFIX, Setting, all_settings, load
-from ray_tracing_hooks._standard import READABLE_FILE, VARIABLES, Variable
-from ray_tracing_hooks._values import MASK, masked, unicode
+from ray_tracing_hooks._safety.errors import SettingError
+from ray_tracing_hooks._settings import otel
+from ray_tracing_hooks._settings.otel import READABLE_FILE, VARIABLES, Variable
+from ray_tracing_hooks._settings.table import LIVE, PREFIX, Setting, all_settings, load
+from ray_tracing_hooks._settings.values import MASK, masked, unicode
 
 _SIGNALS = ("traces", "metrics", "logs")
 _SKYWALKING = "skywalking"
@@ -97,7 +97,7 @@ def _check(variable: str, row: Setting | Variable, value: str) -> None:
     if problems:
         # What is said of a process does not hold here: nothing is used instead.
         raise SettingError("; ".join(problems).replace(" is ignored:", " is not valid:").partition("; using ")[0])
-    if variable == SAMPLER and value.strip().lower().removeprefix("parentbased_") not in _standard.SAMPLERS:
+    if variable == SAMPLER and value.strip().lower().removeprefix("parentbased_") not in otel.SAMPLERS:
         raise SettingError(f"{variable}={value!r}: running processes can only change to a built-in sampler")
     if variable == EXPORTERS and value.strip() == "none":
         raise SettingError(f"{variable}=none is not valid here: `ray-tracing-hooks disable` records nothing")

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from ray_tracing_hooks._errors import TracingError
-from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ops import probe
 from ray_tracing_hooks._ops.driver import NAMESPACE, entrypoint_without_values, refusing_silent_raylets, untraced
 from ray_tracing_hooks._ops.head import CLIENT
+from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.guard import describe
 
 _STAND_IN = '''
 import importlib.util, sys

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from ray_tracing_hooks._errors import TracingError
-from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ops import probe, sources
 from ray_tracing_hooks._ops.cluster import Node, Visit
 from ray_tracing_hooks._ops.target import Target
+from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.guard import describe
 
 CHUNK = 4 << 20
 _AT_ONCE = 4

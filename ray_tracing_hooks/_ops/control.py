@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks._control.control import EXPORTERS, Control
 from ray_tracing_hooks._control.listener import MOST_BYTES
-from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._ops import control_on_node, probe
 from ray_tracing_hooks._ops.cluster import Answer, Node, Visit
 from ray_tracing_hooks._ops.hooks import HOOKS, OF_RAY, is_ours
+from ray_tracing_hooks._safety.errors import TracingError
 
 VERSION = 1
 

@@ -18,9 +18,9 @@ from ray_tracing_hooks._connection.changes import control_folder
 from ray_tracing_hooks._control.control import EXPORTERS, Control
 from ray_tracing_hooks._control.listener import read
 from ray_tracing_hooks._control.publish import publish, silent
-from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ops import driver
 from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
+from ray_tracing_hooks._safety.guard import describe
 
 _TIMEOUT = 10
 """Seconds that the head may take."""
@@ -74,7 +74,7 @@ def in_force(session_dir: str) -> dict[str, Any]:
 
 def unknown_exporter(value: str) -> str | None:
     """What is wrong with the exporters of this value here; None if all are known."""
-    from ray_tracing_hooks._settings import load  # noqa: PLC0415  rare
+    from ray_tracing_hooks._settings.table import load  # noqa: PLC0415  rare
     from ray_tracing_hooks._ship.sinks.registry import usable  # noqa: PLC0415  rare
 
     _, problems = usable(load({EXPORTERS: value}, lambda _problem: None).exporters)

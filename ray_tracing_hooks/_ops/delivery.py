@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._errors import SettingError, TracingError
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ops.effective import Effective
 from ray_tracing_hooks._ops.reach import steps
+from ray_tracing_hooks._safety.errors import SettingError, TracingError
+from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import with_count

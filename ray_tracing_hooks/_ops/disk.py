@@ -8,7 +8,7 @@ import secrets
 from contextlib import suppress
 from typing import Any
 
-from ray_tracing_hooks._private import open_file, open_folder
+from ray_tracing_hooks._safety.private import open_file, open_folder
 
 SPOOL, LOCAL = "spool", "local"
 """What folders are for: spans that wait, and the files of the local exporter."""

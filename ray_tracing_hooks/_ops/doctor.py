@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ray_tracing_hooks._connection.folders import session_folders
-from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ops import cluster, probe
 from ray_tracing_hooks._ops.cluster import Answer, ConnectError, Node, Visit
 from ray_tracing_hooks._ops.facts import HERE, Clock, Facts, Place
 from ray_tracing_hooks._ops.head import CLIENT, TIMEOUT, Head, NoAnswerError, ask
 from ray_tracing_hooks._ops.hooks import BY_SETTINGS
 from ray_tracing_hooks._ray.cluster import HOOK, NAMESPACE
+from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._version import __version__
 
 _PINGS = 3

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ray_tracing_hooks._errors import TracingError
-from ray_tracing_hooks._patching import ABSENT, Patches
+from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.patching import ABSENT, Patches
 
 NAMESPACE = "_ray_internal_ray_tracing_hooks"
 """That of such drivers. The beginning marks drivers of Ray's own: one that serves a Ray Client makes no root span for

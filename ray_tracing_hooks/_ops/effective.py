@@ -11,16 +11,16 @@ from typing import NamedTuple
 from opentelemetry import environment_variables as of_api
 from opentelemetry.sdk import environment_variables as of_sdk
 
-from ray_tracing_hooks import _standard
 from ray_tracing_hooks._connection.delivery import is_disabled, sending, unmet
 from ray_tracing_hooks._ops.finding import PROBLEM, WARNING
-from ray_tracing_hooks._settings import Settings, load_with_sources
+from ray_tracing_hooks._settings import otel
+from ray_tracing_hooks._settings.otel import JAEGER, OTLP, VARIABLES
+from ray_tracing_hooks._settings.table import Settings, load_with_sources
+from ray_tracing_hooks._settings.values import MASK, Hint
 from ray_tracing_hooks._ship.destinations import configured
 from ray_tracing_hooks._ship.plan import ShipPlan, with_settings
 from ray_tracing_hooks._ship.sink import Destination
 from ray_tracing_hooks._ship.sinks.registry import usable
-from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES
-from ray_tracing_hooks._values import MASK, Hint
 
 
 class Effective(NamedTuple):
@@ -57,7 +57,7 @@ def effective(
     """
     problems: list[str] = []
     settings, sources = load_with_sources(environ, problems.append, directory)
-    _standard.check(environ, problems.append, leaving_out=())
+    otel.check(environ, problems.append, leaving_out=())
     variables = with_settings(environ, settings, directory)
     exporters = () if is_disabled(environ) else sending(settings, exporters)
     plan = ShipPlan.of(settings, exporters, variables)

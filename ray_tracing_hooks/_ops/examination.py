@@ -25,11 +25,11 @@ from ray_tracing_hooks._ops.disk import LOCAL, SPOOL, folder
 from ray_tracing_hooks._ops.effective import Effective, effective, misspelled, severity
 from ray_tracing_hooks._ops.hooks import exporters_of
 from ray_tracing_hooks._ops.spools import spools_of
-from ray_tracing_hooks._settings import all_settings
+from ray_tracing_hooks._settings.otel import OTLP, OTLP_METRICS, VARIABLES, read_with_source
+from ray_tracing_hooks._settings.table import all_settings
+from ray_tracing_hooks._settings.values import masked
 from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.start import environment
-from ray_tracing_hooks._standard import OTLP, OTLP_METRICS, VARIABLES, read_with_source
-from ray_tracing_hooks._values import masked
 
 _CERTIFICATES = ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
 

@@ -12,8 +12,8 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
+from ray_tracing_hooks._safety.errors import TracingError
 
 CLIENT = "ray://"
 

@@ -147,7 +147,7 @@ def _tracing() -> dict[str, Any]:
         return {"called": False}
     found: dict[str, Any] = {"called": True}
     try:
-        guard: Any = sys.modules["ray_tracing_hooks._guard"]
+        guard: Any = sys.modules["ray_tracing_hooks._safety.guard"]
         found["reported"] = sorted(guard.reported())
         connection = startup.connection()
         if connection is not None:

@@ -14,11 +14,11 @@ from contextlib import suppress
 from typing import Any
 
 from ray_tracing_hooks._connection.folders import FOLDER, session_folders
-from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._ops.spools import spools_of, waiting
-from ray_tracing_hooks._private import open_file, open_folder
-from ray_tracing_hooks._settings import load
+from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.private import open_file, open_folder
+from ray_tracing_hooks._settings.table import load
 from ray_tracing_hooks._ship.flush import flush
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.replay import Losses, Replay, held

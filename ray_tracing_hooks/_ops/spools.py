@@ -11,8 +11,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ray_tracing_hooks._connection.folders import session_folders
-from ray_tracing_hooks._private import read_file
-from ray_tracing_hooks._settings import load
+from ray_tracing_hooks._safety.private import read_file
+from ray_tracing_hooks._settings.table import load
 from ray_tracing_hooks._ship.deliveries import RECORDS
 from ray_tracing_hooks._ship.files import PLAN, STATUS, is_shipper_running
 from ray_tracing_hooks._ship.plan import ShipPlan

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from ray_tracing_hooks._errors import TracingError
-from ray_tracing_hooks._private import open_file
-from ray_tracing_hooks._values import without_credentials
+from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.private import open_file
+from ray_tracing_hooks._settings.values import without_credentials
 
 _PART = ".part"
 

@@ -23,10 +23,10 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.skywalking import headers, ids, peers
 from ray_tracing_hooks._formats.skywalking.headers import Reference
-from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._propagators import this_process
 from ray_tracing_hooks._propagators.this_process import Local
 from ray_tracing_hooks._record.current import OF_CALLER, REFERENCE_KEY, SPAN_KEY
+from ray_tracing_hooks._safety.guard import failed
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._record.span import Parent

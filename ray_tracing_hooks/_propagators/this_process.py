@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._formats.skywalking import headers, peers
 from ray_tracing_hooks._formats.skywalking.peers import Identity
-from ray_tracing_hooks._private import read_file
+from ray_tracing_hooks._safety.private import read_file
 from ray_tracing_hooks._spool.progress import decode, file_name
 
 if TYPE_CHECKING:
@@ -84,11 +84,11 @@ class _Process:
         if self._local is None:
             import socket  # noqa: PLC0415  few processes need it
 
-            from ray_tracing_hooks import _settings  # noqa: PLC0415  as above
             from ray_tracing_hooks._sdk import resource  # noqa: PLC0415  as above
+            from ray_tracing_hooks._settings import table  # noqa: PLC0415  as above
             from ray_tracing_hooks._ship.sinks.skywalking_settings import Settings  # noqa: PLC0415  as above
 
-            settings = _settings.load(os.environ, _ignore).of(Settings)
+            settings = table.load(os.environ, _ignore).of(Settings)
             detected = {"service.name": "unknown_service", "host.name": socket.gethostname()}
             self._local = Local.of(settings, detected | resource.from_environment(os.environ))
         return self._local

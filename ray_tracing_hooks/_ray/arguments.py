@@ -27,10 +27,10 @@ from types import MethodType
 from typing import Any
 
 from ray_tracing_hooks import _compiled
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._patching import Patches, original_of
 from ray_tracing_hooks._ray import process
 from ray_tracing_hooks._ray.cluster import Cluster
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.patching import Patches, original_of
 
 KEY = "__ray_tracing_hooks_context__"
 """The keyword that passes a context from ``recover_args`` to the executor, which removes it again. A thread-local

@@ -17,15 +17,15 @@ from types import ModuleType
 from typing import Any
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import hide_frame, traceback_of
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import cause
 from ray_tracing_hooks._ray.objects import begin_get, end
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame, traceback_of
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 _END_OF_GENERATOR = "ObjectRefStreamEndOfStreamError"
 """The error that Ray's own code gets at the end of a generator. It is not a failure."""

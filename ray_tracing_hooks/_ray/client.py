@@ -13,15 +13,15 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._guard import failed, report
-from ray_tracing_hooks._patching import Patches
-from ray_tracing_hooks._private import open_folder
 from ray_tracing_hooks._ray import client_context, cluster, tracing
 from ray_tracing_hooks._ray.process import DRIVER, RayProcess
 from ray_tracing_hooks._ray.propagation import headers_of
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import get_current
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed, report
+from ray_tracing_hooks._safety.patching import Patches
+from ray_tracing_hooks._safety.private import open_folder
 
 
 class ClientProcess(RayProcess):

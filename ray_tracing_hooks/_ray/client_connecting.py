@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.patching import Patches
 
 
 def connected_worker() -> Any:

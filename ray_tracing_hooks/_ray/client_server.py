@@ -13,13 +13,13 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks._clock import now_ns
-from ray_tracing_hooks._guard import failed, guarded
-from ray_tracing_hooks._patching import Patches, in_place
 from ray_tracing_hooks._ray import client_context, tracing
 from ray_tracing_hooks._ray.cluster import Cluster
 from ray_tracing_hooks._ray.propagation import incoming, unrecorded_span
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
+from ray_tracing_hooks._safety.guard import failed, guarded
+from ray_tracing_hooks._safety.patching import Patches, in_place
 
 
 class Server:

@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ray_tracing_hooks._exceptions import is_interruption
-from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._safety.exceptions import is_interruption
+from ray_tracing_hooks._safety.guard import failed
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.process import RayProcess

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
 
 
 class Shown(NamedTuple):

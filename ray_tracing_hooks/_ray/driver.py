@@ -17,15 +17,15 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import is_a, traceback_of
 from ray_tracing_hooks._libraries import LIBRARIES
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.propagation import reference, unrecorded_span
 from ray_tracing_hooks._ray.templates import INTERNAL
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import Parent
+from ray_tracing_hooks._safety.exceptions import is_a, traceback_of
+from ray_tracing_hooks._safety.patching import Patches
 
 
 def patch(patches: Patches, on_begin: Callable[[], None], on_end: Callable[[], None]) -> bool:

@@ -18,7 +18,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._guard import guarded
+from ray_tracing_hooks._safety.guard import guarded
 
 _JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """The variable that describes a submitted job to its driver (Ray 2.60 ``dashboard/modules/job/job_supervisor.py``)."""

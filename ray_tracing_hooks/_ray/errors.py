@@ -2,7 +2,7 @@
 
 Errors and their texts are the same as without tracing: no frame of this package is in a traceback. Wraps
 ``format_error_message`` (Ray 2.60 ``_private/utils.py``), which gets the traceback of a task's error that the user will
-read in ``RayTaskError``. Where a wrapper is called directly, ``hide_frame`` (:mod:`ray_tracing_hooks._exceptions`)
+read in ``RayTaskError``. Where a wrapper is called directly, :func:`~ray_tracing_hooks._safety.exceptions.hide_frame`
 removes its frame.
 """
 
@@ -17,11 +17,19 @@ from typing import Any
 from opentelemetry import trace
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import cause_of, class_name, is_a, qualified_name, text_of, traceback_of, value_of
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._record.span import RecordedSpan, exception_attributes, summary
+from ray_tracing_hooks._safety.exceptions import (
+    cause_of,
+    class_name,
+    is_a,
+    qualified_name,
+    text_of,
+    traceback_of,
+    value_of,
+)
+from ray_tracing_hooks._safety.patching import Patches
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 # A frame is its "File" line and the indented source and caret lines below it.
@@ -87,7 +95,7 @@ def describe_users_error(span: RecordedSpan, error: BaseException) -> bool:
     """
     if class_name(cause(error)) not in AROUND_USERS:
         return False
-    from ray_tracing_hooks._users_errors import users_error, without_colours  # noqa: PLC0415  only needed after an error
+    from ray_tracing_hooks._formats.users_errors import users_error, without_colours  # noqa: PLC0415  only needed after an error
 
     whole = without_colours(text_of(error) or "")
     users = users_error(whole)

@@ -17,11 +17,8 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import _compiled, names
-from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import submit_time
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import dispatch, generators, tracing
 from ray_tracing_hooks._ray.arguments import KEY, arrivals
 from ray_tracing_hooks._ray.errors import fail
@@ -41,6 +38,9 @@ from ray_tracing_hooks._ray.templates import CONSUMER, HAS_SERVE, OF_SERVE
 from ray_tracing_hooks._record.carrier import NO_TRACE, RUNS, Carried, decode
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, reset
 from ray_tracing_hooks._record.recorder import SAMPLED, Template, UnsampledRecorder
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.recorded_arguments import RecordedArguments

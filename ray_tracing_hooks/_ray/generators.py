@@ -8,11 +8,11 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import hide_frame, is_a
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame, is_a
 
 
 def traced(

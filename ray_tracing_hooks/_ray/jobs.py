@@ -17,13 +17,13 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.environment import from_environment, to_environment
 from ray_tracing_hooks._ray.propagation import reference
 from ray_tracing_hooks._ray.templates import INTERNAL
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.guard import failed
 
 PART = "job"
 """The part in ``RAY_TRACING_RAY``. Without it, the program of a job still gets the context of its submission."""

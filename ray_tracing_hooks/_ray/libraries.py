@@ -17,9 +17,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from ray_tracing_hooks._guard import guarded, report
 from ray_tracing_hooks._libraries import LIBRARIES, SERVE, Wrap
-from ray_tracing_hooks._patching import Patches, in_place
+from ray_tracing_hooks._safety.guard import guarded, report
+from ray_tracing_hooks._safety.patching import Patches, in_place
 
 
 def join(parts: Iterable[str], patches: Patches, ray_version: str) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 from opentelemetry.context import Context
 
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
 
 Begin = Callable[..., "Begun | None"]
 """Begins the span of a call, given the instrumentation and the arguments of the call; None for a call without one."""

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.guard import failed
 
 INTERVAL = 0.05
 """Seconds between two samples."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ray_tracing_hooks._patching import ABSENT, Patches
 from ray_tracing_hooks._ray import cluster
+from ray_tracing_hooks._safety.patching import ABSENT, Patches
 
 
 def patch(patches: Patches, on_traced_cluster: Callable[[], None]) -> bool:

@@ -16,16 +16,16 @@ from types import FrameType
 from typing import Any
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import hide_frame, traceback_of
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import sizes, tracing
 from ray_tracing_hooks._ray.errors import cause
 from ray_tracing_hooks._ray.propagation import QUIET_KEY, caller_attribute
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame, traceback_of
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 _MOST_IDS = 64
 """At most this many objects are listed by id; further ones are only counted."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._record.argument_text import Redactor
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.guard import failed
 
 _MOST_DECORATORS = 100
 """Bounds the chain of decorators, since a function may claim to wrap itself."""

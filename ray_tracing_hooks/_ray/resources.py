@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.process import RayProcess
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 
 class HeldResources:

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Collection
 from typing import Any
 
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 
 def patch(patches: Patches, parts: Collection[str]) -> bool:

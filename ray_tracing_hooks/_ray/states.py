@@ -15,10 +15,10 @@ from http.client import OK, HTTPConnection
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._clock import monotonic, now_ns
-from ray_tracing_hooks._exceptions import is_interruption
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._formats.task_states import About, Attempt
-from ray_tracing_hooks._private import inside, open_file, open_folder
+from ray_tracing_hooks._safety.exceptions import is_interruption
+from ray_tracing_hooks._safety.private import inside, open_file, open_folder
 
 MOST_AT_THE_END = 20_000
 """Most attempts to fetch at the end of a driver: these are read and written within a second."""

@@ -8,9 +8,7 @@ from typing import Any
 
 from ray_tracing_hooks import _compiled, names
 from ray_tracing_hooks._clock import now_ns
-from ray_tracing_hooks._exceptions import hide_frame, is_interruption
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.arguments import outgoing
 from ray_tracing_hooks._ray.calls import Around, Called, Calls, around_of
@@ -19,6 +17,8 @@ from ray_tracing_hooks._ray.propagation import ACTOR_ID, TASK_ID
 from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._safety.exceptions import hide_frame, is_interruption
+from ray_tracing_hooks._safety.guard import failed
 
 _MOST_IDS = 64
 """At most this many objects are listed by id; further ones are only counted."""

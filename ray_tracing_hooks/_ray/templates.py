@@ -8,10 +8,10 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._safety.guard import failed
 
 INTERNAL, SERVER, PRODUCER, CONSUMER = 1, 2, 4, 5
 """Span kinds, by OTLP's numbers."""

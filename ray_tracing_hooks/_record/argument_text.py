@@ -13,7 +13,7 @@ from fnmatch import translate
 from typing import Any
 from urllib.parse import unquote_plus
 
-from ray_tracing_hooks._secret_forms import TEXT, is_name_of_secret
+from ray_tracing_hooks._safety.secrets import TEXT, is_name_of_secret
 
 MASK = "***"
 

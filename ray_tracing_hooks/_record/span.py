@@ -15,7 +15,11 @@ from opentelemetry import trace
 
 from ray_tracing_hooks import _compiled, names
 from ray_tracing_hooks._clock import now_ns
-from ray_tracing_hooks._exceptions import (
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID, TRACE_ID
+from ray_tracing_hooks._formats.encoded_span.encode import end_time as encode_end
+from ray_tracing_hooks._record.limits import put, put_all
+from ray_tracing_hooks._safety.exceptions import (
     class_name,
     error_before,
     errors_of_group,
@@ -25,11 +29,7 @@ from ray_tracing_hooks._exceptions import (
     text_of,
     traceback_of,
 )
-from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID, TRACE_ID
-from ray_tracing_hooks._formats.encoded_span.encode import end_time as encode_end
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._record.limits import put, put_all
+from ray_tracing_hooks._safety.guard import failed
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._formats.encoded_span.decode import Span as DecodedSpan

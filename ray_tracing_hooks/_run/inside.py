@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ray_tracing_hooks._guard import guarded, report
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.libraries import when_imported
 from ray_tracing_hooks._run.notes import VARIABLE, Errand, Note, write
+from ray_tracing_hooks._safety.guard import guarded, report
+from ray_tracing_hooks._safety.patching import Patches
 
 HOOK = "ray_tracing_hooks:setup"
 """The hook whose exporters the settings name."""

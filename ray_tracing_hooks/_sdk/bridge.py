@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import trace
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._guard import failed, guarded, report, reports_held
-from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._safety.guard import failed, guarded, report, reports_held
+from ray_tracing_hooks._safety.patching import Patches
 from ray_tracing_hooks._version import __version__
 
 if TYPE_CHECKING:
@@ -388,7 +388,7 @@ class Bridge:
 
     def _shared_processor(self) -> SpoolSpanProcessor:
         if self._processor is None:
-            from ray_tracing_hooks._sdk_import import import_sdk  # noqa: PLC0415  not in every worker
+            from ray_tracing_hooks._safety.sdk_import import import_sdk  # noqa: PLC0415  not in every worker
 
             import_sdk()
             from opentelemetry.sdk.trace import Span, Tracer, TracerProvider, _Span  # noqa: PLC0415
@@ -437,7 +437,7 @@ class Bridge:
         return True
 
     def _build_now(self, pending: PendingTracerProvider) -> None:
-        from ray_tracing_hooks._sdk_import import import_sdk  # noqa: PLC0415  only now
+        from ray_tracing_hooks._safety.sdk_import import import_sdk  # noqa: PLC0415  only now
 
         import_sdk()
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._record.sampling import Sampler
-from ray_tracing_hooks._sdk_import import import_sdk
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.sdk_import import import_sdk
 
 
 def from_sdk() -> Sampler:

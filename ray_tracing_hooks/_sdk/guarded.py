@@ -16,10 +16,10 @@ from opentelemetry.sdk.trace import Tracer, _Span
 from opentelemetry.util._decorator import _agnosticcontextmanager
 
 from ray_tracing_hooks._clock import now_ns
-from ray_tracing_hooks._exceptions import class_name, is_interruption, traceback_of
-from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.span import exception_attributes, message_of
+from ray_tracing_hooks._safety.exceptions import class_name, is_interruption, traceback_of
+from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
 
 if TYPE_CHECKING:

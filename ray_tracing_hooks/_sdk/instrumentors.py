@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ray_tracing_hooks import _guard, _standard
-from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._safety import guard
+from ray_tracing_hooks._safety.guard import describe
+from ray_tracing_hooks._settings import otel
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -39,7 +40,7 @@ def instrument(
         return []
     from importlib.metadata import entry_points  # noqa: PLC0415  reads the metadata of all installed packages
 
-    disabled = {_plain(name) for name in _standard.read(_DISABLED, environ, report) or ()}
+    disabled = {_plain(name) for name in otel.read(_DISABLED, environ, report) or ()}
     if "*" in disabled:
         return []
     installed = list(entry_points(group=_GROUP))
@@ -51,7 +52,7 @@ def instrument(
     ]
 
 
-def uninstrument(report: Callable[[str], None] = _guard.report) -> None:
+def uninstrument(report: Callable[[str], None] = guard.report) -> None:
     """Undo :func:`instrument`, and leave instrumentations that others have enabled."""
     while _ours:
         value, instrumentor = _ours.popitem()

@@ -11,10 +11,10 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import StatusCode
 
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._record.current import REFERENCE_KEY, get_current
 from ray_tracing_hooks._record.recorder import SAMPLED
 from ray_tracing_hooks._record.span import message_of
+from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._sdk import sdk_spans
 from ray_tracing_hooks._spool.layout import U16
 

@@ -9,9 +9,9 @@ from opentelemetry.sdk.trace import SpanLimits as SdkLimits
 from opentelemetry.sdk.trace import sampling
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
-from ray_tracing_hooks import _standard
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.limits import SpanLimits
+from ray_tracing_hooks._settings import otel
 
 
 def limits_for_sdk(limits: SpanLimits) -> SdkLimits:
@@ -41,12 +41,12 @@ def sampler_for_sdk(environ: Mapping[str, str]) -> Any:
     def ignore(_problem: str) -> None:
         """Setting up tracing has reported it."""
 
-    name: str = _standard.read("OTEL_TRACES_SAMPLER", environ, ignore)
+    name: str = otel.read("OTEL_TRACES_SAMPLER", environ, ignore)
     base: Any = {"always_on": sampling.ALWAYS_ON, "always_off": sampling.ALWAYS_OFF}.get(
         name.removeprefix("parentbased_")
     )
     if name.endswith("traceidratio"):
-        ratio = _standard.read("OTEL_TRACES_SAMPLER_ARG", environ, ignore)
+        ratio = otel.read("OTEL_TRACES_SAMPLER_ARG", environ, ignore)
         base = sampling.TraceIdRatioBased(1.0 if ratio is None else ratio)
     if base is None:
         return None

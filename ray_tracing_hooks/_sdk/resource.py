@@ -20,7 +20,7 @@ from opentelemetry.version import __version__ as opentelemetry_version
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._processes import start_time
+from ray_tracing_hooks._safety.processes import start_time
 from ray_tracing_hooks._version import __version__
 
 DEFAULT_SERVICE_NAME = "ray"

@@ -15,11 +15,11 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import Tracer
 
-from ray_tracing_hooks._exceptions import hide_frame, is_interruption
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Replacement
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.recorder import is_over, note_within, since_end
+from ray_tracing_hooks._safety.exceptions import hide_frame, is_interruption
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Replacement
 
 
 def _start_span(original: Callable[..., trace.Span]) -> Callable[..., trace.Span]:

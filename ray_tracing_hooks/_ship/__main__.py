@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 
-from ray_tracing_hooks._private import inside, open_folder
+from ray_tracing_hooks._safety.private import inside, open_folder
 from ray_tracing_hooks._ship.files import LOCK, is_file_at, take_lock
 from ray_tracing_hooks._ship.log import Secrets, log_to
 from ray_tracing_hooks._ship.plan import ShipPlan, of_delivery

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ray_tracing_hooks._private import inside, open_folder
+from ray_tracing_hooks._safety.private import inside, open_folder
 from ray_tracing_hooks._ship.files import LOCK, is_file_at, take_lock
 from ray_tracing_hooks._ship.flush_requests import Inbox
 from ray_tracing_hooks._ship.plan import ShipPlan

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
-from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.folder import Look, Segment
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems

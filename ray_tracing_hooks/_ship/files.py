@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from ray_tracing_hooks._private import open_file, read_file, write_atomically
+from ray_tracing_hooks._safety.private import open_file, read_file, write_atomically
 
 LOCK = "shipper.lock"
 """Locked as long as a shipper is running or starting."""
@@ -65,7 +65,7 @@ def write_with_room(path: str, parts: Sequence[bytes]) -> None:
 
 
 def read_patiently(path: str) -> str:
-    """Like :func:`~ray_tracing_hooks._private.read_file`, but tries again for some seconds where the error may pass."""
+    """Like ``read_file`` of ``_safety/private.py``, but tries again for some seconds where the error may pass."""
     for pause in _PATIENCE:
         try:
             return read_file(path)

@@ -16,8 +16,8 @@ import time
 from dataclasses import asdict, dataclass, field
 
 from ray_tracing_hooks._clock import monotonic
-from ray_tracing_hooks._private import inside, open_folder
-from ray_tracing_hooks._processes import UNKNOWN, pid_namespace
+from ray_tracing_hooks._safety.private import inside, open_folder
+from ray_tracing_hooks._safety.processes import UNKNOWN, pid_namespace
 from ray_tracing_hooks._ship.files import SOCKET, is_shipper_running
 
 _PAUSE = 0.005

@@ -10,8 +10,8 @@ import socket
 import time
 from dataclasses import dataclass
 
-from ray_tracing_hooks._private import inside, open_file
-from ray_tracing_hooks._processes import UNKNOWN
+from ray_tracing_hooks._safety.private import inside, open_file
+from ray_tracing_hooks._safety.processes import UNKNOWN
 from ray_tracing_hooks._ship.deliveries import Deliveries
 from ray_tracing_hooks._ship.files import SOCKET
 from ray_tracing_hooks._ship.flush import FlushResult, Request

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ray_tracing_hooks._processes import UNKNOWN, pid_namespace, start_time
+from ray_tracing_hooks._safety.processes import UNKNOWN, pid_namespace, start_time
 from ray_tracing_hooks._spool.layout import UNSEEN, parse_process_name, parse_segment_name, segment_name
 from ray_tracing_hooks._spool.reader import is_locked, segments
 

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from types import TracebackType
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._private import open_file, share
-from ray_tracing_hooks._secret_forms import QUERY, USER_INFO, VARIABLE
+from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._safety.private import open_file, share
+from ray_tracing_hooks._safety.secrets import QUERY, USER_INFO, VARIABLE
+from ray_tracing_hooks._settings.values import MASK, copied
 from ray_tracing_hooks._ship.problems import logger
-from ray_tracing_hooks._values import MASK, copied
 
 _LOG_BYTES = 1024 * 1024
 _LOG_AGAIN = 600.0

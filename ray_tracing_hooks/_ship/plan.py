@@ -8,10 +8,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ray_tracing_hooks._private import read_file, write_atomically
-from ray_tracing_hooks._settings import PLANNED, SINKS, Settings, as_variables, variables_of
+from ray_tracing_hooks._safety.private import read_file, write_atomically
+from ray_tracing_hooks._settings.table import PLANNED, SINKS, Settings, as_variables, variables_of
+from ray_tracing_hooks._settings.values import copied
 from ray_tracing_hooks._ship.files import PLAN
-from ray_tracing_hooks._values import copied
 
 
 class ShipPlan(NamedTuple):
@@ -19,7 +19,7 @@ class ShipPlan(NamedTuple):
 
     Attributes:
         exporters: Names of the sinks; each gets every span.
-        settings: Those of :data:`~ray_tracing_hooks._settings.PLANNED`, as far as they apply to these exporters. The
+        settings: Those that ``PLANNED`` of ``_settings/table.py`` names, as far as they apply to these exporters. The
             others have their defaults.
         raylet_socket: The unix socket of the node's raylet: the shipper runs as long as the raylet listens on it.
             With None the shipper ends soon after the last writer.

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from ray_tracing_hooks._errors import SettingError, TracingError
-from ray_tracing_hooks._private import read_file, write_atomically
+from ray_tracing_hooks._safety.errors import SettingError, TracingError
+from ray_tracing_hooks._safety.private import read_file, write_atomically
 from ray_tracing_hooks._ship.files import LOCK, REPLAY_PREFIX, take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger

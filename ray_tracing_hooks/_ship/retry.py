@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from ray_tracing_hooks._errors import TracingError
-from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.sink import DeliveryError
 
 

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Mapping
 
-from ray_tracing_hooks._private import final_name, inside
+from ray_tracing_hooks._safety.private import final_name, inside
 from ray_tracing_hooks._ship.claim import Claim
 from ray_tracing_hooks._ship.deliveries import Deliveries
 from ray_tracing_hooks._ship.files import LEFT, PLAN, REPLAY_PREFIX, STATUS, left_for

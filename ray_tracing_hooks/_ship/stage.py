@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._formats.encoded_span.read import end_time, log_time
 from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
-from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.files import read_patiently, write_with_room
 from ray_tracing_hooks._ship.folder import Look
 from ray_tracing_hooks._ship.follow import Follower

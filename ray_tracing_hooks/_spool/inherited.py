@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from ray_tracing_hooks._private import close_open
+from ray_tracing_hooks._safety.private import close_open
 
 _folders: list[str] = []
 

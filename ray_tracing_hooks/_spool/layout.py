@@ -55,7 +55,7 @@ import re
 import struct
 from typing import NamedTuple
 
-from ray_tracing_hooks._processes import UNKNOWN
+from ray_tracing_hooks._safety.processes import UNKNOWN
 
 MAGIC = b"RTHSPL1\n"
 FORKED = "-fork"

@@ -20,8 +20,8 @@ from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.shorten import shorten, shorten_resource, shorten_scope
-from ray_tracing_hooks._private import close_open, inside, open_file, open_folder
-from ray_tracing_hooks._processes import pid_namespace
+from ray_tracing_hooks._safety.private import close_open, inside, open_file, open_folder
+from ray_tracing_hooks._safety.processes import pid_namespace
 from ray_tracing_hooks._spool.inherited import BeingOpened
 from ray_tracing_hooks._spool.layout import (
     DROPPED,

@@ -13,8 +13,8 @@ from typing import Any
 
 from ray_tracing_hooks import _startup, local
 from ray_tracing_hooks._logs import records
-from ray_tracing_hooks._patching import ABSENT
 from ray_tracing_hooks._ray import execution, tracing
+from ray_tracing_hooks._safety.patching import ABSENT
 
 FOLDER, DONE, STATE = "SWITCH_DIR", "done", "state"
 ON, OFF = b"+", b"-"

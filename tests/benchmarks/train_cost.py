@@ -34,7 +34,7 @@ from switched_hook import _current as current
 from switching import Switch, connect, hand_over
 
 from ray_tracing_hooks import _startup
-from ray_tracing_hooks._patching import ABSENT
+from ray_tracing_hooks._safety.patching import ABSENT
 
 WITH, WITHOUT, AGAIN = "with", "without", "again"
 ORDER = [(ON, WITH), (OFF, WITHOUT), (OFF, AGAIN)]

@@ -36,7 +36,7 @@ SPOOL = "/var/ray-tracing/spool"
 # The Ray container: a process that records, and the shipper of its node.
 PROCESS = """
 import os, sys
-from ray_tracing_hooks._settings import Settings
+from ray_tracing_hooks._settings.table import Settings
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.start import ensure_running
 plan = ShipPlan(("otlp",), Settings(), raylet_socket="/tmp/ray/raylet")

@@ -17,12 +17,12 @@ import zlib
 from collections.abc import Callable
 from functools import lru_cache
 
-from ray_tracing_hooks import _settings
 from ray_tracing_hooks._formats import jaeger, jaeger_proto, otlp, otlp_json, otlp_json_read, protobuf
 from ray_tracing_hooks._formats.encoded_span import decode
 from ray_tracing_hooks._formats.signals import LOGS, TRACES
 from ray_tracing_hooks._insight.ingest import load as insight
 from ray_tracing_hooks._record import carrier
+from ray_tracing_hooks._settings import table
 from ray_tracing_hooks._ship.folder import Folder
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.problems import Problems
@@ -187,8 +187,8 @@ def skywalking_headers(data: bytes) -> None:
 def settings(data: bytes) -> None:
     """A settings file is read or reported, and what is used is right."""
     problems: list[str] = []
-    found = _settings.load({"RAY_TRACING_CONFIG": _file("fuzz.yaml", data)}, problems.append)
-    for setting in _settings.Settings.rows:
+    found = table.load({"RAY_TRACING_CONFIG": _file("fuzz.yaml", data)}, problems.append)
+    for setting in table.Settings.rows:
         setting.text(getattr(found, setting.name))
     assert all(len(problem) < 2000 for problem in problems)
 

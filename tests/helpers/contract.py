@@ -19,11 +19,12 @@ import click
 import name_tables
 
 import ray_tracing_hooks
-from ray_tracing_hooks import _settings, _standard, names
+from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main as command
 from ray_tracing_hooks._connection import folders
 from ray_tracing_hooks._control import listener
 from ray_tracing_hooks._formats import task_states
+from ray_tracing_hooks._settings import otel, table
 from ray_tracing_hooks._ship import files
 from ray_tracing_hooks._ship.sinks import local
 from ray_tracing_hooks._spool import layout, progress
@@ -78,14 +79,14 @@ def dependencies() -> Iterator[str]:
 
 
 def settings() -> Iterator[str]:
-    for row in _settings.all_settings():
-        notes = [word for word, holds in (("live", row.name in _settings.LIVE), ("secret", row.secret)) if holds]
+    for row in table.all_settings():
+        notes = [word for word, holds in (("live", row.name in table.LIVE), ("secret", row.secret)) if holds]
         standard = f", else {row.standard}" if row.standard else ""
         yield f"{row.variable} = {row.text(row.default)}{standard}{_notes(notes)}"
 
 
 def variables() -> Iterator[str]:
-    for row in _standard.VARIABLES:
+    for row in otel.VARIABLES:
         notes = [word for word, holds in (("live", row.live), ("secret", row.secret)) if holds]
         yield f"{row.name} = {row.text(row.default)}{_notes(notes)}"
 

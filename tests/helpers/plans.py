@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ray_tracing_hooks._settings import Settings
+from ray_tracing_hooks._settings.table import Settings
 from ray_tracing_hooks._ship.plan import ShipPlan
 
 

@@ -25,8 +25,9 @@ import faulthandler, gc, json, os, random, signal, subprocess, sys, threading, t
 faulthandler.dump_traceback_later(90, exit=True)
 
 from opentelemetry import trace
-from ray_tracing_hooks import _guard, names
-from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks import names
+from ray_tracing_hooks._safety import guard
+from ray_tracing_hooks._safety.patching import Patches
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._record import ids, sampling
 from ray_tracing_hooks._record.limits import SpanLimits
@@ -36,10 +37,10 @@ from ray_tracing_hooks._sdk import bridge, resource
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
 said = []
-_guard.set_reporter(said.append)
+guard.set_reporter(said.append)
 known = resource.attributes({names.RESOURCE_WORKER_ID: "worker"}, {})
 writer = SpoolWriter(
-    sys.argv[1], segment_bytes=int(sys.argv[2]), on_problem=_guard.report, of_child=resource.of_child(known)
+    sys.argv[1], segment_bytes=int(sys.argv[2]), on_problem=guard.report, of_child=resource.of_child(known)
 )
 recorder = Recorder(
     writer, resource=encode.resource(known), scope=encode.scope("recorder"),

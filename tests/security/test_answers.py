@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ray_tracing_hooks._formats import otlp
-from ray_tracing_hooks._guard import report
+from ray_tracing_hooks._safety.guard import report
 from ray_tracing_hooks._ship.sink import DeliveryError
 from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, Tls
 from ray_tracing_hooks._ship.transport.grpc import GrpcTransport, _retry_info

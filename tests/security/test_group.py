@@ -18,9 +18,9 @@ import pytest
 
 from ray_tracing_hooks._formats.signals import LOGS, TRACES
 from ray_tracing_hooks._formats.task_states import Attempt
-from ray_tracing_hooks._private import open_folder
 from ray_tracing_hooks._ray.states import Answer, keep
-from ray_tracing_hooks._settings import Settings, load
+from ray_tracing_hooks._safety.private import open_folder
+from ray_tracing_hooks._settings.table import Settings, load
 from ray_tracing_hooks._ship.destinations import destinations
 from ray_tracing_hooks._ship.log import Secrets, log_to
 from ray_tracing_hooks._ship.plan import ShipPlan

@@ -25,9 +25,9 @@ from plans import made_plan
 from ray_tracing_hooks._connection.delivery import make_spool
 from ray_tracing_hooks._connection.reporter import is_first
 from ray_tracing_hooks._formats.task_states import Attempt
-from ray_tracing_hooks._private import inside, open_file, open_folder
 from ray_tracing_hooks._ray.states import Answer, keep
-from ray_tracing_hooks._settings import Settings
+from ray_tracing_hooks._safety.private import inside, open_file, open_folder
+from ray_tracing_hooks._settings.table import Settings
 from ray_tracing_hooks._ship.files import LOCK, PLAN, SOCKET, take_lock
 from ray_tracing_hooks._ship.flush import flush
 from ray_tracing_hooks._ship.plan import ShipPlan
@@ -72,7 +72,7 @@ def mode(path: Path) -> int:
 # A process that has given up its rights and is in a user namespace that knows it alone, as in a container without root.
 IN_NAMESPACE = """
 import ctypes, os, sys
-from ray_tracing_hooks._private import open_folder
+from ray_tracing_hooks._safety.private import open_folder
 libc = ctypes.CDLL(None, use_errno=True)
 os.setgroups([]); os.setgid(1000); os.setuid(1000)
 libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: to write to its own files in /proc
@@ -197,7 +197,7 @@ def test_folders_and_files_are_private_whatever_the_umask(tmp_path: Path, umask:
 def test_a_closed_umask_is_undone_for_users_who_are_not_root(everybodys: Path) -> None:
     """Root may enter everything, so only another user would notice."""
     program = (
-        "import os, sys; from ray_tracing_hooks._private import open_folder, open_file\n"
+        "import os, sys; from ray_tracing_hooks._safety.private import open_folder, open_file\n"
         f"os.setuid({NOBODY}); os.umask(0o777); folder = open_folder(sys.argv[1])\n"
         "os.close(open_file('x', os.O_WRONLY | os.O_CREAT, folder=folder))\n"
         "os.close(open_file('x', os.O_WRONLY | os.O_CREAT, folder=folder)); print('done')"

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ray_tracing_hooks._cli import main
-from ray_tracing_hooks._settings import load
+from ray_tracing_hooks._settings.table import load
 from ray_tracing_hooks._ship.replay_inputs import JsonFiles
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.reader import parse

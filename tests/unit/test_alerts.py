@@ -17,7 +17,7 @@ from ports import free_port
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._settings import Settings
+from ray_tracing_hooks._settings.table import Settings
 from ray_tracing_hooks._ship.metrics.provider import Metrics
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems

@@ -13,7 +13,7 @@ import pytest
 PRELUDE = """
 import json, sys
 from opentelemetry import trace
-from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._safety.patching import Patches
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.limits import SpanLimits
@@ -494,7 +494,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from ray_tracing_hooks._formats.encoded_span.encode import identity_of
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._ship.destinations import otlp_targets
-from ray_tracing_hooks._settings import Settings
+from ray_tracing_hooks._settings.table import Settings
 from ray_tracing_hooks._ship.plan import ShipPlan
 import os
 
@@ -869,9 +869,9 @@ def test_what_a_program_passes_to_its_spans_never_fails_it(tmp_path: Path) -> No
     """Without tracing the same calls do nothing. Its own error is the one that it sees, with a text or without."""
     found = in_a_process(
         """
-from ray_tracing_hooks import _guard
+from ray_tracing_hooks._safety import guard
 said = []
-_guard.set_reporter(said.append)
+guard.set_reporter(said.append)
 install()
 
 class Bad:

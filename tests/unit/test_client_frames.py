@@ -11,8 +11,8 @@ import pytest
 import ray._private.worker
 import ray.util.client.worker
 
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import client, client_connecting, tracing
+from ray_tracing_hooks._safety.patching import Patches
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="a frame cannot be taken out of a traceback there")
 

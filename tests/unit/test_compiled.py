@@ -43,7 +43,6 @@ from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, ObjectRef, tracing_of, wo
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import actors, execution, submission, tracing
 from ray_tracing_hooks._ray import arguments as passing
 from ray_tracing_hooks._ray.arguments import KEY, outgoing
@@ -55,6 +54,7 @@ from ray_tracing_hooks._record import carrier, ids, sampling
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.recorder import Recorder, Template, add_former_root
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
+from ray_tracing_hooks._safety.patching import Patches
 from ray_tracing_hooks._spool.layout import DROPPED, SPAN, START, U64
 from ray_tracing_hooks._spool.reader import SegmentReader, iterate
 from ray_tracing_hooks._spool.writer import SpoolWriter

@@ -14,8 +14,8 @@ from terminal import STYLE, in_terminal
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._cli.config import config
-from ray_tracing_hooks._settings import all_settings
-from ray_tracing_hooks._standard import VARIABLES
+from ray_tracing_hooks._settings.otel import VARIABLES
+from ray_tracing_hooks._settings.table import all_settings
 
 
 def test_each_setting_and_where_it_comes_from(tmp_path: Path) -> None:

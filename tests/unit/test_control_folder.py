@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from ray_tracing_hooks import _guard
 from ray_tracing_hooks._control import listener as listening
 from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._control.listener import CHANGED, CONTROL, Listener, read, wake
 from ray_tracing_hooks._control.publish import acknowledge, publish, silent
+from ray_tracing_hooks._safety import guard
 
 LONG = 30.0
 
@@ -178,7 +178,7 @@ def test_an_error_in_applying_it_is_reported_and_the_next_change_comes(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reported: list[str] = []
-    monkeypatch.setattr(_guard, "report", reported.append)
+    monkeypatch.setattr(guard, "report", reported.append)
     seen: list[int] = []
 
     def apply(found: bytes) -> None:
@@ -350,7 +350,7 @@ def test_a_command_that_does_not_finish_is_reported(folder: str) -> None:
 def test_garbage_changes_nothing(folder: str, text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is right is applied afterwards."""
     reported: list[str] = []
-    monkeypatch.setattr(_guard, "report", reported.append)
+    monkeypatch.setattr(guard, "report", reported.append)
     following = Following(folder)
     assert awaited(lambda: is_waiting(folder))
     (Path(folder) / CONTROL).write_bytes(text)

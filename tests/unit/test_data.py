@@ -18,8 +18,9 @@ import pytest
 from opentelemetry.context import Context
 from stand_ins import tracing_of
 
-from ray_tracing_hooks import _guard, names
+from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
+from ray_tracing_hooks._formats.users_errors import users_error
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.data import (
     backpressure,
@@ -35,7 +36,7 @@ from ray_tracing_hooks._ray.dispatch import Naming
 from ray_tracing_hooks._ray.templates import Selection
 from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
-from ray_tracing_hooks._users_errors import users_error
+from ray_tracing_hooks._safety import guard
 
 MIB = 1024 * 1024
 
@@ -142,7 +143,7 @@ def spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Span]:
 @pytest.fixture
 def reports() -> list[str]:
     found: list[str] = []
-    _guard.set_reporter(found.append)
+    guard.set_reporter(found.append)
     return found
 
 

@@ -13,7 +13,7 @@ import pytest
 import stand_ins
 from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of
 
-from ray_tracing_hooks import _guard, names
+from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
 from ray_tracing_hooks._ray import actors, dispatch, execution, submission, tasks, tracing
@@ -24,6 +24,7 @@ from ray_tracing_hooks._ray.rates import RateLimits
 from ray_tracing_hooks._ray.templates import Selection
 from ray_tracing_hooks._record import carrier
 from ray_tracing_hooks._record.span import Parent
+from ray_tracing_hooks._safety import guard
 
 PARTS = ("task", "actor", "data")
 
@@ -155,7 +156,7 @@ def test_what_a_call_returns_is_shown_to_its_naming(tmp_path: Path, monkeypatch:
         raise KeyError
 
     reports: list[str] = []
-    _guard.set_reporter(reports.append)
+    guard.set_reporter(reports.append)
     naming = dispatch.Naming("data", by_first, returns)
     monkeypatch.setattr(sys.modules["ray_tracing_hooks._ray.made"], "of", lambda *_names: naming)
     tracing.active = tracing_of(tmp_path, selection=Selection(PARTS))
@@ -206,7 +207,7 @@ def test_each_name_has_a_rate_limit_of_its_own(tmp_path: Path) -> None:
 
 def test_a_fault_in_naming_does_not_reach_the_call(tmp_path: Path) -> None:
     reports: list[str] = []
-    _guard.set_reporter(reports.append)
+    guard.set_reporter(reports.append)
     active = tracing_of(tmp_path, DRIVER, selection=Selection(PARTS))
     spans = recorded(active)
     submit(active, tasks._describe, Task(), ({},))

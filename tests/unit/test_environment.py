@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ray_tracing_hooks import _settings
 from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._settings import table
 from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.plan import digest, of_delivery
 from ray_tracing_hooks._ship.start import environment
@@ -45,7 +45,7 @@ def test_a_thread_of_the_program_may_remove_a_variable_meanwhile(monkeypatch: py
         assert Control(1, None, {"A": "1"}).over(environ) == ENVIRON
         assert of_delivery(environ) == of_delivery(ENVIRON)
         assert Secrets(environ).mask("the key is secret") == "the key is ********"
-        assert _settings.load(environ, pytest.fail) == _settings.Settings()
+        assert table.load(environ, pytest.fail) == table.Settings()
 
 
 def test_what_exporters_read_is_inherited_and_what_is_empty_is_not() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ray_tracing_hooks._private import inside, open_folder
+from ray_tracing_hooks._safety.private import inside, open_folder
 from ray_tracing_hooks._ship.files import LOCK, SOCKET, take_lock
 from ray_tracing_hooks._ship.flush import FlushResult, Request, flush
 from ray_tracing_hooks._ship.flush_requests import Inbox

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ray_tracing_hooks import _guard
-from ray_tracing_hooks._guard import MOST_REPORTS, describe, failed, guarded, report, set_reporter, set_strict
 from ray_tracing_hooks._record import limits
+from ray_tracing_hooks._safety import guard
+from ray_tracing_hooks._safety.guard import MOST_REPORTS, describe, failed, guarded, report, set_reporter, set_strict
 
 
 class UnspeakableError(Exception):
@@ -238,11 +238,11 @@ def test_a_log_that_fails_hurts_nobody() -> None:
 
     set_reporter(None)
     handler = Broken()
-    _guard.logger.addHandler(handler)
+    guard.logger.addHandler(handler)
     try:
         report("the disk is full")
     finally:
-        _guard.logger.removeHandler(handler)
+        guard.logger.removeHandler(handler)
 
 
 def test_a_reporter_may_report(reports: list[str]) -> None:
@@ -265,7 +265,7 @@ def test_a_child_forked_while_a_thread_reports_can_report() -> None:
         report("said by the child")
         os._exit(7)
 
-    with _guard._lock:
+    with guard._lock:
         process = multiprocessing.get_context("fork").Process(target=child)
         process.start()
     process.join(30)
@@ -291,7 +291,7 @@ def test_an_error_is_described_on_one_line(error: Exception, text: str) -> None:
 def test_the_guard_is_cheap_to_import() -> None:
     """It stands before every heavy import, so it brings nothing along but what every process of Ray has."""
     program = (
-        "import sys, contextlib, logging, typing; old = {*sys.modules}; import ray_tracing_hooks._guard; "
+        "import sys, contextlib, logging, typing; old = {*sys.modules}; import ray_tracing_hooks._safety.guard; "
         "print({*sys.modules} - old)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

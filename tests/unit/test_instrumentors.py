@@ -194,7 +194,7 @@ import requests
 from opentelemetry import trace
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
-from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._safety.patching import Patches
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.limits import SpanLimits

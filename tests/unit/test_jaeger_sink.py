@@ -23,8 +23,8 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from plans import made_plan
 
-from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._formats.protobuf import field
+from ray_tracing_hooks._safety.errors import SettingError
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surroundings
 from ray_tracing_hooks._ship.sinks.registry import make_sink
 
@@ -506,7 +506,7 @@ def test_what_is_no_span_is_counted_and_skipped(make: Made, protocol: str) -> No
 WITHOUT_THRIFT = """
 import sys
 sys.modules["thrift"] = None  # what Python keeps of a package that is not there
-from ray_tracing_hooks._settings import Settings
+from ray_tracing_hooks._settings.table import Settings
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Surroundings
 from ray_tracing_hooks._ship.sinks.registry import make_sink

@@ -11,18 +11,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 BASICS = """
-names _version _errors _escape _exceptions _private _patching _processes _sdk_import _secret_forms _users_errors
+names _version _safety
 _libraries          names
-_guard              _exceptions _escape
-_values             -
+_settings           _safety _libraries
 _hotpath            -
-_compiled           _hotpath _values
-_clock              _compiled _hotpath _values
-_standard           _values
-_settings_file      _errors
-_settings           _libraries _settings_file _values _errors
+_compiled           _hotpath _settings
+_clock              _compiled _hotpath _settings
 """
-"""Modules of one file that everything below may import. Those of the first line import nothing of this package."""
+"""What everything below may import. The parts of the first line import nothing of this package."""
 
 MAY_IMPORT = """
 _formats            -
@@ -46,7 +42,7 @@ _ship.status        _ship _ship.sinks _spool _formats
 _ship.sinks         _ship _ship.transport _formats
 _ship.transport     _ship _formats
 
-_insight.model      -
+_insight.model      _formats
 _insight.ingest     _insight.model _spool _formats
 _insight.analysis   _insight.model _formats
 _insight.views      _insight.analysis _insight.ingest _insight.model _formats

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ray_tracing_hooks import _guard
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.libraries import when_imported
+from ray_tracing_hooks._safety import guard
+from ray_tracing_hooks._safety.patching import Patches
 
 Module = Callable[..., str]
 
@@ -82,7 +82,7 @@ def test_several_wait_for_one_module(module: Module) -> None:
 def test_an_error_in_it_is_reported_and_does_not_reach_the_import(module: Module) -> None:
     name = module()
     reports: list[str] = []
-    _guard.set_reporter(reports.append)
+    guard.set_reporter(reports.append)
     when_imported(Patches(), name, lambda: 1 / 0)  # type: ignore[arg-type]
     assert importlib.import_module(name).value == 1
     assert len(reports) == 1

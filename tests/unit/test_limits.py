@@ -19,7 +19,7 @@ from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._formats.otlp_json_read import traces
 from ray_tracing_hooks._formats.protobuf import FormatError, field, varint
 from ray_tracing_hooks._insight.ingest import load as insight
-from ray_tracing_hooks._settings import load
+from ray_tracing_hooks._settings.table import load
 
 IDS = b"\x0a\x10" + bytes(range(1, 17)) + b"\x12\x08" + bytes(range(1, 9))
 DEEP = 100_000

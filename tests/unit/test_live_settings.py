@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from ray_tracing_hooks._cli import changing, main
 from ray_tracing_hooks._cli.changing import disable
 from ray_tracing_hooks._control.control import Control
-from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._ops import control_on_node
 from ray_tracing_hooks._ops.assignments import names_of, shown, variables_of
 from ray_tracing_hooks._ops.control import Change, ControlError, UsageError, _store
 from ray_tracing_hooks._ray.cluster import CONTROL
-from ray_tracing_hooks._settings import LIVE, Settings
+from ray_tracing_hooks._safety.errors import SettingError
+from ray_tracing_hooks._settings.table import LIVE, Settings
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_nothing_heavy_is_imported_to_read_them() -> None:
     """A driver does it, to say what is wrong."""
     program = (
         "import sys; import ray_tracing_hooks._ship.metrics.settings as s; from ray_tracing_hooks._ship.plan import "
-        "ShipPlan; from ray_tracing_hooks._settings import Settings; "
+        "ShipPlan; from ray_tracing_hooks._settings.table import Settings; "
         "s.read(ShipPlan(('otlp',), Settings()), {}, print); s.is_prometheus_installed(); "
         "print(*(name for name in ('google.protobuf', 'grpc', 'requests', 'opentelemetry.sdk') if name in sys.modules))"
     )

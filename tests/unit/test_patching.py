@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._safety.patching import Patches
 
 
 def test_a_replaced_function_is_pickled_as_the_one_that_it_replaces() -> None:

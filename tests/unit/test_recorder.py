@@ -22,16 +22,16 @@ from opentelemetry.sdk.trace.sampling import Decision
 from proto_attributes import attributes
 from support import PROGRAMS
 
-from ray_tracing_hooks._exceptions import hide_frame, traceback_of
 from ray_tracing_hooks._formats import readable
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._guard import describe
 from ray_tracing_hooks._ray.errors import fail, failure
 from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.current import SPAN_KEY
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import Recorder, Template, add_former_root, link_to_ended
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame, traceback_of
+from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._sdk import sdk_spans
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.reader import SegmentReader, iterate

@@ -39,7 +39,7 @@ from ray_tracing_hooks._formats.otlp_json import resource_json, scope_json, span
 from ray_tracing_hooks._formats.otlp_json_read import traces
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.signals import TRACES
-from ray_tracing_hooks._private import write_atomically
+from ray_tracing_hooks._safety.private import write_atomically
 from ray_tracing_hooks._ship.files import LEFT, STATUS, take_lock
 from ray_tracing_hooks._ship.sink import Batch, Surroundings
 from ray_tracing_hooks._ship.sinks.registry import destination_of, known_sinks, make_sink

@@ -15,9 +15,9 @@ from stand_ins import tracing_of
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import resources
 from ray_tracing_hooks._ray.process import RayProcess
+from ray_tracing_hooks._safety.patching import Patches
 
 OVERRIDE = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
 VISIBLE = "CUDA_VISIBLE_DEVICES"

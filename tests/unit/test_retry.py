@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ray_tracing_hooks._errors import TracingError
+from ray_tracing_hooks._safety.errors import TracingError
 from ray_tracing_hooks._ship.retry import Backoff, reason, retry_after
 from ray_tracing_hooks._ship.sink import DeliveryError
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ray_tracing_hooks._ray.process import RayProcess
-from ray_tracing_hooks._settings import Setting, Settings, all_settings, load, load_with_sources, markdown_table
-from ray_tracing_hooks._values import SECONDS, SIZE
+from ray_tracing_hooks._settings.table import Setting, Settings, all_settings, load, load_with_sources, markdown_table
+from ray_tracing_hooks._settings.values import SECONDS, SIZE
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -435,7 +435,9 @@ def test_settings_cannot_be_changed() -> None:
 
 def test_yaml_is_imported_only_for_a_file() -> None:
     """A worker without RAY_TRACING_CONFIG does not pay for a YAML parser."""
-    program = "import sys; from ray_tracing_hooks._settings import load; load({}, print); print('yaml' in sys.modules)"
+    program = (
+        "import sys; from ray_tracing_hooks._settings.table import load; load({}, print); print('yaml' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -14,7 +14,7 @@ import pytest
 from containers import Container
 from shipping import WRITER, until
 
-from ray_tracing_hooks._processes import pid_namespace
+from ray_tracing_hooks._safety.processes import pid_namespace
 from ray_tracing_hooks._ship.folder import is_running
 from ray_tracing_hooks._spool.layout import parse_process_name
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(bool(containers.unavailable()), reason=container
 # A process that starts the shipper of a spool, says so, and stays.
 KEEPER = """
 import sys
-from ray_tracing_hooks._settings import Settings
+from ray_tracing_hooks._settings.table import Settings
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.start import ensure_running
 spool, folder, label = sys.argv[1:]
@@ -109,7 +109,7 @@ def test_a_process_of_another_container_is_not_taken_for_one_of_the_same_pid(sta
 def test_a_container_is_not_taken_for_one_that_has_ended() -> None:
     """The kernel gives the number of its namespace to another one."""
     program = (
-        "import os; from ray_tracing_hooks._processes import pid_namespace\n"
+        "import os; from ray_tracing_hooks._safety.processes import pid_namespace\n"
         "print(os.readlink('/proc/self/ns/pid'), pid_namespace())"
     )
     container = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", sys.executable, "-c", program]

@@ -12,8 +12,17 @@ from hypothesis import strategies as st
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._sdk import resource
-from ray_tracing_hooks._settings import load
-from ray_tracing_hooks._standard import JAEGER, OTLP, VARIABLES, Variable, check, markdown_table, read, read_with_source
+from ray_tracing_hooks._settings.otel import (
+    JAEGER,
+    OTLP,
+    VARIABLES,
+    Variable,
+    check,
+    markdown_table,
+    read,
+    read_with_source,
+)
+from ray_tracing_hooks._settings.table import load
 
 README = Path(__file__).parents[2] / "README.md"
 

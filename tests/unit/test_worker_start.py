@@ -22,7 +22,7 @@ OTHERS = {"opentelemetry.version", "_sha2"}
 HEAVY = {
     *("opentelemetry.sdk", "opentelemetry.exporter", "opentelemetry.proto", "google.protobuf", "grpc"),
     *("requests", "urllib3", "http.client", "ssl", "yaml", "click", "importlib.metadata"),
-    "ray_tracing_hooks._standard",
+    "ray_tracing_hooks._settings.otel",
     *("ray_tracing_hooks._ship.flush", "ray_tracing_hooks._ship.sinks"),
 }
 

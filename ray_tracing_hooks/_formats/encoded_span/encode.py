@@ -32,7 +32,7 @@ from ray_tracing_hooks._formats.encoded_span.tags import (
     StatusTag,
 )
 from ray_tracing_hooks._formats.protobuf import field, fixed64, pack_double, pack_fixed32, utf8, varint
-from ray_tracing_hooks._guard import failed
+from ray_tracing_hooks._safety.guard import failed
 
 if TYPE_CHECKING:
     from typing import Protocol

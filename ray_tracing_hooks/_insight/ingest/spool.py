@@ -22,7 +22,7 @@ from ray_tracing_hooks._insight.ingest.otlp_json import (
 from ray_tracing_hooks._insight.model.columns import Columns
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import Span
-from ray_tracing_hooks._private import read_file
+from ray_tracing_hooks._safety.private import read_file
 from ray_tracing_hooks._spool import progress
 from ray_tracing_hooks._spool import reader as spool
 from ray_tracing_hooks._spool.layout import (

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic, now_ns
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 
 def state_of(op: Any, executor: Any) -> Any:

@@ -20,9 +20,6 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
-from ray_tracing_hooks._exceptions import hide_frame, is_interruption
-from ray_tracing_hooks._guard import failed, guarded
-from ray_tracing_hooks._patching import ABSENT, Patches
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.data import operators, outcomes, statistics
 from ray_tracing_hooks._ray.data.backpressure import HELD_BACK
@@ -33,6 +30,9 @@ from ray_tracing_hooks._ray.data.statistics import Moments
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame, is_interruption
+from ray_tracing_hooks._safety.guard import failed, guarded
+from ray_tracing_hooks._safety.patching import ABSENT, Patches
 
 _EXECUTION = "_ray_tracing_hooks_execution"
 """The attribute of Ray's executor that holds ours. Executors are not pickled."""

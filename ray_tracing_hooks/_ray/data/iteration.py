@@ -17,14 +17,14 @@ from weakref import WeakSet
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.data import outcomes
 from ray_tracing_hooks._ray.data.outcomes import consumer_in, end_with
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 _STAGES = (
     (names.RAY_DATA_WAIT_TIME_PRODUCTION, "iter_blocked_production_wait_s"),

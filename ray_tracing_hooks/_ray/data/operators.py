@@ -16,10 +16,7 @@ from typing import Any, NamedTuple
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import ABSENT, Patches
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.data import statistics
 from ray_tracing_hooks._ray.data.backpressure import HeldBack
@@ -28,6 +25,9 @@ from ray_tracing_hooks._ray.data.statistics import Timeline
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import ABSENT, Patches
 
 _MOST_NAME = 200
 """Characters of an operator's name that are kept: that of a union contains those of all its inputs."""

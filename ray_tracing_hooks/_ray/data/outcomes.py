@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from types import FrameType
 
-from ray_tracing_hooks._exceptions import class_name, is_a, qualified_name, text_of
+from ray_tracing_hooks._formats.users_errors import without_colours
 from ray_tracing_hooks._ray.errors import cause, describe_users_error, fail
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._users_errors import without_colours
+from ray_tracing_hooks._safety.exceptions import class_name, is_a, qualified_name, text_of
 
 FINISHED = "finished"
 STOPPED = "stopped"

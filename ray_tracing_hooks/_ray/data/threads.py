@@ -18,13 +18,13 @@ from typing import Any
 
 from opentelemetry.context import Context
 
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._guard import failed, guarded
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.libraries import when_imported
 from ray_tracing_hooks._ray.library_calls import in_context
 from ray_tracing_hooks._record.current import attach, detach, get_current
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed, guarded
+from ray_tracing_hooks._safety.patching import Patches
 
 _WRAPPERS = frozenset({"_SingleThreadedWrapper", "_Wrapper"})
 """The classes that Ray makes of the user's, now and in older versions."""

@@ -14,15 +14,15 @@ from weakref import WeakKeyDictionary
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.library_calls import begun, end_call, spanned, within
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 _TIMERS, _TIMER = "timers", "_timer"
 """The first part of the keys of an algorithm's own timers, and how most of their names end."""

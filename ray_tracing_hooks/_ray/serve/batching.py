@@ -16,10 +16,7 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import now_ns
-from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import generators, tracing
 from ray_tracing_hooks._ray.propagation import reference, unrecorded_span
 from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica, traced
@@ -29,6 +26,9 @@ from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.recorder import NEW_TRACE, SAMPLED, Template
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 _MOST_LINKS = 128
 """Most links of a batch, as in the SDK: of larger batches, the first requests are linked."""

@@ -24,9 +24,6 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic, now_ns
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.calls import around_of
 from ray_tracing_hooks._ray.propagation import incoming, unrecorded_span
@@ -37,6 +34,9 @@ from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.carrier import decode
 from ray_tracing_hooks._record.current import SPAN_KEY
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 _LEAST_RECORDED = 0.001
 """Shorter choices, in seconds, are not recorded. A router that need not wait takes a fraction of that."""

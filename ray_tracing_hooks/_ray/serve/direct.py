@@ -24,10 +24,7 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import now_ns
-from ray_tracing_hooks._exceptions import hide_frame, is_a
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.propagation import TASK_KEY
@@ -53,6 +50,9 @@ from ray_tracing_hooks._ray.templates import INTERNAL, SERVE
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame, is_a
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 _MONITORED = {"/-/healthz", "/-/routes"}
 """Paths of monitoring systems, which make no spans."""

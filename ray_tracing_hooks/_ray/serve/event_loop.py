@@ -15,11 +15,11 @@ from typing import Any
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 _LEAST_RECORDED = 0.01
 """Shorter waits, in seconds, are not recorded: a loop that is free takes a fraction of that."""

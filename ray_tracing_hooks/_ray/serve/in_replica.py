@@ -13,13 +13,13 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import is_a
-from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.serve.server import only_standard_headers
 from ray_tracing_hooks._ray.serve.spans import of_status
 from ray_tracing_hooks._record.current import REQUEST, SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import is_a
+from ray_tracing_hooks._safety.guard import failed
 
 
 def with_context(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

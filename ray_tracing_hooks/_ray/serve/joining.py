@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 import threading
 
-from ray_tracing_hooks._guard import failed
 from ray_tracing_hooks._libraries import SERVE, Wrap
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.libraries import instrument
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 
 class Joining:

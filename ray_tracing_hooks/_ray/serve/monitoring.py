@@ -14,13 +14,13 @@ from typing import Any
 
 from opentelemetry.context import Context
 
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.propagation import unrecorded_span
 from ray_tracing_hooks._ray.serve.spans import traced
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
 from ray_tracing_hooks._record.span import Parent
+from ray_tracing_hooks._safety.patching import Patches
 
 _NOT_SAMPLED = 0
 

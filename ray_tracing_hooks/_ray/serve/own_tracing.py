@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._safety.patching import Patches
 
 _CALLERS = ("ray.serve._private.proxy", "ray.serve._private.replica")
 """The modules that have imported the function by name."""

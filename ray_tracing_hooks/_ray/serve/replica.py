@@ -20,8 +20,6 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import submit_time
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.propagation import (
     TASK_KEY,
@@ -41,6 +39,8 @@ from ray_tracing_hooks._record.carrier import Carried, decode
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.recorder import Template, UnsampledRecorder
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 _PLACES = ("_wrap_request", "_wrap_user_method_call")
 """The second one is used before Ray 2.43."""

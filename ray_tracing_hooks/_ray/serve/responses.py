@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import hide_frame, is_a, traceback_of
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import cause
 from ray_tracing_hooks._ray.serve.router import object_of
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame, is_a, traceback_of
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 
 def patch(patches: Patches) -> bool:

@@ -15,10 +15,7 @@ from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import now_ns
-from ray_tracing_hooks._exceptions import hide_frame, is_a
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.calls import around_of
 from ray_tracing_hooks._ray.errors import cause, failure
@@ -29,6 +26,9 @@ from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Recorder, Template
+from ray_tracing_hooks._safety.exceptions import hide_frame, is_a
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 CARRIED = "_ray_tracing_hooks_context"
 """The attribute of ``RequestMetadata`` that carries a request's context."""

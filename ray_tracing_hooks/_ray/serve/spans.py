@@ -8,7 +8,6 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import hide_frame
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.templates import SERVE
@@ -16,6 +15,7 @@ from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame
 
 _MOST_TEMPLATES = 10_000
 """Bounds the cache, since method names come from callers."""

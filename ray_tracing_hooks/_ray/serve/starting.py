@@ -13,8 +13,6 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica, traced
@@ -22,6 +20,8 @@ from ray_tracing_hooks._ray.templates import INTERNAL
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 _templates = Templates(INTERNAL, names.SERVE_REPLICA)
 

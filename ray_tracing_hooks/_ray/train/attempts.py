@@ -19,9 +19,6 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.library_calls import preceded_by
 from ray_tracing_hooks._ray.propagation import QUIET_KEY
@@ -30,6 +27,9 @@ from ray_tracing_hooks._ray.train.failures import attributes_of, end
 from ray_tracing_hooks._ray.train.run import of_run
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 _RUNNING = "RUNNING"
 

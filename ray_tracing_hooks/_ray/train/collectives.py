@@ -8,12 +8,12 @@ from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.library_calls import spanned
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._ray.train.steps import begin_step, end_step, step
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.patching import Patches
 
 
 def patch(patches: Patches) -> bool:

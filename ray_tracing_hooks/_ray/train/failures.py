@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import qualified_name
 from ray_tracing_hooks._ray import errors
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import qualified_name
 
 _INNER = ("controller_failure", "health_check_failure", "_base_exc")
 """Where Ray's own errors (``train/v2/api/exceptions.py`` and ``_internal/exceptions.py``) keep what they wrap."""

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import library_spans
 from ray_tracing_hooks._ray.library_calls import spanned
 from ray_tracing_hooks._ray.propagation import Begun
@@ -21,6 +19,8 @@ from ray_tracing_hooks._ray.train.ranks import begin_rank
 from ray_tracing_hooks._ray.train.run import of_run
 from ray_tracing_hooks._ray.train.steps import begin_step, end_step, of_metrics
 from ray_tracing_hooks._record.current import get_current
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.patching import Patches
 
 _RUN = "_initialize_and_run_local_controller"
 

@@ -12,14 +12,14 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.library_calls import spanned
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._ray.train.steps import begin_step, end_step, of_metrics, step
 from ray_tracing_hooks._record.current import get_current
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.patching import Patches
 
 _MOST_TRANSFERS = 100
 """Bounds the transfers that are known to follow, in case one never does."""

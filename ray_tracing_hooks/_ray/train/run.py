@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._guard import report
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import library_spans
 from ray_tracing_hooks._ray.library_calls import preceded_by, spanned
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._ray.train.failures import end
 from ray_tracing_hooks._record.current import get_current
+from ray_tracing_hooks._safety.guard import report
+from ray_tracing_hooks._safety.patching import Patches
 
 
 def patch(patches: Patches) -> bool:

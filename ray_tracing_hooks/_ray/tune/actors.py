@@ -9,12 +9,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.library_calls import within
 from ray_tracing_hooks._ray.tune.trials import trial_of
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 _TRIAL_INFO = "__trial_info__"
 """The key of a trial in the configuration of its actor (``tune/result.py``)."""

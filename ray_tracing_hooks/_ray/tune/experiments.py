@@ -13,9 +13,6 @@ from weakref import WeakKeyDictionary
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._guard import failed, guarded
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import errors, library_spans, tracing
 from ray_tracing_hooks._ray.library_calls import within
 from ray_tracing_hooks._ray.propagation import QUIET_KEY
@@ -24,6 +21,9 @@ from ray_tracing_hooks._ray.tune import naming
 from ray_tracing_hooks._ray.tune.trials import ERROR, FINAL, Trial
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed, guarded
+from ray_tracing_hooks._safety.patching import Patches
 
 _IN_EXPERIMENT = ("setup_experiments", "checkpoint")
 """Further methods that submit calls for the experiment."""

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.dispatch import Naming, Shown
 from ray_tracing_hooks._ray.function_names import name_of
 from ray_tracing_hooks._ray.library_calls import preceded_by
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 PART = "tune"
 

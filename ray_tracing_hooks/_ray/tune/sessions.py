@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 
 from opentelemetry.context import Context
 
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.library_calls import followed_by, in_context, preceded_by
 from ray_tracing_hooks._record.current import attach, get_current
+from ray_tracing_hooks._safety.patching import Patches
 
 
 def patch(patches: Patches) -> bool:

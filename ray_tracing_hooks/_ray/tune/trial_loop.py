@@ -11,13 +11,13 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._exceptions import hide_frame
-from ray_tracing_hooks._guard import failed
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray.library_calls import followed_by, preceded_by, within
 from ray_tracing_hooks._ray.tune import naming
 from ray_tracing_hooks._ray.tune.experiments import experiment_of
 from ray_tracing_hooks._ray.tune.trials import BY_CRITERION, BY_SCHEDULER, BY_TRIAL, Trial
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
 
 _DONE = ("done", "__duplicate__")
 """The keys in a result with which the code of a trial says that it has ended (``tune/result.py``)."""

@@ -10,11 +10,11 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic, now_ns
-from ray_tracing_hooks._exceptions import qualified_name
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import errors, library_spans
 from ray_tracing_hooks._ray.library_calls import followed_by
 from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._safety.exceptions import qualified_name
+from ray_tracing_hooks._safety.patching import Patches
 
 RUNNING, ERROR = "RUNNING", "ERROR"
 FINAL = frozenset({"TERMINATED", ERROR})

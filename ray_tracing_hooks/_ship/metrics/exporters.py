@@ -17,9 +17,9 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricReader, MetricsData
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._errors import TracingError
 from ray_tracing_hooks._formats.signals import METRICS
-from ray_tracing_hooks._guard import describe
+from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.metrics.settings import PROMETHEUS_EXTRA
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger

@@ -18,16 +18,16 @@ from functools import lru_cache
 from itertools import islice, takewhile
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from ray_tracing_hooks import _standard
-from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._formats.protobuf import FormatError
-from ray_tracing_hooks._guard import describe
-from ray_tracing_hooks._private import open_file
-from ray_tracing_hooks._sdk_import import import_sdk
+from ray_tracing_hooks._safety.errors import SettingError
+from ray_tracing_hooks._safety.guard import describe
+from ray_tracing_hooks._safety.private import open_file
+from ray_tracing_hooks._safety.sdk_import import import_sdk
+from ray_tracing_hooks._settings import otel
+from ray_tracing_hooks._settings.values import copied
 from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, Sink, Surroundings
-from ray_tracing_hooks._values import copied
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -144,8 +144,8 @@ class EntryPointSink:
     """
 
     def __init__(self, name: str, exporter: SpanExporter, surroundings: Surroundings, file: IO[str] | None) -> None:
-        delay = _standard.read("OTEL_BSP_SCHEDULE_DELAY", surroundings.environ, surroundings.problem)
-        most = _standard.read("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", surroundings.environ, surroundings.problem)
+        delay = otel.read("OTEL_BSP_SCHEDULE_DELAY", surroundings.environ, surroundings.problem)
+        most = otel.read("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", surroundings.environ, surroundings.problem)
         self.delay = _DELAY if delay is None else float(delay)
         self._most: int = most or _MOST_SPANS
         self._at_once = self._most

@@ -10,20 +10,20 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from urllib.parse import SplitResult
 
-from ray_tracing_hooks._errors import SettingError
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._formats.jaeger import Encoder, jaeger_span, process
 from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._formats.signals import TRACES
+from ray_tracing_hooks._safety.errors import SettingError
+from ray_tracing_hooks._settings.otel import JAEGER, read_with_source
+from ray_tracing_hooks._settings.otel import read as read_variable
+from ray_tracing_hooks._settings.values import URL, hint, shown, without_credentials
 from ray_tracing_hooks._ship.plan import JAEGER_ENDPOINT, ShipPlan
 from ray_tracing_hooks._ship.sink import Destination, Sink, Surroundings
 from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, ServerSettings, resource_of, scope_of
 from ray_tracing_hooks._ship.transport.contract import Tls, Transport
-from ray_tracing_hooks._standard import JAEGER, read_with_source
-from ray_tracing_hooks._standard import read as read_variable
-from ray_tracing_hooks._values import URL, hint, shown, without_credentials
 
 PORTS = {"otlp-grpc": 4317, "otlp-http": 4318, "thrift-http": 14268, "thrift-udp": 6831, "grpc": 14250}
 """Jaeger's default port for each protocol."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ray_tracing_hooks._settings import Values, setting
-from ray_tracing_hooks._values import BOOLEAN, PATH, Kind, one_of, read_list, read_url, scalar
+from ray_tracing_hooks._settings.table import Values, setting
+from ray_tracing_hooks._settings.values import BOOLEAN, PATH, Kind, one_of, read_list, read_url, scalar
 
 
 def read_text(value: object) -> str:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
-from ray_tracing_hooks._private import final_name, read_file, write_atomically
+from ray_tracing_hooks._safety.private import final_name, read_file, write_atomically
 from ray_tracing_hooks._ship.files import STATUS
 
 VERSION = 1

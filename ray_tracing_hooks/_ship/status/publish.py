@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ray_tracing_hooks._guard import describe
-from ray_tracing_hooks._private import write_atomically
+from ray_tracing_hooks._safety.guard import describe
+from ray_tracing_hooks._safety.private import write_atomically
 from ray_tracing_hooks._ship.deliveries import RECORDS, Deliveries
 from ray_tracing_hooks._ship.files import STATUS
 from ray_tracing_hooks._ship.folder import Look

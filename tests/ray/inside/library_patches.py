@@ -11,8 +11,8 @@ from typing import Any
 
 import ray
 
-from ray_tracing_hooks._patching import Patches
 from ray_tracing_hooks._ray import libraries
+from ray_tracing_hooks._safety.patching import Patches
 
 
 def places(patches: Patches) -> dict[str, tuple[Any, str]]:

@@ -19,7 +19,7 @@ from serve_app import deployment
 
 from ray_tracing_hooks import _startup, local
 from ray_tracing_hooks._libraries import SERVE
-from ray_tracing_hooks._patching import _MARK
+from ray_tracing_hooks._safety.patching import _MARK
 
 tracer = trace.get_tracer("serve_undone")
 

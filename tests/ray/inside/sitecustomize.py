@@ -2,7 +2,7 @@
 
 import os
 
-from ray_tracing_hooks._patching import Patches
+from ray_tracing_hooks._safety.patching import Patches
 
 
 def where_it_is(wrap):

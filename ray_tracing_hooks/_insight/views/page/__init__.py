@@ -16,14 +16,14 @@ from importlib.resources import files
 from string import Template
 from typing import BinaryIO
 
-from ray_tracing_hooks._escape import safe
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.views.page import details, pack
 from ray_tracing_hooks._insight.views.page.content import content, on_path
 from ray_tracing_hooks._insight.views.page.details import truncated
 from ray_tracing_hooks._insight.views.page.sample import with_details
 from ray_tracing_hooks._insight.views.redaction import Redaction
-from ray_tracing_hooks._private import open_file
+from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._safety.private import open_file
 
 __all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "is_report", "truncated", "write"]
 

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from ray_tracing_hooks._libraries import LIBRARIES
-from ray_tracing_hooks._values import (
+from ray_tracing_hooks._settings.values import (
     BOOLEAN,
     GROUP,
     LEVEL,
@@ -316,7 +316,7 @@ the names of the other variables begin that these settings follow."""
 
 def table_of(sink: str) -> type[Values]:
     """The table of one of these sinks. A process imports it only where one of its settings is set, or all are shown."""
-    table: type[Values] = import_module(f"{__package__}._ship.sinks.{sink}_settings").Settings
+    table: type[Values] = import_module(f"ray_tracing_hooks._ship.sinks.{sink}_settings").Settings
     return table
 
 
@@ -367,8 +367,8 @@ def load_with_sources(
     in_file: Mapping[object, object] = {}
     if file is not None:
         # Imported only where a file is named.
-        from ray_tracing_hooks._errors import SettingError  # noqa: PLC0415
-        from ray_tracing_hooks._settings_file import contents  # noqa: PLC0415
+        from ray_tracing_hooks._safety.errors import SettingError  # noqa: PLC0415
+        from ray_tracing_hooks._settings.file import contents  # noqa: PLC0415
 
         try:
             in_file = contents(file)

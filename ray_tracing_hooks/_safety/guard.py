@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from ray_tracing_hooks._escape import safe
-from ray_tracing_hooks._exceptions import class_name, is_a, is_interruption, text_of
+from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._safety.exceptions import class_name, is_a, is_interruption, text_of
 
 P = ParamSpec("P")
 R = TypeVar("R")

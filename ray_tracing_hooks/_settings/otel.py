@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from ray_tracing_hooks._values import (
+from ray_tracing_hooks._settings.values import (
     MOST_SECONDS,
     NAMES,
     URL,

@@ -1,0 +1,1 @@
+"""The settings: what there are, what they may be, and what they are in this process."""

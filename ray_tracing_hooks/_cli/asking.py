@@ -19,7 +19,7 @@ from ray_tracing_hooks._ops.head import (
     ask,
     find,
 )
-from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._safety.guard import safe
 
 NO_RAY = "Ray is not installed here"
 

@@ -18,7 +18,7 @@ from ray_tracing_hooks._ops.assignments import names_of, shown, variables_of
 from ray_tracing_hooks._ops.control import APPLIED, FAILED, Change, ControlError, Outcome, UsageError, as_json, change
 from ray_tracing_hooks._ops.hooks import HOOKS, is_ours
 from ray_tracing_hooks._safety.errors import SettingError
-from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._safety.guard import safe
 
 _MOST_SHOWN = 20
 """The most processes that are listed; ``--json`` has all."""

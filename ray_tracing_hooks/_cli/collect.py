@@ -17,7 +17,7 @@ from ray_tracing_hooks._ops.collect import Collected, Here, OfNode, Source, Sour
 from ray_tracing_hooks._ops.collect import collect as fetch
 from ray_tracing_hooks._ops.sources import is_session
 from ray_tracing_hooks._ops.target import Target, TargetError, target_of
-from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._safety.guard import safe
 from ray_tracing_hooks._settings.table import load
 
 

@@ -22,7 +22,7 @@ from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.views.exports import FORMATS, writer
 from ray_tracing_hooks._insight.views.exports.selection import Source
 from ray_tracing_hooks._insight.views.redaction import Redaction
-from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._safety.guard import safe
 
 _FORMATS_HELP = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.items())
 

@@ -17,8 +17,7 @@ from ray_tracing_hooks._cli.text import count, examples, warn
 from ray_tracing_hooks._ops.hooks import BY_SETTINGS
 from ray_tracing_hooks._run import child, notes
 from ray_tracing_hooks._run.notes import Errand, Note
-from ray_tracing_hooks._safety.escape import safe
-from ray_tracing_hooks._safety.guard import describe
+from ray_tracing_hooks._safety.guard import describe, safe
 from ray_tracing_hooks._safety.private import open_folder
 from ray_tracing_hooks._settings.table import Settings, load_with_sources
 from ray_tracing_hooks._ship.flush import flush

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TextIO
 import click
 
 from ray_tracing_hooks._insight.analysis.wording import shortened, size
-from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._safety.guard import safe
 
 WIDEST = 110
 """Longer lines are hard to read. Output to files and pipes has this width too."""

@@ -12,7 +12,7 @@ from ray_tracing_hooks._cli.text import SafeError, Seconds, count, examples, war
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._ops.head import NoClusterError, NoRayError
 from ray_tracing_hooks._ray.states import Answer, ask, keep
-from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._safety.guard import safe
 
 
 @click.command(

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ray_tracing_hooks._insight.analysis.wording import count, duration
-from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._safety.guard import safe
 from ray_tracing_hooks._settings.values import MOST_SECONDS
 
 __all__ = ["SafeError", "Seconds", "count", "duration", "examples", "parse_duration", "until", "warn"]

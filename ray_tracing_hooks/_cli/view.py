@@ -15,7 +15,7 @@ from ray_tracing_hooks._cli.text import SafeError, count, examples, parse_durati
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.ingest.parallel import collector_paused
 from ray_tracing_hooks._insight.views import page
-from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._safety.guard import safe
 
 _LONG_SPANS = 20_000
 """From this many spans on, a progress bar is shown while their attributes are written."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from ray_tracing_hooks._safety.escape import safe
 from ray_tracing_hooks._safety.exceptions import class_name, is_a, is_interruption, text_of
 
 P = ParamSpec("P")
@@ -199,3 +199,21 @@ def _log(level: int, message: str, error: BaseException | None = None) -> None:
         # Otherwise a handler or filter of the user's has failed, and there is nowhere left to report it.
         if is_interruption(fault):
             raise
+
+
+_UNSAFE = r"[^\x20-\x7e]"
+_UNSAFE_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Control and formatting characters (ESC, bidirectional overrides, zero-width), lone surrogates, line separators."""
+
+
+def safe(text: str, *, ascii_only: bool = False) -> str:
+    """Escape everything that could control a terminal, begin a new line or hide part of the text."""
+    return re.sub(_UNSAFE, lambda found: _escape(found[0], ascii_only), text)
+
+
+def _escape(character: str, ascii_only: bool) -> str:
+    import unicodedata  # noqa: PLC0415  most processes never need it, since most text is plain
+
+    if ascii_only or unicodedata.category(character) in _UNSAFE_CATEGORIES:
+        return character.encode("unicode_escape").decode("ascii")
+    return character

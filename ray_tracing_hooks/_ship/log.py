@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._safety.guard import safe
 from ray_tracing_hooks._safety.private import open_file, share
 from ray_tracing_hooks._safety.secrets import QUERY, USER_INFO, VARIABLE
 from ray_tracing_hooks._settings.values import MASK, copied

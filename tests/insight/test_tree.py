@@ -15,7 +15,7 @@ from terminal import STYLE, in_terminal
 
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._cli.text import duration, parse_duration
-from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._safety.guard import safe
 
 SECOND = 10**9
 MS = 10**6

@@ -297,5 +297,5 @@ def test_the_guard_is_cheap_to_import() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ast.literal_eval(done.stdout) == {
         *("__future__", "ray_tracing_hooks"),
-        *(f"ray_tracing_hooks.{name}" for name in ("_guard", "_escape", "_exceptions")),
+        *(f"ray_tracing_hooks.{name}" for name in ("_safety", "_safety.guard", "_safety.exceptions")),
     }

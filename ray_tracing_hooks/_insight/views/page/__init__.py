@@ -22,7 +22,7 @@ from ray_tracing_hooks._insight.views.page.content import content, on_path
 from ray_tracing_hooks._insight.views.page.details import truncated
 from ray_tracing_hooks._insight.views.page.sample import with_details
 from ray_tracing_hooks._insight.views.redaction import Redaction
-from ray_tracing_hooks._safety.escape import safe
+from ray_tracing_hooks._safety.guard import safe
 from ray_tracing_hooks._safety.private import open_file
 
 __all__ = ["MOST_DETAILS", "MOST_SPANS", "Redaction", "is_report", "truncated", "write"]

@@ -124,7 +124,7 @@ class TracedProcess:
         self._changes = None  # its thread is in the parent, and so is whoever holds the lock
         self._lock = threading.RLock()
         if connection is not None:
-            connection.leave_to_parent()
+            connection.disable_after_fork()
 
     def _start(self, exporters: tuple[str, ...] | None) -> None:
         from ray_tracing_hooks._ray import process  # noqa: PLC0415  import Ray only inside the guard

@@ -329,11 +329,11 @@ class Connection:
             exit_in_order([self._recording.writer])
         self._end(until_writers_end=False)
 
-    def leave_to_parent(self) -> None:
+    def disable_after_fork(self) -> None:
         """Stop tracing Ray in a forked child, which keeps only the spool for its own spans."""
         self._stop_tracing()
         for recorder in (self._recording.recorder, *self._earlier):
-            recorder.leave_to_parent()
+            recorder.disable_after_fork()
 
     def close(self) -> None:
         """Stop tracing Ray, and in a driver wait for the delivery of this node's spans.

@@ -35,14 +35,14 @@ def begin(parts: frozenset[str], process: Process, *, least: str = "INFO") -> Ca
     """
     from ray_tracing_hooks._logs import records  # noqa: PLC0415  opt-in
 
-    looks: list[records.Look] = []
+    observers: list[records.Observer] = []
     if "ids" in parts:
-        looks.append(records.ids(process.recorder))
+        observers.append(records.ids(process.recorder))
     if "tid" in parts and process.skywalking_id is not None:
-        looks.append(records.skywalking_ids(process.recorder, process.skywalking_id))
+        observers.append(records.skywalking_ids(process.recorder, process.skywalking_id))
     if "otlp" in parts:
         from ray_tracing_hooks._logs.otlp import otlp  # noqa: PLC0415  as above
 
-        looks.append(otlp(process.recorder, process.writer, process.resource, least))
-    records.watch(looks)
+        observers.append(otlp(process.recorder, process.writer, process.resource, least))
+    records.watch(observers)
     return records.unwatch

@@ -17,7 +17,7 @@ from ray_tracing_hooks._formats import protobuf
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.tags import LogRecordTag
 from ray_tracing_hooks._formats.protobuf import pack_fixed32
-from ray_tracing_hooks._logs.records import SPAN_ID, TRACE_FLAGS, TRACE_ID, Look, is_own
+from ray_tracing_hooks._logs.records import SPAN_ID, TRACE_FLAGS, TRACE_ID, Observer, is_own
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.limits import clean
 from ray_tracing_hooks._record.recorder import Recorder
@@ -47,7 +47,7 @@ _TRACE_ID, _SPAN_ID = bytes((LogRecordTag.TRACE_ID, 16)), bytes((LogRecordTag.SP
 _local = threading.local()
 
 
-def otlp(recorder: Recorder, writer: SpoolWriter, resource: bytes, least: str) -> Look:
+def otlp(recorder: Recorder, writer: SpoolWriter, resource: bytes, least: str) -> Observer:
     """Writes each record of this process of at least the level ``least``, with the ids of the current span, if any.
 
     It skips records of our own logger, and those made while another record is being processed: a logged object's

@@ -22,7 +22,7 @@ from ray_tracing_hooks._safety.exceptions import hide_frame, is_a
 from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._safety.patching import Replacement
 
-Look = Callable[[logging.LogRecord], None]
+Observer = Callable[[logging.LogRecord], None]
 """Called with each record that is passed to the handlers."""
 
 TRACE_ID, SPAN_ID, TRACE_FLAGS = "trace_id", "span_id", "trace_flags"
@@ -41,12 +41,12 @@ class _Watch:
     """The handling of log records in this process.
 
     Attributes:
-        looks: Called with each record.
+        observers: Called with each record.
         pid: The id of this process, cached to avoid a system call for each record.
     """
 
     def __init__(self) -> None:
-        self.looks: tuple[Look, ...] = ()
+        self.observers: tuple[Observer, ...] = ()
         self.pid = os.getpid()
 
     def after_fork_in_child(self) -> None:
@@ -68,9 +68,9 @@ def _filter(original: Callable[..., Any]) -> Callable[..., Any]:
             raise
         if passed:
             try:
-                for look in _watch.looks:
+                for observe in _watch.observers:
                     # From Python 3.12 on, a filter may return another record to use.
-                    look(passed if isinstance(passed, logging.LogRecord) else record)
+                    observe(passed if isinstance(passed, logging.LogRecord) else record)
             except Exception as error:  # noqa: BLE001  the log line must be written whatever fails here
                 failed("processing a log record", error)
         return passed
@@ -84,7 +84,7 @@ def _format(original: Callable[..., str]) -> Callable[..., str]:
             return original(self, record)
         except BaseException as error:
             # It raises ValueError for a name that the record lacks.
-            if not is_a(error, ValueError) or not _watch.looks or not _lacks_an_id(self, record):
+            if not is_a(error, ValueError) or not _watch.observers or not _lacks_an_id(self, record):
                 hide_frame(error)
                 raise
         # A copy: a handler that writes all attributes of a record must not show the empty ids.
@@ -112,16 +112,16 @@ _replacements = (
 )
 
 
-def watch(looks: Sequence[Look]) -> None:
-    """Call each of ``looks`` with each record from now on, in this order. A second call replaces the first one."""
-    _watch.looks = tuple(looks)
+def watch(observers: Sequence[Observer]) -> None:
+    """Call each of ``observers`` with each record from now on, in this order. A second call replaces the first one."""
+    _watch.observers = tuple(observers)
     for replacement in _replacements:
         replacement.put()
 
 
 def unwatch() -> None:
     """Restore ``logging``."""
-    _watch.looks = ()
+    _watch.observers = ()
     for replacement in reversed(_replacements):
         replacement.take_back()
 
@@ -131,7 +131,7 @@ def is_own(record: logging.LogRecord) -> bool:
     return record.process == _watch.pid or record.process is None
 
 
-def ids(recorder: Recorder) -> Look:
+def ids(recorder: Recorder) -> Observer:
     """Adds the ids of the current span to a record, unless it already has one of them."""
 
     def add_ids(record: logging.LogRecord) -> None:
@@ -148,7 +148,7 @@ def ids(recorder: Recorder) -> Look:
     return add_ids
 
 
-def skywalking_ids(recorder: Recorder, text_of: Callable[[Context, bytes], str]) -> Look:
+def skywalking_ids(recorder: Recorder, text_of: Callable[[Context, bytes], str]) -> Observer:
     """Adds SkyWalking's id of the current trace to a record, unless it has one: ``text_of(context, fallback)``."""
 
     def add_id(record: logging.LogRecord) -> None:

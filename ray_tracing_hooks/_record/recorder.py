@@ -314,14 +314,14 @@ class Recorder(_compiled.RecorderBase):
         if self._finish(self._prefix, encoded) and self.observer is not None:
             self.observer(encoded)
 
-    def leave_to_parent(self) -> None:
+    def disable_after_fork(self) -> None:
         """Stop recording in a forked child: open spans end in the parent, and must not end twice."""
         self._begin = self._write = _nothing
         self._finish = _nothing_to_finish
         self._writer = None
         self.observer = None
         if self.unsampled is not None:
-            self.unsampled.leave_to_parent()
+            self.unsampled.disable_after_fork()
 
 
 class UnsampledRecorder(Recorder):

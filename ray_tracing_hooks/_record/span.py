@@ -418,9 +418,7 @@ def _without(encoded: bytes, attributes: Mapping[str, Any]) -> bytes:
     again = [key for key in attributes if encode.attribute_key(key) in encoded]
     if not again:
         return encoded
-    from ray_tracing_hooks._formats.encoded_span.replace import without_attributes  # noqa: PLC0415  rarely needed
-
-    return without_attributes(encoded, again)
+    return encode.without_attributes(encoded, again)
 
 
 def _append(encoded: list[bytes], one: bytes, most: int | None) -> int:

@@ -323,9 +323,7 @@ class Bridge:
             twice = {}
             others = [processor for processor in _processors(provider) if processor is not self._processor]
             if others and (targets := self._targets()):
-                from ray_tracing_hooks._sdk.duplicates import otlp_target  # noqa: PLC0415  needed by few programs
-
-                twice = {processor: target for processor in others if (target := otlp_target(processor)) in targets}
+                twice = {processor: target for processor in others if (target := _otlp_target(processor)) in targets}
             for processor, target in twice.items():
                 others.remove(processor)
                 self._replaced.append(processor)
@@ -523,3 +521,21 @@ os.register_at_fork(
 )
 
 install, uninstall, has_open_spans = _bridge.install, _bridge.uninstall, _bridge.has_open_spans
+
+
+def _otlp_target(processor: Any) -> str | None:
+    """The endpoint of this span processor, if all that it does is to send by OTLP; None for any other.
+
+    ``host:port`` for gRPC, a URL for HTTP, as in our own settings. OpenTelemetry has no public API for it.
+    """
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor  # noqa: PLC0415  heavy
+
+    # A subclass of these may filter or change spans.
+    if type(processor) not in {BatchSpanProcessor, SimpleSpanProcessor}:
+        return None
+    exporter = getattr(processor, "span_exporter", None)
+    kind = type(exporter)
+    if not kind.__module__.startswith("opentelemetry.exporter.otlp.proto.") or kind.__name__ != "OTLPSpanExporter":
+        return None
+    target = getattr(exporter, "_endpoint", None)
+    return target if isinstance(target, str) else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ray_tracing_hooks._safety.processes import UNKNOWN, pid_namespace, start_time
-from ray_tracing_hooks._spool.layout import UNSEEN, parse_process_name, parse_segment_name, segment_name
+from ray_tracing_hooks._spool.layout import TEMPORARY, parse_process_name, parse_segment_name, segment_name
 from ray_tracing_hooks._spool.reader import is_locked, segments
 
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -211,12 +211,12 @@ def remove_abandoned(folder: str) -> None:
     """Remove segments that a process was creating when it was killed. Nothing was written to them but definitions."""
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
-            if name.endswith(UNSEEN) and _is_abandoned(path := os.path.join(folder, name)):
+            if name.endswith(TEMPORARY) and _is_abandoned(path := os.path.join(folder, name)):
                 os.unlink(path)
 
 
 def _is_abandoned(path: str) -> bool:
-    parsed = parse_segment_name(os.path.basename(path).removesuffix(UNSEEN))
+    parsed = parse_segment_name(os.path.basename(path).removesuffix(TEMPORARY))
     if parsed is None or parse_process_name(parsed[0]) is None or is_running(parsed[0]):
         return False
     try:

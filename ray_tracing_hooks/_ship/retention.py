@@ -11,7 +11,7 @@ from ray_tracing_hooks._ship.deliveries import Deliveries
 from ray_tracing_hooks._ship.folder import Look, Segment, is_gone
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._spool.layout import ASIDE
+from ray_tracing_hooks._spool.layout import QUARANTINE
 from ray_tracing_hooks._spool.reader import is_refused
 
 
@@ -130,8 +130,8 @@ class Quarantine:
     """
 
     def __init__(self, within: str, spool_dir: str, max_bytes: int, problems: Problems) -> None:
-        self._path = os.path.join(within, ASIDE)
-        self._shown = os.path.join(spool_dir, ASIDE)
+        self._path = os.path.join(within, QUARANTINE)
+        self._shown = os.path.join(spool_dir, QUARANTINE)
         self._max_bytes = max_bytes
         self._problems = problems
         self.size = sum(size for _, _, size in self._files())

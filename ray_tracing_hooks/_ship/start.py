@@ -9,11 +9,10 @@ from collections.abc import Mapping
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._clock import now_ns
-from ray_tracing_hooks._safety.private import inside, open_folder, write_atomically
+from ray_tracing_hooks._safety.private import BeingOpened, inside, open_folder, write_atomically
 from ray_tracing_hooks._settings.values import copied
 from ray_tracing_hooks._ship.files import LEFT, left_for, take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan, is_of_delivery, of_delivery
-from ray_tracing_hooks._spool.inherited import BeingOpened
 
 _PATIENCE = 30.0
 

@@ -20,9 +20,8 @@ from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.shorten import shorten, shorten_resource, shorten_scope
-from ray_tracing_hooks._safety.private import close_open, inside, open_file, open_folder
+from ray_tracing_hooks._safety.private import BeingOpened, close_open, inside, open_file, open_folder
 from ray_tracing_hooks._safety.processes import pid_namespace
-from ray_tracing_hooks._spool.inherited import BeingOpened
 from ray_tracing_hooks._spool.layout import (
     DROPPED,
     EXIT,
@@ -36,10 +35,10 @@ from ray_tracing_hooks._spool.layout import (
     SPAN,
     START,
     SUFFIX,
+    TEMPORARY,
     TWO_U16,
     U16,
     U64,
-    UNSEEN,
     segment_name,
 )
 
@@ -565,21 +564,21 @@ class SpoolWriter(_compiled.WriterBase):
         """
         head = b"" if source >= 0 else MAGIC + b"".join(self._definitions.since((0, 0)))
         name = segment_name(self._process, sequence)
-        unseen = name + UNSEEN
+        temporary = name + TEMPORARY
         # The shipper removes the folder once everything is delivered, and a last span may come after that.
         folder = open_folder(self.directory)
         try:
-            descriptor = open_file(unseen, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, folder=folder)
+            descriptor = open_file(temporary, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, folder=folder)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _write_whole(descriptor, head)
                 if source >= 0:
                     _copy(source, descriptor)
-                os.rename(unseen, name, src_dir_fd=folder, dst_dir_fd=folder)
+                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
                 os.close(descriptor)
                 with contextlib.suppress(OSError):
-                    os.unlink(unseen, dir_fd=folder)
+                    os.unlink(temporary, dir_fd=folder)
                 raise
         finally:
             os.close(folder)

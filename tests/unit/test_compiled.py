@@ -954,7 +954,7 @@ def test_spans_are_started_the_same(random: int) -> None:
                 start(*wrong)
         recorder.observer = lambda _encoded: None
         found.append(start(*given[1]))
-        recorder.leave_to_parent()
+        recorder.disable_after_fork()
         found.append(start(*given[1]))
         for span in found:
             span.end(span.start_time)
@@ -1115,7 +1115,7 @@ def test_spans_are_recorded_the_same(reports: list[str]) -> None:
         for moment in (-1, 1 << 64):
             with pytest.raises(struct.error):
                 record(template, identity, moment, now, b"")
-        recorder.leave_to_parent()
+        recorder.disable_after_fork()
         recorder.record(template, identity, now, now, b"")
         return len(observed)
 

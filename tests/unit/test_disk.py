@@ -507,7 +507,7 @@ def test_a_spool_that_fills_its_disk_is_delivered_all_the_same(node: Node, mount
         writer.do(f"span {last}")
     numbers = Counter(node.numbers())
     assert set(numbers.values()) == {1}
-    assert not (node.spool / layout.ASIDE).exists(), "a record that the full disk cut short is no damage"
+    assert not (node.spool / layout.QUARANTINE).exists(), "a record that the full disk cut short is no damage"
 
 
 @pytest.mark.parametrize("what", ["folder", "lock", "socket", "segment"])
@@ -571,8 +571,8 @@ def test_a_segment_that_cannot_be_read_holds_no_other_one_back(node: Node, fault
     assert len(node.numbers()) == 100
     assert f"{broken.name!r} cannot be read to its end: Input/output error" in result.problems
     # At the next look, if the flush was answered in between.
-    until((node.spool / layout.ASIDE / broken.name).exists, "it is kept aside")
-    assert os.listdir(node.spool / layout.ASIDE) == [broken.name]
+    until((node.spool / layout.QUARANTINE / broken.name).exists, "it is kept aside")
+    assert os.listdir(node.spool / layout.QUARANTINE) == [broken.name]
 
 
 def test_a_spool_that_cannot_be_looked_at_is_tried_again(node: Node, faulty: Faulty) -> None:

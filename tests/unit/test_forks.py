@@ -50,7 +50,7 @@ outer.__enter__()
 ray = begin("ray")
 pid = os.fork()
 if pid == 0:
-    recorder.leave_to_parent()  # as the connection does
+    recorder.disable_after_fork()  # as the connection does
     with tracer.start_as_current_span("of the child"):
         pass
     outer.__exit__(None, None, None)

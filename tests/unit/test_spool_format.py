@@ -233,7 +233,7 @@ def test_what_cannot_be_read_is_said_and_kept_and_holds_no_other_one_back(node: 
     assert set(range(1, 101)) <= set(node.numbers())
     by_file = [len([number for number in node.numbers() if number // 1000 == file]) for file in range(1, 9)]
     assert by_file == [19, 9, 19, 0, 0, 0, 0, 0]
-    aside = node.spool / layout.ASIDE
+    aside = node.spool / layout.QUARANTINE
     until(lambda: not node.segments(), "everything is delivered or aside")
     assert {path.name: path.read_bytes() for path in aside.iterdir()} == before
     text = "\n".join(node.flush().problems + result.problems)
@@ -270,7 +270,7 @@ def test_damaged_files_take_a_tenth_of_the_cap(node: Node) -> None:
     node.start()
     assert node.flush().done
     until(lambda: not node.segments(), "everything is delivered or aside")
-    aside = node.spool / layout.ASIDE
+    aside = node.spool / layout.QUARANTINE
     assert sum(path.stat().st_size for path in aside.iterdir()) <= 30_000
     names = sorted(path.name for path in aside.iterdir())
     assert "1-1-newer.000000.spool" in names

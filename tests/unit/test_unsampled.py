@@ -248,7 +248,7 @@ def test_what_interrupts_the_end_of_a_span_loses_none_and_writes_none_twice(
 def test_a_forked_child_writes_none_of_its_parents(driver: Tracing, tmp_path: Path) -> None:
     _, span = library_spans.begin(driver, "of the parent", Context())
     assert span is not None
-    driver.recorder.leave_to_parent()
+    driver.recorder.disable_after_fork()
     span.fail(ValueError("no"), None)
     span.end()
     assert spans_in(tmp_path) == []

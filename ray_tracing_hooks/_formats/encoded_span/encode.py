@@ -14,7 +14,7 @@ order where that is faster, and reads spans with another order too.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,16 @@ from ray_tracing_hooks._formats.encoded_span.tags import (
     SpanTag,
     StatusTag,
 )
-from ray_tracing_hooks._formats.protobuf import field, fixed64, pack_double, pack_fixed32, utf8, varint
+from ray_tracing_hooks._formats.protobuf import (
+    encoded_field,
+    field,
+    fields,
+    fixed64,
+    pack_double,
+    pack_fixed32,
+    utf8,
+    varint,
+)
 from ray_tracing_hooks._safety.guard import failed
 
 if TYPE_CHECKING:
@@ -351,3 +360,16 @@ def scope(name: str, version: str | None = None, mapping: Mapping[str, Any] | No
     if version:
         body += field(ScopeTag.VERSION, utf8(version))
     return body + attributes(mapping, ScopeTag.ATTRIBUTES)
+
+
+def without_attributes(span: bytes, keys: Iterable[str]) -> bytes:
+    """The encoded span without its attributes of these keys: OTLP allows each key once.
+
+    Raises FormatError if the span is malformed.
+    """
+    begins = tuple(map(attribute_key, keys))
+    return b"".join(
+        encoded_field(tag, value)
+        for tag, value in fields(span)
+        if tag != SpanTag.ATTRIBUTES or not value.startswith(begins)
+    )

@@ -10,11 +10,11 @@ from typing import BinaryIO, NamedTuple
 
 from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, whole
 from ray_tracing_hooks._formats.signals import LOGS, METRICS
-from ray_tracing_hooks._spool.layout import ASIDE, SUFFIX
+from ray_tracing_hooks._spool.layout import QUARANTINE, SUFFIX
 
 JSON_SUFFIXES = (".jsonl", ".jsonl.gz")
 
-_OTHERS = frozenset({ASIDE, LOGS.name, METRICS.name})
+_OTHERS = frozenset({QUARANTINE, LOGS.name, METRICS.name})
 """Subfolders without spans that count."""
 
 UNREADABLE = (OSError, EOFError, ValueError)

@@ -70,8 +70,9 @@ DATA = Library(
         ),
         Wrap(
             f"{_DATA}.execution.interfaces.physical_operator",
-            "backpressure",
+            "statistics",
             "the backpressure of datasets is not recorded",
+            "patch_backpressure",
         ),
         Wrap("ray.data.iterator", "iteration", "iterations over datasets are not traced"),
         Wrap(
@@ -82,13 +83,14 @@ DATA = Library(
         ),
         Wrap(
             f"{_DATA}.execution.operators.map_transformer",
-            "threads",
+            "tasks",
             "classes that map datasets do not have the context of their task",
+            "patch_threads",
         ),
-        Wrap(f"{_DATA}.util", "threads", "files are read without the context of their task", "patch_files"),
+        Wrap(f"{_DATA}.util", "tasks", "files are read without the context of their task", "patch_files"),
         Wrap(
             f"{_DATA}.block_batching.util",
-            "threads",
+            "tasks",
             "batches are made without the context of their iteration",
             "patch_batches",
         ),
@@ -104,18 +106,21 @@ TRAIN = Library(
     "Ray Train",
     wraps=(
         Wrap("ray.train.v2.api.data_parallel_trainer", "run", "runs of Ray Train make no spans"),
-        Wrap(f"{_TRAIN}.controller.controller", "attempts", "attempts of Ray Train make no spans"),
+        Wrap(f"{_TRAIN}.controller.controller", "run", "attempts of Ray Train make no spans", "patch_attempts"),
         Wrap(
             f"{_TRAIN}.worker_group.thread_runner",
             "ranks",
             "training loops of Ray Train make no spans, and are not in the trace of their run",
         ),
-        Wrap(f"{_TRAIN}.context", "reports", "reports of Ray Train make no spans"),
-        Wrap(f"{_TRAIN}.collective_impl", "collectives", "collective functions of Ray Train make no spans"),
+        Wrap(f"{_TRAIN}.context", "ranks", "reports of Ray Train make no spans", "patch_reports"),
+        Wrap(
+            f"{_TRAIN}.collective_impl", "ranks", "collective functions of Ray Train make no spans", "patch_collectives"
+        ),
         Wrap(
             "ray.train.v2.api.data_parallel_trainer",
-            "local",
+            "ranks",
             "runs of Ray Train without workers make no spans of their rank",
+            "patch_local",
         ),
         Wrap(
             "ray.train.base_trainer",
@@ -137,18 +142,24 @@ TUNE = Library(
     wraps=(
         Wrap(_CONTROLLER, "experiments", "experiments of Ray Tune make no spans"),
         Wrap(_CONTROLLER, "trial_loop", "trials of Ray Tune make no spans"),
-        Wrap("ray.air.execution.resources.request", "actors", "actors of Ray Tune are created outside of their trials"),
+        Wrap(
+            "ray.air.execution.resources.request",
+            "trials",
+            "actors of Ray Tune are created outside of their trials",
+            "patch_actors",
+        ),
         Wrap("ray.tune.schedulers.pbt", "trials", "exploits of Ray Tune are not recorded", "patch_exploits"),
-        Wrap("ray.tune.trainable.function_trainable", "naming", "trainables of Ray Tune are not named"),
+        Wrap("ray.tune.trainable.function_trainable", "trainables", "trainables of Ray Tune are not named"),
         Wrap(
             "ray.train._internal.session",
-            "sessions",
+            "trainables",
             "training functions of Ray Tune are not in the trace of their trial",
+            "patch_sessions",
         ),
     ),
     internal=("ray.tune.utils.",),
     internal_methods=("get_auto_filled_metrics",),
-    naming=(("ray.tune.", "naming"),),
+    naming=(("ray.tune.", "trainables"),),
     runs=(names.TUNE_EXPERIMENT,),
 )
 
@@ -157,7 +168,7 @@ RLLIB = Library(
     "RLlib",
     wraps=(Wrap("ray.rllib.algorithms.algorithm", "iterations", "iterations of RLlib and their phases make no spans"),),
     workers=("_WrappedExecutable.__init__",),
-    naming=(("ray.rllib.", "naming"), ("ray.train._internal.worker_group", "naming")),
+    naming=(("ray.rllib.", "iterations"), ("ray.train._internal.worker_group", "iterations")),
 )
 
 SERVE = Library(
@@ -167,19 +178,22 @@ SERVE = Library(
         Wrap(f"{_SERVE}.proxy", "proxy", "requests to Serve's proxies are not traced"),
         Wrap(f"{_SERVE}.router", "router", "calls of deployments are not traced"),
         Wrap(f"{_SERVE}.router", "choosing", "how long the choice of replicas takes is not recorded"),
-        Wrap("ray.serve.handle", "responses", "how long callers wait for a replica is not recorded"),
+        Wrap("ray.serve.handle", "router", "how long callers wait for a replica is not recorded", "patch_responses"),
         Wrap(f"{_SERVE}.replica", "replica", "requests are not traced in the replicas of deployments"),
         Wrap(
             f"{_SERVE}.replica",
-            "event_loop",
+            "replica",
             "how long requests wait for the event loop of their replica is not recorded",
+            "patch_event_loop",
         ),
-        Wrap(f"{_SERVE}.replica", "starting", "the start of replicas is not traced"),
-        Wrap(f"{_SERVE}.replica", "monitoring", "calls of health checks are traced"),
+        Wrap(f"{_SERVE}.replica", "replica", "the start of replicas is not traced", "patch_start"),
+        Wrap(f"{_SERVE}.replica", "replica", "calls of health checks are traced", "patch_health_checks"),
         Wrap(f"{_SERVE}.replica", "direct", "requests that replicas receive without a proxy are not traced"),
         Wrap("ray.serve.batching", "batching", "batches of requests are not traced"),
-        Wrap("ray.serve.multiplex", "multiplexing", "the loading of multiplexed models is not traced"),
-        Wrap(f"{_SERVE}.tracing_utils", "own_tracing", "Serve's own tracing makes additional spans"),
+        Wrap(
+            "ray.serve.multiplex", "batching", "the loading of multiplexed models is not traced", "patch_multiplexing"
+        ),
+        Wrap(f"{_SERVE}.tracing_utils", "joining", "Serve's own tracing makes additional spans", "patch_own_tracing"),
     ),
     internal=(f"{_SERVE}.",),
     site_keys=(

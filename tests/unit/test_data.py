@@ -22,16 +22,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
 from ray_tracing_hooks._formats.users_errors import users_error
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.data import (
-    backpressure,
-    executions,
-    iteration,
-    operators,
-    outcomes,
-    statistics,
-    tasks,
-    threads,
-)
+from ray_tracing_hooks._ray.data import executions, iteration, operators, statistics, tasks
 from ray_tracing_hooks._ray.dispatch import Naming
 from ray_tracing_hooks._ray.templates import Selection
 from ray_tracing_hooks._record import sampling
@@ -227,7 +218,7 @@ def test_what_is_rays_can_be_pickled_meanwhile(spans: list[Span]) -> None:
     assert copy.add_input("block") == "block"
     assert (copy.calls, op.calls) == ([""], [])
     assert copied_pool._create_actor_fn(1) == "1"
-    assert vars(copy)[backpressure.HELD_BACK] is None
+    assert vars(copy)[statistics.HELD_BACK] is None
     executor.shutdown(force=True)
     assert vars(pool) == {"_create_actor_fn": str}
 
@@ -251,10 +242,10 @@ def test_an_executor_ends_when_its_program_drops_it(spans: list[Span]) -> None:
 @pytest.mark.parametrize(
     ("error", "completes", "outcome", "failed"),
     [
-        (None, True, outcomes.FINISHED, False),
-        (None, False, outcomes.STOPPED, False),
-        (ValueError("x"), False, outcomes.FAILED, True),
-        (KeyboardInterrupt(), False, outcomes.CANCELLED, True),
+        (None, True, operators.FINISHED, False),
+        (None, False, operators.STOPPED, False),
+        (ValueError("x"), False, operators.FAILED, True),
+        (KeyboardInterrupt(), False, operators.CANCELLED, True),
     ],
 )
 def test_an_execution_says_how_it_ended(
@@ -407,7 +398,7 @@ class TestBackpressure:
     @pytest.fixture(autouse=True)
     def clock(self, monkeypatch: pytest.MonkeyPatch) -> Clock:
         clock = Clock()
-        monkeypatch.setattr(backpressure, "monotonic", clock)
+        monkeypatch.setattr(statistics, "monotonic", clock)
         return clock
 
     @pytest.fixture
@@ -417,14 +408,14 @@ class TestBackpressure:
         executor._topology = {op: State()}
         return executor
 
-    def held(self, executor: Executor) -> backpressure.HeldBack:
+    def held(self, executor: Executor) -> statistics.HeldBack:
         (op,) = executor._topology
-        held = backpressure.HeldBack(op, lambda: executor)
+        held = statistics.HeldBack(op, lambda: executor)
         held.span = Noted()  # type: ignore[assignment]
         return held
 
     def say(
-        self, held: backpressure.HeldBack, clock: Clock, seconds: float, *policy: str, kind: str = "submission"
+        self, held: statistics.HeldBack, clock: Clock, seconds: float, *policy: str, kind: str = "submission"
     ) -> None:
         held.notice(kind, policy[0] if policy else "", in_backpressure=bool(policy))
         clock.now += seconds
@@ -517,10 +508,10 @@ class TestBackpressure:
                 calls.append((in_backpressure, policy_name))
                 return "result"
 
-        notify = backpressure._noticing("submission")(Notified.notify)
+        notify = statistics._noticing("submission")(Notified.notify)
         op = Notified("Map")
         assert notify(op, True, "ResourceBudget") == "result"
-        op.__dict__[backpressure.HELD_BACK] = SimpleNamespace(is_held=False)
+        op.__dict__[statistics.HELD_BACK] = SimpleNamespace(is_held=False)
         assert notify(op, True, policy_name="ResourceBudget") == "result"
         assert notify(op, False) == "result"
         assert calls == [(True, "ResourceBudget"), (True, "ResourceBudget"), (False, None)]
@@ -564,7 +555,7 @@ def function_of(module: str, name: str, calls: Any) -> Any:
 
 def test_the_consumer_is_the_method_that_the_program_called() -> None:
     def asked() -> str:
-        return outcomes.consumer_in(sys._getframe(1))
+        return operators.consumer_in(sys._getframe(1))
 
     inner = function_of("ray.data._internal.plan", "execute", asked)
     private = function_of("ray.data.dataset", "_execute", inner)
@@ -746,7 +737,7 @@ def test_an_iteration_that_the_program_abandons_counts_all_until_then(
         iteration.give_up()
     steps.close()
     (span,) = spans
-    assert span.attributes[names.RAY_DATA_OUTCOME] == outcomes.ABANDONED
+    assert span.attributes[names.RAY_DATA_OUTCOME] == operators.ABANDONED
     assert span.attributes[names.RAY_DATA_BATCHES] == (1 if waits else 2)
     assert span.attributes[names.RAY_DATA_WAIT_TIME] == 5
     assert span.attributes[names.RAY_DATA_USER_TIME] == (5 if waits else 12)
@@ -791,7 +782,7 @@ def outcomes_of(spans: list[Span]) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    ("error", "outcome"), [(ValueError("collate"), outcomes.FAILED), (KeyboardInterrupt(), outcomes.CANCELLED)]
+    ("error", "outcome"), [(ValueError("collate"), operators.FAILED), (KeyboardInterrupt(), operators.CANCELLED)]
 )
 def test_an_execution_ends_with_the_error_of_its_iteration(
     error: BaseException, outcome: str, spans: list[Span]
@@ -812,7 +803,7 @@ def test_an_execution_that_was_complete_has_finished_although_its_iteration_fail
     executor.run()
     with pytest.raises(ValueError, match="collate"):
         next(steps)
-    assert outcomes_of(spans) == (outcomes.FAILED, outcomes.FINISHED)
+    assert outcomes_of(spans) == (operators.FAILED, operators.FINISHED)
 
 
 @pytest.mark.parametrize("closes", [False, True])
@@ -826,7 +817,7 @@ def test_an_error_that_the_program_handles_meanwhile_is_none_of_an_iteration(clo
             steps.close()
         else:
             assert list(steps) == [1, 2]
-    assert outcomes_of(spans) == (outcomes.STOPPED if closes else outcomes.FINISHED, outcomes.STOPPED)
+    assert outcomes_of(spans) == (operators.STOPPED if closes else operators.FINISHED, operators.STOPPED)
     assert named(spans, f"numbers {names.DATASET}").status_code != 2
 
 
@@ -917,7 +908,7 @@ def test_functions_of_the_user_in_threads_have_the_context_of_their_task(spans: 
     def paths() -> Any:
         yield get_current().get("key")
 
-    traced = threads._in_threads(make_async_gen)
+    traced = tasks._in_threads(make_async_gen)
     assert traced(iter(["a"]), read) == [("a", None)]
     token = attach(Context({"key": "value"}))
     try:
@@ -950,7 +941,7 @@ def test_an_instance_that_ray_runs_in_a_thread_of_its_own_has_the_context(monkey
         def init(self) -> str:
             return "result"
 
-    init = threads._init(MapTransformer.init)
+    init = tasks._init(MapTransformer.init)
     assert init(MapTransformer()) == "result"
     assert init(MapTransformer()) == "result"
     token = attach(Context({"key": "value"}))

@@ -16,7 +16,7 @@ from stand_ins import tracing_of
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.serve import batching, multiplexing
+from ray_tracing_hooks._ray.serve import batching
 from ray_tracing_hooks._ray.templates import SERVE, Selection
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.recorder import Template
@@ -29,7 +29,7 @@ def spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Span]:
     found: list[Span] = []
     active.recorder.observer = lambda encoded: found.append(decode_span(encoded))
     monkeypatch.setattr(tracing, "active", active)
-    for module in (multiplexing, batching):
+    for module in (batching, batching):
         monkeypatch.setattr(module, "of_this_replica", lambda: ("Model", "app", "abc"))
     return found
 
@@ -38,7 +38,7 @@ def test_loading_a_model_is_a_span(spans: list[Span]) -> None:
     async def load(model_id: str) -> str:
         return f"model {model_id}"
 
-    assert asyncio.run(multiplexing._loading(SimpleNamespace(), load)("a")) == "model a"
+    assert asyncio.run(batching._loading(SimpleNamespace(), load)("a")) == "model a"
     (span,) = spans
     assert span.name == f"Model.load {names.SERVE_MULTIPLEXED}"
     assert (span.attributes[names.RAY_SERVE_MULTIPLEXED_MODEL_ID], span.status_code) == ("a", 0)
@@ -51,7 +51,7 @@ def test_a_function_that_cannot_begin_to_load_a_model_has_failed(spans: list[Spa
         return f"model {model_id} in {folder}"
 
     with pytest.raises(TypeError, match="folder") as raised:
-        asyncio.run(multiplexing._loading(SimpleNamespace(), load)("a"))
+        asyncio.run(batching._loading(SimpleNamespace(), load)("a"))
     if sys.version_info >= (3, 11):
         assert len(traceback.extract_tb(raised.value.__traceback__)) == 1
     (span,) = spans
@@ -67,7 +67,7 @@ def test_what_begins_after_the_end_of_its_request_is_a_trace_that_is_linked_to_i
 
     async def begin() -> None:
         if what == "model":
-            await multiplexing._loading(SimpleNamespace(), load)("a")
+            await batching._loading(SimpleNamespace(), load)("a")
             return
         future = asyncio.get_running_loop().create_future()
         batching._waiting[future] = get_current(), time.time_ns()

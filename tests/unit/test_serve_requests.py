@@ -21,7 +21,7 @@ from stand_ins import tracing_of
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.serve import choosing, direct, event_loop, proxy, replica, responses, router
+from ray_tracing_hooks._ray.serve import choosing, direct, proxy, replica, router
 from ray_tracing_hooks._ray.serve.server import Descriptions
 from ray_tracing_hooks._ray.templates import SERVE, Selection, Whereabouts
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -186,8 +186,8 @@ def test_how_long_a_request_waits_for_the_event_loop_that_other_code_keeps(
     active = tracing_of(tmp_path, selection=Selection({SERVE}))
     monkeypatch.setattr(tracing, "active", active)
     traced = type("Traced", (Wrapper,), dict(vars(Wrapper)))
-    traced._raise_if_not_initialized = event_loop._begun(Wrapper._raise_if_not_initialized)  # type: ignore[attr-defined]
-    traced.call_user_method = event_loop._hand_over(Wrapper.call_user_method)  # type: ignore[attr-defined]
+    traced._raise_if_not_initialized = replica._begun(Wrapper._raise_if_not_initialized)  # type: ignore[attr-defined]
+    traced.call_user_method = replica._hand_over(Wrapper.call_user_method)  # type: ignore[attr-defined]
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -260,7 +260,7 @@ def test_where_waits_are_recorded_they_are_linked_with_the_call_of_the_deploymen
     token = attach(begun[0])
     try:
         for _ in range(2):  # the second one is there already
-            assert responses._fetch(fetch)(driver) is accepted
+            assert router._fetch(fetch)(driver) is accepted
     finally:
         detach(token)
     told = {span.name: objects for span in spooled_spans(tmp_path) if (objects := objects_in(span)) is not None}

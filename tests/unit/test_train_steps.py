@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stand_ins import tracing_of
 
-from ray_tracing_hooks._ray.train.steps import begin_step, step
+from ray_tracing_hooks._ray.train.ranks import begin_step, step
 
 
 class Loop:

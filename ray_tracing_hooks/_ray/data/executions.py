@@ -21,12 +21,10 @@ from typing import Any, NamedTuple
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._ray import library_spans, tracing
-from ray_tracing_hooks._ray.data import operators, outcomes, statistics
-from ray_tracing_hooks._ray.data.backpressure import HELD_BACK
+from ray_tracing_hooks._ray.data import operators, statistics
 from ray_tracing_hooks._ray.data.iteration import this_iteration
-from ray_tracing_hooks._ray.data.operators import NO_WORK, Around, Operator, shown_name
-from ray_tracing_hooks._ray.data.outcomes import consumer_in, end_with
-from ray_tracing_hooks._ray.data.statistics import Moments
+from ray_tracing_hooks._ray.data.operators import NO_WORK, Around, Operator, consumer_in, end_with, shown_name
+from ray_tracing_hooks._ray.data.statistics import HELD_BACK, Moments
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
@@ -62,7 +60,7 @@ def patch(patches: Patches) -> bool:
 def give_up() -> None:
     """End the spans of executions that are still running when this process disconnects."""
     for execution in list(_open):
-        execution.end(None, outcomes.ABANDONED)
+        execution.end(None, operators.ABANDONED)
 
 
 def _of(executor: Any) -> Execution | None:
@@ -269,15 +267,15 @@ class Execution:
         self.has_ended = True
         _open.discard(self)
         error = error or self._error or (None if self._is_complete else unwinding)
-        outcome = outcome or outcomes.of(error, is_complete=self._is_complete)
+        outcome = outcome or operators.outcome_of(error, is_complete=self._is_complete)
         with guarded("ending the operators of a dataset"):
-            self._end_operators(error if outcome == outcomes.FAILED else None)
+            self._end_operators(error if outcome == operators.FAILED else None)
         span = self.span
         if span is None:
             return
         with guarded("describing an execution of a dataset"):
             self._describe(span, outcome)
-        if error is not None and outcome in {outcomes.FAILED, outcomes.CANCELLED}:
+        if error is not None and outcome in {operators.FAILED, operators.CANCELLED}:
             end_with(span, error)
         else:
             span.end()

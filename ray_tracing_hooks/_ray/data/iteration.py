@@ -18,8 +18,8 @@ from weakref import WeakSet
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._ray import library_spans, tracing
-from ray_tracing_hooks._ray.data import outcomes
-from ray_tracing_hooks._ray.data.outcomes import consumer_in, end_with
+from ray_tracing_hooks._ray.data import operators
+from ray_tracing_hooks._ray.data.operators import consumer_in, end_with
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._safety.exceptions import hide_frame
@@ -71,7 +71,7 @@ def patch_stages(patches: Patches) -> bool:
 def give_up() -> None:
     """End the spans of open iterations when this process disconnects."""
     for iteration in list(_open):
-        iteration.end(None, outcomes.ABANDONED)
+        iteration.end(None, operators.ABANDONED)
 
 
 def _iter_batches(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -229,11 +229,11 @@ class Iteration:
             return
         self._add_open()
         try:
-            outcome = outcome or outcomes.of(error, is_complete=error is None)
+            outcome = outcome or operators.outcome_of(error, is_complete=error is None)
             span.set_attributes(self._attributes(outcome))
         except Exception as fault:  # noqa: BLE001  as above
             failed("describing an iteration over a dataset", fault)
-        if error is not None and outcome in {outcomes.FAILED, outcomes.CANCELLED}:
+        if error is not None and outcome in {operators.FAILED, operators.CANCELLED}:
             end_with(span, error)
         else:
             span.end()

@@ -4,30 +4,111 @@ below that.
 The executor calls each operator of an execution in its own thread, and the operator makes all calls for its blocks. The
 methods in :data:`_WORK` are wrapped on the operator itself, as long as the execution lasts: Ray 2.60
 ``data/_internal/execution/operators/``. Those that a class or a version of Ray does not have are left out.
+
+How executions of datasets and iterations over them end, and which method of Ray Data the program called for them.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from functools import partial, update_wrapper
+from types import FrameType
 from typing import Any, NamedTuple
 
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._formats.users_errors import without_colours
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.data import statistics
-from ray_tracing_hooks._ray.data.backpressure import HeldBack
-from ray_tracing_hooks._ray.data.outcomes import end_with
-from ray_tracing_hooks._ray.data.statistics import Timeline
+from ray_tracing_hooks._ray.data.statistics import HeldBack, Timeline
+from ray_tracing_hooks._ray.errors import cause, describe_users_error, fail
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.exceptions import class_name, hide_frame, is_a, qualified_name, text_of
 from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._safety.patching import ABSENT, Patches
+
+FINISHED = "finished"
+STOPPED = "stopped"
+"""The consumer stopped before the end."""
+FAILED = "failed"
+CANCELLED = "cancelled"
+ABANDONED = "abandoned"
+"""The program ended, or disconnected from Ray, before the end."""
+
+
+def outcome_of(error: BaseException | None, *, is_complete: bool) -> str:
+    """The outcome of what ``error`` ended, if anything did."""
+    if error is None or is_a(error, StopIteration, GeneratorExit):
+        return FINISHED if is_complete else STOPPED
+    if is_a(error, KeyboardInterrupt) or class_name(error) in {"TaskCancelledError", "CancelledError"}:
+        return CANCELLED
+    return FAILED
+
+
+_ADVICE = re.compile(
+    r"(?:\n|\\n|^)Failed to .+? after \d+/\d+ attempts \(total backoff [\d.]+s\)\..*DataContext.*", re.DOTALL
+)
+"""What Ray Data appends to the message of an error in a task: how often it tried, and how that is configured."""
+
+
+def end_with(span: RecordedSpan, error: BaseException) -> None:
+    """End a span with the error that ended an execution, as the user's function has raised it.
+
+    To the messages of errors that are not of the user's function, Ray Data adds advice.
+    """
+    inner = cause(error)
+    message = text_of(inner) or ""
+    short = without_advice(message)
+    if describe_users_error(span, error):
+        span.end()
+    elif message != short:
+        kind = qualified_name(type(inner))
+        span.fail_as(f"{kind}: {short}" if short else kind, without_colours(text_of(error) or ""))
+        span.end()
+    else:
+        fail(span, error)
+
+
+def without_advice(message: str) -> str:
+    """The message of an error without what Ray Data has appended to it."""
+    found = _ADVICE.search(message)
+    if found is None:
+        return message
+    # That of a KeyError is quoted, with the advice in the quotes.
+    quote = message[:1] if found.group().startswith("\\n") and message[:1] in "'\"" else ""
+    return message[: found.start()] + quote
+
+
+_LIBRARY, _OURS = "ray.data", f"{__name__.partition('.')[0]}."
+
+_DECORATORS = "ray.data.exceptions"
+"""The module whose decorators are around methods of any name (Ray 2.60 ``omit_traceback_stdout``)."""
+
+_KNOWN_AS = {"start_epoch": "streaming_split", "gen_epochs": "streaming_split"}
+"""What the program knows by another name."""
+
+
+def consumer_in(frame: FrameType | None) -> str:
+    """The outermost public function of Ray Data in a stack, without what called that; empty if there is none."""
+    found = ""
+    while frame is not None:
+        module = frame.f_globals.get("__name__")
+        module = module if isinstance(module, str) else ""
+        if module.startswith(_LIBRARY):
+            name = frame.f_code.co_name
+            if module != _DECORATORS and name.isidentifier() and not name.startswith("_"):
+                found = _KNOWN_AS.get(name, name)
+        elif found and not module.startswith(_OURS):
+            break
+        frame = frame.f_back
+    return found
+
 
 _MOST_NAME = 200
 """Characters of an operator's name that are kept: that of a union contains those of all its inputs."""

@@ -1,6 +1,13 @@
 """Figures of operators, by Ray Data's own metrics (Ray 2.60 ``interfaces/op_runtime_metrics.py``): their totals, which
 are exact whatever limits the spans of their tasks, and their queues over time, from their first work on, looked at by
 the thread of their executor.
+
+Backpressure: when a policy of Ray Data held an operator back, and which resource it waited for.
+
+Wraps ``notify_in_task_submission_backpressure`` and ``notify_in_task_output_backpressure`` of ``PhysicalOperator`` (Ray
+2.60 ``data/_internal/execution/interfaces/physical_operator.py``), which the executor calls for each operator in each
+step of its loop. A policy may hold back an operator that has nothing to do; only times in which it has are recorded
+here. Times that follow each other closely are one event, since the executor asks the policies many times a second.
 """
 
 from __future__ import annotations
@@ -8,11 +15,212 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._clock import monotonic
-from ray_tracing_hooks._ray.data.backpressure import state_of
+from ray_tracing_hooks._clock import monotonic, now_ns
+from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
+
+
+def state_of(op: Any, executor: Any) -> Any:
+    """The state of an operator; None before the executor has set it up."""
+    topology = getattr(executor, "_topology", None)
+    return topology.get(op) if topology is not None else None
+
+
+HELD_BACK = "_ray_tracing_hooks_held_back"
+"""The attribute of Ray's operator that holds its :class:`HeldBack`."""
+
+SUBMISSION, OUTPUT = "submission", "output"
+
+CPU, GPU, HEAP, STORE = "CPU", "GPU", "memory", "object store memory"
+_BUDGETS = ((CPU, "cpu"), (GPU, "gpu"), (HEAP, "memory"), (STORE, "object_store_memory"))
+
+DOWNSTREAM, CONCURRENCY = "downstream operators", "concurrency limit"
+
+_GAP = 0.25
+"""Seconds without backpressure that do not end an event."""
+
+_LEAST = 0.05
+"""Seconds of backpressure below which there is no event; they count in the sums."""
+
+_MOST_EVENTS = 60
+
+_AGAIN = 0.1
+"""Seconds after which an operator that is still held back is looked at again: has it work, and what does it lack?"""
+
+
+def patch_backpressure(patches: Patches) -> bool:
+    """Wrap both methods; False if this Ray lacks the first. Older versions of Ray lack the second."""
+    from ray.data._internal.execution.interfaces.physical_operator import PhysicalOperator  # noqa: PLC0415
+
+    patches.wrap(PhysicalOperator, "notify_in_task_output_backpressure", _noticing(OUTPUT))
+    return patches.wrap(PhysicalOperator, "notify_in_task_submission_backpressure", _noticing(SUBMISSION))
+
+
+def _noticing(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def notify(self: Any, in_backpressure: bool, *policy: Any, **named: Any) -> Any:
+            held_back: HeldBack | None = vars(self).get(HELD_BACK)
+            if held_back is not None and (in_backpressure or held_back.is_held):
+                try:
+                    name = policy[0] if policy else named.get("policy_name")
+                    held_back.notice(kind, name or "", in_backpressure=in_backpressure)
+                except Exception as error:  # noqa: BLE001  the execution must continue whatever fails here
+                    failed("recording backpressure", error)
+            try:
+                return original(self, in_backpressure, *policy, **named)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+
+        return notify
+
+    return wrap
+
+
+class Cause(NamedTuple):
+    """What held an operator back."""
+
+    kind: str
+    policy: str
+    """Ray Data's name of the policy; empty if unknown."""
+    resource: str
+    """What was missing; empty if unknown."""
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, self))
+
+
+class HeldBack:
+    """When one operator of an executor was held back. Used by the thread of the executor.
+
+    Attributes:
+        span: The span of the operator; None before it begins, and if it is not recorded.
+        is_held: Whether it is held back now, in any way.
+    """
+
+    def __init__(self, op: Any, executor: Callable[[], Any]) -> None:
+        self._op, self._executor = op, executor
+        self.span: RecordedSpan | None = None
+        self.is_held = False
+        self._now: dict[str, tuple[Cause, float]] = {}
+        """For each kind, the cause and since when."""
+        self._again = {SUBMISSION: 0.0, OUTPUT: 0.0}
+        """For each kind, when to look again at whether it has work and what it lacks."""
+        self._events: dict[str, _Event] = {}
+        """For each kind, the event that further times may continue."""
+        self._sums: dict[Cause, float] = {}
+        self._recorded = 0
+
+    def __reduce__(self) -> Any:
+        # A pickled copy of the operator is held back by nobody, and may be where this package is not.
+        return type(None), ()
+
+    def notice(self, kind: str, policy: str, *, in_backpressure: bool) -> None:
+        """What the executor says of the operator now; ``policy`` is empty in versions of Ray that do not name it."""
+        now, moment = self._now.get(kind), monotonic()
+        # The executor says it in each step of its loop, many times a second.
+        if in_backpressure and moment < self._again[kind] and (now is None or now[0].policy == policy):
+            return
+        if not in_backpressure or not self._has_work(kind):
+            self._again[kind] = moment + _AGAIN if in_backpressure else 0.0
+            if now is not None:
+                self._release(kind, moment)
+            return
+        self._again[kind] = moment + _AGAIN
+        cause = Cause(kind, policy, self._resource(kind, policy))
+        if now is not None:
+            if now[0] == cause:
+                return
+            self._release(kind, moment)
+        self._now[kind] = cause, moment
+        self.is_held = True
+
+    def end(self) -> None:
+        """Write what has not been written, and the sums, to the span."""
+        moment = monotonic()
+        for kind in list(self._now):
+            self._release(kind, moment)
+        for kind in list(self._events):
+            self._write(self._events.pop(kind))
+        span = self.span
+        if self._sums and span is not None:
+            causes = sorted(self._sums, key=lambda each: -self._sums[each])
+            span.set_attribute(names.RAY_DATA_BACKPRESSURE_BY, [str(each) for each in causes])
+            span.set_attribute(names.RAY_DATA_BACKPRESSURE_BY_TIME, [round(self._sums[each], 6) for each in causes])
+
+    def _release(self, kind: str, moment: float) -> None:
+        cause, since = self._now.pop(kind)
+        self.is_held = bool(self._now)
+        duration = moment - since
+        self._sums[cause] = self._sums.get(cause, 0.0) + duration
+        event = self._events.get(kind)
+        if event is not None and event.cause == cause and since - event.until <= _GAP:
+            event.until, event.duration = moment, event.duration + duration
+            return
+        if event is not None:
+            self._write(event)
+        self._events[kind] = _Event(cause, now_ns() - int(duration * 1e9), moment, duration)
+
+    def _write(self, event: _Event) -> None:
+        span = self.span
+        if span is None or event.duration < _LEAST or self._recorded >= _MOST_EVENTS:
+            return
+        self._recorded += 1
+        cause = event.cause
+        attributes = {
+            names.RAY_DATA_BACKPRESSURE_KIND: cause.kind,
+            names.RAY_DATA_BACKPRESSURE_DURATION: round(event.duration, 6),
+            **({names.RAY_DATA_BACKPRESSURE_POLICY: cause.policy} if cause.policy else {}),
+            **({names.RAY_DATA_BACKPRESSURE_RESOURCE: cause.resource} if cause.resource else {}),
+        }
+        span.add_event(names.DATA_BACKPRESSURE, attributes, event.began_ns)
+
+    def _has_work(self, kind: str) -> bool:
+        if kind == OUTPUT:
+            return bool(self._op._metrics.num_tasks_running)  # noqa: SLF001  as in `totals`
+        state = state_of(self._op, self._executor())
+        return any(len(queue) for queue in getattr(state, "input_queues", None) or getattr(state, "inqueues", ()) or ())
+
+    def _resource(self, kind: str, policy: str) -> str:
+        """The resource that the policy found missing."""
+        if policy == "DownstreamCapacity":
+            return DOWNSTREAM
+        if policy == "ConcurrencyCap":
+            return CONCURRENCY
+        if kind == OUTPUT:
+            return STORE
+        return self._beyond_budget()
+
+    def _beyond_budget(self) -> str:
+        """The resources whose remaining budget is too small for the operator's next task."""
+        op, executor = self._op, self._executor()
+        allocator = getattr(executor._resource_manager, "_op_resource_allocator", None)  # noqa: SLF001
+        budget = getattr(allocator, "_op_budgets", {}).get(op)
+        if budget is None:
+            return ""
+        needed = op.incremental_resource_usage()
+        lacking = [
+            name
+            for name, attribute in _BUDGETS
+            if (getattr(needed, attribute, 0) or 0) > (getattr(budget, attribute, 0) or 0)
+        ]
+        # The rest of the policy is about the output of tasks.
+        return " and ".join(lacking) or STORE
+
+
+class _Event:
+    """One event, as far as known."""
+
+    __slots__ = ("began_ns", "cause", "duration", "until")
+
+    def __init__(self, cause: Cause, began_ns: int, until: float, duration: float) -> None:
+        self.cause, self.began_ns, self.until, self.duration = cause, began_ns, until, duration
+
 
 _METRICS = (
     (names.RAY_DATA_INPUT_BLOCKS, "num_inputs_received"),

@@ -1,6 +1,9 @@
 """The iterations of an algorithm of RLlib and their phases: wraps ``Algorithm.step``, and ``MetricsLogger.log_time``,
 with which algorithms time what they do (Ray 2.60 ``rllib/algorithms/algorithm.py`` and
 ``utils/metrics/metrics_logger.py``).
+
+What env runners and learners of RLlib run: their calls go through ``apply``, with a function (Ray 2.60
+``rllib/utils/actor_manager.py``). A learner has a class that Ray makes (``train/_internal/worker_group.py``).
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import library_spans, tracing
+from ray_tracing_hooks._ray.dispatch import Naming, Shown
+from ray_tracing_hooks._ray.function_names import name_of
 from ray_tracing_hooks._ray.library_calls import begun, end_call, spanned, within
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -128,3 +133,22 @@ class _Phase:
     def _begin(self, active: Tracing) -> Begun:
         name = names.run_name(self._algorithm, f"{names.RLLIB}.{self._phase}")
         return library_spans.begin(active, name, get_current(), {names.RAY_RLLIB_ALGORITHM: self._algorithm})
+
+
+PART = "rllib"
+
+_OF_LEARNERS = {"_WrappedExecutable": "Learner"}
+
+
+def of(_module: str, class_name: str, function: str) -> Naming | None:
+    """The naming of a method of one of these actors."""
+    if function != "apply" or not class_name:
+        return None
+    short = class_name.rpartition(".")[2]
+    shown = _OF_LEARNERS.get(short, short)
+
+    def by(args: Any, kwargs: Any) -> Shown | None:
+        name = name_of(args[0] if args else kwargs.get("func"))
+        return Shown(f"{shown}.{name}") if name else None
+
+    return Naming(PART, by)

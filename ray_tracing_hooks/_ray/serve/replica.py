@@ -6,21 +6,44 @@ came by an actor call or by gRPC. The span is current while the user's code runs
 Instrumentation of ASGI applications, such as FastAPI's own in newer versions, finds its parent only in the headers of
 the request. So the replica's span is put into the headers, as behind any traced server
 (``UserCallableWrapper.call_http_entrypoint``).
+
+How long a request waited for the event loop of its replica: wraps ``UserCallableWrapper`` (Ray 2.60
+``serve/_private/replica.py``).
+
+A replica runs the code of its deployment in an event loop of its own, in another thread than the one that accepts
+requests (``RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD``). From when a request is handed to that loop until its code
+begins, the loop did not come to it, since other code kept it. Where both share one loop, nothing is recorded.
+
+The start of a replica: wraps ``UserCallableWrapper.initialize_callable`` (Ray 2.60 ``serve/_private/replica.py``),
+which runs the constructor of a deployment, where models are loaded.
+
+Each start is its own trace: its cause may be a driver that is long gone, or autoscaling.
+
+Periodic requests of Serve to a replica: wraps the methods of ``UserCallableWrapper`` (Ray 2.60
+``serve/_private/replica.py``) that run the user's ``check_health``, ``record_routing_stats``,
+``record_autoscaling_stats`` and ``record_replica_metadata``.
+
+They run every few seconds in each replica and belong to no request, so they make no spans, unless spans of Ray's
+internal work are enabled.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import submit_time
 from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.propagation import (
     TASK_KEY,
     caller_attribute,
@@ -31,12 +54,12 @@ from ray_tracing_hooks._ray.propagation import (
 )
 from ray_tracing_hooks._ray.serve.in_replica import InReplica, with_context
 from ray_tracing_hooks._ray.serve.router import CALLER, CARRIED
-from ray_tracing_hooks._ray.serve.spans import Templates, of_request
-from ray_tracing_hooks._ray.templates import CONSUMER
+from ray_tracing_hooks._ray.serve.spans import Templates, of_request, of_this_replica, traced
+from ray_tracing_hooks._ray.templates import CONSUMER, INTERNAL
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.carrier import Carried, decode
-from ray_tracing_hooks._record.current import SPAN_KEY, get_current
+from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.recorder import Template, UnsampledRecorder
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._safety.guard import failed
@@ -146,3 +169,161 @@ def _submission(template: Template, carried: Carried, parent: Parent, about: byt
     return submission(
         carried, parent, name, encode.attributes(known) + caller_attribute(carried.parent_task_id) + about
     )
+
+
+_LEAST_RECORDED = 0.01
+"""Shorter waits, in seconds, are not recorded: a loop that is free takes a fraction of that."""
+
+_HANDED_OVER = "call_user_method", "_call_user_generator", "_call_http_entrypoint"
+"""The methods that hand a request to the loop. Each begins there with a call of the same name to ``_BEGUN``."""
+_BEGUN = "_raise_if_not_initialized"
+
+_since: ContextVar[float] = ContextVar("ray_tracing_hooks_handed_over", default=0.0)
+"""When the request was handed to the loop. What runs there has a copy of the context."""
+
+_loop_wait = encode.double_attribute(names.RAY_SERVE_LOOP_WAIT)
+
+
+def patch_event_loop(patches: Patches) -> bool:
+    """Wrap both ends of the wait; False if this Ray lacks one of them. Old versions lack both: nothing is recorded."""
+    from ray.serve._private import replica  # noqa: PLC0415
+
+    callables = getattr(replica, "UserCallableWrapper", None)
+    handed_over = [patches.wrap(callables, name, _hand_over) for name in _HANDED_OVER if hasattr(callables, name)]
+    return len(handed_over) < len(_HANDED_OVER) or patches.wrap(callables, _BEGUN, _begun)
+
+
+def _hand_over(original: Callable[..., Any]) -> Callable[..., Any]:
+    def hand_over(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if tracing.active is None:
+            return original(self, *args, **kwargs)
+        token = _since.set(monotonic())
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _since.reset(token)
+
+    return hand_over
+
+
+def _begun(original: Callable[..., Any]) -> Callable[..., Any]:
+    def begun(self: Any, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        if method_name in _HANDED_OVER:
+            since = _since.get()
+            if since and monotonic() - since >= _LEAST_RECORDED:
+                _note(monotonic() - since)
+        return original(self, method_name, *args, **kwargs)
+
+    return begun
+
+
+def _note(waited: float) -> None:
+    try:
+        span = get_current().get(SPAN_KEY)
+        if type(span) is RecordedSpan:
+            span.add_encoded(_loop_wait(waited))
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
+        failed("recording how long a request waited for the event loop of its replica", error)
+
+
+_start_templates = Templates(INTERNAL, names.SERVE_REPLICA)
+
+
+def patch_start(patches: Patches) -> bool:
+    """Wrap the start of replicas; False if this Ray lacks the wrapped method."""
+    from ray.serve._private.replica import UserCallableWrapper  # noqa: PLC0415
+
+    return patches.wrap(UserCallableWrapper, "initialize_callable", _initialize_callable)
+
+
+def _initialize_callable(original: Callable[..., Any]) -> Callable[..., Any]:
+    def initialize_callable(self: Any) -> Any:
+        active = tracing.active
+        if active is not None and active.on_replica is not None:
+            _say_so(active.on_replica, self)
+        span = _begin_start(active, self) if active is not None else None
+        if span is None:
+            return original(self)
+        context = Context({SPAN_KEY: span})
+        token = attach(context)
+        try:
+            # It runs in the event loop of the user's code, with a copy of this context.
+            done = original(self)
+        finally:
+            detach(token)
+        if inspect.iscoroutine(done):
+            return traced(done, context, span)
+        done.add_done_callback(lambda future: _end_start(span, future))
+        return done
+
+    return initialize_callable
+
+
+def _say_so(on_replica: Callable[[str, str], None], wrapper: Any) -> None:
+    try:
+        deployment, application, _ = of_this_replica()
+        if deployment and not getattr(wrapper, "_local_testing_mode", False):
+            on_replica(deployment, application)
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's replica
+        failed("naming the service of a replica", error)
+
+
+def _begin_start(active: Tracing, wrapper: Any) -> RecordedSpan | None:
+    try:
+        if getattr(wrapper, "_is_function", False) or wrapper._deployment_def.__init__ is object.__init__:  # noqa: SLF001
+            return None  # no constructor to run
+        deployment, application, replica_id = of_this_replica()
+        if not deployment or getattr(wrapper, "_local_testing_mode", False):
+            return None  # not a replica: the constructor is part of the program that deploys it
+        trace_id, flags = active.recorder.decide(None)
+        recording = active.recorder.of(flags)
+        template = _start_templates.of(active, deployment, application, "__init__", replica_id)
+        return recording.start(template, trace_id, flags, None) if recording is not None and template else None
+    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's replica
+        failed("tracing the start of a replica", error)
+        return None
+
+
+def _end_start(span: RecordedSpan, future: Any) -> None:
+    try:
+        error = None if future.cancelled() else future.exception()
+        if error is None:
+            span.end()
+        else:
+            fail(span, error)
+    except Exception as fault:  # noqa: BLE001  as above
+        failed("ending the span of a replica's start", fault)
+
+
+_NOT_SAMPLED = 0
+
+
+def patch_health_checks(patches: Patches) -> bool:
+    """Wrap these methods; False if this Ray lacks the one for health checks."""
+    from ray.serve._private.replica import UserCallableWrapper  # noqa: PLC0415
+
+    for name in (
+        "call_user_record_routing_stats",
+        "call_record_autoscaling_stats",
+        "call_user_record_replica_metadata",
+    ):
+        patches.wrap(UserCallableWrapper, name, _asked)
+    return patches.wrap(UserCallableWrapper, "call_user_health_check", _asked)
+
+
+def _asked(original: Callable[..., Any]) -> Callable[..., Any]:
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        active = tracing.active
+        if active is None or active.selection.shows_internal:
+            return original(*args, **kwargs)
+        nobody = Parent(ids.new_trace_id(), ids.new_span_id(), _NOT_SAMPLED, None, remote=False)
+        context = Context({SPAN_KEY: unrecorded_span(nobody)})
+        token = attach(context)
+        try:
+            # It runs in the event loop of the user's code, with a copy of this context.
+            answer = original(*args, **kwargs)
+        finally:
+            detach(token)
+        return traced(answer, context, None) if inspect.iscoroutine(answer) else answer
+
+    return asked

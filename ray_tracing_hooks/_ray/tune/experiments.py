@@ -17,7 +17,7 @@ from ray_tracing_hooks._ray import errors, library_spans, tracing
 from ray_tracing_hooks._ray.library_calls import within
 from ray_tracing_hooks._ray.propagation import QUIET_KEY
 from ray_tracing_hooks._ray.tracing import Tracing
-from ray_tracing_hooks._ray.tune import naming
+from ray_tracing_hooks._ray.tune import trainables
 from ray_tracing_hooks._ray.tune.trials import ERROR, FINAL, Trial
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
@@ -176,7 +176,7 @@ def _begin(controller: Any, storage: Any) -> Experiment | None:
         return None
     try:
         name = getattr(storage, "experiment_dir_name", None) or "experiment"
-        naming.begin_experiment()
+        trainables.begin_experiment()
         experiment = _experiments[controller] = Experiment(active, name, get_current())
         # An experiment that an interruption ends is not cleaned up.
         weakref.finalize(controller, experiment.end).atexit = False

@@ -12,7 +12,7 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray.library_calls import followed_by, preceded_by, within
-from ray_tracing_hooks._ray.tune import naming
+from ray_tracing_hooks._ray.tune import trainables
 from ray_tracing_hooks._ray.tune.experiments import experiment_of
 from ray_tracing_hooks._ray.tune.trials import BY_CRITERION, BY_SCHEDULER, BY_TRIAL, Trial
 from ray_tracing_hooks._safety.exceptions import hide_frame
@@ -93,7 +93,7 @@ def _task(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def schedule(controller: Any, trial: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            with naming.calling(trial):
+            with trainables.calling(trial):
                 return in_trial(controller, trial, *args, **kwargs)
         except BaseException as error:
             hide_frame(error)

@@ -1,8 +1,14 @@
-"""The span of a trial."""
+"""The span of a trial.
+
+The creation of the actor of a trial is part of the trial: wraps ``AcquiredResources.annotate_remote_entities`` (Ray
+2.60 ``air/execution/resources/request.py``), which Ray Tune calls for each actor before it creates it
+(``RayActorManager``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -10,10 +16,11 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic, now_ns
-from ray_tracing_hooks._ray import errors, library_spans
-from ray_tracing_hooks._ray.library_calls import followed_by
+from ray_tracing_hooks._ray import errors, library_spans, tracing
+from ray_tracing_hooks._ray.library_calls import followed_by, within
 from ray_tracing_hooks._ray.tracing import Tracing
-from ray_tracing_hooks._safety.exceptions import qualified_name
+from ray_tracing_hooks._safety.exceptions import hide_frame, qualified_name
+from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._safety.patching import Patches
 
 RUNNING, ERROR = "RUNNING", "ERROR"
@@ -153,3 +160,50 @@ def _exploited(_result: None, _scheduler: Any, _controller: Any, trial: Any, tri
     if known is not None:
         cloned, config = trial_to_clone.trial_id, known.text(trial.config)
         known.note(names.TUNE_EXPLOIT, {names.RAY_TUNE_CLONED: cloned, names.RAY_TUNE_CONFIG: config})
+
+
+_TRIAL_INFO = "__trial_info__"
+"""The key of a trial in the configuration of its actor (``tune/result.py``)."""
+
+
+def patch_actors(patches: Patches) -> bool:
+    """Wrap the creation of actors; False if this Ray lacks the wrapped method."""
+    from ray.air.execution.resources.request import AcquiredResources  # noqa: PLC0415  imported by now
+
+    return patches.wrap(AcquiredResources, "annotate_remote_entities", _annotate)
+
+
+class _Created:
+    """A class of actors that is created in the context of the trial in its configuration."""
+
+    def __init__(self, annotated: Any) -> None:
+        self._annotated = annotated
+        self.remote = within(_context_of, "tracing the actor of a trial")(annotated.remote)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._annotated, name)
+
+
+def _context_of(*_args: Any, **kwargs: Any) -> Any:
+    info = (kwargs.get("config") or {}).get(_TRIAL_INFO)
+    trial = trial_of(info.trial_id) if info is not None else None
+    return trial.context if trial is not None else None
+
+
+def _annotate(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def annotate(resources: Any, entities: Any) -> Any:
+        try:
+            annotated = original(resources, entities)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        if tracing.active is None:
+            return annotated
+        try:
+            return [_Created(each) for each in annotated]
+        except Exception as error:  # noqa: BLE001  the actor must be created whatever fails here
+            failed("tracing the actor of a trial", error)
+            return annotated
+
+    return annotate

@@ -62,8 +62,8 @@ def _submit_job(original: Callable[..., Any]) -> Callable[..., Any]:
 def _carrier() -> dict[str, str]:
     from opentelemetry import context, propagate  # noqa: PLC0415  heavy
 
-    from ray_tracing_hooks._ray.environment import incoming  # noqa: PLC0415
+    from ray_tracing_hooks._ray.jobs import from_driver_environment  # noqa: PLC0415
 
     carrier: dict[str, str] = {}
-    propagate.inject(carrier, incoming(os.environ, context.get_current()))
+    propagate.inject(carrier, from_driver_environment(os.environ, context.get_current()))
     return carrier

@@ -182,9 +182,9 @@ class Connection:
         close(recording.writer)
         recording.delivery.leave(self.delivery)
         if self.process.is_driver and recording.writer.directory != os.devnull:
-            from ray_tracing_hooks._connection import late  # noqa: PLC0415  only drivers need it
+            from ray_tracing_hooks._connection.recording import deliver_at_exit  # noqa: PLC0415  only drivers need it
 
-            late.expect(recording.writer, recording.delivery)
+            deliver_at_exit(recording.writer, recording.delivery)
 
     def _join_skywalking(self, patches: Patches) -> None:
         """Before Ray is instrumented, which depends on the propagators."""
@@ -296,7 +296,7 @@ class Connection:
             self._keep_states()
         if self.settings.collect_to is not None and not self.process.is_client and not self.process.is_internal:
             with guarded("collecting spans"):
-                from ray_tracing_hooks._connection.collecting import collect  # noqa: PLC0415  few programs do so
+                from ray_tracing_hooks._connection.delivery import collect  # noqa: PLC0415  few programs do so
 
                 collect(self.process, self.settings, self.delivery)
 
@@ -345,9 +345,9 @@ class Connection:
             with guarded("suggesting the next command"):
                 self.delivery.say_next()
         if self.process.is_driver and self.delivery.spool is not None:
-            from ray_tracing_hooks._connection import late  # noqa: PLC0415  only drivers need it
+            from ray_tracing_hooks._connection import recording  # noqa: PLC0415  only drivers need it
 
-            late.expect(self._recording.writer, self.delivery)
+            recording.deliver_at_exit(self._recording.writer, self.delivery)
 
     def _stop_tracing(self) -> None:
         """From now on, wrappers that are still in place only call the original."""

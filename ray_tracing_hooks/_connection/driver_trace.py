@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span
 
-    from ray_tracing_hooks._ray.client_server import Server
+    from ray_tracing_hooks._ray.client import Server
     from ray_tracing_hooks._ray.cluster import Cluster
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.rates import RateLimits
@@ -83,9 +83,9 @@ class DriverTrace:
         from ray_tracing_hooks._ray.process import serves_client  # noqa: PLC0415
 
         if serves_client():
-            from ray_tracing_hooks._ray import client_server  # noqa: PLC0415  as above
+            from ray_tracing_hooks._ray import client  # noqa: PLC0415  as above
 
-            self._client_server = client_server.Server(self._tracing, self._cluster, partial(self._begin, environ))
+            self._client_server = client.Server(self._tracing, self._cluster, partial(self._begin, environ))
             self._client_server.serve(patches)
             return
         self._begin(environ)
@@ -110,7 +110,7 @@ class DriverTrace:
 
         from ray_tracing_hooks._formats.encoded_span import encode  # noqa: PLC0415
         from ray_tracing_hooks._ray import driver  # noqa: PLC0415
-        from ray_tracing_hooks._ray.environment import describe, incoming, is_of_job_alone  # noqa: PLC0415
+        from ray_tracing_hooks._ray.jobs import describe_driver, from_driver_environment, is_of_job_alone  # noqa: PLC0415
         from ray_tracing_hooks._record.current import SPAN_KEY  # noqa: PLC0415
         from ray_tracing_hooks._record.recorder import is_former_root  # noqa: PLC0415
 
@@ -118,11 +118,11 @@ class DriverTrace:
         if is_former_root(current.get(SPAN_KEY)):
             current = context.Context({key: value for key, value in current.items() if key != SPAN_KEY})
         self._before_root = current
-        around = incoming(environ, current)
+        around = from_driver_environment(environ, current)
         if self._settings.root_span:
             self.put_sigterm_back = driver.notice_sigterm(self._sigterm)
             notice_exit()
-            attributes = describe(environ, sys.argv[0], self._process.namespace)
+            attributes = describe_driver(environ, sys.argv[0], self._process.namespace)
             self.root = driver.start_root_span(self._tracing, driver.program(environ), around, attributes, since)
             self._tracing.calls.publish_job_trace()
             around = trace.set_span_in_context(self.root, around)

@@ -38,17 +38,7 @@ def instrument(
     Contexts are propagated whether it ``makes_spans`` or not. ``on_disconnecting`` is called when it begins to
     disconnect from Ray, ``on_disconnected`` when it has disconnected.
     """
-    from ray_tracing_hooks._ray import (  # noqa: PLC0415
-        actors,
-        driver,
-        errors,
-        execution,
-        libraries,
-        resources,
-        tasks,
-        templates,
-        tracing,
-    )
+    from ray_tracing_hooks._ray import actors, driver, errors, execution, libraries, tasks, templates, tracing  # noqa: PLC0415
 
     parts = settings.ray if makes_spans else frozenset()
     tracing.active = active = tracing.Tracing(
@@ -86,7 +76,7 @@ def instrument(
         active.job.learn(job_id, task_is_there=False)
     # Optional: without it spans lack the resources of tasks, but no span is lost.
     if not process.is_client:
-        in_place(resources.patch, patches, process, active.held)
+        in_place(templates.patch_resources, patches, process, active.held)
         if templates.HAS_SERVE in sys.modules:
             active.join_serve()
     return active
@@ -148,13 +138,13 @@ def _trace_waiting(process: RayProcess, parts: frozenset[str], patches: Patches)
     waiting = parts & {"get", "wait", "put"}
     if not waiting:
         return
-    from ray_tracing_hooks._ray import objects, sizes  # noqa: PLC0415  opt-in
+    from ray_tracing_hooks._ray import objects  # noqa: PLC0415
 
     patch = objects.patch_client if process.is_client else objects.patch
     if not in_place(partial(patch, parts=waiting), patches):
         report(f"not all of {', '.join(sorted(waiting))} make spans: Ray {process.ray_version} has changed them")
     if not process.is_client:
-        in_place(partial(sizes.patch, parts=waiting), patches)
+        in_place(partial(objects.patch_sizes, parts=waiting), patches)
     if "get" in parts:
         from ray_tracing_hooks._ray import awaiting  # noqa: PLC0415  as above
 

@@ -1,15 +1,18 @@
-"""The recorder and the spool writers of a process."""
+"""The recorder and the spool writers of a process, also of connections whose spans end at its exit."""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
-from ray_tracing_hooks._safety.guard import report
+from ray_tracing_hooks._safety.guard import guarded, report
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._connection.delivery import Delivery
@@ -140,3 +143,30 @@ def close(writer: SpoolWriter) -> None:
     from ray_tracing_hooks._spool.writer import LAST_WORD_SECONDS  # noqa: PLC0415  as above
 
     writer.close(monotonic() + LAST_WORD_SECONDS)
+
+
+_deliveries: WeakKeyDictionary[SpoolWriter, Delivery] = WeakKeyDictionary()
+"""The deliveries of ended connections. A writer lives as long as an open span or the next connection may use it."""
+
+_folders: set[str] = set()
+"""The folders that the shipper leaves in place because this process may still write into them."""
+
+
+def deliver_at_exit(writer: SpoolWriter, delivery: Delivery) -> None:
+    """Deliver at the exit of the process whatever this writer still writes."""
+    if not _folders:
+        atexit.register(_deliver_last)
+    _deliveries[writer] = delivery
+    _folders.add(writer.directory)
+
+
+def _deliver_last() -> None:
+    exit_in_order(list(_deliveries))
+    for writer, delivery in list(_deliveries.items()):
+        if writer.is_open:
+            close(writer)
+            with guarded("delivering the last spans of this driver"):
+                delivery.flush(until_writers_end=False)
+    for folder in _folders:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)

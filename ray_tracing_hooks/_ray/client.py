@@ -1,27 +1,112 @@
-"""A process that connects to a cluster through Ray Client (``ray://``). It has no node, no session and no core worker,
-and Ray calls no hook in it: the user does.
+"""Ray Client (``ray://``): a process that connects so, and its server, a driver on the cluster that makes its calls.
 
-It records a root span and the spans of the API. The server records the spans of its calls, since it knows the ids of
-their tasks without waiting; their parent is the current span where the client makes the call.
+The client has no node, no session and no core worker, and Ray calls no hook in it: the user does. It records a root
+span and the spans of the API. The server records the spans of its calls, since it knows the ids of their tasks without
+waiting; their parent is the current span where the client makes the call. If the client is traced, its root span is
+that of the job, and the server has none. The first relevant request shows whether it is; if not, the server's own root
+span begins then, with the time of the connection as its start.
+
+- The server invites: it writes ``CLIENT_INVITATION`` to the cluster's key-value store, under its job. A client that
+  finds none, because the cluster has no hook or another one, sends nothing.
+- The client announces: it replaces the invitation with the context of its root span, before its first call.
+- Each call carries its context in the ``namespace`` of its request, which only requests for named actors use (Ray 2.60
+  ``util/client/server/server.py``, ``Schedule``). Arguments and pickles are not changed.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
+import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from typing import Any
 
-from ray_tracing_hooks._ray import client_context, cluster, tracing
+from opentelemetry.context import Context
+from opentelemetry.trace import TraceState
+
+from ray_tracing_hooks._clock import now_ns
+from ray_tracing_hooks._ray import cluster, tracing
+from ray_tracing_hooks._ray.cluster import CLIENT_INVITATION, Cluster
 from ray_tracing_hooks._ray.process import DRIVER, RayProcess
-from ray_tracing_hooks._ray.propagation import headers_of
+from ray_tracing_hooks._ray.propagation import headers_of, incoming, unrecorded_span
 from ray_tracing_hooks._ray.tracing import Tracing
-from ray_tracing_hooks._record.current import get_current
+from ray_tracing_hooks._record import carrier
+from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
+from ray_tracing_hooks._record.span import Parent
 from ray_tracing_hooks._safety.exceptions import hide_frame
-from ray_tracing_hooks._safety.guard import failed, report
-from ray_tracing_hooks._safety.patching import Patches
+from ray_tracing_hooks._safety.guard import failed, guarded, report
+from ray_tracing_hooks._safety.patching import Patches, in_place
 from ray_tracing_hooks._safety.private import open_folder
+
+
+def connected_worker() -> Any:
+    """The connection of this thread's client, or None."""
+    client = sys.modules.get("ray.util.client")
+    return client.ray.get_context().client_worker if client is not None and client.ray.is_connected() else None
+
+
+def patch_connect(patches: Patches, on_connected: Callable[[], None]) -> bool:
+    """Call ``on_connected`` when this process has connected as a client."""
+    from ray.util.client import _ClientContext  # noqa: PLC0415  the hook's module must be importable without Ray
+
+    return patches.wrap(_ClientContext, "connect", _notifying(on_connected))
+
+
+def patch_local_connect(patches: Patches, on_connected: Callable[[], None]) -> bool:
+    """Call ``on_connected`` when this process has connected as a driver."""
+    from ray._private import worker  # noqa: PLC0415  as above
+
+    return patches.wrap(worker, "connect", _notifying(on_connected))
+
+
+def _notifying(on_connected: Callable[[], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def connect(*args: Any, **kwargs: Any) -> Any:
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+            on_connected()
+            return result
+
+        return connect
+
+    return wrap
+
+
+_MARK = "ray_tracing_hooks:"
+
+
+def encode_context(parent: Parent, headers: dict[str, str] | None) -> bytes:
+    """Encode the context of ``parent``; ``headers`` are the further headers of the propagators."""
+    return carrier.encode(parent.trace_id, parent.span_id, parent.flags, now_ns(), b"", headers)
+
+
+def announced(value: bytes | None) -> Parent | None:
+    """The root span that a client has announced; None if it has not."""
+    if value is None or value == CLIENT_INVITATION:
+        return None
+    carried = carrier.decode(value)
+    state = TraceState.from_header([carried.headers["tracestate"]]) if "tracestate" in carried.headers else None
+    return Parent(carried.trace_id, carried.span_id, carried.flags, state, remote=True)
+
+
+def put_context(task: Any, context: bytes) -> None:
+    """Add the context to the request ``task`` (a ``ClientTask``)."""
+    if task.type != task.NAMED_ACTOR:
+        task.namespace = _MARK + base64.b64encode(context).decode()
+
+
+def get_context(task: Any) -> carrier.Carried | None:
+    """The context that a request carries, if any. Raises ValueError if it is malformed."""
+    namespace = task.namespace
+    if task.type == task.NAMED_ACTOR or not namespace.startswith(_MARK):
+        return None
+    return carrier.decode(base64.b64decode(namespace[len(_MARK) :]))
 
 
 class ClientProcess(RayProcess):
@@ -131,7 +216,7 @@ def meet_server(active: Tracing) -> bool:
         return False
     if root is not None:
         headers = {"tracestate": root.trace_state.to_header()} if root.trace_state else None
-        process.worker.internal_kv_put(key, client_context.encode(root, headers), True, cluster.JOB_TRACES)
+        process.worker.internal_kv_put(key, encode_context(root, headers), True, cluster.JOB_TRACES)
     return True
 
 
@@ -146,6 +231,89 @@ def _send_along(active: Tracing, task: Any) -> None:
         parent = active.recorder.parent(context)
         if parent is not None:
             headers = headers_of(context, parent, only_standard=active.calls.only_standard_headers)
-            client_context.put(task, client_context.encode(parent, headers))
+            put_context(task, encode_context(parent, headers))
     except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
         failed("tracing a call", error)
+
+
+class Server:
+    """Decides once which root span is the parent of the client's calls.
+
+    ``begin_own`` begins the root span of this server, at a time in nanoseconds since the epoch.
+    """
+
+    def __init__(self, active: Tracing, cluster: Cluster, begin_own: Callable[[int], None]) -> None:
+        self._active = active
+        self._cluster = cluster
+        self._begin_own = begin_own
+        self._connected_at = now_ns()
+        self._is_decided = False
+        self._lock = threading.Lock()
+
+    def serve(self, patches: Patches) -> None:
+        """Use the contexts of the client's calls, if this Ray supports that and the client can be notified."""
+        if not (in_place(self._patch, patches) and self._cluster.invite_client(self._active.process.job_id)):
+            self.decide()
+
+    def decide(self) -> None:
+        """Look for the client's root span, unless that has been done."""
+        with self._lock:
+            if self._is_decided:
+                return
+            self._is_decided = True
+            root = None
+            with guarded("reading the trace of this client"):
+                root = announced(self._cluster.announced_by_client(self._active.process.job_id))
+            with guarded("beginning the trace of this client"):
+                if root is None:
+                    self._begin_own(self._connected_at)
+                else:
+                    active = tracing.active or self._active  # settings may have changed since the client has connected
+                    active.recorder.fallback = root
+                    active.waits = False  # even before its first call
+                    active.calls.publish_job_trace()
+
+    def _patch(self, patches: Patches) -> bool:
+        from ray.util.client.server.server import RayletServicer  # noqa: PLC0415  only in a server
+
+        def schedule(original: Callable[..., Any]) -> Callable[..., Any]:
+            def Schedule(self_: Any, task: Any, *rest: Any, **others: Any) -> Any:  # noqa: N802  Ray's name
+                self.decide()
+                context = _context_of(task)
+                if context is None:
+                    return original(self_, task, *rest, **others)
+                token = attach(context)
+                try:
+                    return original(self_, task, *rest, **others)
+                finally:
+                    detach(token)
+
+            return Schedule
+
+        def put_object(original: Callable[..., Any]) -> Callable[..., Any]:
+            def _put_object(*args: Any, **kwargs: Any) -> Any:
+                self.decide()  # storing an object may make a span
+                return original(*args, **kwargs)
+
+            return _put_object
+
+        return patches.wrap(RayletServicer, "Schedule", schedule) and patches.wrap(
+            RayletServicer, "_put_object", put_object
+        )
+
+
+def _context_of(task: Any) -> Context | None:
+    """The context that a request carries."""
+    active = tracing.active
+    if active is None:
+        return None
+    try:
+        carried = get_context(task)
+        if carried is None:
+            return None
+        active.waits = False  # a traced client records its own waits
+        context, parent = incoming(carried)
+        return Context({**context, SPAN_KEY: unrecorded_span(parent)})
+    except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
+        failed("tracing a call of this client", error)
+        return None

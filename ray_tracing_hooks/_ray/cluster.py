@@ -307,7 +307,7 @@ class SharedTrace:
 
 
 def client_key(job_id: str) -> bytes:
-    """The key in :data:`JOB_TRACES` for a client and its server (:mod:`ray_tracing_hooks._ray.client_context`)."""
+    """The key in :data:`JOB_TRACES` for a client and its server (:mod:`ray_tracing_hooks._ray.client`)."""
     return f"{job_id}.client".encode()
 
 

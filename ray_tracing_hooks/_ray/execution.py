@@ -43,7 +43,7 @@ from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._safety.patching import Patches
 
 if TYPE_CHECKING:
-    from ray_tracing_hooks._ray.recorded_arguments import RecordedArguments
+    from ray_tracing_hooks._ray.arguments import RecordedArguments
     from ray_tracing_hooks._record.span import Parent, RecordedSpan
 
 
@@ -184,7 +184,7 @@ def _recorded_arguments(function: Any, name: str, class_name: str) -> RecordedAr
     if active is None or active.redactor is None:
         return None
     try:
-        from ray_tracing_hooks._ray.recorded_arguments import RecordedArguments  # noqa: PLC0415  opt-in
+        from ray_tracing_hooks._ray.arguments import RecordedArguments  # noqa: PLC0415  opt-in
 
         return RecordedArguments(active.redactor, function, name, is_method=bool(class_name))
     except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here

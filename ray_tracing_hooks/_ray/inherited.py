@@ -35,7 +35,7 @@ from ray_tracing_hooks._ray.propagation import (
     caller_attribute,
     unrecorded_span,
 )
-from ray_tracing_hooks._ray.resources import HeldResources
+from ray_tracing_hooks._ray.templates import HeldResources
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY
 from ray_tracing_hooks._record.recorder import SAMPLED, Recorder, Template

@@ -4,20 +4,27 @@
 Only the functions in ``RAY_TRACING_RAY`` are wrapped, so the others cost nothing. They are wrapped below their
 decorator ``client_mode_hook``, because programs hold references to these functions through ``from ray import get``, and
 Ray pickles code that uses them.
+
+The sizes of objects: wraps ``SerializationContext._serialize_to_msgpack`` (Ray 2.60 ``_private/serialization.py``) and
+``Worker.deserialize_objects`` (``_private/worker.py``), which know the sizes and which ``ray.put`` of anything but
+bytes and ``ray.get`` call.
+
+Arguments and results of tasks pass through them too, so each thread keeps the size of the last object.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
 from threading import get_ident
 from types import FrameType
 from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ray import sizes, tracing
+from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import cause
 from ray_tracing_hooks._ray.propagation import QUIET_KEY, caller_attribute
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -26,6 +33,66 @@ from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame, traceback_of
 from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._safety.patching import Patches
+
+
+def patch_sizes(patches: Patches, parts: Collection[str]) -> bool:
+    """Record the sizes of objects that ``put`` stores and ``get`` fetches, if ``parts`` contains them."""
+    from ray._private.serialization import SerializationContext  # noqa: PLC0415  only where there is Ray
+    from ray._private.worker import Worker  # noqa: PLC0415  as above
+
+    places = {
+        "put": (SerializationContext, "_serialize_to_msgpack", _serialized),
+        "get": (Worker, "deserialize_objects", _fetched),
+    }
+    wrapped = [
+        patches.wrap(owner, method, _noting(size)) for part, (owner, method, size) in places.items() if part in parts
+    ]
+    return all(wrapped)
+
+
+def begin_size(size: int | None = None) -> None:
+    """Forget the last object of this thread; the next one has this ``size`` if it is already known."""
+    _last_object.size = size
+
+
+def last_size() -> int | None:
+    """The size of the object that this thread serialized or deserialized last, if known."""
+    return getattr(_last_object, "size", None)
+
+
+_last_object = threading.local()
+
+
+def _noting(size: Callable[[Any, Any], int]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def note(self: Any, given: Any, *rest: Any, **others: Any) -> Any:
+            try:
+                result = original(self, given, *rest, **others)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+            # Only now, since code of the program that was called meanwhile may have handled other objects.
+            try:
+                _last_object.size = size(given, result)
+            except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
+                _last_object.size = None
+                failed("reading the size of an object", error)
+            return result
+
+        return note
+
+    return wrap
+
+
+def _serialized(_value: Any, serialized: Any) -> int:
+    size: int = serialized.total_bytes
+    return size
+
+
+def _fetched(serialized: Any, _values: Any) -> int:
+    # Each is a tuple that begins with the data, or None without data, such as for an error without text.
+    return sum(len(each[0]) for each in serialized if each[0] is not None)
+
 
 _MOST_IDS = 64
 """At most this many objects are listed by id; further ones are only counted."""
@@ -174,7 +241,7 @@ def begin_unnamed(active: Tracing, name: str) -> RecordedSpan | None:
 
 
 def _describe_get(object_refs: Any = None, *, timeout: Any = None, **_others: Any) -> bytes:
-    sizes.begin()
+    begin_size()
     return _objects(object_refs) + _timeout(timeout)
 
 
@@ -186,12 +253,12 @@ def _describe_wait(
 
 
 def _describe_put(value: Any = None, **_others: Any) -> bytes:
-    sizes.begin(bytes.__len__(value) if isinstance(value, bytes) else None)
+    begin_size(bytes.__len__(value) if isinstance(value, bytes) else None)
     return b""
 
 
 def _finish_get(span: RecordedSpan, _result: Any) -> None:
-    _set_size(span, sizes.last())
+    _set_size(span, last_size())
 
 
 def _set_size(span: RecordedSpan, size: int | None) -> None:
@@ -207,7 +274,7 @@ def _finish_wait(span: RecordedSpan, result: Any) -> None:
 
 def _finish_put(span: RecordedSpan, result: Any) -> None:
     span.set_attribute(names.RAY_OBJECT_IDS, _ids([result]))
-    _set_size(span, sizes.last())
+    _set_size(span, last_size())
 
 
 def _objects(refs: Any) -> bytes:

@@ -16,8 +16,7 @@ from ray_tracing_hooks._ray.calls import Calls
 from ray_tracing_hooks._ray.cluster import Cluster, SharedTrace
 from ray_tracing_hooks._ray.dispatch import Namings
 from ray_tracing_hooks._ray.process import RayProcess
-from ray_tracing_hooks._ray.resources import HeldResources
-from ray_tracing_hooks._ray.templates import Selection, Templates, Whereabouts
+from ray_tracing_hooks._ray.templates import HeldResources, Selection, Templates, Whereabouts
 from ray_tracing_hooks._record.recorder import Recorder
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import pytest
 from plans import made_plan
 
 from ray_tracing_hooks._connection.delivery import make_spool
-from ray_tracing_hooks._connection.reporter import is_first
+from ray_tracing_hooks._connection.folders import is_first
 from ray_tracing_hooks._formats.task_states import Attempt
 from ray_tracing_hooks._ray.states import Answer, keep
 from ray_tracing_hooks._safety.private import inside, open_file, open_folder

@@ -19,7 +19,7 @@ from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._ray.calls import Around
 from ray_tracing_hooks._ray.cluster import Cluster
 from ray_tracing_hooks._ray.driver import program
-from ray_tracing_hooks._ray.environment import describe
+from ray_tracing_hooks._ray.jobs import describe_driver
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._safety.patching import Patches
 from ray_tracing_hooks._settings.table import Settings
@@ -30,7 +30,7 @@ def of_job(config: object) -> dict[str, str]:
 
 
 def test_the_driver_of_a_submitted_job_knows_its_submission() -> None:
-    told = describe(of_job({"runtime_env": {}, "metadata": {"job_submission_id": "raysubmit_1"}}), "-c", "space")
+    told = describe_driver(of_job({"runtime_env": {}, "metadata": {"job_submission_id": "raysubmit_1"}}), "-c", "space")
     assert told == {names.RAY_ENTRYPOINT: "-c", names.RAY_NAMESPACE: "space", names.RAY_SUBMISSION_ID: "raysubmit_1"}
 
 
@@ -39,7 +39,7 @@ def test_the_driver_of_a_submitted_job_knows_its_submission() -> None:
     [{}, of_job({}), of_job([]), of_job({"metadata": {"job_submission_id": 1}}), {"RAY_JOB_CONFIG_JSON_ENV_VAR": "{"}],
 )
 def test_any_other_driver_has_none(environ: dict[str, str]) -> None:
-    assert describe(environ, __file__, "") == {names.RAY_ENTRYPOINT: __file__}
+    assert describe_driver(environ, __file__, "") == {names.RAY_ENTRYPOINT: __file__}
 
 
 @pytest.mark.parametrize("metadata", [None, {}, (), {"traceparent": "mine", "a": "b"}, [("a", "b")], "text", 5])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ray_tracing_hooks._ray.generic_methods import of
+from ray_tracing_hooks._ray.function_names import of
 
 
 def forward() -> None:

@@ -16,7 +16,7 @@ from opentelemetry.context import Context
 from stand_ins import tracing_of
 
 from ray_tracing_hooks._ray import library_spans, tracing
-from ray_tracing_hooks._ray.library_calls import followed_by, preceded_by, spanned, within
+from ray_tracing_hooks._ray.library_spans import followed_by, preceded_by, spanned, within
 from ray_tracing_hooks._record.current import attach, detach
 
 KEY = "key"
@@ -54,7 +54,7 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, BaseException]]
     found: list[tuple[str, BaseException]] = []
     monkeypatch.setattr(tracing, "active", object())
     monkeypatch.setattr(
-        "ray_tracing_hooks._ray.library_calls.failed", lambda doing, error: found.append((doing, error))
+        "ray_tracing_hooks._ray.library_spans.failed", lambda doing, error: found.append((doing, error))
     )
     return found
 

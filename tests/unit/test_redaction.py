@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ray_tracing_hooks._ray.recorded_arguments import _parameters
+from ray_tracing_hooks._ray.arguments import _parameters
 from ray_tracing_hooks._record.argument_text import MASK, MOST_CHARACTERS, Redactor
 
 

@@ -15,7 +15,7 @@ from stand_ins import tracing_of
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ray import resources
+from ray_tracing_hooks._ray import templates
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._safety.patching import Patches
 
@@ -28,7 +28,7 @@ class CoreWorker:
 
     def __init__(self) -> None:
         self.held: dict[str, list[tuple[int, float]]] = {}
-        self.told = resources.HeldResources()
+        self.told = templates.HeldResources()
 
     def resource_ids(self) -> dict[str, list[tuple[int, float]]]:
         return dict(self.held)
@@ -56,8 +56,8 @@ def core_worker(
     patches = Patches()
     process = RayProcess(**{**tracing_of(tmp_path).process._asdict(), "worker": worker.global_worker})
     if request.param:
-        assert resources.patch(patches, process, found.told)
-        assert resources.patch(patches, process, found.told)
+        assert templates.patch_resources(patches, process, found.told)
+        assert templates.patch_resources(patches, process, found.told)
         assert len(patches.targets()) == 1, "not a second time"
     yield found
     patches.undo()
@@ -114,7 +114,7 @@ def test_what_ray_raises_is_raised_and_what_we_raise_is_not(
     core_worker: CoreWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(resources, "failed", lambda doing, _error: said.append(doing))
+    monkeypatch.setattr(templates, "failed", lambda doing, _error: said.append(doing))
     monkeypatch.setattr(RayProcess, "of_task", lambda _self: 1 / 0)
     core_worker.held = {"GPU": [(2, 1.0)]}
     assert set_and_seen() == ({VISIBLE: None}, "2")

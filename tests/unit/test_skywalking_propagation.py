@@ -24,7 +24,7 @@ from ray_tracing_hooks._formats.skywalking.peers import Identity
 from ray_tracing_hooks._propagators import skywalking, this_process
 from ray_tracing_hooks._propagators.this_process import Local
 from ray_tracing_hooks._ray import calls, propagation
-from ray_tracing_hooks._ray.environment import from_environment, to_environment
+from ray_tracing_hooks._ray.jobs import from_environment, to_environment
 from ray_tracing_hooks._ray.serve import in_replica
 from ray_tracing_hooks._ray.serve.server import Descriptions, arrive, http_headers
 from ray_tracing_hooks._ray.tracing import Tracing

@@ -18,7 +18,7 @@ from stand_ins import tracing_of
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.library_calls import followed_by
+from ray_tracing_hooks._ray.library_spans import followed_by
 from ray_tracing_hooks._ray.templates import Selection
 from ray_tracing_hooks._ray.tune import experiments, trial_loop
 

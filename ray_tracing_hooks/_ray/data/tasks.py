@@ -36,7 +36,7 @@ from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.data.operators import Operator, at_work, shown_name
 from ray_tracing_hooks._ray.dispatch import Naming, Shown
 from ray_tracing_hooks._ray.libraries import when_imported
-from ray_tracing_hooks._ray.library_calls import in_context
+from ray_tracing_hooks._ray.library_spans import in_context
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame

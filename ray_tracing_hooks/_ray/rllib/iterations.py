@@ -20,7 +20,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.dispatch import Naming, Shown
 from ray_tracing_hooks._ray.function_names import name_of
-from ray_tracing_hooks._ray.library_calls import begun, end_call, spanned, within
+from ray_tracing_hooks._ray.library_spans import begun, end_call, spanned, within
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current

@@ -29,7 +29,7 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._ray import library_spans, tracing
-from ray_tracing_hooks._ray.library_calls import spanned
+from ray_tracing_hooks._ray.library_spans import spanned
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._ray.train.run import end_span, of_run

@@ -24,7 +24,7 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._ray import errors, library_spans, tracing
-from ray_tracing_hooks._ray.library_calls import preceded_by, spanned
+from ray_tracing_hooks._ray.library_spans import preceded_by, spanned
 from ray_tracing_hooks._ray.propagation import QUIET_KEY, Begun
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current

@@ -14,7 +14,7 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import errors, library_spans, tracing
-from ray_tracing_hooks._ray.library_calls import within
+from ray_tracing_hooks._ray.library_spans import within
 from ray_tracing_hooks._ray.propagation import QUIET_KEY
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._ray.tune import trainables

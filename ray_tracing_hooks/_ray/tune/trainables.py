@@ -25,7 +25,7 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks._ray.dispatch import Naming, Shown
 from ray_tracing_hooks._ray.function_names import name_of
-from ray_tracing_hooks._ray.library_calls import followed_by, in_context, preceded_by
+from ray_tracing_hooks._ray.library_spans import followed_by, in_context, preceded_by
 from ray_tracing_hooks._record.current import attach, get_current
 from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._safety.patching import Patches

@@ -11,7 +11,7 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._ray.library_calls import followed_by, preceded_by, within
+from ray_tracing_hooks._ray.library_spans import followed_by, preceded_by, within
 from ray_tracing_hooks._ray.tune import trainables
 from ray_tracing_hooks._ray.tune.experiments import experiment_of
 from ray_tracing_hooks._ray.tune.trials import BY_CRITERION, BY_SCHEDULER, BY_TRIAL, Trial

@@ -17,7 +17,7 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._ray import errors, library_spans, tracing
-from ray_tracing_hooks._ray.library_calls import followed_by, within
+from ray_tracing_hooks._ray.library_spans import followed_by, within
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._safety.exceptions import hide_frame, qualified_name
 from ray_tracing_hooks._safety.guard import failed

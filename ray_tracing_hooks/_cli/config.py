@@ -20,7 +20,7 @@ from ray_tracing_hooks._settings import otel
 from ray_tracing_hooks._settings.otel import JAEGER, OTLP, VARIABLES, Variable
 from ray_tracing_hooks._settings.table import Setting, all_settings
 from ray_tracing_hooks._settings.values import empty, masked
-from ray_tracing_hooks._ship.sinks.registry import usable
+from ray_tracing_hooks._ship.registry import usable
 
 _DEFAULT = "default"
 

@@ -112,7 +112,7 @@ class _Run:
         timeout: float,
         again: bool,
     ) -> None:
-        from ray_tracing_hooks._ship.destinations import destinations  # noqa: PLC0415  as below
+        from ray_tracing_hooks._ship.registry import destinations  # noqa: PLC0415  as below
         from ray_tracing_hooks._ship.replay import Losses  # noqa: PLC0415  not needed to print a help text
 
         (self._exporter,) = plan.exporters
@@ -296,8 +296,8 @@ def _of_spans(plan: ShipPlan) -> Settings:
 
 def _warn_of_another_place(folder: str, plan: ShipPlan, environ: Mapping[str, str]) -> None:
     """The variables of this shell say where to send, and they may not be those of the shipper."""
-    from ray_tracing_hooks._ship.sinks.registry import destination_of  # noqa: PLC0415  as above
-    from ray_tracing_hooks._ship.status.figures import read  # noqa: PLC0415  as above
+    from ray_tracing_hooks._ship.figures import read  # noqa: PLC0415  as above
+    from ray_tracing_hooks._ship.registry import destination_of  # noqa: PLC0415  as above
 
     (exporter,) = plan.exporters
     figures = read(folder)
@@ -320,8 +320,8 @@ def _plan_of(folder: str) -> ShipPlan | None:
 
 def _check(names: Sequence[str], local_dir: str, folders: Mapping[str, Sequence[str]]) -> None:
     """Ends the command if an exporter is unknown or would read what it writes."""
+    from ray_tracing_hooks._ship.registry import known_sinks  # noqa: PLC0415  not needed to print a help text
     from ray_tracing_hooks._ship.sinks import entry_point  # noqa: PLC0415  not needed to print a help text
-    from ray_tracing_hooks._ship.sinks.registry import known_sinks  # noqa: PLC0415  not needed to print a help text
 
     for name in names:
         if name not in known_sinks() and not entry_point.is_installed(name):

@@ -19,7 +19,7 @@ from ray_tracing_hooks._ops import cluster
 from ray_tracing_hooks._ops.cluster import Visit
 from ray_tracing_hooks._ops.facts import Spool
 from ray_tracing_hooks._ops.status import InForce, NodeStatus, as_json, take
-from ray_tracing_hooks._ship.status.figures import Destination
+from ray_tracing_hooks._ship.figures import Destination
 
 _BETWEEN = 2.0
 """Seconds between the two looks of a single status, from which rates are computed: figures are taken once a second."""

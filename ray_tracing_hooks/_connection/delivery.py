@@ -86,8 +86,8 @@ class Delivery:
 
     def keep_shipped(self) -> None:
         """Replace a shipper that was killed, and report the shipper's messages to the user."""
+        from ray_tracing_hooks._ship.figures import read  # noqa: PLC0415
         from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
-        from ray_tracing_hooks._ship.status.figures import read  # noqa: PLC0415
 
         if self.spool is not None:
             with guarded("watching the shipper"):
@@ -102,7 +102,7 @@ class Delivery:
             logger.info("ray_tracing_hooks: tracing is off (OTEL_SDK_DISABLED)")
         if self.spool is None:
             return
-        from ray_tracing_hooks._ship.destinations import destinations  # noqa: PLC0415  not needed in workers
+        from ray_tracing_hooks._ship.registry import destinations  # noqa: PLC0415  not needed in workers
 
         places, problems = destinations(self.plan, self._environ)
         for problem in problems:
@@ -148,7 +148,7 @@ class Delivery:
 
     def targets(self) -> frozenset[str]:
         """The OTLP endpoints that spans are sent to."""
-        from ray_tracing_hooks._ship.destinations import otlp_targets  # noqa: PLC0415  few programs need it
+        from ray_tracing_hooks._ship.registry import otlp_targets  # noqa: PLC0415  few programs need it
 
         return otlp_targets(self.plan, self._environ)
 

@@ -75,7 +75,7 @@ def in_force(session_dir: str) -> dict[str, Any]:
 def unknown_exporter(value: str) -> str | None:
     """What is wrong with the exporters of this value here; None if all are known."""
     from ray_tracing_hooks._settings.table import load  # noqa: PLC0415  rare
-    from ray_tracing_hooks._ship.sinks.registry import usable  # noqa: PLC0415  rare
+    from ray_tracing_hooks._ship.registry import usable  # noqa: PLC0415  rare
 
     _, problems = usable(load({EXPORTERS: value}, lambda _problem: None).exporters)
     return problems[0].rpartition("; using ")[0] if problems else None

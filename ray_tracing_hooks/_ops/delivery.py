@@ -20,8 +20,8 @@ from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import with_count
+from ray_tracing_hooks._ship.registry import destination_of, make_sink, usable
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, RefusesAllError, Surroundings
-from ray_tracing_hooks._ship.sinks.registry import destination_of, make_sink, usable
 from ray_tracing_hooks._version import __version__
 
 NAME = "ray-tracing-hooks doctor"

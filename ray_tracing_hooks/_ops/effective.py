@@ -17,10 +17,9 @@ from ray_tracing_hooks._settings import otel
 from ray_tracing_hooks._settings.otel import JAEGER, OTLP, VARIABLES
 from ray_tracing_hooks._settings.table import Settings, load_with_sources
 from ray_tracing_hooks._settings.values import MASK, Hint
-from ray_tracing_hooks._ship.destinations import configured
 from ray_tracing_hooks._ship.plan import ShipPlan, with_settings
+from ray_tracing_hooks._ship.registry import configured, usable
 from ray_tracing_hooks._ship.sink import Destination
-from ray_tracing_hooks._ship.sinks.registry import usable
 
 
 class Effective(NamedTuple):

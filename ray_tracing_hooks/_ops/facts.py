@@ -13,7 +13,7 @@ import msgspec
 
 from ray_tracing_hooks._ops.cluster import Node
 from ray_tracing_hooks._ops.head import Head
-from ray_tracing_hooks._ship.status.figures import Figures
+from ray_tracing_hooks._ship.figures import Figures
 
 HERE = "here"
 """The name of the machine that the command runs on, in findings."""

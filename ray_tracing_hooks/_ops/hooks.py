@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from ray_tracing_hooks._ship.sinks.registry import known_sinks
+from ray_tracing_hooks._ship.registry import known_sinks
 
 PACKAGE = "ray_tracing_hooks"
 BY_SETTINGS = f"{PACKAGE}:setup"

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
-from ray_tracing_hooks._ship.transport.contract import Tls
+from ray_tracing_hooks._ship.sink import Tls
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from ray_tracing_hooks._ops import probe
 from ray_tracing_hooks._ops.cluster import Answer, Node, Visit
 from ray_tracing_hooks._ops.facts import Spool
 from ray_tracing_hooks._ops.report import spool_as_json
-from ray_tracing_hooks._ship.status.figures import Destination
+from ray_tracing_hooks._ship.figures import Destination
 
 VERSION = 1
 
@@ -100,7 +100,7 @@ def as_json(address: str, statuses: Sequence[NodeStatus]) -> dict[str, Any]:
     ``version`` of what is set, 0 for nothing, ``enabled``, null as the cluster was started, the version that its
     processes were ``told``, or null, ``silent``, the ids of those that have not answered to it, and ``until``, when
     spans are recorded again, in seconds since the epoch or null) and ``spools``: ``path``, ``shipper_runs``,
-    ``exporters``, ``spans_per_second``, and ``figures`` as in ``_ship/status/figures.py``.
+    ``exporters``, ``spans_per_second``, and ``figures`` as in ``_ship/figures.py``.
     """
     return {
         "version": VERSION,

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
 from ray_tracing_hooks._safety.guard import describe
+from ray_tracing_hooks._ship.figures import Figures
 from ray_tracing_hooks._ship.folder import Look, Segment
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.sinks.registry import takes, usable
+from ray_tracing_hooks._ship.registry import takes, usable
 from ray_tracing_hooks._ship.stage import SinkStage, Stage
-from ray_tracing_hooks._ship.status.figures import Figures
 from ray_tracing_hooks._spool.layout import LOG, SPAN
 from ray_tracing_hooks._spool.progress import WHOLE
 from ray_tracing_hooks._spool.reader import count_spans

@@ -18,7 +18,7 @@ SOCKET = "shipper.sock"
 
 PLAN = "plan.json"
 STATUS = "status.json"
-"""The figures of delivery, see :mod:`~ray_tracing_hooks._ship.status.figures`."""
+"""The figures of delivery, see :mod:`~ray_tracing_hooks._ship.figures`."""
 
 LEFT = "left"
 """There if the processes of the node have gone on to another spool, since their settings have changed. It has the name

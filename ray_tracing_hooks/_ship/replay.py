@@ -19,15 +19,22 @@ from typing import Any, TypeVar
 
 from ray_tracing_hooks._safety.errors import SettingError, TracingError
 from ray_tracing_hooks._safety.private import read_file, write_atomically
+from ray_tracing_hooks._ship.figures import read
 from ray_tracing_hooks._ship.files import LOCK, REPLAY_PREFIX, take_lock
+from ray_tracing_hooks._ship.folder import is_deserted
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
-from ray_tracing_hooks._ship.raylet import is_deserted
+from ray_tracing_hooks._ship.registry import destination_of, make_sink
 from ray_tracing_hooks._ship.replay_inputs import Input, JsonFiles, Spool
-from ray_tracing_hooks._ship.retry import Backoff, reason, retry_after
-from ray_tracing_hooks._ship.sink import DeliveryError, RefusesAllError, Sink, Surroundings
-from ray_tracing_hooks._ship.sinks.registry import destination_of, make_sink
-from ray_tracing_hooks._ship.status.figures import read
+from ray_tracing_hooks._ship.sink import (
+    Backoff,
+    DeliveryError,
+    RefusesAllError,
+    Sink,
+    Surroundings,
+    reason,
+    retry_after,
+)
 from ray_tracing_hooks._ship.take_over import is_reached
 from ray_tracing_hooks._spool.layout import SUFFIX
 from ray_tracing_hooks._spool.progress import file_name, is_progress_file

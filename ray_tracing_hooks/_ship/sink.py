@@ -1,18 +1,20 @@
 """The contract of a sink: its construction, its input, and its errors.
 
-A sink delivers spans to one destination. :mod:`~ray_tracing_hooks._ship.sinks.registry` finds it by exporter name.
+A sink delivers spans to one destination. :mod:`~ray_tracing_hooks._ship.registry` finds it by exporter name.
+Everything that sends retries with :class:`Backoff`.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from ray_tracing_hooks._formats.signals import TRACES, Signal
 from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.transport.contract import Tls
 
 
 class DeliveryError(TracingError):
@@ -111,6 +113,17 @@ class Surroundings:
         (self.lost or self.count)(text, number)
 
 
+class Tls(NamedTuple):
+    """Paths of PEM files: the CA certificates to trust (None: the system's), and our client certificate and its key.
+
+    Without ``client_key``, the key is in the file of the client certificate.
+    """
+
+    certificate: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
+
+
 @dataclass(frozen=True)
 class Destination:
     """Where a sink delivers to, as known from the settings, without a connection.
@@ -131,3 +144,35 @@ class Destination:
     check: Callable[[], str | None] = lambda: None
     addresses: tuple[str, ...] = ()
     tls: Tls | None = None
+
+
+class Backoff:
+    """Seconds to wait before the next attempt: twice as many after each failure, from ``first`` up to ``last``.
+
+    Each wait is drawn from the upper half of that range, so that the shippers of many nodes do not return to a
+    collector at the same time.
+    """
+
+    def __init__(self, first: float = 0.2, last: float = 10.0) -> None:
+        self._first = first
+        self._last = last
+        self._longest = 0.0
+
+    def next(self) -> float:
+        """The wait after one more failure."""
+        self._longest = min(max(self._first, 2 * self._longest), self._last)
+        return self._longest * random.uniform(0.5, 1.0)  # noqa: S311  no secret
+
+    def reset(self) -> None:
+        """Start over after a successful attempt."""
+        self._longest = 0.0
+
+
+def retry_after(error: BaseException) -> float:
+    """The number of seconds after which the server asks for a retry; 0 if it does not."""
+    return (error.retry_after or 0.0) if isinstance(error, DeliveryError) else 0.0
+
+
+def reason(error: BaseException) -> str:
+    """Why an attempt failed, for the user."""
+    return str(error) if isinstance(error, TracingError) else describe(error)

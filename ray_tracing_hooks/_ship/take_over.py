@@ -13,11 +13,11 @@ import os
 import time
 from collections.abc import Mapping
 
+from ray_tracing_hooks._ship.figures import Figures, read
 from ray_tracing_hooks._ship.files import is_shipper_running, left_for
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import logger
 from ray_tracing_hooks._ship.start import ensure_running
-from ray_tracing_hooks._ship.status.figures import Figures, read
 from ray_tracing_hooks._spool.reader import segments
 
 _EACH = 5.0

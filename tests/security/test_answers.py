@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._safety.guard import report
-from ray_tracing_hooks._ship.sink import DeliveryError
-from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, Tls
+from ray_tracing_hooks._ship.sink import DeliveryError, Tls
+from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused
 from ray_tracing_hooks._ship.transport.grpc import GrpcTransport, _retry_info
 from ray_tracing_hooks._ship.transport.http import HttpTransport, _seconds, _status_text
 

@@ -21,9 +21,9 @@ from ray_tracing_hooks._formats.task_states import Attempt
 from ray_tracing_hooks._ray.states import Answer, keep
 from ray_tracing_hooks._safety.private import open_folder
 from ray_tracing_hooks._settings.table import Settings, load
-from ray_tracing_hooks._ship.destinations import destinations
 from ray_tracing_hooks._ship.log import Secrets, log_to
 from ray_tracing_hooks._ship.plan import ShipPlan
+from ray_tracing_hooks._ship.registry import destinations
 from ray_tracing_hooks._ship.sink import Batch, Surroundings
 from ray_tracing_hooks._ship.sinks.local import LocalSink
 

@@ -18,10 +18,10 @@ from ports import free_port
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._settings.table import Settings
+from ray_tracing_hooks._ship.figures import Destination, Figures
 from ray_tracing_hooks._ship.metrics.provider import Metrics
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.status.figures import Destination, Figures
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "ray-tracing-hooks.rules.yml"
 PROMTOOL = shutil.which("promtool", path=f"{sys.prefix}/promtool/usr/bin") or shutil.which("promtool")

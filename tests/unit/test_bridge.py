@@ -493,7 +493,7 @@ from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExport
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as Http
 from ray_tracing_hooks._formats.encoded_span.encode import identity_of
 from ray_tracing_hooks._record.recorder import Template
-from ray_tracing_hooks._ship.destinations import otlp_targets
+from ray_tracing_hooks._ship.registry import otlp_targets
 from ray_tracing_hooks._settings.table import Settings
 from ray_tracing_hooks._ship.plan import ShipPlan
 import os

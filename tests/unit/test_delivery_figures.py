@@ -26,10 +26,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from shipping import Node, ended, until
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._ship.figures import Destination, Figures, read
 from ray_tracing_hooks._ship.metrics.exporters import Prometheus, prometheus
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.status.backlog import Unread, measure
-from ray_tracing_hooks._ship.status.figures import Destination, Figures, read
+from ray_tracing_hooks._ship.status import Unread, measure
 from ray_tracing_hooks._spool.layout import SPAN, segment_name
 from ray_tracing_hooks._spool.reader import segments
 from ray_tracing_hooks._spool.writer import SpoolWriter

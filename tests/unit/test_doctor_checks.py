@@ -17,7 +17,7 @@ from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, merg
 from ray_tracing_hooks._ops.head import Head
 from ray_tracing_hooks._ops.reach import SPEAKS_TLS
 from ray_tracing_hooks._ops.report import as_json
-from ray_tracing_hooks._ship.status.figures import Destination, Figures
+from ray_tracing_hooks._ship.figures import Destination, Figures
 from ray_tracing_hooks._version import __version__
 
 GIB = 1 << 30

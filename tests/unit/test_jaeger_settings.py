@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from plans import made_plan
 
+from ray_tracing_hooks._ship.sink import Tls
 from ray_tracing_hooks._ship.sinks.jaeger import PORTS, read
 from ray_tracing_hooks._ship.sinks.sending import ServerSettings
-from ray_tracing_hooks._ship.transport.contract import Tls
 
 J = "OTEL_EXPORTER_JAEGER_"
 THRIFT = "?format=jaeger.thrift"

@@ -25,8 +25,8 @@ from plans import made_plan
 
 from ray_tracing_hooks._formats.protobuf import field
 from ray_tracing_hooks._safety.errors import SettingError
+from ray_tracing_hooks._ship.registry import make_sink
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surroundings
-from ray_tracing_hooks._ship.sinks.registry import make_sink
 
 pytestmark = needs("definitions")
 
@@ -509,7 +509,7 @@ sys.modules["thrift"] = None  # what Python keeps of a package that is not there
 from ray_tracing_hooks._settings.table import Settings
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Surroundings
-from ray_tracing_hooks._ship.sinks.registry import make_sink
+from ray_tracing_hooks._ship.registry import make_sink
 protocol = sys.argv[1]
 plan = ShipPlan(("jaeger",), Settings(jaeger_protocol=protocol))
 try:

@@ -36,9 +36,8 @@ _ray.train          _ray _record _formats
 _ray.tune           _ray _record _formats
 _ray.rllib          _ray _record _formats
 
-_ship               _ship.sinks _ship.metrics _ship.status _ship.transport _spool _formats
-_ship.metrics       _ship _ship.sinks _ship.status _ship.transport _formats
-_ship.status        _ship _ship.sinks _spool _formats
+_ship               _ship.sinks _ship.metrics _ship.transport _spool _formats
+_ship.metrics       _ship _ship.sinks _ship.transport _formats
 _ship.sinks         _ship _ship.transport _formats
 _ship.transport     _ship _formats
 
@@ -47,13 +46,12 @@ _insight.ingest     _insight.model _spool _formats
 _insight.analysis   _insight.model _formats
 _insight.views      _insight.analysis _insight.ingest _insight.model _formats
 
-_connection         _control _ray _ray.serve _sdk _logs _propagators _record _spool _formats
-_connection         _ship _ship.sinks _ship.status
+_connection         _control _ray _ray.serve _sdk _logs _propagators _ship _ship.sinks _record _spool _formats
 _startup            _connection _ray
 _run                _startup _ray ray_tracing_hooks
-_ops                _connection _control _ray _ship _ship.sinks _ship.status _ship.transport _spool _formats
+_ops                _connection _control _ray _ship _ship.sinks _ship.transport _spool _formats
 _ops                _insight.analysis ray_tracing_hooks
-_cli                _ops _run _ray _ship _ship.sinks _ship.status _spool _formats ray_tracing_hooks
+_cli                _ops _run _ray _ship _ship.sinks _spool _formats ray_tracing_hooks
 _cli                _insight.views _insight.analysis _insight.ingest _insight.model
 
 ray_tracing_hooks   _startup

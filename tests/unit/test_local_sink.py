@@ -21,9 +21,9 @@ from faulty import FaultyDisk
 from plans import made_plan
 
 from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.registry import usable
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Surroundings
 from ray_tracing_hooks._ship.sinks.local import LINE_BYTES, LINE_SPANS, LocalSink, check_folder
-from ray_tracing_hooks._ship.sinks.registry import usable
 
 MIB = 1024 * 1024
 RESOURCE = b"\x0a\x0e\x0a\x04name\x12\x06\x0a\x04test"

@@ -18,8 +18,8 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.sampling import FAILED, SLOW
-from ray_tracing_hooks._ship.metrics import calls as calls_module
-from ray_tracing_hooks._ship.metrics.calls import Calls
+from ray_tracing_hooks._ship.metrics import stage as calls_module
+from ray_tracing_hooks._ship.metrics.stage import Calls
 from ray_tracing_hooks._ship.sink import Batch
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from plans import made_plan
 
-from ray_tracing_hooks._ship.destinations import destinations
 from ray_tracing_hooks._ship.metrics.settings import MetricsSettings, read
 from ray_tracing_hooks._ship.plan import ShipPlan, digest, of_delivery
+from ray_tracing_hooks._ship.registry import destinations
 
 OTLP = "OTEL_EXPORTER_OTLP_"
 OF_METRICS = f"{OTLP}METRICS_"

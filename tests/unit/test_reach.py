@@ -16,13 +16,13 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from ray_tracing_hooks._ops import reach
-from ray_tracing_hooks._ship.transport.contract import Tls
+from ray_tracing_hooks._ship.sink import Tls
 
 PROGRAM = """
 import fcntl, sys, termios
 fcntl.ioctl(int(sys.argv[3]), termios.TIOCSCTTY, 0)  # where OpenSSL would ask
 from ray_tracing_hooks._ops import reach
-from ray_tracing_hooks._ship.transport.contract import Tls
+from ray_tracing_hooks._ship.sink import Tls
 print(reach.steps([sys.argv[1]], Tls(None, sys.argv[2], sys.argv[2]))[-1])
 """
 

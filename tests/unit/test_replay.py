@@ -40,10 +40,10 @@ from ray_tracing_hooks._formats.otlp_json_read import traces
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._safety.private import write_atomically
+from ray_tracing_hooks._ship.figures import Destination, Figures
 from ray_tracing_hooks._ship.files import LEFT, STATUS, take_lock
+from ray_tracing_hooks._ship.registry import destination_of, known_sinks, make_sink
 from ray_tracing_hooks._ship.sink import Batch, Surroundings
-from ray_tracing_hooks._ship.sinks.registry import destination_of, known_sinks, make_sink
-from ray_tracing_hooks._ship.status.figures import Destination, Figures
 from ray_tracing_hooks._spool.layout import MAX_SEGMENT, spool_name
 from ray_tracing_hooks._spool.reader import count_spans
 from ray_tracing_hooks._spool.writer import SpoolWriter

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ray_tracing_hooks._safety.errors import TracingError
-from ray_tracing_hooks._ship.retry import Backoff, reason, retry_after
-from ray_tracing_hooks._ship.sink import DeliveryError
+from ray_tracing_hooks._ship.sink import Backoff, DeliveryError, reason, retry_after
 
 
 def test_waits_double_up_to_the_longest() -> None:

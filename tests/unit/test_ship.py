@@ -26,14 +26,14 @@ from shipping import MIB, Node, ended, until
 
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
-from ray_tracing_hooks._ship import claim as claiming
-from ray_tracing_hooks._ship.claim import Claim
+from ray_tracing_hooks._ship import shipper as claiming
 from ray_tracing_hooks._ship.files import LOCK, SOCKET, STATUS, is_file_at, take_lock
 from ray_tracing_hooks._ship.flush import FlushResult
 from ray_tracing_hooks._ship.flush_requests import Inbox
+from ray_tracing_hooks._ship.folder import is_deserted
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.raylet import is_deserted
+from ray_tracing_hooks._ship.shipper import Claim
 from ray_tracing_hooks._ship.start import come_back, ensure_running, leave
 from ray_tracing_hooks._spool.reader import segments
 

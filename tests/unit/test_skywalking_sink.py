@@ -24,9 +24,9 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.skywalking import headers, ids
 from ray_tracing_hooks._formats.skywalking.headers import Reference
+from ray_tracing_hooks._ship.registry import destination_of, make_sink
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surroundings
 from ray_tracing_hooks._ship.sinks import skywalking
-from ray_tracing_hooks._ship.sinks.registry import destination_of, make_sink
 from ray_tracing_hooks._ship.start import ensure_running
 
 pytestmark = needs("skywalking")

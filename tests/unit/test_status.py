@@ -10,7 +10,7 @@ import pytest
 from ray_tracing_hooks._cli.status import _lines
 from ray_tracing_hooks._ops.cluster import Answer, Node
 from ray_tracing_hooks._ops.status import NodeStatus, as_json, take
-from ray_tracing_hooks._ship.status.figures import Destination, Figures
+from ray_tracing_hooks._ship.figures import Destination, Figures
 
 SECOND = 10**9
 A, B = Node("aa", "a", "10.0.0.1", True), Node("bb", "b", "10.0.0.2", False)

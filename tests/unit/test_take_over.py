@@ -13,9 +13,9 @@ from ports import free_port
 from shippers import running_shippers
 from shipping import Node, Writer, until
 
+from ray_tracing_hooks._ship.figures import delivered_earlier, read
 from ray_tracing_hooks._ship.plan import ShipPlan, digest
 from ray_tracing_hooks._ship.start import come_back, ensure_running, leave
-from ray_tracing_hooks._ship.status.figures import delivered_earlier, read
 from ray_tracing_hooks._spool.layout import SUFFIX
 
 

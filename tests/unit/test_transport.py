@@ -28,8 +28,8 @@ from ports import free_port
 
 from ray_tracing_hooks import __version__
 from ray_tracing_hooks._formats.protobuf import field, varint
-from ray_tracing_hooks._ship.sink import DeliveryError
-from ray_tracing_hooks._ship.transport.contract import Refused, Tls, Transport
+from ray_tracing_hooks._ship.sink import DeliveryError, Tls
+from ray_tracing_hooks._ship.transport.contract import Refused, Transport
 from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
 from ray_tracing_hooks._ship.transport.http import HttpTransport, _default_authorities
 
@@ -1101,7 +1101,7 @@ def test_grpc_writes_nothing_to_stderr(stack: ExitStack, certificates: Certifica
     port = stack.enter_context(grpc_server(certificates.grpc(certificates.misnamed))).server_port
     program = f"""
 from ray_tracing_hooks._ship.sink import DeliveryError
-from ray_tracing_hooks._ship.transport.contract import Tls
+from ray_tracing_hooks._ship.sink import Tls
 from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
 for authority in ({certificates.path("authority")!r}, {certificates.path("other")!r}):
     transport = GrpcTransport(

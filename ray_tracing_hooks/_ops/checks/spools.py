@@ -9,7 +9,7 @@ from ray_tracing_hooks._insight.analysis.wording import count, duration, size
 from ray_tracing_hooks._ops.disk import LOCAL, SPOOL
 from ray_tracing_hooks._ops.facts import Facts, Folder, Place, Spool
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
-from ray_tracing_hooks._ship.status.figures import Destination
+from ray_tracing_hooks._ship.figures import Destination
 
 _LONG = 60.0
 """Seconds after which spans that wait have waited long."""

@@ -23,10 +23,10 @@ from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.metrics.settings import PROMETHEUS_EXTRA
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
-from ray_tracing_hooks._ship.sink import Surroundings
+from ray_tracing_hooks._ship.sink import Surroundings, Tls
 from ray_tracing_hooks._ship.sinks.local import LocalSink
 from ray_tracing_hooks._ship.sinks.sending import ServerSettings
-from ray_tracing_hooks._ship.transport.contract import Tls, one_line
+from ray_tracing_hooks._ship.transport.contract import one_line
 
 _SHARE = 10
 """Files of metrics may take this fraction of the limit for those of spans."""

@@ -19,12 +19,12 @@ from opentelemetry.sdk.resources import Resource
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import decode_resource
 from ray_tracing_hooks._formats.protobuf import FormatError
+from ray_tracing_hooks._ship.figures import Figures
 from ray_tracing_hooks._ship.metrics.exporters import FileExporter, otlp, prometheus
 from ray_tracing_hooks._ship.metrics.node import NodeSampler
 from ray_tracing_hooks._ship.metrics.settings import read
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.status.figures import Figures
 from ray_tracing_hooks._version import __version__
 from ray_tracing_hooks.names import Metric
 

@@ -19,9 +19,9 @@ from ray_tracing_hooks._settings.otel import OTLP, read_with_source
 from ray_tracing_hooks._settings.otel import read as read_variable
 from ray_tracing_hooks._settings.values import hint
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sink import Destination, Surroundings
+from ray_tracing_hooks._ship.sink import Destination, Surroundings, Tls
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, ServerSettings
-from ray_tracing_hooks._ship.transport.contract import Refused, Tls, Transport, one_line
+from ray_tracing_hooks._ship.transport.contract import Refused, Transport, one_line
 
 _DEFAULT_DELAY = 1.0
 """Seconds that spans wait to be sent in one batch, if OTEL_BSP_SCHEDULE_DELAY is unset."""

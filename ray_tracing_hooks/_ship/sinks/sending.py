@@ -13,8 +13,8 @@ from ray_tracing_hooks._formats.encoded_span.decode import Scope, decode_resourc
 from ray_tracing_hooks._formats.otlp import Group, count, halves
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.signals import TRACES
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, Surroundings
-from ray_tracing_hooks._ship.transport.contract import Refused, Tls, Transport
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, Surroundings, Tls
+from ray_tracing_hooks._ship.transport.contract import Refused, Transport
 
 REQUEST_BYTES = 900_000
 """Most bytes per request, before compression: gRPC servers accept 4 MiB, some vendors one megabyte."""

@@ -24,11 +24,11 @@ from ray_tracing_hooks._formats.skywalking.segments import Generation, Pair, Seg
 from ray_tracing_hooks._settings.table import from_variables
 from ray_tracing_hooks._settings.values import hint
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, RefusesAllError, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, RefusesAllError, Surroundings, Tls
 from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, resource_of, scope_of
 from ray_tracing_hooks._ship.sinks.skywalking_settings import Settings
-from ray_tracing_hooks._ship.transport.contract import Refused, Tls, Transport
+from ray_tracing_hooks._ship.transport.contract import Refused, Transport
 
 _PORTS = {"grpc": 11800, "http": 12800}
 _TIMEOUT = 10.0

@@ -1,9 +1,11 @@
-"""The contract of a transport: one request to a server, its response, and its errors."""
+"""The contract of a transport: one request to a server, its response, and its errors, among them those of TLS."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from ray_tracing_hooks._ship.sink import DeliveryError, Tls
 
 _LONGEST_WAIT = 3600.0
 """The longest ``Retry-After`` in seconds that is respected."""
@@ -47,17 +49,6 @@ class Refused(Exception):  # noqa: N818  a response, not an error
         return self.too_large or self.too_large_trace
 
 
-class Tls(NamedTuple):
-    """Paths of PEM files: the CA certificates to trust (None: the system's), and our client certificate and its key.
-
-    Without ``client_key``, the key is in the file of the client certificate.
-    """
-
-    certificate: str | None = None
-    client_certificate: str | None = None
-    client_key: str | None = None
-
-
 class Transport(Protocol):
     """Sends requests to a server, one at a time. ``address`` is the server in messages, without credentials."""
 
@@ -91,3 +82,49 @@ def one_line(text: str) -> str:
 def bounded_wait(seconds: float) -> float:
     """How long to wait for a server that asks for ``seconds``."""
     return min(seconds, _LONGEST_WAIT) if seconds > 0 else 0.0
+
+
+def check(tls: Tls) -> None:
+    """Raises DeliveryError, which names the file, if one cannot be used.
+
+    Without this check, gRPC ends the process for some invalid files, and the errors of ``requests`` are not helpful.
+    """
+    import ssl  # noqa: PLC0415  only the shipper and `doctor` need it
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if tls.certificate is not None:
+        try:
+            context.load_verify_locations(tls.certificate)
+        except OSError as error:  # includes ssl.SSLError
+            raise DeliveryError(_text("CA certificates", tls.certificate, error)) from error
+    if tls.client_certificate is not None:
+        key = tls.client_key or tls.client_certificate
+        try:
+            # Without a password, OpenSSL would prompt for that of an encrypted key on the terminal.
+            context.load_cert_chain(tls.client_certificate, key, password="")
+        except OSError as error:
+            files = " and ".join(dict.fromkeys((tls.client_certificate, key)))
+            raise DeliveryError(
+                _text("the client certificate and its key, which must not be encrypted,", files, error)
+            ) from error
+
+
+def distrust(error: str) -> str | None:
+    """Why OpenSSL or BoringSSL does not accept the certificate of a server; None if the error is another one."""
+    if "CERTIFICATE_VERIFY_FAILED" not in error:
+        return None
+    if "has expired" in error:
+        return "its certificate has expired, or that of its CA"
+    if "not yet valid" in error:
+        return "its certificate is not valid yet; is the clock of this machine right?"
+    return (
+        "its certificate is not trusted; set the CERTIFICATE variable of this exporter to the CA certificate that "
+        "signed it"
+    )
+
+
+def _text(what: str, files: str, error: OSError) -> str:
+    reason = getattr(error, "reason", None) or error.strerror  # an SSLError has the first
+    return f"cannot use TLS: expected {what} as PEM in {files}" + (
+        f" ({reason.lower().replace('_', ' ')})" if reason else ""
+    )

@@ -10,9 +10,8 @@ from functools import partial
 from typing import Any
 
 from ray_tracing_hooks._formats.protobuf import FormatError, fields
-from ray_tracing_hooks._ship.sink import DeliveryError
-from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, Tls, bounded_wait, one_line
-from ray_tracing_hooks._ship.transport.tls import check, distrust
+from ray_tracing_hooks._ship.sink import DeliveryError, Tls
+from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, bounded_wait, check, distrust, one_line
 from ray_tracing_hooks._version import __version__
 
 # gRPC reads this when it is loaded. Its messages on stderr are also in the errors that it raises.

@@ -23,9 +23,8 @@ from requests import adapters
 from requests.adapters import HTTPAdapter
 
 from ray_tracing_hooks._formats.protobuf import FormatError, fields
-from ray_tracing_hooks._ship.sink import DeliveryError
-from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, Tls, bounded_wait, one_line
-from ray_tracing_hooks._ship.transport.tls import check, distrust
+from ray_tracing_hooks._ship.sink import DeliveryError, Tls
+from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, bounded_wait, check, distrust, one_line
 from ray_tracing_hooks._version import __version__
 
 _RETRYABLE = frozenset({429, 502, 503, 504})

@@ -75,7 +75,7 @@ NAMINGS: tuple[Source, ...] = (
         for library in LIBRARIES
         for modules, module in library.naming
     ),
-    Source("actor", "", "generic_methods"),
+    Source("actor", "", "function_names"),
 )
 
 _MOST_NAMES = 1000

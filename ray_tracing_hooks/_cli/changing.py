@@ -14,8 +14,19 @@ from ray_tracing_hooks._cli.asking import address_option, answering_cluster, vis
 from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, progress
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count, examples, parse_duration, until
 from ray_tracing_hooks._insight.analysis.wording import shortened
-from ray_tracing_hooks._ops.assignments import names_of, shown, variables_of
-from ray_tracing_hooks._ops.control import APPLIED, FAILED, Change, ControlError, Outcome, UsageError, as_json, change
+from ray_tracing_hooks._ops.change import (
+    APPLIED,
+    FAILED,
+    Change,
+    ControlError,
+    Outcome,
+    UsageError,
+    as_json,
+    change,
+    names_of,
+    shown,
+    variables_of,
+)
 from ray_tracing_hooks._ops.hooks import HOOKS, is_ours
 from ray_tracing_hooks._safety.errors import SettingError
 from ray_tracing_hooks._safety.guard import safe

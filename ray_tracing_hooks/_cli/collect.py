@@ -13,10 +13,9 @@ from ray_tracing_hooks._cli.asking import address_option, answering_cluster, vis
 from ray_tracing_hooks._cli.screen import progress
 from ray_tracing_hooks._cli.text import SafeError, Seconds, count, examples, warn
 from ray_tracing_hooks._insight.analysis.wording import size
-from ray_tracing_hooks._ops.collect import Collected, Here, OfNode, Source, SourceError
+from ray_tracing_hooks._ops.collect import Collected, Here, OfNode, Source, SourceError, Target, TargetError, target_of
 from ray_tracing_hooks._ops.collect import collect as fetch
 from ray_tracing_hooks._ops.sources import is_session
-from ray_tracing_hooks._ops.target import Target, TargetError, target_of
 from ray_tracing_hooks._safety.guard import safe
 from ray_tracing_hooks._settings.table import load
 

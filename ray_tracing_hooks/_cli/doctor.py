@@ -12,10 +12,9 @@ from ray_tracing_hooks._cli.screen import Line, print_lines, progress
 from ray_tracing_hooks._cli.text import Seconds, count, examples
 from ray_tracing_hooks._ops.checks import findings
 from ray_tracing_hooks._ops.doctor import Options, examine
-from ray_tracing_hooks._ops.facts import Facts
+from ray_tracing_hooks._ops.facts import Facts, as_json
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, where
 from ray_tracing_hooks._ops.head import NoClusterError, NoRayError
-from ray_tracing_hooks._ops.report import as_json
 
 _STYLES = {PROBLEM: {"fg": "red"}, WARNING: {"fg": "yellow"}, GOOD: {"fg": "green"}}
 

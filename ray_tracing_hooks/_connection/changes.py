@@ -71,7 +71,7 @@ class Changes:
             Changes._left = None if wakes else self._listener.folder
 
     def _apply(self, found: bytes) -> None:
-        from ray_tracing_hooks._control.publish import acknowledge  # noqa: PLC0415  rare
+        from ray_tracing_hooks._control.control import acknowledge  # noqa: PLC0415  rare
 
         assert self._listener is not None
         folder, worker_id = self._listener.folder, self._process.worker_id

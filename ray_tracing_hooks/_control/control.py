@@ -1,12 +1,24 @@
-"""What is set for a running cluster: whether it records, and the settings that differ from those it started with."""
+"""What is set for a running cluster: whether it records, and the settings that differ from those it started with.
+
+A command publishes it on each node, and learns which processes have applied it. A process that has applied a change
+leaves a file in a folder of that change, which is named after the process; in the file is what failed, if something
+did. Beside it is a file for each process that should answer. The folders of earlier changes are removed.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
+from ray_tracing_hooks._control.listener import CHANGED, CONTROL, make_fifo, read, wake
+from ray_tracing_hooks._safety.private import inside, open_file, open_folder, read_file, write_atomically
+from ray_tracing_hooks._safety.processes import start_time
 from ray_tracing_hooks._settings.values import copied
 
 EXPORTERS = "RAY_TRACING_EXPORTERS"
@@ -87,3 +99,170 @@ class Control(NamedTuple):
         if until is not None and until <= time.time():
             enabled, until = True, None
         return cls(version, enabled, variables, found.get("late_hook") is True, until)
+
+
+_APPLIED = "applied-"
+_UNSEEN = ".new"
+"""How the name of an answer ends that is being written."""
+
+_TOLD = ".told"
+"""How the name of a file ends that has the process id, and the start, of a process that was told."""
+
+_STEP = 0.05
+_LOCK_STEP = 0.005
+_LATELY = 60.0
+"""A process that starts within this many seconds of a change answers too: it may be waited for."""
+
+
+def publish(
+    folder: str, control: Control, expected: Mapping[str, int], timeout: float, patience: float | None = None
+) -> dict[str, str]:
+    """Tell the processes that listen at this folder, and wait until the ``expected`` ones have applied the change.
+
+    These are process ids by the names of the processes. Waits for ``timeout`` seconds at most, and for processes that
+    do not listen yet for ``patience`` seconds if that is given: they may be starting, or have no hook. Returns those
+    that have answered, each with what failed there, or an empty text. Raises OSError if the folder cannot be used, if a
+    later change has been published there, or if another command does not finish publishing. Nodes that share their
+    session folder may publish the same change at the same time.
+    """
+    opened = open_folder(folder)
+    try:
+        within = inside(opened)
+        answers = os.path.join(within, f"{_APPLIED}{control.version}")
+        deadline = time.monotonic() + timeout
+        with _locked(within, deadline):
+            _refuse_earlier(folder, control)
+            make_fifo(opened)
+            _note(os.path.join(folder, f"{_APPLIED}{control.version}"), expected)
+            deaf = set() if patience is None else {name for name, pid in expected.items() if not _listens(folder, pid)}
+            write_atomically(os.path.join(within, CONTROL), control.encode())
+            for name in os.listdir(within):
+                if name.startswith(_APPLIED) and name != f"{_APPLIED}{control.version}":
+                    shutil.rmtree(os.path.join(within, name), ignore_errors=True)
+        wake(folder)
+        if deaf:
+            _await(answers, set(expected), min(deadline, time.monotonic() + (patience or 0.0)))
+        _await(answers, set(expected) - deaf, deadline)
+        return {name: _text(os.path.join(answers, name)) for name in _names(answers)}
+    finally:
+        os.close(opened)
+
+
+def silent(folder: str) -> list[int]:
+    """The ids of the processes that were told of the change in this folder, have not answered, and still run.
+
+    Raises OSError, and ValueError if what is set there cannot be understood.
+    """
+    answers = os.path.join(folder, f"{_APPLIED}{Control.decode(read(folder)).version}")
+    try:
+        names = set(os.listdir(answers))
+    except FileNotFoundError:
+        return []
+    found = []
+    for name in names:
+        process, suffix = os.path.splitext(name)
+        if suffix == _TOLD and process not in names:
+            pid, _, began = _text(os.path.join(answers, name)).partition(" ")
+            if began and began == str(start_time(pid)):
+                found.append(int(pid))
+    return sorted(found)
+
+
+def acknowledge(folder: str, control: Control, process: str, problem: str = "", *, if_lately: bool = False) -> None:
+    """Say that this process, named ``process``, has applied a change, or what failed. Never raises.
+
+    With ``if_lately`` only if the change is recent.
+    """
+    with suppress(OSError):
+        opened = open_folder(os.path.join(folder, f"{_APPLIED}{control.version}"), make=False)
+        try:
+            if if_lately and time.time() - os.stat(os.path.join(folder, CONTROL)).st_mtime > _LATELY:
+                return
+            name = process + _UNSEEN
+            with open(open_file(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, folder=opened), "wb") as file:
+                file.write(problem.encode("utf-8", "replace"))
+            os.rename(name, process, src_dir_fd=opened, dst_dir_fd=opened)
+        finally:
+            os.close(opened)
+
+
+@contextmanager
+def _locked(folder: str, deadline: float) -> Iterator[None]:
+    """Hold the folder's lock, so that no other command of this machine replaces a later change by its own, or removes
+    its answers. A network file system may not know locks of other machines.
+
+    Raises OSError if another process holds it until the ``deadline``.
+    """
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        while True:
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise OSError("another command that publishes a change here does not finish") from None
+            time.sleep(_LOCK_STEP)
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_UN)  # a child that another thread has forked may hold a copy of it
+        os.close(opened)
+
+
+def _refuse_earlier(folder: str, control: Control) -> None:
+    """Raise OSError if a later change has been published in this folder."""
+    try:
+        there = Control.decode(read(folder))
+    except (OSError, ValueError):
+        return  # it is replaced
+    if there.version > control.version:
+        raise OSError(f"version {there.version} has been set meanwhile, by another command")
+
+
+def _note(answers: str, expected: Mapping[str, int]) -> None:
+    opened = open_folder(answers)
+    try:
+        for process, pid in expected.items():
+            with open(open_file(process + _TOLD, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, folder=opened), "w") as file:
+                began = start_time(pid)
+                file.write(f"{pid}" if began is None else f"{pid} {began}")
+    finally:
+        os.close(opened)
+
+
+def _listens(folder: str, pid: int) -> bool:
+    """Whether a process of this machine waits for changes in this folder, or that cannot be seen."""
+    descriptors = f"/proc/{pid}/fd"
+    try:
+        fifo = os.stat(os.path.join(folder, CHANGED))
+        for descriptor in os.listdir(descriptors):
+            with suppress(FileNotFoundError):  # it has been closed
+                path = f"{descriptors}/{descriptor}"
+                if os.path.basename(os.readlink(path)) == CHANGED and os.path.samestat(os.stat(path), fifo):
+                    return True
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # a process of another user
+    return False
+
+
+def _await(answers: str, expected: set[str], deadline: float) -> None:
+    while not expected <= set(_names(answers)) and time.monotonic() < deadline:
+        time.sleep(_STEP)
+
+
+def _names(answers: str) -> list[str]:
+    """The processes that have answered. Raises OSError if another command has removed the folder."""
+    try:
+        return [name for name in os.listdir(answers) if not name.endswith((_UNSEEN, _TOLD))]
+    except FileNotFoundError:
+        raise OSError("another version has been set meanwhile, by another command") from None
+
+
+def _text(path: str) -> str:
+    try:
+        return read_file(path)
+    except (OSError, ValueError) as error:
+        return f"its answer cannot be read: {error}"

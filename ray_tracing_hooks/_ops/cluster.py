@@ -16,8 +16,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._ops import probe
-from ray_tracing_hooks._ops.driver import NAMESPACE, entrypoint_without_values, refusing_silent_raylets, untraced
-from ray_tracing_hooks._ops.head import CLIENT
+from ray_tracing_hooks._ops.head import (
+    CLIENT,
+    COMMAND_NAMESPACE,
+    entrypoint_without_values,
+    refusing_silent_raylets,
+    untraced,
+)
 from ray_tracing_hooks._safety.errors import TracingError
 from ray_tracing_hooks._safety.guard import describe
 
@@ -210,7 +215,7 @@ def connected(address: str, *, skips_hook: bool = False) -> Iterator[None]:
         # Otherwise functions of the module would be sent by name, and nodes would import it.
         ray.cloudpickle.register_pickle_by_value(probe)
         stack.callback(ray.cloudpickle.unregister_pickle_by_value, probe)
-        options: dict[str, Any] = {"namespace": NAMESPACE}
+        options: dict[str, Any] = {"namespace": COMMAND_NAMESPACE}
         if not address.startswith(CLIENT):
             options |= {"log_to_driver": False, "logging_level": logging.CRITICAL}
         if skips_hook:

@@ -20,11 +20,10 @@ from typing import Any
 from ray_tracing_hooks._connection.delivery import is_disabled
 from ray_tracing_hooks._connection.folders import session_folders
 from ray_tracing_hooks._control.control import Control
-from ray_tracing_hooks._ops.delivery import trial
-from ray_tracing_hooks._ops.disk import LOCAL, SPOOL, folder
 from ray_tracing_hooks._ops.effective import Effective, effective, misspelled, severity
 from ray_tracing_hooks._ops.hooks import exporters_of
-from ray_tracing_hooks._ops.spools import spools_of
+from ray_tracing_hooks._ops.reach import trial
+from ray_tracing_hooks._ops.spools import LOCAL, SPOOL, folder, spools_of
 from ray_tracing_hooks._settings.otel import OTLP, OTLP_METRICS, VARIABLES, read_with_source
 from ray_tracing_hooks._settings.table import all_settings
 from ray_tracing_hooks._settings.values import masked

@@ -72,7 +72,7 @@ def spools(request: Mapping[str, Any]) -> dict[str, Any]:
         tracing = _tracing()
         found["spools"] = spools_of(found["session_dir"], found["node_id"], tracing.get("spool"), request)
         if request.get("control"):
-            from ray_tracing_hooks._ops.control_on_node import in_force  # noqa: PLC0415  see above
+            from ray_tracing_hooks._ops.change_on_node import in_force  # noqa: PLC0415  see above
 
             found["control"] = in_force(found["session_dir"])
     except Exception as error:  # noqa: BLE001  it is reported

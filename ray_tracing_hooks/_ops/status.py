@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks._ops import probe
 from ray_tracing_hooks._ops.cluster import Answer, Node, Visit
-from ray_tracing_hooks._ops.facts import Spool
-from ray_tracing_hooks._ops.report import spool_as_json
+from ray_tracing_hooks._ops.facts import Spool, spool_as_json
 from ray_tracing_hooks._ship.figures import Destination
 
 VERSION = 1

@@ -19,7 +19,7 @@ from conftest import Nodes, start_head, stop_head
 from ports import free_port
 from support import HOOK, PATIENCE, await_spans, environment, spans_in, with_data
 
-from ray_tracing_hooks._ops.target import target_of
+from ray_tracing_hooks._ops.collect import target_of
 
 COMMAND = (sys.executable, "-m", "ray_tracing_hooks")
 BY_SETTINGS = "--tracing-startup-hook=ray_tracing_hooks:setup"

@@ -90,14 +90,14 @@ OF_COMMANDS = """
 import json, sys, ray
 from ray._private import state, utils
 from ray.core.generated import gcs_pb2
-from ray_tracing_hooks._ops import control_on_node
+from ray_tracing_hooks._ops import change_on_node
 ray.init(sys.argv[1], logging_level="ERROR")
-accessor = control_on_node._accessor()
+accessor = change_on_node._accessor()
 actors = map(gcs_pb2.ActorTableData.FromString, accessor.get_actor_table(None, None))
 visitors = {each.address.worker_id.hex() for each in actors if each.class_name == "Visitor"}
 jobs = [job["JobID"] for job in state.jobs() if job["Entrypoint"].startswith("ray-tracing-hooks ")]
 drivers = {utils.compute_driver_id_from_job(ray.JobID.from_hex(job)).hex() for job in jobs}
-unknown = (visitors | drivers) - control_on_node._of_commands(accessor, gcs_pb2)
+unknown = (visitors | drivers) - change_on_node._of_commands(accessor, gcs_pb2)
 print(json.dumps([sorted(visitors), sorted(drivers), sorted(unknown)]))
 """
 """The ids of the processes of all commands so far: of actors, of drivers, and of those that are not known as such."""

@@ -62,7 +62,7 @@ setup()
 from opentelemetry import trace
 from ray_tracing_hooks._connection.changes import control_folder
 from ray_tracing_hooks._control.control import Control
-from ray_tracing_hooks._control.publish import publish
+from ray_tracing_hooks._control.control import publish
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._record.recorder import Template
 

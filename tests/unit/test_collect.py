@@ -24,9 +24,8 @@ from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._ops import collect as collecting
 from ray_tracing_hooks._ops import sources
-from ray_tracing_hooks._ops.collect import Collected, Here, SourceError, collect
+from ray_tracing_hooks._ops.collect import Collected, Here, SourceError, TargetError, collect, target_of
 from ray_tracing_hooks._ops.spools import waiting
-from ray_tracing_hooks._ops.target import TargetError, target_of
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
 SESSION = "session_2026-11-25_00-38-55_281040_31184"
@@ -363,7 +362,7 @@ def test_targets_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         target_of(str(in_the_way / "sub"))
     program = (
         "import sys; sys.modules['fsspec'] = None\n"
-        "from ray_tracing_hooks._ops.target import target_of\n"
+        "from ray_tracing_hooks._ops.collect import target_of\n"
         "target_of('s3://key:secret@bucket/spans')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -17,9 +17,8 @@ from pathlib import Path
 import pytest
 
 from ray_tracing_hooks._control import listener as listening
-from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._control.control import Control, acknowledge, publish, silent
 from ray_tracing_hooks._control.listener import CHANGED, CONTROL, Listener, read, wake
-from ray_tracing_hooks._control.publish import acknowledge, publish, silent
 from ray_tracing_hooks._safety import guard
 
 LONG = 30.0
@@ -457,7 +456,7 @@ PROGRAM = """
 import os, sys, time
 from ray_tracing_hooks._control.listener import Listener
 from ray_tracing_hooks._control.control import Control
-from ray_tracing_hooks._control.publish import acknowledge
+from ray_tracing_hooks._control.control import acknowledge
 folder = sys.argv[1]
 def apply(found):
     acknowledge(folder, Control.decode(found), str(os.getpid()))

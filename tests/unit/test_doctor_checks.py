@@ -12,11 +12,10 @@ from ray_tracing_hooks._cli.doctor import _lines
 from ray_tracing_hooks._ops.checks import findings
 from ray_tracing_hooks._ops.cluster import Node
 from ray_tracing_hooks._ops.examination import _against_ray
-from ray_tracing_hooks._ops.facts import HERE, Clock, Examined, Facts, Folder, Place, Spool, Trial
+from ray_tracing_hooks._ops.facts import HERE, Clock, Examined, Facts, Folder, Place, Spool, Trial, as_json
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, merged, where
 from ray_tracing_hooks._ops.head import Head
 from ray_tracing_hooks._ops.reach import SPEAKS_TLS
-from ray_tracing_hooks._ops.report import as_json
 from ray_tracing_hooks._ship.figures import Destination, Figures
 from ray_tracing_hooks._version import __version__
 

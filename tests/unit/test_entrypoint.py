@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ray_tracing_hooks._ops.driver import without_values
+from ray_tracing_hooks._ops.head import without_values
 
 
 @pytest.mark.parametrize(

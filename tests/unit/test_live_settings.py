@@ -13,9 +13,8 @@ from click.testing import CliRunner
 from ray_tracing_hooks._cli import changing, main
 from ray_tracing_hooks._cli.changing import disable
 from ray_tracing_hooks._control.control import Control
-from ray_tracing_hooks._ops import control_on_node
-from ray_tracing_hooks._ops.assignments import names_of, shown, variables_of
-from ray_tracing_hooks._ops.control import Change, ControlError, UsageError, _store
+from ray_tracing_hooks._ops import change_on_node
+from ray_tracing_hooks._ops.change import Change, ControlError, UsageError, _store, names_of, shown, variables_of
 from ray_tracing_hooks._ray.cluster import CONTROL
 from ray_tracing_hooks._safety.errors import SettingError
 from ray_tracing_hooks._settings.table import LIVE, Settings
@@ -186,7 +185,7 @@ class Head:
         self.values: dict[bytes, bytes] = {}
         self.before_storing: list[Callable[[], object]] = []
         self.before_putting: list[Callable[[], object]] = []
-        monkeypatch.setattr(control_on_node, "_worker", lambda: SimpleNamespace(gcs_client=self))
+        monkeypatch.setattr(change_on_node, "_worker", lambda: SimpleNamespace(gcs_client=self))
 
     def internal_kv_put(self, key: bytes, value: bytes, overwrite: bool, *_: object) -> int:
         if self.before_putting and key == CONTROL:
@@ -209,7 +208,7 @@ class Head:
         self.values.pop(key, None)
 
     def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        while self.before_storing and function is control_on_node.store:
+        while self.before_storing and function is change_on_node.store:
             self.before_storing.pop()()
         return function(*arguments)
 

@@ -12,15 +12,15 @@ import grpc
 import pytest
 from ray._private import services
 
-from ray_tracing_hooks._ops import driver
-from ray_tracing_hooks._ops.driver import SilentRayletError, refusing_silent_raylets
+from ray_tracing_hooks._ops import head
+from ray_tracing_hooks._ops.head import SilentRayletError, refusing_silent_raylets
 
 NAME = "get_node_to_connect_for_driver"
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "_TIMEOUT", 1.0)
+    monkeypatch.setattr(head, "_TIMEOUT", 1.0)
 
 
 @pytest.fixture

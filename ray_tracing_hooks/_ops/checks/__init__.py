@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ray_tracing_hooks._ops.checks import delivery, hook, nodes, settings, spools
+from ray_tracing_hooks._ops.checks import delivery, nodes, settings, spools
 from ray_tracing_hooks._ops.facts import Facts
 from ray_tracing_hooks._ops.finding import Finding, merged
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     nodes.check,
     nodes.check_packages,
-    hook.check,
+    settings.check_hook,
     settings.check,
     delivery.check,
     spools.check_folders,

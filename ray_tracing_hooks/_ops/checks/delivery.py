@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from ray_tracing_hooks._insight.analysis.wording import count, duration
-from ray_tracing_hooks._ops.disk import LOCAL
 from ray_tracing_hooks._ops.facts import Facts, Place, Trial
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
 from ray_tracing_hooks._ops.reach import SPEAKS_TLS
+from ray_tracing_hooks._ops.spools import LOCAL
 
 _OF_PROXY = re.compile(r"\bHTTP 407\b|: the proxy (in|of) ")
 _DENIED = re.compile(r"\b(401|403)\b|UNAUTHENTICATED|PERMISSION_DENIED|[Uu]nauthori[sz]ed|[Ff]orbidden")

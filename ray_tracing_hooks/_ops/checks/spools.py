@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 
 from ray_tracing_hooks._insight.analysis.wording import count, duration, size
-from ray_tracing_hooks._ops.disk import LOCAL, SPOOL
 from ray_tracing_hooks._ops.facts import Facts, Folder, Place, Spool
 from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
+from ray_tracing_hooks._ops.spools import LOCAL, SPOOL
 from ray_tracing_hooks._ship.figures import Destination
 
 _LONG = 60.0

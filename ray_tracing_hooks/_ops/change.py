@@ -1,18 +1,122 @@
-"""Changes what is set for a running cluster, and finds out which of its processes have applied it."""
+"""Changes what is set for a running cluster, and finds out which of its processes have applied it.
+
+Users write settings for running processes as ``NAME=VALUE``: some can be changed, and their values are checked here.
+"""
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ray_tracing_hooks._control.control import EXPORTERS, Control
+from ray_tracing_hooks._control.control import EXPORTERS, SAMPLER, Control
 from ray_tracing_hooks._control.listener import MOST_BYTES
-from ray_tracing_hooks._ops import control_on_node, probe
+from ray_tracing_hooks._ops import change_on_node, probe
 from ray_tracing_hooks._ops.cluster import Answer, Node, Visit
 from ray_tracing_hooks._ops.hooks import HOOKS, OF_RAY, is_ours
-from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.errors import SettingError, TracingError
+from ray_tracing_hooks._settings import otel
+from ray_tracing_hooks._settings.otel import READABLE_FILE, VARIABLES, Variable
+from ray_tracing_hooks._settings.table import LIVE, PREFIX, Setting, all_settings, load
+from ray_tracing_hooks._settings.values import MASK, masked, unicode
+
+_SIGNALS = ("traces", "metrics", "logs")
+_SKYWALKING = "skywalking"
+
+_RESTART = "it can only be set where the cluster is started"
+
+
+def variables_of(given: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of ``NAME=VALUE`` pairs; a ``NAME`` alone has the value that it has in ``environ``.
+
+    A name is a variable, or the name of a setting as in the YAML file. Raises SettingError.
+    """
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        variable, row = _row(name.strip())
+        if not equals:
+            if variable not in environ:
+                raise SettingError(f"{name} has no value: write {name}=VALUE, or set {variable} in this shell")
+            value = environ[variable]
+        try:
+            unicode(value)
+        except UnicodeError:
+            raise SettingError(f"{variable} is not valid: its value is not text in UTF-8") from None
+        if found.setdefault(variable, value.strip()) != value.strip():
+            raise SettingError(f"{variable} is given twice, with different values")
+        if value.strip():
+            _check(variable, row, value)
+    return found
+
+
+def names_of(given: Sequence[str]) -> list[str]:
+    """The variables of these names. Raises SettingError."""
+    return [_row(name.strip())[0] for name in given]
+
+
+def shown(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables without the values that are secret."""
+    return {name: _public(name, value) if value else value for name, value in sorted(variables.items())}
+
+
+def _public(variable: str, value: str) -> str:
+    """The value without what is secret, as in other commands."""
+    try:
+        _, row = _row(variable)
+        found = masked(row.kind, row.kind.read(value)) if row.secret else value
+    except (SettingError, ValueError):
+        return MASK
+    return found if isinstance(found, str) else row.text(found)
+
+
+def _row(name: str) -> tuple[str, Setting | Variable]:
+    """The variable of a name, and its row in its table. Raises SettingError for one that cannot be changed."""
+    settings = {row.variable: row for row in all_settings()}
+    variable = name if name.upper() == name else f"{PREFIX}{name.upper()}"
+    ours = settings.get(variable)
+    if ours is not None:
+        if ours.name not in LIVE:
+            raise SettingError(f"{variable} cannot be changed while processes run: {_RESTART}")
+        return variable, ours
+    standard = {form: row for row in VARIABLES for signal in _SIGNALS for form in row.forms(signal)}
+    row = standard.get(name)
+    if row is None:
+        known = [*settings, *(setting.name for setting in all_settings()), *standard]
+        closest = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {closest[0]}?" if closest else "`ray-tracing-hooks config` lists all settings"
+        raise SettingError(f"there is no setting {name!r}; {hint}")
+    if not row.live:
+        raise SettingError(f"{name} cannot be changed while processes run: {_RESTART}")
+    return name, row
+
+
+def _check(variable: str, row: Setting | Variable, value: str) -> None:
+    """Raises SettingError for an invalid value."""
+    problems: list[str] = []
+    if isinstance(row, Setting):
+        load({variable: value}, problems.append)
+    elif row.kind is not READABLE_FILE:  # it is a file of the nodes
+        try:
+            row.kind.read(value)
+        except ValueError:
+            what = variable if row.secret else f"{variable}={value!r}"
+            problems.append(f"{what} is not valid: expected {row.kind.expected}")
+    if problems:
+        # What is said of a process does not hold here: nothing is used instead.
+        raise SettingError("; ".join(problems).replace(" is ignored:", " is not valid:").partition("; using ")[0])
+    if variable == SAMPLER and value.strip().lower().removeprefix("parentbased_") not in otel.SAMPLERS:
+        raise SettingError(f"{variable}={value!r}: running processes can only change to a built-in sampler")
+    if variable == EXPORTERS and value.strip() == "none":
+        raise SettingError(f"{variable}=none is not valid here: `ray-tracing-hooks disable` records nothing")
+    if variable == EXPORTERS and _SKYWALKING in value:
+        raise SettingError(
+            f"the exporter {_SKYWALKING} cannot be added while processes run, since it adds headers to requests: "
+            f"{_RESTART}"
+        )
+
 
 VERSION = 1
 
@@ -137,7 +241,7 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
         return answer.value
 
     progress("looking at the cluster", 0, 1)
-    before = ask(control_on_node.look)
+    before = ask(change_on_node.look)
     hook, late = before["hook"], bool(before["late"])
     sets_hook = _must_set(hook, wanted)
     if sets_hook:
@@ -149,20 +253,20 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
     known, control = _store(ask, wanted, sets_hook=sets_hook)
     removes_hook = known.late_hook and not control.late_hook
     if sets_hook:
-        ask(control_on_node.store_hook, hook)
+        ask(change_on_node.store_hook, hook)
     elif removes_hook:
-        ask(control_on_node.remove_hook)
+        ask(change_on_node.remove_hook)
         hook = None
     actors: dict[str, str] = {}
     if sets_hook and wanted.in_actors:
         progress("running the hook in named actors", 0, 1)
-        actors = control_on_node.run_hook(str(hook), timeout)
+        actors = change_on_node.run_hook(str(hook), timeout)
     nodes: dict[Node, str] = {}
     answers: dict[str, str] = {}
     asked: set[str] = set()
     for number in range(_ROUNDS):
         progress("telling the processes", number, _ROUNDS)
-        new = [each for each in ask(control_on_node.processes) if each["id"] not in asked]
+        new = [each for each in ask(change_on_node.processes) if each["id"] not in asked]
         if number and not new:
             break
         told = _tell(visit, control, new, timeout, is_hook_late=late)
@@ -171,7 +275,7 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
         for answer in told.values():
             answers.update(answer.value or {})
     # Some have ended meanwhile; and what has started since then has learned it from the cluster.
-    living = [each for each in ask(control_on_node.processes) if each["id"] in asked]
+    living = [each for each in ask(change_on_node.processes) if each["id"] in asked]
     return Outcome(control, nodes, _described(visit, living, answers, timeout), hook, late, actors)
 
 
@@ -182,7 +286,7 @@ def _store(ask: Callable[..., Any], wanted: Change, *, sets_hook: bool) -> tuple
     If other commands change it at the same time, each begins with what the one before has set.
     """
     for _ in range(_ATTEMPTS):
-        found = ask(control_on_node.look)
+        found = ask(change_on_node.look)
         try:
             known = Control.decode(found["control"])
         except ValueError as error:
@@ -196,7 +300,7 @@ def _store(ask: Callable[..., Any], wanted: Change, *, sets_hook: bool) -> tuple
         goes = wanted.enabled is False and wanted.until is None
         control = control._replace(late_hook=sets_hook or (known.late_hook and not goes))
         _check_size(control)
-        if ask(control_on_node.store, control.encode(), control.version):
+        if ask(change_on_node.store, control.encode(), control.version):
             return known, control
     raise ControlError("other commands change this cluster all the time; nothing has been changed")
 
@@ -284,7 +388,7 @@ def _check_exporters(visit: Visit, wanted: Change, timeout: float) -> None:
     value = wanted.variables.get(EXPORTERS)
     if not value:
         return
-    for node, answer in visit.call(control_on_node.unknown_exporter, value, timeout=timeout).items():
+    for node, answer in visit.call(change_on_node.unknown_exporter, value, timeout=timeout).items():
         if answer.value:
             raise UsageError(f"{node.name}: {answer.value}; nothing has been changed")
 
@@ -299,7 +403,7 @@ def _tell(
     patience = (_PATIENCE,) if is_hook_late else ()
     # A node has a little longer than it waits for its processes.
     asked = {
-        node: visit.ask(node, control_on_node.apply, control.encode(), expected.get(node.id, {}), timeout, *patience)
+        node: visit.ask(node, change_on_node.apply, control.encode(), expected.get(node.id, {}), timeout, *patience)
         for node in visit.nodes
     }
     until = time.monotonic() + timeout + 5
@@ -313,7 +417,7 @@ def _described(
     for node in visit.nodes:
         pids = [each["pid"] for each in living if each["node"] == node.id and answers.get(each["id"]) != ""]
         if pids:
-            found = visit.answer(visit.ask(node, control_on_node.titles, pids), timeout).value or {}
+            found = visit.answer(visit.ask(node, change_on_node.titles, pids), timeout).value or {}
             titles |= {(node.id, pid): title for pid, title in found.items()}
     return tuple(
         Process(

@@ -15,10 +15,9 @@ from contextlib import suppress
 from typing import Any
 
 from ray_tracing_hooks._connection.changes import control_folder
-from ray_tracing_hooks._control.control import EXPORTERS, Control
+from ray_tracing_hooks._control.control import EXPORTERS, Control, publish, silent
 from ray_tracing_hooks._control.listener import read
-from ray_tracing_hooks._control.publish import publish, silent
-from ray_tracing_hooks._ops import driver
+from ray_tracing_hooks._ops import head
 from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
 from ray_tracing_hooks._safety.guard import describe
 
@@ -162,7 +161,7 @@ def _of_commands(accessor: Any, tables: Any) -> set[str]:
 
     found = set()
     for job in map(tables.JobTableData.FromString, _jobs(accessor)):
-        if job.config.ray_namespace != driver.NAMESPACE:
+        if job.config.ray_namespace != head.COMMAND_NAMESPACE:
             continue
         identity = ray.JobID(job.job_id)
         found.add(utils.compute_driver_id_from_job(identity).hex())
@@ -194,7 +193,7 @@ def _accessor() -> Any:
 
 
 def apply(text: bytes, expected: Mapping[str, int], timeout: float, patience: float | None = None) -> dict[str, str]:
-    """Tell the processes of this node, as :func:`~ray_tracing_hooks._control.publish.publish` does."""
+    """Tell the processes of this node, as :func:`~ray_tracing_hooks._control.control.publish` does."""
     folder = control_folder(_worker().node.get_session_dir_path())
     if folder is None:
         raise OSError("the folder of this package in Ray's session folder cannot be used")

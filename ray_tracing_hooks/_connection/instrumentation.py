@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ray.memory import Memory
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.rates import RateLimits
-    from ray_tracing_hooks._ray.templates import Selection
-    from ray_tracing_hooks._ray.tracing import Tracing
+    from ray_tracing_hooks._ray.tracing import Options, Tracing
     from ray_tracing_hooks._record.argument_text import Redactor
     from ray_tracing_hooks._record.recorder import Recorder
     from ray_tracing_hooks._settings.table import Settings
@@ -45,11 +44,7 @@ def instrument(
         recorder,
         process,
         cluster,
-        _selection(settings, parts),
-        redactor=_redactor(settings),
-        redact=settings.redact,
-        rate_limits=_rate_limits(settings),
-        memory=_memory(settings),
+        _options(settings, parts, _rate_limits(settings), _memory(settings)),
         carries_submit_time=settings.metrics,
         join_serve=_joining_serve(process, patches) if templates.SERVE in parts else lambda: False,
     )
@@ -108,14 +103,7 @@ def change(
     if settings.rate_limit != before.rate_limit:
         rate_limits = _rate_limits(settings, rate_limits)
     memory = active.memory if active.memory is not None and settings.memory else _memory(settings)
-    changed = active.changed(
-        recorder,
-        _selection(settings, parts),
-        redactor=_redactor(settings),
-        redact=settings.redact,
-        rate_limits=rate_limits,
-        memory=memory,
-    )
+    changed = active.changed(recorder, _options(settings, parts, rate_limits, memory))
     first(changed)
     tracing.active = changed
     _trace_waiting(process, more, patches)
@@ -128,10 +116,14 @@ def change(
     return changed
 
 
-def _selection(settings: Settings, parts: frozenset[str]) -> Selection:
+def _options(
+    settings: Settings, parts: frozenset[str], rate_limits: RateLimits | None, memory: Memory | None
+) -> Options:
     from ray_tracing_hooks._ray.templates import Selection  # noqa: PLC0415
+    from ray_tracing_hooks._ray.tracing import Options  # noqa: PLC0415
 
-    return Selection(parts, settings.include, settings.exclude, internal=settings.internal)
+    selection = Selection(parts, settings.include, settings.exclude, internal=settings.internal)
+    return Options(selection, _redactor(settings), settings.redact, rate_limits, memory)
 
 
 def _trace_waiting(process: RayProcess, parts: frozenset[str], patches: Patches) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from threading import get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ray_tracing_hooks._ray.calls import Calls
 from ray_tracing_hooks._ray.cluster import Cluster, SharedTrace
@@ -25,6 +25,24 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._record.argument_text import Redactor
 
 
+class Options(NamedTuple):
+    """What the settings say of the spans of calls.
+
+    Attributes:
+        selection: Which calls make spans.
+        redactor: Renders the arguments and results of executions, or None.
+        redact: Patterns of what is redacted in the configurations of a library, which are recorded in any case.
+        rate_limits: The rate limits on calls that make spans, or None.
+        memory: Measures the memory of executions, or None.
+    """
+
+    selection: Selection
+    redactor: Redactor | None = None
+    redact: tuple[str, ...] = ()
+    rate_limits: RateLimits | None = None
+    memory: Memory | None = None
+
+
 class Tracing:
     """The parts of the instrumentation of one connection.
 
@@ -32,11 +50,7 @@ class Tracing:
         recorder: Records the spans.
         process: This process.
         cluster: The cluster that it is connected to.
-        selection: Which calls make spans.
-        redactor: Renders the arguments and results of executions, or None.
-        redact: Patterns of what is redacted in the configurations of a library, which are recorded in any case.
-        rate_limits: The rate limits on calls that make spans, or None.
-        memory: Measures the memory of executions, or None.
+        options: What the settings say of the spans of calls; each of them is an attribute too.
         carries_submit_time: Whether recorded calls of tasks carry the time of their submission (:class:`SharedTrace`).
         join_serve: Traces what this process has imported of Ray Serve; returns whether Serve is traced.
 
@@ -60,74 +74,36 @@ class Tracing:
         recorder: Recorder,
         process: RayProcess,
         cluster: Cluster,
-        selection: Selection,
+        options: Options,
         *,
-        redactor: Redactor | None = None,
-        redact: tuple[str, ...] = (),
-        rate_limits: RateLimits | None = None,
-        memory: Memory | None = None,
         carries_submit_time: bool = False,
         join_serve: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.recorder = recorder
         self.process = process
-        self.selection = selection
-        self.redactor = redactor
-        self.redact = redact
-        self.rate_limits = rate_limits
-        self.memory = memory
         self.join_serve = join_serve
         self.driver_task_id = process.current_task_id() if process.is_driver else b""
         self.whereabouts = Whereabouts(process)
-        self.templates = Templates(process, self.whereabouts, selection)
-        self.namings = Namings(selection.parts)
         self.job = SharedTrace(cluster, process, recorder, self.driver_task_id, carries_submit_time=carries_submit_time)
-        self.calls = Calls(
-            recorder,
-            process,
-            self.driver_task_id,
-            self.templates,
-            self.whereabouts,
-            self.job,
-            rate_limits,
-            join_serve,
-            self.namings,
-        )
         self.held = HeldResources()
         self.service = ""
         self.on_replica: Callable[[str, str], None] | None = None
         self.thread = get_ident()
         self.waits = True
+        self._set(recorder, options)
 
-    def changed(
-        self,
-        recorder: Recorder,
-        selection: Selection,
-        *,
-        redactor: Redactor | None,
-        redact: tuple[str, ...],
-        rate_limits: RateLimits | None,
-        memory: Memory | None,
-    ) -> Tracing:
+    def changed(self, recorder: Recorder, options: Options) -> Tracing:
         """The instrumentation of the same connection with other settings. What has begun keeps those it began with."""
         found = copy.copy(self)
-        found.recorder, found.selection = recorder, selection
-        found.redactor, found.redact, found.rate_limits, found.memory = redactor, redact, rate_limits, memory
         found.job.recorder = recorder
-        found.templates = Templates(self.process, self.whereabouts, selection)
-        found.namings = Namings(selection.parts)
-        found.calls = Calls(
-            recorder,
-            self.process,
-            self.driver_task_id,
-            found.templates,
-            self.whereabouts,
-            self.job,
-            rate_limits,
-            self.join_serve,
-            found.namings,
-        )
+        found._set(recorder, options)  # noqa: SLF001  of this class
         return found
+
+    def _set(self, recorder: Recorder, options: Options) -> None:
+        self.recorder = recorder
+        self.selection, self.redactor, self.redact, self.rate_limits, self.memory = options
+        self.templates = Templates(self.process, self.whereabouts, self.selection)
+        self.namings = Namings(self.selection.parts)
+        self.calls = Calls(self)
 
 
 active: Tracing | None = None

@@ -15,7 +15,7 @@ from ray_tracing_hooks._ray.cluster import Cluster
 from ray_tracing_hooks._ray.process import DRIVER, WORKER, RayProcess
 from ray_tracing_hooks._ray.rates import RateLimits
 from ray_tracing_hooks._ray.templates import Selection
-from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._ray.tracing import Options, Tracing
 from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import Recorder, UnsampledRecorder
@@ -153,8 +153,7 @@ def tracing_of(
         made,
         process,
         cluster or Cluster(),
-        selection,
-        rate_limits=rate_limits,
+        Options(selection, rate_limits=rate_limits),
         carries_submit_time=carries_submit_time,
     )
 

@@ -125,7 +125,7 @@ import time
 from types import SimpleNamespace
 from ray_tracing_hooks._control import control, listener
 now = 1000.0
-control.time = listener.time = SimpleNamespace(time=lambda: now, sleep=time.sleep)
+control.time = listener.time = SimpleNamespace(time=lambda: now, sleep=time.sleep, monotonic=time.monotonic)
 folder = control_folder(sys.argv[1])
 off = Control(1, False, until=5000.0)
 publish(folder, off, {worker.core_worker.get_worker_id().hex(): os.getpid()}, 60)
@@ -145,7 +145,7 @@ def test_a_process_that_starts_meanwhile_records_when_the_others_do(
 ) -> None:
     """Also on a node that nobody has told: it knows from the cluster for how long."""
     now = 1000.0
-    clock = SimpleNamespace(time=lambda: now, sleep=time.sleep)
+    clock = SimpleNamespace(time=lambda: now, sleep=time.sleep, monotonic=time.monotonic)
     monkeypatch.setattr("ray_tracing_hooks._control.control.time", clock)
     monkeypatch.setattr("ray_tracing_hooks._control.listener.time", clock)
     applied: queue.Queue[bool] = queue.Queue()

@@ -1213,7 +1213,7 @@ def change(recorder: Recorder) -> None:
     """What the last step of a change does in a process: what calls use from now on, and record with."""
     active = tracing.active
     assert active is not None
-    tracing.active = active.changed(recorder, active.selection, redactor=None, redact=(), rate_limits=None, memory=None)
+    tracing.active = active.changed(recorder, tracing.Options(active.selection))
 
 
 @needs_compiled

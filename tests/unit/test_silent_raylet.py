@@ -20,7 +20,7 @@ NAME = "get_node_to_connect_for_driver"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head, "_TIMEOUT", 1.0)
+    monkeypatch.setattr(head, "_RAYLET_TIMEOUT", 1.0)
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._safety.guard import report
-from ray_tracing_hooks._ship.sink import DeliveryError, Tls
-from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused
+from ray_tracing_hooks._ship.sink import DeliveryError
+from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, ServerSettings
 from ray_tracing_hooks._ship.transport.grpc import GrpcTransport, _retry_info
 from ray_tracing_hooks._ship.transport.http import HttpTransport, _seconds, _status_text
 
@@ -73,15 +73,8 @@ def server(serve: Callable[[socket.socket], None]) -> Iterator[int]:
 
 @contextmanager
 def http(port: int, **headers: str) -> Iterator[HttpTransport]:
-    transport = HttpTransport(
-        f"http://127.0.0.1:{port}/v1/traces",
-        address="the collector",
-        content_type="application/x-protobuf",
-        headers=headers,
-        timeout=TIMEOUT,
-        gzip=False,
-        tls=Tls(),
-    )
+    settings = ServerSettings("", f"http://127.0.0.1:{port}/v1/traces", "the collector", headers, TIMEOUT)
+    transport = HttpTransport(settings, "application/x-protobuf")
     yield transport
     transport.close()
 
@@ -259,15 +252,8 @@ def test_a_huge_grpc_answer_is_not_taken_in(packed: grpc.Compression) -> None:
 
 
 def grpc_transport(port: int) -> GrpcTransport:
-    return GrpcTransport(
-        f"127.0.0.1:{port}",
-        "/test.Service/Export",
-        address="the collector",
-        headers={},
-        timeout=30,
-        gzip=False,
-        tls=None,
-    )
+    settings = ServerSettings("", f"127.0.0.1:{port}", "the collector", {}, 30)
+    return GrpcTransport(settings, "/test.Service/Export")
 
 
 def test_what_a_server_says_cannot_command_the_users_terminal(reports: list[str]) -> None:

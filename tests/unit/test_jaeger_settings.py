@@ -12,7 +12,7 @@ from plans import made_plan
 
 from ray_tracing_hooks._ship.sink import Tls
 from ray_tracing_hooks._ship.sinks.jaeger import PORTS, read
-from ray_tracing_hooks._ship.sinks.sending import ServerSettings
+from ray_tracing_hooks._ship.transport.contract import ServerSettings
 
 J = "OTEL_EXPORTER_JAEGER_"
 THRIFT = "?format=jaeger.thrift"

@@ -11,7 +11,7 @@ import pytest
 
 from ray_tracing_hooks._ship.sink import Tls
 from ray_tracing_hooks._ship.sinks.otlp import read
-from ray_tracing_hooks._ship.sinks.sending import ServerSettings
+from ray_tracing_hooks._ship.transport.contract import ServerSettings
 
 PREFIX = "OTEL_EXPORTER_OTLP_"
 BASIC = "Basic " + base64.b64encode(b"me:p@ss").decode()

@@ -29,7 +29,7 @@ from ports import free_port
 from ray_tracing_hooks import __version__
 from ray_tracing_hooks._formats.protobuf import field, varint
 from ray_tracing_hooks._ship.sink import DeliveryError, Tls
-from ray_tracing_hooks._ship.transport.contract import Refused, Transport
+from ray_tracing_hooks._ship.transport.contract import Refused, ServerSettings, Transport
 from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
 from ray_tracing_hooks._ship.transport.http import HttpTransport, _default_authorities
 
@@ -184,22 +184,23 @@ def raw_server(answer: bytes | None) -> Iterator[int]:
         connection.close()
 
 
-def http(stack: ExitStack, port: int, **more: Any) -> HttpTransport:
-    settings: dict[str, Any] = {"headers": {}, "timeout": 10, "gzip": False, "tls": Tls(), "scheme": "http", **more}
-    scheme = settings.pop("scheme")
-    transport = HttpTransport(
-        f"{scheme}://127.0.0.1:{port}/v1/traces?tenant=1",
-        address="the collector",
-        content_type="application/x-protobuf",
-        **settings,
+def server_settings(target: str, address: str = "the collector", **more: Any) -> ServerSettings:
+    return ServerSettings(
+        **{"protocol": "", "target": target, "address": address, "headers": {}, "timeout": 10, **more}
     )
+
+
+def http(stack: ExitStack, port: int, **more: Any) -> HttpTransport:
+    scheme, over = more.pop("scheme", "http"), {name: more.pop(name) for name in ("over_grpc",) if name in more}
+    target = f"{scheme}://127.0.0.1:{port}/v1/traces?tenant=1"
+    transport = HttpTransport(server_settings(target, **more), "application/x-protobuf", **over)
     stack.callback(transport.close)
     return transport
 
 
 def by_grpc(stack: ExitStack, port: int, **more: Any) -> GrpcTransport:
-    settings: dict[str, Any] = {"headers": {}, "timeout": 10, "gzip": False, "tls": None, **more}
-    transport = GrpcTransport(f"127.0.0.1:{port}", METHOD, address="the collector", **settings)
+    over = {name: more.pop(name) for name in ("over_http", "parts") if name in more}
+    transport = GrpcTransport(server_settings(f"127.0.0.1:{port}", **more), METHOD, **over)
     stack.callback(transport.close)
     return transport
 
@@ -292,6 +293,7 @@ import os, sys, time
 from contextlib import suppress
 from pathlib import Path
 from ray_tracing_hooks._ship.sink import DeliveryError
+from ray_tracing_hooks._ship.transport.contract import ServerSettings
 from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
 
 def threads():
@@ -301,7 +303,7 @@ def threads():
             found.add(Path(f"/proc/self/task/{task}/comm").read_text())
     return found
 
-transport = GrpcTransport(sys.argv[1], sys.argv[2], address="server", headers={}, timeout=10.0, gzip=False, tls=None)
+transport = GrpcTransport(ServerSettings("", sys.argv[1], "server", {}, 10.0), sys.argv[2])
 for _ in range(2):
     try:
         transport.send(b"spans")
@@ -684,12 +686,8 @@ def test_a_slow_server_takes_no_longer_than_the_timeout(stack: ExitStack, make: 
 
 
 def test_a_name_that_does_not_exist(stack: ExitStack) -> None:
-    by_http = HttpTransport(
-        "http://collector.invalid/", address="it", content_type="x/y", headers={}, timeout=30, gzip=False, tls=Tls()
-    )
-    grpc_transport = GrpcTransport(
-        "collector.invalid:4317", METHOD, address="it", headers={}, timeout=30, gzip=False, tls=None
-    )
+    by_http = HttpTransport(server_settings("http://collector.invalid/", "it", timeout=30), "x/y")
+    grpc_transport = GrpcTransport(server_settings("collector.invalid:4317", "it", timeout=30), METHOD)
     for transport in (by_http, grpc_transport):
         stack.callback(transport.close)
         assert trouble(transport) == "cannot reach it: its name cannot be resolved"
@@ -697,9 +695,7 @@ def test_a_name_that_does_not_exist(stack: ExitStack) -> None:
 
 def test_a_host_that_cannot_be_a_name_keeps_the_spans(stack: ExitStack) -> None:
     """It is a mistake in a setting, which can be mended; the spans cannot."""
-    transport = HttpTransport(
-        f"http://{'a' * 70}.b/", address="it", content_type="x/y", headers={}, timeout=5, gzip=False, tls=Tls()
-    )
+    transport = HttpTransport(server_settings(f"http://{'a' * 70}.b/", "it", timeout=5), "x/y")
     stack.callback(transport.close)
     assert trouble(transport).startswith("cannot reach it: ")
 
@@ -787,6 +783,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 
 from ray_tracing_hooks._ship.sink import DeliveryError
+from ray_tracing_hooks._ship.transport.contract import ServerSettings
 from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
 
 
@@ -807,9 +804,7 @@ service = grpc.method_handlers_generic_handler(
 server = grpc.server(ThreadPoolExecutor(2), handlers=[service])
 port = server.add_insecure_port("127.0.0.1:0")
 server.start()
-transport = GrpcTransport(
-    f"127.0.0.1:{port}", "/test.Service/Export", address="it", headers={}, timeout=1, gzip=False, tls=None
-)
+transport = GrpcTransport(ServerSettings("", f"127.0.0.1:{port}", "it", {}, 1.0), "/test.Service/Export")
 transport.send(b"")
 # The kernel drops each packet of that connection, in both directions, and lets new connections through.
 lost = peers[0].rpartition(":")[2]
@@ -1102,11 +1097,10 @@ def test_grpc_writes_nothing_to_stderr(stack: ExitStack, certificates: Certifica
     program = f"""
 from ray_tracing_hooks._ship.sink import DeliveryError
 from ray_tracing_hooks._ship.sink import Tls
+from ray_tracing_hooks._ship.transport.contract import ServerSettings
 from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
 for authority in ({certificates.path("authority")!r}, {certificates.path("other")!r}):
-    transport = GrpcTransport(
-        "127.0.0.1:{port}", "/a/b", address="it", headers={{}}, timeout=10, gzip=False, tls=Tls(authority)
-    )
+    transport = GrpcTransport(ServerSettings("", "127.0.0.1:{port}", "it", {{}}, 10.0, Tls(authority)), "/a/b")
     try:
         transport.send(b"")
     except DeliveryError as error:

@@ -25,8 +25,7 @@ from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.sink import Surroundings, Tls
 from ray_tracing_hooks._ship.sinks.local import LocalSink
-from ray_tracing_hooks._ship.sinks.sending import ServerSettings
-from ray_tracing_hooks._ship.transport.contract import one_line
+from ray_tracing_hooks._ship.transport.contract import ServerSettings, one_line
 
 _SHARE = 10
 """Files of metrics may take this fraction of the limit for those of spans."""

@@ -11,7 +11,7 @@ from ray_tracing_hooks._settings.otel import OTLP_METRICS
 from ray_tracing_hooks._settings.otel import read as read_variable
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
-from ray_tracing_hooks._ship.sinks.sending import ServerSettings
+from ray_tracing_hooks._ship.transport.contract import ServerSettings
 
 _PROMETHEUS_MODULE = "opentelemetry.exporter.prometheus"
 PROMETHEUS_EXTRA = (

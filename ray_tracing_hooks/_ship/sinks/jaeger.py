@@ -26,8 +26,8 @@ from ray_tracing_hooks._settings.values import URL, hint, shown, without_credent
 from ray_tracing_hooks._ship.plan import JAEGER_ENDPOINT, ShipPlan
 from ray_tracing_hooks._ship.sink import DeliveryError, Destination, Sink, Surroundings, Tls
 from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
-from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, ServerSettings, resource_of, scope_of
-from ray_tracing_hooks._ship.transport.contract import Refused, Transport
+from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, resource_of, scope_of
+from ray_tracing_hooks._ship.transport.contract import Refused, ServerSettings, Transport
 
 PORTS = {"otlp-grpc": 4317, "otlp-http": 4318, "thrift-http": 14268, "thrift-udp": 6831, "grpc": 14250}
 """Jaeger's default port for each protocol."""
@@ -250,26 +250,10 @@ def _transport(settings: ServerSettings) -> Transport:
     if settings.protocol == "grpc":
         from ray_tracing_hooks._ship.transport.grpc import GrpcTransport  # noqa: PLC0415
 
-        return GrpcTransport(
-            settings.target,
-            _POST_SPANS,
-            address=settings.address,
-            headers=settings.headers,
-            timeout=settings.timeout,
-            gzip=False,
-            tls=settings.tls,
-        )
+        return GrpcTransport(settings, _POST_SPANS)
     from ray_tracing_hooks._ship.transport.http import HttpTransport  # noqa: PLC0415
 
-    return HttpTransport(
-        settings.target,
-        address=settings.address,
-        content_type="application/x-thrift",
-        headers=settings.headers,
-        timeout=settings.timeout,
-        gzip=False,
-        tls=settings.tls or Tls(),
-    )
+    return HttpTransport(settings, "application/x-thrift")
 
 
 DATAGRAM_BYTES = 65_000

@@ -20,8 +20,8 @@ from ray_tracing_hooks._settings.otel import read as read_variable
 from ray_tracing_hooks._settings.values import hint
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Destination, Surroundings, Tls
-from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, ServerSettings
-from ray_tracing_hooks._ship.transport.contract import Refused, Transport, one_line
+from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
+from ray_tracing_hooks._ship.transport.contract import Refused, ServerSettings, Transport, one_line
 
 _DEFAULT_DELAY = 1.0
 """Seconds that spans wait to be sent in one batch, if OTEL_BSP_SCHEDULE_DELAY is unset."""
@@ -257,23 +257,7 @@ def connect(settings: ServerSettings, signal: Signal) -> Transport:
     if settings.protocol == "grpc":
         from ray_tracing_hooks._ship.transport.grpc import GrpcTransport  # noqa: PLC0415
 
-        return GrpcTransport(
-            settings.target,
-            _METHODS[signal],
-            address=settings.address,
-            headers=settings.headers,
-            timeout=settings.timeout,
-            gzip=settings.gzip,
-            tls=settings.tls,
-        )
+        return GrpcTransport(settings, _METHODS[signal])
     from ray_tracing_hooks._ship.transport.http import HttpTransport  # noqa: PLC0415
 
-    return HttpTransport(
-        settings.target,
-        address=settings.address,
-        content_type="application/json" if settings.protocol == "http/json" else "application/x-protobuf",
-        headers=settings.headers,
-        timeout=settings.timeout,
-        gzip=settings.gzip,
-        tls=settings.tls or Tls(),
-    )
+    return HttpTransport(settings, "application/json" if settings.protocol == "http/json" else "application/x-protobuf")

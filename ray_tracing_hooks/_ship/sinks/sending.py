@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from ray_tracing_hooks._formats.encoded_span.decode import Scope, decode_resource, decode_scope
 from ray_tracing_hooks._formats.otlp import Group, count, halves
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.signals import TRACES
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, Surroundings, Tls
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, Surroundings
 from ray_tracing_hooks._ship.transport.contract import Refused, Transport
 
 REQUEST_BYTES = 900_000
@@ -36,36 +36,6 @@ _TOO_LARGE_TRACE = (
     "trace of its own, and Tempo's max_bytes_per_trace sets the limit"
 )
 """Without the words of the server, which name a trace."""
-
-
-class ServerSettings(NamedTuple):
-    """How a sink reaches its server.
-
-    Attributes:
-        protocol: One of those of the sink.
-        target: The URL for HTTP, the target for gRPC, ``host:port`` for UDP.
-        address: The same for messages, without credentials.
-        headers: Headers or metadata of each request, with names in lower case.
-        timeout: Seconds for one request.
-        tls: The files for TLS. None is plaintext, which matters only for gRPC.
-        max_spans: The most spans per request, or None for as many as its size allows.
-        delay: Seconds that spans may wait to be sent in one batch.
-        gzip: Whether requests are compressed.
-    """
-
-    protocol: str
-    target: str
-    address: str
-    headers: Mapping[str, str]
-    timeout: float
-    tls: Tls | None
-    max_spans: int | None
-    delay: float
-    gzip: bool = False
-
-    def __repr__(self) -> str:
-        """Without headers and target, which may contain credentials."""
-        return f"ServerSettings({self.protocol}, {self.address})"
 
 
 @dataclass(eq=False)

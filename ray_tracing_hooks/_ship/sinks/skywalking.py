@@ -28,7 +28,7 @@ from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, Refu
 from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, resource_of, scope_of
 from ray_tracing_hooks._ship.sinks.skywalking_settings import Settings
-from ray_tracing_hooks._ship.transport.contract import Refused, Transport
+from ray_tracing_hooks._ship.transport.contract import Refused, ServerSettings, Transport
 
 _PORTS = {"grpc": 11800, "http": 12800}
 _TIMEOUT = 10.0
@@ -344,32 +344,20 @@ class _Servers:
     def _connect(self, method: str) -> Transport:
         settings, server = self._settings, self._server
         # Only the library that is needed is imported.
+        tls = settings.tls if server.is_secure else None
+        reached = ServerSettings(
+            settings.transport, server.target, server.address, settings.headers, settings.timeout, tls
+        )
         if settings.transport == "http":
             from ray_tracing_hooks._ship.transport.http import HttpTransport  # noqa: PLC0415
 
             return HttpTransport(
-                server.target + method,
-                address=server.address,
-                over_grpc="TRANSPORT=grpc",
-                content_type="application/json",
-                headers=settings.headers,
-                timeout=settings.timeout,
-                gzip=False,
-                tls=settings.tls if server.is_secure else Tls(),
+                reached._replace(target=server.target + method), "application/json", over_grpc="TRANSPORT=grpc"
             )
         from ray_tracing_hooks._ship.transport.grpc import GrpcTransport  # noqa: PLC0415
 
-        return GrpcTransport(
-            server.target,
-            method,
-            address=server.address,
-            over_http="TRANSPORT=http",
-            headers=settings.headers,
-            timeout=settings.timeout,
-            gzip=False,
-            tls=settings.tls if server.is_secure else None,
-            parts=_parts if method in (COLLECT_3, COLLECT_2) else None,
-        )
+        parts = _parts if method in (COLLECT_3, COLLECT_2) else None
+        return GrpcTransport(reached, method, parts, over_http="TRANSPORT=http")
 
 
 class _Collecting:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
 from ray_tracing_hooks._ship.sink import DeliveryError, Tls
 
@@ -47,6 +48,36 @@ class Refused(Exception):  # noqa: N818  a response, not an error
     def is_of_size(self) -> bool:
         """Whether there is only too much in the request, or of a trace."""
         return self.too_large or self.too_large_trace
+
+
+class ServerSettings(NamedTuple):
+    """How a server is reached.
+
+    Attributes:
+        protocol: One of those of the sink; transports do not read it.
+        target: The URL for HTTP, the target for gRPC, ``host:port`` for UDP.
+        address: The same for messages, without credentials.
+        headers: Headers or metadata of each request, with names in lower case.
+        timeout: Seconds for one request and its response.
+        tls: The files for TLS. None is plaintext, which matters only for gRPC.
+        max_spans: The most spans per request, or None for as many as its size allows.
+        delay: Seconds that spans may wait to be sent in one batch.
+        gzip: Whether requests are compressed.
+    """
+
+    protocol: str
+    target: str
+    address: str
+    headers: Mapping[str, str]
+    timeout: float
+    tls: Tls | None = None
+    max_spans: int | None = None
+    delay: float = 0.0
+    gzip: bool = False
+
+    def __repr__(self) -> str:
+        """Without headers and target, which may contain credentials."""
+        return f"ServerSettings({self.protocol}, {self.address})"
 
 
 class Transport(Protocol):

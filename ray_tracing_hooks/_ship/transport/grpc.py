@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from ray_tracing_hooks._formats.protobuf import FormatError, fields
 from ray_tracing_hooks._ship.sink import DeliveryError, Tls
-from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, bounded_wait, check, distrust, one_line
+from ray_tracing_hooks._ship.transport.contract import (
+    LONGEST_ANSWER,
+    Refused,
+    ServerSettings,
+    bounded_wait,
+    check,
+    distrust,
+    one_line,
+)
 from ray_tracing_hooks._version import __version__
 
 # gRPC reads this when it is loaded. Its messages on stderr are also in the errors that it raises.
@@ -55,7 +63,7 @@ _CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "GOAWAY", "End of
 
 
 class GrpcTransport:
-    """Calls one method of one server. ``timeout`` is in seconds, for a whole call. Without ``tls``, in plaintext.
+    """Calls one method of one server. Without TLS files in its settings, in plaintext.
 
     With ``parts`` the method takes a stream of messages, those that ``parts`` returns for a body. ``over_http`` is the
     setting of the exporter for a server that speaks HTTP, for a message.
@@ -66,25 +74,20 @@ class GrpcTransport:
 
     def __init__(
         self,
-        target: str,
+        settings: ServerSettings,
         method: str,
-        *,
-        address: str,
-        headers: Mapping[str, str],
-        timeout: float,
-        gzip: bool,
-        tls: Tls | None,
         parts: Callable[[bytes], Iterable[bytes]] | None = None,
         over_http: str = "PROTOCOL=http/protobuf",
     ) -> None:
+        target, timeout, tls = settings.target, settings.timeout, settings.tls
         self._parts = parts
         self._over_http = over_http
-        self.address = address
+        self.address = settings.address
         self._timeout = timeout
         self._tls = tls is not None
-        self._metadata = tuple(headers.items())
+        self._metadata = tuple(settings.headers.items())
         self._method = method
-        compression = grpc.Compression.Gzip if gzip else grpc.Compression.NoCompression
+        compression = grpc.Compression.Gzip if settings.gzip else grpc.Compression.NoCompression
         self._make_channel: Callable[[], grpc.Channel]
         if tls is None:
             self._make_channel = partial(grpc.insecure_channel, target, _options(timeout), compression)

@@ -11,7 +11,6 @@ import re
 import socket
 import time
 import zlib
-from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from http.client import HTTPResponse
@@ -24,7 +23,15 @@ from requests.adapters import HTTPAdapter
 
 from ray_tracing_hooks._formats.protobuf import FormatError, fields
 from ray_tracing_hooks._ship.sink import DeliveryError, Tls
-from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, bounded_wait, check, distrust, one_line
+from ray_tracing_hooks._ship.transport.contract import (
+    LONGEST_ANSWER,
+    Refused,
+    ServerSettings,
+    bounded_wait,
+    check,
+    distrust,
+    one_line,
+)
 from ray_tracing_hooks._version import __version__
 
 _RETRYABLE = frozenset({429, 502, 503, 504})
@@ -131,29 +138,19 @@ def _default_authorities() -> str:
 
 
 class HttpTransport:
-    """Posts bodies to one URL. ``timeout`` is in seconds, for connecting and the response together.
+    """Posts bodies to one URL. The time-out is for connecting and the response together.
 
     ``over_grpc`` is the setting of the exporter for a server that speaks gRPC, for a message.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        address: str,
-        content_type: str,
-        headers: Mapping[str, str],
-        timeout: float,
-        gzip: bool,
-        tls: Tls,
-        over_grpc: str = "PROTOCOL=grpc",
-    ) -> None:
+    def __init__(self, settings: ServerSettings, content_type: str, *, over_grpc: str = "PROTOCOL=grpc") -> None:
+        tls = settings.tls or Tls()
         check(tls)
         self._over_grpc = over_grpc
-        self.address = address
-        self._url = url
-        self._timeout = timeout
-        self._gzip = gzip
+        self.address = settings.address
+        self._url = settings.target
+        self._timeout = settings.timeout
+        self._gzip = settings.gzip
         self._session = requests.Session()
         adapter = _Adapter()
         self._session.mount("http://", adapter)
@@ -162,15 +159,15 @@ class HttpTransport:
         self._session.headers.update(
             {
                 "User-Agent": f"ray-tracing-hooks/{__version__}",
-                **headers,
+                **settings.headers,
                 "Content-Type": content_type,
                 "Accept-Encoding": "identity",
             }
         )
-        if gzip:
+        if settings.gzip:
             self._session.headers["Content-Encoding"] = "gzip"
         self._verify = tls.certificate
-        if self._verify is None and url.lower().startswith("https:"):
+        if self._verify is None and self._url.lower().startswith("https:"):
             # Applies if no environment variable names another file.
             self._session.verify = _default_authorities()
         self._cert: tuple[str, str] | None = None

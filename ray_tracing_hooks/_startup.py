@@ -241,7 +241,7 @@ class TracedProcess:
 
     def _trace(self, process: RayProcess, *, of_ray: bool = True) -> None:
         from ray_tracing_hooks import _compiled  # noqa: PLC0415
-        from ray_tracing_hooks._connection import Connection  # noqa: PLC0415
+        from ray_tracing_hooks._connection import Configuration, Connection, Lifetime  # noqa: PLC0415
         from ray_tracing_hooks._connection.folders import reporter  # noqa: PLC0415
         from ray_tracing_hooks._settings import table  # noqa: PLC0415
 
@@ -265,15 +265,9 @@ class TracedProcess:
         self._connection = Connection(
             process,
             self._known_cluster(),
-            settings,
-            environ,
-            exporters=exporters,
+            Configuration(settings, environ, exporters, records),
+            Lifetime(self._connection_patches, self._patches, self._disconnecting, self._disconnected),
             of_ray=of_ray,
-            records=records,
-            patches=self._connection_patches,
-            lasting_patches=self._patches,
-            on_disconnecting=self._disconnecting,
-            on_disconnected=self._disconnected,
         )
         if follows:
             with guarded("listening for changes of the settings"):
@@ -290,13 +284,14 @@ class TracedProcess:
 
         Returns whether spans are recorded now, for a process that has disconnected meanwhile ``records``.
         """
+        from ray_tracing_hooks._connection import Configuration  # noqa: PLC0415
         from ray_tracing_hooks._settings import table  # noqa: PLC0415
 
         with self._lock:
             connection = self._connection
             if connection is not None:
                 settings = table.load(environ, report, connection.process.start_directory)
-                return connection.change(settings, environ, exporters=exporters, records=records)
+                return connection.change(Configuration(settings, environ, exporters, records))
         return records
 
     def _follow_no_changes(self, *, wakes: bool) -> None:

@@ -148,16 +148,7 @@ class _Run:
         from ray_tracing_hooks._ship.replay import Replay  # noqa: PLC0415  as above
 
         replays = [
-            Replay(
-                folder,
-                files,
-                self._plan,
-                self._environ,
-                self._problems,
-                timeout=self._timeout,
-                tell=self._waiting,
-                again=self._again,
-            )
+            Replay(folder, files, self._plan, self._environ, self._problems, again=self._again)
             for folder, files in folders.items()
         ]
         before = sum(each.before for each in replays)
@@ -168,7 +159,10 @@ class _Run:
         try:
             with _progress(replays, self._where) as portion:
                 for each in replays:
-                    (each.count if dry_run else each.run)(portion)
+                    if dry_run:
+                        each.count(portion)
+                    else:
+                        each.run(self._timeout, portion, self._waiting)
         except TracingError as error:
             failure = self._secrets.mask(str(error))
         except KeyboardInterrupt:

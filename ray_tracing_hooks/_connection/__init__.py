@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
 from ray_tracing_hooks import names
@@ -32,21 +32,47 @@ PROPAGATOR = "ray_tracing_hooks._propagators.skywalking"
 """Imported where ``OTEL_PROPAGATORS`` names it."""
 
 
+class Configuration(NamedTuple):
+    """What is set for a connection, until a command changes it.
+
+    Attributes:
+        settings: The settings of the process.
+        environ: Its environment variables.
+        exporters: The exporters of the hook, or None for those of the settings.
+        records: Whether spans are recorded.
+    """
+
+    settings: Settings
+    environ: Mapping[str, str]
+    exporters: tuple[str, ...] | None
+    records: bool
+
+
+class Lifetime(NamedTuple):
+    """How long replacements in Ray last, and what is called when the connection ends.
+
+    Attributes:
+        patches: Holds the replacements that last as long as the connection.
+        lasting_patches: Holds the replacements that outlast it.
+        on_disconnecting: Called when this process begins to disconnect from Ray.
+        on_disconnected: Called when it has disconnected.
+    """
+
+    patches: Patches
+    lasting_patches: Patches
+    on_disconnecting: Callable[[], None]
+    on_disconnected: Callable[[], None]
+
+
 class Connection:
     """Tracing of this process from ``ray.init`` to ``ray.shutdown``.
 
     Args:
         process: This process.
         cluster: The cluster that it is connected to.
-        settings: Its settings.
-        environ: Its environment variables.
-        exporters: The exporters of the hook, or None for those of the settings.
+        configuration: What is set for it, until :meth:`change`.
+        lifetime: How long replacements last, and what is called at the end.
         of_ray: Whether Ray itself is traced; if not, only spans made with OpenTelemetry are recorded.
-        records: Whether spans are recorded, until :meth:`change`.
-        patches: Holds the replacements that last as long as the connection.
-        lasting_patches: Holds the replacements that outlast it.
-        on_disconnecting: Called when this process begins to disconnect from Ray.
-        on_disconnected: Called when it has disconnected.
 
     Attributes:
         delivery: The delivery of recorded spans.
@@ -56,22 +82,18 @@ class Connection:
         self,
         process: RayProcess,
         cluster: Cluster,
-        settings: Settings,
-        environ: Mapping[str, str],
+        configuration: Configuration,
+        lifetime: Lifetime,
         *,
-        exporters: tuple[str, ...] | None,
         of_ray: bool,
-        records: bool,
-        patches: Patches,
-        lasting_patches: Patches,
-        on_disconnecting: Callable[[], None],
-        on_disconnected: Callable[[], None],
     ) -> None:
+        settings, environ, exporters, records = configuration
+        patches = lifetime.patches
         self.process = process
         self.settings = settings
         self._cluster = cluster
         self._records = records
-        self._patches, self._lasting_patches = patches, lasting_patches
+        self._patches, self._lasting_patches = patches, lifetime.lasting_patches
         self._tracing: Tracing | None = None
         self._trace: DriverTrace | None = None
         self._leave_logs: Callable[[], None] = lambda: None
@@ -90,10 +112,8 @@ class Connection:
                 cluster,
                 settings,
                 self._recording.recorder,
-                patches,
+                lifetime,
                 makes_spans=delivery.spool is not None,
-                on_disconnecting=on_disconnecting,
-                on_disconnected=on_disconnected,
             )
             self._name_deployments()
             if process.is_driver:
@@ -113,18 +133,12 @@ class Connection:
             with guarded("finding out where spans go"):
                 delivery.say()
 
-    def change(
-        self,
-        settings: Settings,
-        environ: Mapping[str, str],
-        *,
-        exporters: tuple[str, ...] | None,
-        records: bool,
-    ) -> bool:
+    def change(self, configuration: Configuration) -> bool:
         """Continue with other settings, or begin or stop to record; returns whether spans are recorded now: they are
         not where there is no exporter. Spans that are open end, and are delivered, as they began. May be called in any
         thread, while the program runs.
         """
+        settings, environ, exporters, records = configuration
         if self._tracing is None:
             return records
         from ray_tracing_hooks._connection.instrumentation import change  # noqa: PLC0415

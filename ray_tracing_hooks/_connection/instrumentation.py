@@ -11,6 +11,7 @@ from ray_tracing_hooks._safety.guard import report
 from ray_tracing_hooks._safety.patching import Patches, in_place
 
 if TYPE_CHECKING:
+    from ray_tracing_hooks._connection import Lifetime
     from ray_tracing_hooks._ray.cluster import Cluster
     from ray_tracing_hooks._ray.memory import Memory
     from ray_tracing_hooks._ray.process import RayProcess
@@ -26,19 +27,17 @@ def instrument(
     cluster: Cluster,
     settings: Settings,
     recorder: Recorder,
-    patches: Patches,
+    lifetime: Lifetime,
     *,
     makes_spans: bool,
-    on_disconnecting: Callable[[], None],
-    on_disconnected: Callable[[], None],
 ) -> Tracing:
-    """Trace what this process does with Ray, until ``patches`` are undone.
+    """Trace what this process does with Ray, for this ``lifetime``.
 
-    Contexts are propagated whether it ``makes_spans`` or not. ``on_disconnecting`` is called when it begins to
-    disconnect from Ray, ``on_disconnected`` when it has disconnected.
+    Contexts are propagated whether it ``makes_spans`` or not.
     """
     from ray_tracing_hooks._ray import actors, driver, errors, execution, libraries, tasks, templates, tracing  # noqa: PLC0415
 
+    patches, ends = lifetime.patches, (lifetime.on_disconnecting, lifetime.on_disconnected)
     parts = settings.ray if makes_spans else frozenset()
     tracing.active = active = tracing.Tracing(
         recorder,
@@ -50,7 +49,7 @@ def instrument(
     )
     submitting = {tasks.patch, actors.patch}
     instrumented: Iterable[Any] = (
-        ("the end of a driver is not detected", driver.patch, on_disconnecting, on_disconnected),
+        ("the end of a driver is not detected", driver.patch, *ends),
         ("calls of tasks are not traced", tasks.patch, cluster),
         ("calls of actors are not traced", actors.patch, cluster),
         ("tasks and actors are not traced where they run", execution.patch),
@@ -59,7 +58,7 @@ def instrument(
     if process.is_client:
         from ray_tracing_hooks._ray import client  # noqa: PLC0415  few processes are clients
 
-        instrumented = (("the end of a client is not detected", client.patch_end, on_disconnecting, on_disconnected),)
+        instrumented = (("the end of a client is not detected", client.patch_end, *ends),)
     for lost, patch, *handed in instrumented:
         if not in_place(patch, patches, *handed):
             report(f"{lost}: Ray {process.ray_version} has changed the code that is instrumented for it")

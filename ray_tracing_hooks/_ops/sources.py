@@ -170,5 +170,5 @@ def _write_left(spool: str, session: str, timeout: float, *, runs: bool) -> tupl
     with held(spool, is_spool=not runs):
         paths = [path for pairs in segments(spool).values() for _, path in pairs]
         if paths:
-            Replay(spool, sorted(paths), plan, {}, losses, timeout=timeout).run()
+            Replay(spool, sorted(paths), plan, {}, losses).run(timeout)
     return folder, losses.take_unreported()

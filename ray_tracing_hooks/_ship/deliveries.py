@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
 from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.figures import Figures
 from ray_tracing_hooks._ship.folder import Look, Segment
-from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.registry import takes, usable
-from ray_tracing_hooks._ship.stage import SinkStage, Stage
+from ray_tracing_hooks._ship.stage import SinkStage, Stage, StageContext
 from ray_tracing_hooks._spool.layout import LOG, SPAN
 from ray_tracing_hooks._spool.progress import WHOLE
 from ray_tracing_hooks._spool.reader import count_spans
@@ -30,56 +28,35 @@ _LAST_DELIVERY = 1.0
 
 
 class Deliveries:
-    """The stages of a plan; ``within`` is the path of the spool folder.
+    """The stages of a plan, which share ``context``. ``figures`` is called in their threads for the latest figures."""
 
-    In their threads, ``turn_ended`` is called, and ``figures`` for the latest figures.
-    """
-
-    def __init__(
-        self,
-        within: str,
-        plan: ShipPlan,
-        environ: Mapping[str, str],
-        problems: Problems,
-        turn_ended: Callable[[], None],
-        figures: Callable[[], Figures],
-    ) -> None:
-        exporters, wrong = usable(plan.exporters)
+    def __init__(self, context: StageContext, figures: Callable[[], Figures]) -> None:
+        exporters, wrong = usable(context.plan.exporters)
+        self._problems = context.problems
         for text in wrong:
-            problems.say(text)
-        plan = plan._replace(exporters=exporters)
+            self._problems.say(text)
+        plan = context.plan._replace(exporters=exporters)
+        context = context._replace(plan=plan)
         self.signals: list[Signal] = [signal for signal in RECORDS if signal is TRACES or plan.log_records]
         self._exporting = [
-            SinkStage(
-                name,
-                within,
-                plan,
-                environ,
-                problems,
-                reports=signal is TRACES and name == exporters[0],
-                turn_ended=turn_ended,
-                signal=signal,
-            )
+            SinkStage(name, context, reports=signal is TRACES and name == exporters[0], signal=signal)
             for signal in self.signals
             for name in exporters
             if takes(name, signal)
         ]
-        self._problems = problems
-        self._metrics = self._make_metrics(within, plan, environ, figures) if plan.has_metrics else None
+        self._metrics = self._make_metrics(context, figures) if plan.has_metrics else None
         self._calls: MetricsStage | None = None
         if self._metrics is not None and plan.settings.metrics and self._metrics.has_destination:
             from ray_tracing_hooks._ship.metrics.stage import MetricsStage  # noqa: PLC0415  most need no SDK
 
-            self._calls = MetricsStage(within, plan, problems, self._metrics, turn_ended=turn_ended)
+            self._calls = MetricsStage(context, self._metrics)
         self._stages: list[Stage] = [*self._exporting, *([self._calls] if self._calls is not None else [])]
 
-    def _make_metrics(
-        self, within: str, plan: ShipPlan, environ: Mapping[str, str], figures: Callable[[], Figures]
-    ) -> Metrics | None:
+    def _make_metrics(self, context: StageContext, figures: Callable[[], Figures]) -> Metrics | None:
         try:
             from ray_tracing_hooks._ship.metrics.provider import Metrics  # noqa: PLC0415  most need no SDK
 
-            return Metrics(within, plan, environ, self._problems, figures)
+            return Metrics(context, figures)
         except Exception as error:  # noqa: BLE001  a fault in the SDK must not end the deliveries
             self._problems.say(f"there are no metrics: {describe(error)}; spans are delivered without them")
             return None

@@ -66,9 +66,8 @@ class Losses(Problems):
 class Replay:
     """Sends the spans of one folder to the exporter of the plan.
 
-    ``paths`` are the files of the folder, and ``timeout`` is the number of seconds for which a failing delivery is
-    retried. ``tell`` is called with messages that the user should see at once: failures that may pass. All other
-    problems are counted by ``problems``. With ``again``, it starts from the beginning.
+    ``paths`` are the files of the folder. All problems but those of :meth:`run` are counted by ``problems``. With
+    ``again``, it starts from the beginning.
 
     Attributes:
         before: How many spans were sent earlier.
@@ -84,16 +83,12 @@ class Replay:
         environ: Mapping[str, str],
         problems: Problems,
         *,
-        timeout: float = 60.0,
-        tell: Callable[[str], None] = lambda _text: None,
         again: bool = False,
     ) -> None:
         (self._exporter,) = plan.exporters
         self._plan = plan
         self._environ = environ
         self._problems = problems
-        self._timeout = timeout
-        self._tell = tell
         self._progress = ReplayProgress(folder, plan, environ)
         stored = {} if again else self._progress.load()
         self._stored: Mapping[str, Any] = stored
@@ -127,15 +122,25 @@ class Replay:
         """How many of these bytes have been read, now or earlier."""
         return sum(input_.done for input_ in self._inputs.values())
 
-    def run(self, portion_sent: Callable[[], None] = lambda: None) -> None:
-        """Send all spans. Raises TracingError if that fails; the next replay continues where this one stopped."""
+    def run(
+        self,
+        timeout: float,
+        portion_sent: Callable[[], None] = lambda: None,
+        on_failure: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        """Send all spans. Raises TracingError if that fails; the next replay continues where this one stopped.
+
+        A failing delivery is retried for ``timeout`` seconds, and ``on_failure`` is called with each failure that may
+        pass.
+        """
+        retried = partial(_retried, timeout, on_failure)
         sink: Sink | None = None
         try:
             for name, input_ in self._inputs.items():
                 for batches in input_.portions():
                     if sink is None:
-                        sink = self._persistently(self._make_sink)
-                    self._persistently(partial(sink.deliver, batches))
+                        sink = retried(self._make_sink)
+                    retried(partial(sink.deliver, batches))
                     self.sent += sum(len(batch.spans) for batch in batches)
                     self._reached(name, input_.position(), sink.checkpoint())
                     portion_sent()
@@ -177,26 +182,6 @@ class Replay:
         self.lost += number
         self._problems.count(text, number)
 
-    def _persistently(self, action: Callable[[], T]) -> T:
-        """The result of ``action``, with retries."""
-        deadline = time.monotonic() + self._timeout
-        backoff = Backoff()
-        while True:
-            try:
-                return action()
-            except (SettingError, RefusesAllError):
-                raise
-            except Exception as error:  # noqa: BLE001  whatever it is, the next attempt may succeed
-                failure = error
-            message, asked = reason(failure), retry_after(failure)
-            left = deadline - time.monotonic()
-            if asked:
-                message += f" (it asks for a retry after {asked:g} s)"
-            if left <= asked:
-                raise DeliveryError(message) from failure
-            self._tell(message)
-            time.sleep(min(max(backoff.next(), asked), left))
-
     def _reached(self, name: str, position: Mapping[str, Any], sink_state: Mapping[str, Any]) -> None:
         self._positions[name] = position
         self._sink_state = sink_state
@@ -215,6 +200,27 @@ class Replay:
         if self._damages < _SHOWN:
             self._problems.say(text)
         self._damages += 1
+
+
+def _retried(timeout: float, on_failure: Callable[[str], None], action: Callable[[], T]) -> T:
+    """The result of ``action``, with retries for ``timeout`` seconds; ``on_failure`` is called with each failure."""
+    deadline = time.monotonic() + timeout
+    backoff = Backoff()
+    while True:
+        try:
+            return action()
+        except (SettingError, RefusesAllError):
+            raise
+        except Exception as error:  # noqa: BLE001  whatever it is, the next attempt may succeed
+            failure = error
+        message, asked = reason(failure), retry_after(failure)
+        left = deadline - time.monotonic()
+        if asked:
+            message += f" (it asks for a retry after {asked:g} s)"
+        if left <= asked:
+            raise DeliveryError(message) from failure
+        on_failure(message)
+        time.sleep(min(max(backoff.next(), asked), left))
 
 
 @contextlib.contextmanager

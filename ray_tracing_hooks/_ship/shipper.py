@@ -18,6 +18,7 @@ from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.retention import Quarantine, Retention
+from ray_tracing_hooks._ship.stage import StageContext
 from ray_tracing_hooks._ship.status import StatusFile
 from ray_tracing_hooks._ship.take_over import TakeOver
 from ray_tracing_hooks._spool.progress import is_progress_file
@@ -170,7 +171,7 @@ class Shipper:
         self._claim = Claim(spool_dir, folder, lock, plan, self._inbox, problems)
         if problem is not None:
             problems.say(problem)
-        self._deliveries = Deliveries(within, plan, environ, problems, self._turn_ended, self._figures)
+        self._deliveries = Deliveries(StageContext(within, plan, environ, problems, self._turn_ended), self._figures)
         self._retention = Retention(spool_dir, plan, self._deliveries, quarantine, problems)
         self._requests = FlushRequests(spool_dir, self._inbox, self._deliveries, problems)
         self._status = StatusFile(within, spool_dir, plan, environ, self._deliveries, problems)

@@ -8,7 +8,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ray_tracing_hooks._formats.encoded_span.read import end_time, log_time
 from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
@@ -102,11 +102,29 @@ _REST_AFTER = 10.0
 """Seconds without anything new after which a stage rests."""
 
 
+class StageContext(NamedTuple):
+    """What all stages of a shipper share.
+
+    Attributes:
+        spool_dir: The spool folder.
+        plan: How it is delivered.
+        environ: The variables that configure delivery.
+        problems: Takes what the user should know.
+        turn_ended: Called in a stage's thread after each turn, successful or not.
+    """
+
+    spool_dir: str
+    plan: ShipPlan
+    environ: Mapping[str, str]
+    problems: Problems
+    turn_ended: Callable[[], None]
+
+
 class Stage(ABC):
     """Reads from each look at the spool what is new to it, and stores its progress.
 
-    A slow or failing stage does not delay the others. The main thread offers looks and reads the attributes;
-    ``turn_ended`` is called in the stage's thread after each turn, successful or not. ``reports`` says whether this
+    A slow or failing stage does not delay the others. The main thread offers looks and reads the attributes.
+    ``reports`` says whether this
     stage counts damaged and lost data of the spool; only one of several does, since all read the same.
 
     Attributes:
@@ -120,25 +138,14 @@ class Stage(ABC):
         tally: What has been done since the shipper began.
     """
 
-    def __init__(
-        self,
-        label: str,
-        spool_dir: str,
-        plan: ShipPlan,
-        problems: Problems,
-        *,
-        reports: bool,
-        turn_ended: Callable[[], None],
-        signal: Signal = TRACES,
-    ) -> None:
+    def __init__(self, label: str, context: StageContext, *, reports: bool, signal: Signal = TRACES) -> None:
         self.label = label
         self.signal = signal
         self.drained = self.hurried = self.portions = 0
         self.tally = Tally(end_time if signal is TRACES else log_time)
-        self._plan = plan
-        self._problems = problems
-        self._turn_ended = turn_ended
-        self._file = ProgressFile(spool_dir, label)
+        self._context = context
+        self._problems = context.problems
+        self._file = ProgressFile(context.spool_dir, label)
         self._stored = self._file.load()
         try:
             self._follower = self._follow_from(self._stored.processes, reports=reports)
@@ -161,13 +168,14 @@ class Stage(ABC):
         self._thread = threading.Thread(target=self._run, name=f"deliver-{label}", daemon=True)
 
     def _follow_from(self, processes: Mapping[str, Any], *, reports: bool) -> Follower:
+        plan = self._context.plan
         return Follower(
             processes,
             self._problems,
             reports=reports,
-            logs=self._plan.logs,
+            logs=plan.logs,
             signal=self.signal,
-            dropped=f"{TRACES.items} and {LOGS.items}" if self._plan.log_records else TRACES.items,
+            dropped=f"{TRACES.items} and {LOGS.items}" if plan.log_records else TRACES.items,
         )
 
     # Called by the main thread.
@@ -270,7 +278,7 @@ class Stage(ABC):
                     self._processed = look if self._look is None else None
                 backoff.reset()
                 rest = self.delay
-            self._turn_ended()
+            self._context.turn_ended()
         self._close()
 
     def _next(self, rest: float, asked: float) -> tuple[Look, bool] | None:
@@ -370,26 +378,12 @@ class SinkStage(Stage):
         exporter: The name of the sink.
     """
 
-    def __init__(
-        self,
-        exporter: str,
-        spool_dir: str,
-        plan: ShipPlan,
-        environ: Mapping[str, str],
-        problems: Problems,
-        *,
-        reports: bool,
-        turn_ended: Callable[[], None],
-        signal: Signal = TRACES,
-    ) -> None:
+    def __init__(self, exporter: str, context: StageContext, *, reports: bool, signal: Signal = TRACES) -> None:
         self.exporter = exporter
-        self._environ = environ
         self._sink: Sink | None = None
         self._pending: list[Batch] = []
         self._counted_bytes = 0
-        super().__init__(
-            label_of(exporter, signal), spool_dir, plan, problems, reports=reports, turn_ended=turn_ended, signal=signal
-        )
+        super().__init__(label_of(exporter, signal), context, reports=reports, signal=signal)
 
     @property
     def written(self) -> int | None:
@@ -433,11 +427,11 @@ class SinkStage(Stage):
         return make_sink(
             self.exporter,
             Surroundings(
-                self._plan,
+                self._context.plan,
                 self._stored.state,
                 self._remember,
                 self._problems.count,
-                self._environ,
+                self._context.environ,
                 self._problems.say,
                 self.signal,
                 self._lost,

@@ -22,6 +22,7 @@ from ray_tracing_hooks._ship.figures import Destination, Figures
 from ray_tracing_hooks._ship.metrics.provider import Metrics
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.stage import StageContext
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "ray-tracing-hooks.rules.yml"
 PROMTOOL = shutil.which("promtool", path=f"{sys.prefix}/promtool/usr/bin") or shutil.which("promtool")
@@ -62,7 +63,7 @@ def rules() -> list[dict[str, Any]]:
 def test_alerts_use_metrics_and_labels_that_there_are() -> None:
     plan = ShipPlan(("otlp",), Settings(prometheus=f"127.0.0.1:{free_port()}"))
     figures = Figures(destinations=(Destination(exporter="otlp"),))
-    provider = Metrics("/nowhere", plan, {}, Problems(), lambda: figures)
+    provider = Metrics(StageContext("/nowhere", plan, {}, Problems(), lambda: None), lambda: figures)
     provider.begin(encode.resource({"service.name": "job", names.RESOURCE_NODE_ID: "aaaaaaaaaaaa"}))
     with urlopen(f"http://{plan.settings.prometheus}/metrics", timeout=20) as answer:
         exposed = answer.read().decode()

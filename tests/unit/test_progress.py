@@ -15,7 +15,7 @@ from plans import made_plan
 
 from ray_tracing_hooks._ship import files
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.stage import ProgressFile, SinkStage
+from ray_tracing_hooks._ship.stage import ProgressFile, SinkStage, StageContext
 from ray_tracing_hooks._spool.progress import (
     Progress,
     StoredSpan,
@@ -113,7 +113,7 @@ def test_progress_that_makes_no_sense_counts_as_none(tmp_path: Path, entry: Any,
     plan = made_plan(("local",), str(tmp_path / "spans"), 1 << 20, 1 << 30, 1 << 20)
     stored = encode(Progress({"1-2-3": entry}, {}))
     (tmp_path / file_name("local")).write_bytes(b"".join(stored))
-    stage = SinkStage("local", str(tmp_path), plan, {}, Problems(), reports=True, turn_ended=lambda: None)
+    stage = SinkStage("local", StageContext(str(tmp_path), plan, {}, Problems(), lambda: None), reports=True)
     assert stage.read_of("1-2-3", 3) == read
 
 

@@ -466,15 +466,11 @@ def test_a_server_that_stays_away_ends_it_and_it_can_go_on(collector: Collector,
     assert collector.numbers() == [1, 2, 3, 4, 5]
 
 
-def test_a_server_that_asks_for_more_time_than_there_is_ends_it_at_once(tmp_path: Path) -> None:
+def test_a_server_that_asks_for_more_time_than_there_is_ends_it_at_once() -> None:
     """No waiting process is left waiting."""
-    (tmp_path / "a.jsonl").write_bytes(line([1]))
-    from ray_tracing_hooks._ship.problems import Problems
-    from ray_tracing_hooks._ship.replay import Replay
+    from ray_tracing_hooks._ship.replay import _retried
     from ray_tracing_hooks._ship.sink import DeliveryError
 
-    plan = made_plan(("local",), str(tmp_path / "out"), 1000, 1000, 1000)
-    replayed = Replay(str(tmp_path), [str(tmp_path / "a.jsonl")], plan, {}, Problems(), timeout=5)
     attempts = []
 
     def busy() -> None:
@@ -482,7 +478,7 @@ def test_a_server_that_asks_for_more_time_than_there_is_ends_it_at_once(tmp_path
         raise DeliveryError("busy", 30)
 
     with pytest.raises(DeliveryError, match=r"busy \(it asks for a retry after 30 s\)"):
-        replayed._persistently(busy)
+        _retried(5, lambda _text: None, busy)
     assert len(attempts) == 1
 
 

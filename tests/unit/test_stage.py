@@ -12,7 +12,7 @@ from plans import made_plan
 from ray_tracing_hooks._ship import stage as stage_module
 from ray_tracing_hooks._ship.folder import Look, ProcessLook
 from ray_tracing_hooks._ship.problems import Problems
-from ray_tracing_hooks._ship.stage import Stage
+from ray_tracing_hooks._ship.stage import Stage, StageContext
 
 
 class Recording(Stage):
@@ -23,7 +23,7 @@ class Recording(Stage):
         self.ended, self.rested = threading.Semaphore(0), threading.Event()
         self.fails = False
         plan = made_plan(("local",), str(folder), 1, 1, 1)
-        super().__init__("test", str(folder), plan, Problems(), reports=False, turn_ended=self.ended.release)
+        super().__init__("test", StageContext(str(folder), plan, {}, Problems(), self.ended.release), reports=False)
 
     @property
     def delay(self) -> float:

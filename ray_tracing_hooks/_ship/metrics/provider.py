@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -23,8 +23,7 @@ from ray_tracing_hooks._ship.figures import Figures
 from ray_tracing_hooks._ship.metrics.exporters import FileExporter, otlp, prometheus
 from ray_tracing_hooks._ship.metrics.node import NodeSampler
 from ray_tracing_hooks._ship.metrics.settings import read
-from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.stage import StageContext
 from ray_tracing_hooks._version import __version__
 from ray_tracing_hooks.names import Metric
 
@@ -69,23 +68,17 @@ def histogram(meter: Meter, metric: Metric) -> Histogram:
 
 
 class Metrics:
-    """The providers of the shipper of ``spool_dir``, one for each resource of the processes of its node.
+    """The providers of a shipper, one for each resource of the processes of its node.
 
     That of the first resource has the figures of delivery, which ``figures`` returns, and the samples of the node.
     """
 
-    def __init__(
-        self,
-        spool_dir: str,
-        plan: ShipPlan,
-        environ: Mapping[str, str],
-        problems: Problems,
-        figures: Callable[[], Figures],
-    ) -> None:
-        self._spool_dir = os.path.realpath(spool_dir)
+    def __init__(self, context: StageContext, figures: Callable[[], Figures]) -> None:
+        plan, problems = context.plan, context.problems
+        self._spool_dir = os.path.realpath(context.spool_dir)
         self._wanted = plan.settings
         self._figures = figures
-        settings = read(plan, environ, problems.say)
+        settings = read(plan, context.environ, problems.say)
         self._interval = settings.interval
         self._otlp = otlp(settings.otlp, problems) if settings.otlp is not None else None
         self._files = FileExporter(plan, problems) if settings.local else None

@@ -22,10 +22,8 @@ from ray_tracing_hooks._formats.encoded_span.read import call, key_of_attribute,
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._ship.folder import Look
 from ray_tracing_hooks._ship.metrics.provider import Metrics, counter, histogram
-from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sink import Batch
-from ray_tracing_hooks._ship.stage import Stage
+from ray_tracing_hooks._ship.stage import Stage, StageContext
 
 _MOST_SUBMISSIONS, _MOST_EXECUTIONS = 65_536, 8_192
 """How many are remembered at least until the other span of the call comes. Executions wait for submissions that are
@@ -299,10 +297,8 @@ class MetricsStage(Stage):
     Metrics delay nothing: if they cannot be computed, written or sent, spans are delivered without them.
     """
 
-    def __init__(
-        self, spool_dir: str, plan: ShipPlan, problems: Problems, metrics: Metrics, *, turn_ended: Callable[[], None]
-    ) -> None:
-        super().__init__(_LABEL, spool_dir, plan, problems, reports=False, turn_ended=turn_ended)
+    def __init__(self, context: StageContext, metrics: Metrics) -> None:
+        super().__init__(_LABEL, context, reports=False)
         self._metrics = metrics
         self._calls = Calls(metrics.meter)
         self._stored_at = 0.0

@@ -219,7 +219,7 @@ class TracedProcess:
         if mode == process.DRIVER:
             self._compare_hooks(cluster.hook)
         if not contexts_travel:
-            cluster.trust_nothing()  # a call without a context may then come from any caller
+            cluster.assume_untraced()  # a call without a context may then come from any caller
         if mode in {process.DRIVER, process.WORKER}:
             self._trace(process.describe())
         if not contexts_travel:
@@ -241,8 +241,9 @@ class TracedProcess:
 
     def _trace(self, process: RayProcess, *, of_ray: bool = True) -> None:
         from ray_tracing_hooks import _compiled  # noqa: PLC0415
-        from ray_tracing_hooks._connection import Configuration, Connection, Lifetime  # noqa: PLC0415
+        from ray_tracing_hooks._connection import Configuration, Connection  # noqa: PLC0415
         from ray_tracing_hooks._connection.folders import reporter  # noqa: PLC0415
+        from ray_tracing_hooks._connection.instrumentation import Lifetime  # noqa: PLC0415
         from ray_tracing_hooks._settings import table  # noqa: PLC0415
 
         guard.set_reporter(reporter(process))

@@ -13,8 +13,8 @@ import click
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._cli.text import examples, warn
+from ray_tracing_hooks._ops.diagnosis import PROBLEM, WARNING
 from ray_tracing_hooks._ops.effective import Effective, effective, misspelled, severity
-from ray_tracing_hooks._ops.finding import PROBLEM, WARNING
 from ray_tracing_hooks._safety.guard import safe
 from ray_tracing_hooks._settings import otel
 from ray_tracing_hooks._settings.otel import JAEGER, OTLP, VARIABLES, Variable

@@ -11,9 +11,9 @@ from ray_tracing_hooks._cli.asking import NO_RAY, address_option, cluster_addres
 from ray_tracing_hooks._cli.screen import Line, print_lines, progress
 from ray_tracing_hooks._cli.text import Seconds, count, examples
 from ray_tracing_hooks._ops.checks import findings
+from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis, where
 from ray_tracing_hooks._ops.doctor import Options, examine
 from ray_tracing_hooks._ops.facts import Facts, as_json
-from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, where
 from ray_tracing_hooks._ops.head import NoClusterError, NoRayError
 
 _STYLES = {PROBLEM: {"fg": "red"}, WARNING: {"fg": "yellow"}, GOOD: {"fg": "green"}}
@@ -80,7 +80,7 @@ def doctor(
         context.exit(1)
 
 
-def _lines(facts: Facts, results: Sequence[Finding], note: str) -> Iterator[str | Line]:
+def _lines(facts: Facts, results: Sequence[Diagnosis], note: str) -> Iterator[str | Line]:
     yield _title(facts)
     if note:
         yield Line(note, {"dim": True})

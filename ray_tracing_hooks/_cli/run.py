@@ -16,7 +16,7 @@ import click
 from ray_tracing_hooks._cli.text import count, examples, warn
 from ray_tracing_hooks._ops.hooks import BY_SETTINGS
 from ray_tracing_hooks._run import child, notes
-from ray_tracing_hooks._run.notes import Errand, Note
+from ray_tracing_hooks._run.notes import LaunchInfo, Note
 from ray_tracing_hooks._safety.guard import describe, safe
 from ray_tracing_hooks._safety.private import open_folder
 from ray_tracing_hooks._settings.table import Settings, load_with_sources
@@ -113,7 +113,7 @@ def _folder(given: str | None, program: str, settings: Settings) -> str:
 
 def _environment(path: str, added: Mapping[str, str], *, has_own_folder: bool) -> dict[str, str]:
     python_path = os.environ.get("PYTHONPATH")
-    errand = Errand(path, python_path, os.environ.get("RAY_TRACING_LOCAL_DIR"), has_own_folder)
+    errand = LaunchInfo(path, python_path, os.environ.get("RAY_TRACING_LOCAL_DIR"), has_own_folder)
     first = os.path.join(os.path.dirname(notes.__file__), "on_path")
     return {
         **os.environ,

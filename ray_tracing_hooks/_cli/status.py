@@ -19,7 +19,7 @@ from ray_tracing_hooks._ops import cluster
 from ray_tracing_hooks._ops.cluster import Visit
 from ray_tracing_hooks._ops.facts import Spool
 from ray_tracing_hooks._ops.status import InForce, NodeStatus, as_json, take
-from ray_tracing_hooks._ship.figures import Destination
+from ray_tracing_hooks._ship.figures import DestinationFigures
 
 _BETWEEN = 2.0
 """Seconds between the two looks of a single status, from which rates are computed: figures are taken once a second."""
@@ -230,24 +230,24 @@ def _untold(statuses: Sequence[NodeStatus]) -> Iterator[Line]:
         yield Line(f" {count(len(names), 'node')} {text}; processes from before may not have it", {"dim": True})
 
 
-def _error(name: str, spool: Spool, each: Destination) -> Line:
+def _error(name: str, spool: Spool, each: DestinationFigures) -> Line:
     ago = duration(max(0, time.time_ns() - each.failed_ns))
     if each.is_failing and spool.runs:
         return Line(f" {name}: {each.error} (last tried {ago} ago)", {"fg": "red"})
     return Line(f" {name}: {each.error} ({ago} ago; no longer)", {"dim": True})
 
 
-def _address(each: Destination) -> str:
+def _address(each: DestinationFigures) -> str:
     signal = "" if each.signal == "traces" else f" ({each.signal})"
     longest = max(20, min(_LONGEST_ADDRESS, screen_width(sys.stdout) - 70))
     return shortened(each.address or each.exporter, longest) + signal
 
 
-def _waits(each: Destination) -> int:
+def _waits(each: DestinationFigures) -> int:
     return each.waiting
 
 
-def _waiting(destinations: Sequence[Destination]) -> str:
+def _waiting(destinations: Sequence[DestinationFigures]) -> str:
     about = "~" if any(each.is_estimate for each in destinations) else ""
     return f"{about}{sum(each.waiting for each in destinations):,}"
 

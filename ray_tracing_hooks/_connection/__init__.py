@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from ray_tracing_hooks._connection.driver_trace import DriverTrace
+    from ray_tracing_hooks._connection.instrumentation import Lifetime
     from ray_tracing_hooks._propagators.this_process import Local
     from ray_tracing_hooks._ray.cluster import Cluster
     from ray_tracing_hooks._ray.process import RayProcess
@@ -46,22 +47,6 @@ class Configuration(NamedTuple):
     environ: Mapping[str, str]
     exporters: tuple[str, ...] | None
     records: bool
-
-
-class Lifetime(NamedTuple):
-    """How long replacements in Ray last, and what is called when the connection ends.
-
-    Attributes:
-        patches: Holds the replacements that last as long as the connection.
-        lasting_patches: Holds the replacements that outlast it.
-        on_disconnecting: Called when this process begins to disconnect from Ray.
-        on_disconnected: Called when it has disconnected.
-    """
-
-    patches: Patches
-    lasting_patches: Patches
-    on_disconnecting: Callable[[], None]
-    on_disconnected: Callable[[], None]
 
 
 class Connection:
@@ -184,7 +169,7 @@ class Connection:
         if delivery.spool is None:
             return records
         if recording is not before:
-            delivery.come_back()
+            delivery.reinstate()
             self._leave(before)
         if records:
             delivery.begin()
@@ -194,7 +179,7 @@ class Connection:
         """Write no more to these spools than the ends of the spans that are open."""
         self._earlier.add(recording.recorder)
         close(recording.writer)
-        recording.delivery.leave(self.delivery)
+        recording.delivery.retire(self.delivery)
         if self.process.is_driver and recording.writer.directory != os.devnull:
             from ray_tracing_hooks._connection.recording import deliver_at_exit  # noqa: PLC0415  only drivers need it
 

@@ -70,19 +70,19 @@ class Delivery:
             with guarded("starting delivery"):
                 ensure_running(self.spool, self.plan, self._environ)
 
-    def leave(self, following: Delivery) -> None:
+    def retire(self, following: Delivery) -> None:
         """Let the shipper end once it has delivered everything, since this node delivers otherwise from now on."""
-        from ray_tracing_hooks._ship.start import leave  # noqa: PLC0415
+        from ray_tracing_hooks._ship.start import retire  # noqa: PLC0415
 
         if self.spool is not None:
-            leave(self.spool, following.spool)
+            retire(self.spool, following.spool)
 
-    def come_back(self) -> None:
-        """Undo an earlier :meth:`leave`."""
-        from ray_tracing_hooks._ship.start import come_back  # noqa: PLC0415
+    def reinstate(self) -> None:
+        """Undo an earlier :meth:`retire`."""
+        from ray_tracing_hooks._ship.start import reinstate  # noqa: PLC0415
 
         if self.spool is not None:
-            come_back(self.spool, self.plan)
+            reinstate(self.spool, self.plan)
 
     def keep_shipped(self) -> None:
         """Replace a shipper that was killed, and report the shipper's messages to the user."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_tracing_hooks._safety.guard import report
 from ray_tracing_hooks._safety.patching import Patches, in_place
 
 if TYPE_CHECKING:
-    from ray_tracing_hooks._connection import Lifetime
     from ray_tracing_hooks._ray.cluster import Cluster
     from ray_tracing_hooks._ray.memory import Memory
     from ray_tracing_hooks._ray.process import RayProcess
@@ -20,6 +19,22 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._record.argument_text import Redactor
     from ray_tracing_hooks._record.recorder import Recorder
     from ray_tracing_hooks._settings.table import Settings
+
+
+class Lifetime(NamedTuple):
+    """How long replacements in Ray last, and what is called when the connection ends.
+
+    Attributes:
+        patches: Holds the replacements that last as long as the connection.
+        lasting_patches: Holds the replacements that outlast it.
+        on_disconnecting: Called when this process begins to disconnect from Ray.
+        on_disconnected: Called when it has disconnected.
+    """
+
+    patches: Patches
+    lasting_patches: Patches
+    on_disconnecting: Callable[[], None]
+    on_disconnected: Callable[[], None]
 
 
 def instrument(
@@ -67,7 +82,7 @@ def instrument(
     _trace_waiting(process, parts, patches)
     libraries.join(parts, patches, process.ray_version)
     if not process.is_driver and (job_id := process.job_from_the_beginning()):
-        active.job.learn(job_id, task_is_there=False)
+        active.job.load_job_trace(job_id, task_is_there=False)
     # Optional: without it spans lack the resources of tasks, but no span is lost.
     if not process.is_client:
         in_place(templates.patch_resources, patches, process, active.held)

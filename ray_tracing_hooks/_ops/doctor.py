@@ -14,7 +14,7 @@ import msgspec
 from ray_tracing_hooks._connection.folders import session_folders
 from ray_tracing_hooks._ops import cluster, probe
 from ray_tracing_hooks._ops.cluster import Answer, ConnectError, Node, Visit
-from ray_tracing_hooks._ops.facts import HERE, Clock, Facts, Place
+from ray_tracing_hooks._ops.facts import LOCAL_HOST, Clock, Facts, Host
 from ray_tracing_hooks._ops.head import CLIENT, TIMEOUT, Head, NoAnswerError, ask
 from ray_tracing_hooks._ops.hooks import BY_SETTINGS
 from ray_tracing_hooks._ray.cluster import HOOK, NAMESPACE
@@ -79,19 +79,19 @@ def _of_cluster(
     if unreachable:
         here = _here({**request, "hook": options.hook})
         return Facts(address, None, unreachable, needs_token, hook, (), here)
-    here_later: Future[Place] = threads.submit(_here, {**request, "hook": hook})
-    places: list[Place] = []
+    here_later: Future[Host] = threads.submit(_here, {**request, "hook": hook})
+    hosts: list[Host] = []
     try:
         with cluster.connected(address):
             if head is None:
                 head = _head_of_client()
                 hook = head.hook
-            places = _nodes(cluster.nodes(), {**request, "hook": hook}, options.timeout, progress)
-        if any(place.failure == "died" for place in places):
-            places = _again_without_hook(address, places, {**request, "hook": hook}, options.timeout, progress)
+            hosts = _nodes(cluster.nodes(), {**request, "hook": hook}, options.timeout, progress)
+        if any(host.failure == "died" for host in hosts):
+            hosts = _again_without_hook(address, hosts, {**request, "hook": hook}, options.timeout, progress)
     except ConnectError as error:
         unreachable = f"the connection to {address} fails: {error}"
-    return Facts(address, head, unreachable, False, hook, tuple(places), here_later.result())
+    return Facts(address, head, unreachable, False, hook, tuple(hosts), here_later.result())
 
 
 def _head_of_client() -> Head:
@@ -103,30 +103,30 @@ def _head_of_client() -> Head:
     return Head("", hook.decode(errors="replace") if hook else None, False, ray.__version__)
 
 
-def _nodes(nodes: Sequence[Node], request: dict[str, Any], timeout: float, progress: Progress) -> list[Place]:
+def _nodes(nodes: Sequence[Node], request: dict[str, Any], timeout: float, progress: Progress) -> list[Host]:
     """What is found on each node, by an ordinary worker."""
     with cluster.visiting(nodes) as visit:
         answers = _look(visit, request, timeout, progress, "asking the nodes")
         answered = [node for node, answer in answers.items() if answer.failure is None]
         clocks = _clocks(visit, answered, progress)
-    return [_place(node, answers[node], clocks.get(node)) for node in nodes]
+    return [_host(node, answers[node], clocks.get(node)) for node in nodes]
 
 
 def _again_without_hook(
-    address: str, places: list[Place], request: dict[str, Any], timeout: float, progress: Progress
-) -> list[Place]:
+    address: str, hosts: list[Host], request: dict[str, Any], timeout: float, progress: Progress
+) -> list[Host]:
     """The same, where workers have died on some nodes: these are asked by workers that skip the hook."""
-    died = {place.node for place in places if place.failure == "died"}
+    died = {host.node for host in hosts if host.failure == "died"}
     with cluster.connected(address, skips_hook=True):
         nodes = [node for node in cluster.nodes() if node in died]
         with cluster.visiting(nodes) as visit:
             doing = "asking nodes where workers end, without the hook"
             answers = _look(visit, {**request, "calls_hook": True}, timeout, progress, doing)
     return [
-        _place(place.node, answers[place.node], None, hook_failed=True)
-        if place.node is not None and place.node in answers and answers[place.node].failure is None
-        else place
-        for place in places
+        _host(host.node, answers[host.node], None, hook_failed=True)
+        if host.node is not None and host.node in answers and answers[host.node].failure is None
+        else host
+        for host in hosts
     ]
 
 
@@ -141,11 +141,11 @@ def _look(visit: Visit, request: dict[str, Any], timeout: float, progress: Progr
     return visit.call(probe.look, request, timeout=timeout, on_answer=answered)
 
 
-def _place(node: Node, answer: Answer, clock: Clock | None, *, hook_failed: bool = False) -> Place:
+def _host(node: Node, answer: Answer, clock: Clock | None, *, hook_failed: bool = False) -> Host:
     if answer.failure is not None:
-        return Place(node.name, node, failure=answer.failure, text=answer.text)
-    place = Place.of(node.name, answer.value, node, hook_failed=hook_failed)
-    return msgspec.structs.replace(place, clock=clock)
+        return Host(node.name, node, failure=answer.failure, text=answer.text)
+    host = Host.of(node.name, answer.value, node, hook_failed=hook_failed)
+    return msgspec.structs.replace(host, clock=clock)
 
 
 def _clocks(visit: Visit, nodes: Sequence[Node], progress: Progress) -> dict[Node, Clock]:
@@ -165,7 +165,7 @@ def _clocks(visit: Visit, nodes: Sequence[Node], progress: Progress) -> dict[Nod
     return clocks
 
 
-def _here(request: dict[str, Any], *, is_alone: bool = False) -> Place:
+def _here(request: dict[str, Any], *, is_alone: bool = False) -> Host:
     """What is found on this machine. Where no cluster runs, that includes whether the hook can be imported, and what an
     earlier cluster has left.
     """
@@ -175,11 +175,11 @@ def _here(request: dict[str, Any], *, is_alone: bool = False) -> Place:
         if is_alone:
             found["hook_error"] = probe.import_error(request["hook"])
     except Exception as error:  # noqa: BLE001  the cluster is looked at in any case
-        return Place(HERE, examination_error=describe(error))
-    place = Place.of(HERE, found)
-    if not place.ray:
-        place = msgspec.structs.replace(place, ray=_ray_version())
-    return place
+        return Host(LOCAL_HOST, examination_error=describe(error))
+    host = Host.of(LOCAL_HOST, found)
+    if not host.ray:
+        host = msgspec.structs.replace(host, ray=_ray_version())
+    return host
 
 
 def _ray_version() -> str:

@@ -12,7 +12,7 @@ from opentelemetry import environment_variables as of_api
 from opentelemetry.sdk import environment_variables as of_sdk
 
 from ray_tracing_hooks._connection.delivery import is_disabled, sending, unmet
-from ray_tracing_hooks._ops.finding import PROBLEM, WARNING
+from ray_tracing_hooks._ops.diagnosis import PROBLEM, WARNING
 from ray_tracing_hooks._settings import otel
 from ray_tracing_hooks._settings.otel import JAEGER, OTLP, VARIABLES
 from ray_tracing_hooks._settings.table import Settings, load_with_sources

@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ray_tracing_hooks._ops.cluster import Node
-from ray_tracing_hooks._ops.finding import PROBLEM, Finding
+from ray_tracing_hooks._ops.diagnosis import PROBLEM, Diagnosis
 from ray_tracing_hooks._ops.head import Head
 from ray_tracing_hooks._ship.figures import Figures
 
-HERE = "here"
+LOCAL_HOST = "here"
 """The name of the machine that the command runs on, in findings."""
 
 
@@ -145,7 +145,7 @@ class Examined(msgspec.Struct, frozen=True):
         return f"; a command has set {', '.join(found)} for the running cluster: use `ray-tracing-hooks configure`"
 
 
-class Place(msgspec.Struct, frozen=True):
+class Host(msgspec.Struct, frozen=True):
     """What was found on one node, or on this machine.
 
     Attributes:
@@ -189,7 +189,7 @@ class Place(msgspec.Struct, frozen=True):
     clock: Clock | None = None
 
     @classmethod
-    def of(cls, name: str, found: Mapping[str, Any], node: Node | None = None, *, hook_failed: bool = False) -> Place:
+    def of(cls, name: str, found: Mapping[str, Any], node: Node | None = None, *, hook_failed: bool = False) -> Host:
         """What an answer says. Raises msgspec.ValidationError."""
         return msgspec.structs.replace(msgspec.convert(found, cls), name=name, node=node, hook_failed=hook_failed)
 
@@ -212,16 +212,16 @@ class Facts(NamedTuple):
     unreachable: str
     needs_token: bool
     hook: str | None
-    nodes: tuple[Place, ...]
-    here: Place
+    nodes: tuple[Host, ...]
+    here: Host
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def hosts(self) -> tuple[Host, ...]:
         """The nodes that answered, and this machine."""
         return (*self.answered, self.here)
 
     @property
-    def answered(self) -> tuple[Place, ...]:
+    def answered(self) -> tuple[Host, ...]:
         """The nodes that answered."""
         return tuple(node for node in self.nodes if node.failure is None)
 
@@ -229,7 +229,7 @@ class Facts(NamedTuple):
 VERSION = 1
 
 
-def as_json(facts: Facts, findings: Sequence[Finding]) -> dict[str, Any]:
+def as_json(facts: Facts, findings: Sequence[Diagnosis]) -> dict[str, Any]:
     """The report."""
     head = facts.head
     return {
@@ -239,24 +239,24 @@ def as_json(facts: Facts, findings: Sequence[Finding]) -> dict[str, Any]:
         "session": (head.session or None) if head is not None else None,
         "hook": facts.hook,
         "ray": (head.ray_version or None) if head is not None else None,
-        "nodes": [_place_as_json(node) for node in facts.nodes],
-        "here": _place_as_json(facts.here),
+        "nodes": [_host_as_json(node) for node in facts.nodes],
+        "here": _host_as_json(facts.here),
         "findings": [finding.as_json() for finding in findings],
     }
 
 
-def _place_as_json(place: Place) -> dict[str, Any]:
-    examined = place.examined
+def _host_as_json(host: Host) -> dict[str, Any]:
+    examined = host.examined
     return {
-        "name": place.name,
-        "id": place.node.id if place.node is not None else None,
-        "ip": place.node.ip if place.node is not None else None,
-        "answered": place.failure is None,
-        "python": place.python or None,
-        "ray": place.ray or None,
-        "package": place.package or None,
+        "name": host.name,
+        "id": host.node.id if host.node is not None else None,
+        "ip": host.node.ip if host.node is not None else None,
+        "answered": host.failure is None,
+        "python": host.python or None,
+        "ray": host.ray or None,
+        "package": host.package or None,
         "exporters": list(examined.exporters) if examined is not None else None,
-        "clock_offset": place.clock.offset if place.clock is not None else None,
+        "clock_offset": host.clock.offset if host.clock is not None else None,
         "spools": [spool_as_json(spool) for spool in examined.spools] if examined is not None else None,
     }
 

@@ -27,7 +27,7 @@ from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import with_count
 from ray_tracing_hooks._ship.registry import destination_of, make_sink, usable
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, RefusesAllError, Surroundings, Tls
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, RefusesAllError, SinkContext, Tls
 from ray_tracing_hooks._version import __version__
 
 T = TypeVar("T")
@@ -233,7 +233,7 @@ def _destination(name: str, plan: ShipPlan, environ: dict[str, str]) -> Destinat
 
 def _deliver(plan: ShipPlan, environ: dict[str, str], name: str, heard: _Heard, batches: Sequence[Batch]) -> None:
     # What the settings have wrong has been reported.
-    surroundings = Surroundings(
+    context = SinkContext(
         plan,
         {},
         lambda _state: None,
@@ -242,14 +242,14 @@ def _deliver(plan: ShipPlan, environ: dict[str, str], name: str, heard: _Heard, 
         lambda _problem: None,
         lost=heard.lose,
     )
-    sink = make_sink(name, surroundings)
+    sink = make_sink(name, context)
     try:
         for _ in range(2):
             try:
                 sink.deliver(batches)
             except DeliveryError:
                 # An installed exporter wants another attempt to tell a bad span from a bad server.
-                if not sink.wants_more:
+                if not sink.prefers_full_batches:
                     raise
             else:
                 return

@@ -16,7 +16,7 @@ from ray_tracing_hooks._connection.folders import session_folders
 from ray_tracing_hooks._safety.private import open_file, open_folder, read_file
 from ray_tracing_hooks._settings.table import load
 from ray_tracing_hooks._ship.deliveries import RECORDS
-from ray_tracing_hooks._ship.figures import Destination, Figures, delivered_earlier, read
+from ray_tracing_hooks._ship.figures import DestinationFigures, Figures, delivered_earlier, read
 from ray_tracing_hooks._ship.files import PLAN, STATUS, is_shipper_running
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.registry import takes
@@ -139,7 +139,7 @@ def _counted(path: str, before: Figures, segments: list[tuple[str, list[str], bo
                 continue
             destinations.append(
                 replace(
-                    known.get((exporter, signal.name), Destination(exporter=exporter, signal=signal.name)),
+                    known.get((exporter, signal.name), DestinationFigures(exporter=exporter, signal=signal.name)),
                     waiting=found.items,
                     waiting_bytes=found.bytes,
                     is_estimate=found.is_estimate,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ray_tracing_hooks._ops import probe
 from ray_tracing_hooks._ops.cluster import Answer, Node, Visit
 from ray_tracing_hooks._ops.facts import Spool, spool_as_json
-from ray_tracing_hooks._ship.figures import Destination
+from ray_tracing_hooks._ship.figures import DestinationFigures
 
 VERSION = 1
 
@@ -161,7 +161,7 @@ def _rate(now: Spool, before: Spool | None, since_ns: int, time_ns: int) -> floa
     return max(0.0, more * 1e9 / (ended - began)) if ended > began else None
 
 
-def _recorded(destinations: Sequence[Destination]) -> int:
+def _recorded(destinations: Sequence[DestinationFigures]) -> int:
     """How many spans have come to the spool, as far as one destination shows."""
     return max(
         (

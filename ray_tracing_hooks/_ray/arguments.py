@@ -93,7 +93,7 @@ def place_in(cluster: Cluster) -> Callable[[Any], Any]:
     return with_place
 
 
-class Arrivals:
+class ContextExtractor:
     """Passes the contexts that arrive with calls to the executors.
 
     Attributes:
@@ -139,7 +139,7 @@ def _drop(carried: bytes, kwargs: dict[str, Any]) -> None:
     """Drop the context, in a process without executors of ours."""
 
 
-arrivals = Arrivals()
+arrivals = ContextExtractor()
 """One per process. It outlives connections, since callers send contexts whether or not this process is traced."""
 
 

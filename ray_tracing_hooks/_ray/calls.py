@@ -9,7 +9,7 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import _compiled, names
 from ray_tracing_hooks._formats.encoded_span.encode import START_TAG, after_id, before_id
-from ray_tracing_hooks._ray.dispatch import Naming, Shown
+from ray_tracing_hooks._ray.dispatch import CallLabel, CallLabeler
 from ray_tracing_hooks._ray.propagation import (
     SPAN_AND_TASK,
     TASK_ID,
@@ -47,7 +47,7 @@ class Called(NamedTuple):
     """The rate limit on such calls. With a limit, ``inherits`` is False, since the task must know the decision."""
     name: str = ""
     """The name from ``.options(name=...)``; ``inherits`` is False then, for the same reason."""
-    runs: Shown | None = None
+    runs: CallLabel | None = None
     """What the call runs, if its worker has to be told; ``inherits`` is False then, for the same reason."""
 
     def named(self, name: Any) -> Called:
@@ -66,7 +66,7 @@ class Called(NamedTuple):
 class Dispatched(NamedTuple):
     """The target of submissions that run something else than its name says."""
 
-    naming: Naming
+    naming: CallLabeler
     called: Called
     """The target, for calls that do not say what they run."""
     named: tuple[str, str, str]
@@ -91,7 +91,7 @@ class Calls:
         self.recorder = active.recorder
         self.templates = active.templates
         self.job = active.job
-        self.own_job = active.whereabouts.job_id
+        self.own_job = active.process_attributes.job_id
         self.join_serve = active.join_serve
         self.object_ref = active.process.object_ref()
         self.namings = active.namings
@@ -117,7 +117,7 @@ class Calls:
             return called
         return self.shown(called, dispatched.named, naming.part, shown)
 
-    def shown(self, called: Called, named: tuple[str, str, str], part: str, runs: Shown) -> Called:
+    def shown(self, called: Called, named: tuple[str, str, str], part: str, runs: CallLabel) -> Called:
         """A call of ``named``, its class, function and the module of its class, described by what it runs."""
         template = self.templates.of(PRODUCER, *named, "", runs.name, part)
         limit = self.limit(template)

@@ -151,7 +151,7 @@ class Cluster:
         self.all_traced = hook is not None and hook == self._called and SET_LATE not in found
         self._unanswered = None
 
-    def trust_nothing(self) -> None:
+    def assume_untraced(self) -> None:
         """Treat this cluster as not traced everywhere, whatever its head says."""
         self.all_traced, self._unanswered = False, None
 
@@ -174,7 +174,7 @@ class Cluster:
         found = _worker().gcs_client.internal_kv_get(job_id.encode(), JOB_TRACES, _TIMEOUT)
         return JobTrace(*_JOB_TRACE.unpack(found)) if found is not None else None
 
-    def invite_client(self, job_id: str) -> bool:
+    def announce_to_client(self, job_id: str) -> bool:
         """Tell the client of a job that its server is traced; returns whether that succeeded."""
         try:
             client, key = _worker().gcs_client, client_key(job_id)
@@ -261,7 +261,7 @@ class SharedTrace:
         self.published = trace
         return True
 
-    def learn(self, job_id: str, *, task_is_there: bool) -> None:
+    def load_job_trace(self, job_id: str, *, task_is_there: bool) -> None:
         """Read the trace of this worker's job from the cluster once, while Ray waits for the cluster anyway.
 
         That is when a worker starts that has a job from the beginning, and when Ray loads a function; never between a

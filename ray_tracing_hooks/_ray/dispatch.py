@@ -19,7 +19,7 @@ from ray_tracing_hooks._safety.exceptions import hide_frame
 from ray_tracing_hooks._safety.guard import failed
 
 
-class Shown(NamedTuple):
+class CallLabel(NamedTuple):
     """What a call runs."""
 
     name: str
@@ -30,18 +30,18 @@ class Shown(NamedTuple):
     """Whether the call carries all of this to its worker, which cannot find it out from the arguments."""
 
 
-class Naming(NamedTuple):
+class CallLabeler(NamedTuple):
     """Names the calls of one function or method."""
 
     part: str
     """The part in ``RAY_TRACING_RAY`` that these calls belong to."""
-    by: Callable[[Any, Any], Shown | None]
+    by: Callable[[Any, Any], CallLabel | None]
     """Names a call by its arguments and keyword arguments, those of a method without ``self``. None if they do not say
     what it runs; such a call is named by its function. The creation of an actor is named where it is submitted."""
     returns: Callable[[RecordedSpan, Any], None] | None = None
     """Called in the worker with the span of a call that is recorded, and what it returns, for a generator each item."""
 
-    def shown(self, args: Any, kwargs: Any) -> Shown | None:
+    def shown(self, args: Any, kwargs: Any) -> CallLabel | None:
         """What a call with these arguments runs, None if that is unknown. Never raises."""
         try:
             return self.by(args or (), kwargs or {})
@@ -88,7 +88,7 @@ class Namings:
     def __init__(self, parts: Iterable[str]) -> None:
         self._sources = tuple(source for source in NAMINGS if source.part in parts)
 
-    def of(self, module: str, class_name: str, function: str) -> Naming | None:
+    def of(self, module: str, class_name: str, function: str) -> CallLabeler | None:
         """The naming of the calls of a function, or of a method if there is a ``class_name``; for most there is none.
 
         ``module`` is that of the function or of the class. Never raises.
@@ -96,7 +96,7 @@ class Namings:
         for source in self._sources:
             if module.startswith(source.modules):
                 try:
-                    naming: Naming | None = import_module(f"{__package__}.{source.module}").of(
+                    naming: CallLabeler | None = import_module(f"{__package__}.{source.module}").of(
                         module, class_name, function
                     )
                 except Exception as error:  # noqa: BLE001  as above
@@ -117,7 +117,7 @@ class Begins:
         self._make, self._part = make, part
         self._made: dict[str, Callable[..., Any]] = {}
 
-    def of(self, runs: Shown | None) -> Callable[..., Any]:
+    def of(self, runs: CallLabel | None) -> Callable[..., Any]:
         """What begins a task that runs this."""
         name = runs.name if runs is not None else ""
         begin = self._made.get(name)
@@ -136,7 +136,11 @@ class Begins:
 
 
 def executor(
-    function: Callable[..., Any], naming: Naming, make: Callable[[Shown | None], Callable[..., Any]], *, is_method: bool
+    function: Callable[..., Any],
+    naming: CallLabeler,
+    make: Callable[[CallLabel | None], Callable[..., Any]],
+    *,
+    is_method: bool,
 ) -> Callable[..., Any]:
     """An executor of ``function`` that runs each call with the one that ``make`` returns for what the call runs."""
 

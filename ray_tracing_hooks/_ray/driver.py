@@ -82,7 +82,7 @@ def start_root_span(
         state = parent.trace_state if parent is not None else None
         recorder.fallback = Parent(trace_id, ids.new_span_id(), flags, state, remote=False)
         return unrecorded_span(recorder.fallback)
-    where = {**active.whereabouts.attributes(), names.RAY_TASK_ID: active.driver_task_id.hex()}
+    where = {**active.process_attributes.attributes(), names.RAY_TASK_ID: active.driver_task_id.hex()}
     template = Template(names.driver_name(program), INTERNAL, {**where, **(attributes or {})})
     span = recording.start(template, trace_id, flags, parent, reference(context, parent), start_time)
     recorder.fallback = Parent(trace_id, span.span_id, flags, span.trace_state, remote=False)

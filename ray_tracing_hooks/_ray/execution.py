@@ -86,7 +86,7 @@ def _replaced(info: Any, job_id: Any, descriptor: Any) -> Any:
         return info
     active = tracing.active
     if active is not None:
-        active.job.learn(job_id.hex(), task_is_there=True)
+        active.job.load_job_trace(job_id.hex(), task_is_there=True)
         is_of_serve = descriptor.module_name.startswith(OF_SERVE)
         if (is_of_serve or HAS_SERVE in sys.modules) and active.join_serve() and is_of_serve:
             return _of_serve(info, is_method=bool(descriptor.class_name))

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
-from ray_tracing_hooks._ray.dispatch import Naming, Shown
+from ray_tracing_hooks._ray.dispatch import CallLabel, CallLabeler
 from ray_tracing_hooks._ray.templates import shown_class
 
 _LAMBDA = "<lambda>"
@@ -115,19 +115,19 @@ _LONGEST_NAME = 200
 """A longer text is not the name of a method."""
 
 
-def of(module: str, class_name: str, function: str) -> Naming | None:
+def of(module: str, class_name: str, function: str) -> CallLabeler | None:
     """The naming of a method with one of these names, in a class of the program."""
     find = _BY_METHOD.get(function) if class_name and not module.startswith(_OF_RAY) else None
     if find is None:
         return None
     shown = shown_class(class_name)
 
-    def by(args: Any, kwargs: Any) -> Shown | None:
+    def by(args: Any, kwargs: Any) -> CallLabel | None:
         first = args[0] if args else next(iter(kwargs.values()), None)
         name = find(first)
-        return Shown(f"{shown}.{name}") if name else None
+        return CallLabel(f"{shown}.{name}") if name else None
 
-    return Naming(PART, by)
+    return CallLabeler(PART, by)
 
 
 def _named(first: Any) -> str | None:

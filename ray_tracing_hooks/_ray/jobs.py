@@ -139,7 +139,7 @@ def _begin(active: tracing.Tracing, supervisor: Any) -> None:
     trace_id, flags = recorder.decide(parent)
     recording = recorder.of(flags)
     if recording is not None and PART in active.selection.parts:
-        attributes = {**active.whereabouts.attributes(), names.RAY_SUBMISSION_ID: supervisor._job_id}  # noqa: SLF001
+        attributes = {**active.process_attributes.attributes(), names.RAY_SUBMISSION_ID: supervisor._job_id}  # noqa: SLF001
         span = recording.start(
             Template(names.JOB, INTERNAL, attributes), trace_id, flags, parent, reference(context, parent)
         )

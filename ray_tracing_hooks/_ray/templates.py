@@ -130,7 +130,7 @@ def shown_class(class_name: str) -> str:
     return class_name if "(" in class_name else class_name.rpartition("<locals>.")[2]
 
 
-class Whereabouts:
+class ProcessAttributes:
     """The attributes that say where spans are made. In a worker they are only valid while a task is running."""
 
     def __init__(self, process: RayProcess) -> None:
@@ -158,9 +158,9 @@ class Whereabouts:
 class Templates:
     """The templates of tasks, actors and waits in this process, created when a call site is first seen."""
 
-    def __init__(self, process: RayProcess, whereabouts: Whereabouts, selection: Selection) -> None:
+    def __init__(self, process: RayProcess, process_attributes: ProcessAttributes, selection: Selection) -> None:
         self._process = process
-        self._whereabouts = whereabouts
+        self._whereabouts = process_attributes
         self._selection = selection
         self._made: dict[tuple[int, str, str, str, str, str, str], Template | None] = {}
 

@@ -16,7 +16,7 @@ from ray_tracing_hooks._ray.calls import Calls
 from ray_tracing_hooks._ray.cluster import Cluster, SharedTrace
 from ray_tracing_hooks._ray.dispatch import Namings
 from ray_tracing_hooks._ray.process import RayProcess
-from ray_tracing_hooks._ray.templates import HeldResources, Selection, Templates, Whereabouts
+from ray_tracing_hooks._ray.templates import HeldResources, ProcessAttributes, Selection, Templates
 from ray_tracing_hooks._record.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Tracing:
         join_serve: Traces what this process has imported of Ray Serve; returns whether Serve is traced.
 
     Attributes:
-        whereabouts: The attributes that say where spans are made.
+        process_attributes: The attributes that say where spans are made.
         templates: The templates of call sites.
         namings: The namings of calls that run something else than their function's name says.
         job: The trace of this process's job.
@@ -82,7 +82,7 @@ class Tracing:
         self.process = process
         self.join_serve = join_serve
         self.driver_task_id = process.current_task_id() if process.is_driver else b""
-        self.whereabouts = Whereabouts(process)
+        self.process_attributes = ProcessAttributes(process)
         self.job = SharedTrace(cluster, process, recorder, self.driver_task_id, carries_submit_time=carries_submit_time)
         self.held = HeldResources()
         self.service = ""
@@ -101,7 +101,7 @@ class Tracing:
     def _set(self, recorder: Recorder, options: Options) -> None:
         self.recorder = recorder
         self.selection, self.redactor, self.redact, self.rate_limits, self.memory = options
-        self.templates = Templates(self.process, self.whereabouts, self.selection)
+        self.templates = Templates(self.process, self.process_attributes, self.selection)
         self.namings = Namings(self.selection.parts)
         self.calls = Calls(self)
 

@@ -13,26 +13,26 @@ from collections.abc import Callable
 from typing import Any
 
 from ray_tracing_hooks._ray.libraries import when_imported
-from ray_tracing_hooks._run.notes import VARIABLE, Errand, Note, write
+from ray_tracing_hooks._run.notes import VARIABLE, LaunchInfo, Note, write
 from ray_tracing_hooks._safety.guard import guarded, report
 from ray_tracing_hooks._safety.patching import Patches
 
 HOOK = "ray_tracing_hooks:setup"
 """The hook whose exporters the settings name."""
 
-_errand: Errand | None = None
+_launch: LaunchInfo | None = None
 _sets_hook = False
 """Whether this process has started a cluster with the hook."""
 
 
 def begin() -> None:
     """Restore the user's environment, and wait for the program to import Ray."""
-    global _errand  # noqa: PLW0603  one for the process
+    global _launch  # noqa: PLW0603  one for the process
     given = os.environ.pop(VARIABLE, None)
     if given is None:
         return
-    _errand = Errand(*json.loads(given))
-    _put_back("PYTHONPATH", _errand.python_path)
+    _launch = LaunchInfo(*json.loads(given))
+    _put_back("PYTHONPATH", _launch.python_path)
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "on_path")
     sys.path[:] = [path for path in sys.path if path != folder]
     sys.path_importer_cache.pop(folder, None)
@@ -76,8 +76,8 @@ def _with_hook(original: Callable[..., None]) -> Callable[..., None]:
 
 def _join() -> None:
     """Write where the processes of a joined cluster write, so that its spans are in one folder."""
-    if _errand is not None and _errand.has_own_folder and not _sets_hook:
-        _put_back("RAY_TRACING_LOCAL_DIR", _errand.local_dir)
+    if _launch is not None and _launch.has_own_folder and not _sets_hook:
+        _put_back("RAY_TRACING_LOCAL_DIR", _launch.local_dir)
 
 
 def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,5 +142,5 @@ def _untraced() -> None:
 
 
 def _note(note: Note) -> None:
-    if _errand is not None:
-        write(_errand.notes, note)
+    if _launch is not None:
+        write(_launch.notes, note)

@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 VARIABLE = "_RAY_TRACING_HOOKS_RUN"
-"""Passes an :class:`Errand` from the command to the program's interpreter, which removes it at startup."""
+"""Passes an :class:`LaunchInfo` from the command to the program's interpreter, which removes it at startup."""
 
 
-class Errand(NamedTuple):
+class LaunchInfo(NamedTuple):
     """What the command has changed in the environment, for the program to restore, and where to write notes."""
 
     notes: str

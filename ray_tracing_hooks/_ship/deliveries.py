@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
 from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.figures import Figures
-from ray_tracing_hooks._ship.folder import Look, Segment
+from ray_tracing_hooks._ship.folder import FolderSnapshot, Segment
 from ray_tracing_hooks._ship.registry import takes, usable
 from ray_tracing_hooks._ship.stage import SinkStage, Stage, StageContext
 from ray_tracing_hooks._spool.layout import LOG, SPAN
@@ -34,7 +34,7 @@ class Deliveries:
         exporters, wrong = usable(context.plan.exporters)
         self._problems = context.problems
         for text in wrong:
-            self._problems.say(text)
+            self._problems.warn_once(text)
         plan = context.plan._replace(exporters=exporters)
         context = context._replace(plan=plan)
         self.signals: list[Signal] = [signal for signal in RECORDS if signal is TRACES or plan.log_records]
@@ -58,27 +58,27 @@ class Deliveries:
 
             return Metrics(context, figures)
         except Exception as error:  # noqa: BLE001  a fault in the SDK must not end the deliveries
-            self._problems.say(f"there are no metrics: {describe(error)}; spans are delivered without them")
+            self._problems.warn_once(f"there are no metrics: {describe(error)}; spans are delivered without them")
             return None
 
     def begin_metrics(self) -> None:
         """Begin with metrics as soon as the resource of this node is known. Called again and again; never raises."""
         if self._metrics is None:
             return
-        resource = next((each.tally.resource for each in self._exporting if each.tally.resource), b"")
+        resource = next((each.counters.resource for each in self._exporting if each.counters.resource), b"")
         try:
             self._metrics.begin(resource)
         except Exception as error:  # noqa: BLE001  deliveries must go on
-            self._problems.say(f"there are no metrics: {describe(error)}; spans are delivered without them")
+            self._problems.warn_once(f"there are no metrics: {describe(error)}; spans are delivered without them")
 
     def start(self) -> None:
         for stage in self._stages:
             stage.start()
 
-    def offer(self, look: Look, *, hurry: bool) -> None:
-        """Deliver what is new in ``look``; with ``hurry`` at once."""
+    def submit(self, snapshot: FolderSnapshot, *, flush: bool) -> None:
+        """Deliver what is new in ``snapshot``; with ``flush`` at once."""
         for stage in self._stages:
-            stage.offer(look, hurry=hurry)
+            stage.submit(snapshot, flush=flush)
 
     def store_again(self) -> None:
         """Store the progress of all stages again, since the files have been removed."""
@@ -120,16 +120,16 @@ class Deliveries:
         found = [each.written for each in self._exporting if each.exporter == "local" and each.signal is TRACES]
         return found[0] if found else None
 
-    def are_drained(self, look_number: int) -> bool:
-        """Whether everything in this look has been delivered."""
-        return all(stage.drained >= look_number for stage in self._stages)
+    def are_drained(self, number: int) -> bool:
+        """Whether everything in this snapshot has been delivered."""
+        return all(stage.drained >= number for stage in self._stages)
 
-    def is_done(self, look_number: int) -> bool:
-        """The same, and the metrics of this look, which was offered with ``hurry``, have been sent, or cannot be."""
-        return self._are_exported(look_number) and self.are_drained(look_number)
+    def is_done(self, number: int) -> bool:
+        """The same, and the metrics of this snapshot, submitted with ``flush``, have been sent, or cannot be."""
+        return self._are_exported(number) and self.are_drained(number)
 
-    def _are_exported(self, look_number: int) -> bool:
-        return self._calls is None or self._calls.hurried >= look_number
+    def _are_exported(self, number: int) -> bool:
+        return self._calls is None or self._calls.flushed >= number
 
     def delivered_below(self, process: str) -> int:
         """The sequence below which all stages have processed the segments of this process."""
@@ -162,20 +162,20 @@ class Deliveries:
         counted: dict[int, int] = {}
         for each in self._exporting:
             if each.signal is signal:
-                offset = each.taken_of(process, segment.sequence)
+                offset = each.read_offset(process, segment.sequence)
                 if offset not in counted:
                     counted[offset] = count_spans(segment.path, offset, kind_of_record=RECORDS[signal])[0]
-                each.tally.dropped += counted[offset]
+                each.counters.dropped += counted[offset]
         return max(counted.values(), default=0)
 
-    def waiting(self, look: Look, spool_dir: str, until: float) -> list[str]:
+    def waiting(self, snapshot: FolderSnapshot, spool_dir: str, until: float) -> list[str]:
         """How many spans, or log records, wait for each exporter, as far as counted by the monotonic time ``until``."""
         texts = []
         for each in self._exporting:
-            if each.drained >= look.number:
+            if each.drained >= snapshot.number:
                 continue
             spans, complete = 0, True
-            for name, process in look.processes.items():
+            for name, process in snapshot.processes.items():
                 for segment in process.segments:
                     offset = each.read_of(name, segment.sequence)
                     counted, finished = count_spans(segment.path, offset, until, RECORDS[each.signal])
@@ -187,7 +187,7 @@ class Deliveries:
                 if each.signal is TRACES:
                     text += f", and `ray-tracing-hooks replay {spool_dir}` delivers what is left"
                 texts.append(text)
-        if not self._are_exported(look.number):
+        if not self._are_exported(snapshot.number):
             texts.append("the last metrics have not been accepted yet; sending continues")
         return texts
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Destination:
+class DestinationFigures:
     """The figures of one exporter and signal. Times are in nanoseconds since the epoch; 0 means never.
 
     Attributes:
@@ -103,7 +103,7 @@ class Figures:
     bytes: int = 0
     limit_bytes: int = 0
     unwritten: int = 0
-    destinations: tuple[Destination, ...] = ()
+    destinations: tuple[DestinationFigures, ...] = ()
     problems: tuple[str, ...] = field(default=())
     messages: tuple[str, ...] = field(default=())
     delivered_earlier: int = 0
@@ -125,7 +125,7 @@ class Figures:
             {
                 **found,
                 "destinations": tuple(
-                    _made(Destination, each)
+                    _made(DestinationFigures, each)
                     for each in (destinations if isinstance(destinations, list | tuple) else ())
                     if isinstance(each, dict)
                 ),

@@ -20,7 +20,7 @@ PLAN = "plan.json"
 STATUS = "status.json"
 """The figures of delivery, see :mod:`~ray_tracing_hooks._ship.figures`."""
 
-LEFT = "left"
+RETIRED = "left"
 """There if the processes of the node have gone on to another spool, since their settings have changed. It has the name
 of that spool, if it is beside this one."""
 
@@ -112,12 +112,12 @@ def _lock(descriptor: int) -> bool:
     return False
 
 
-def left_for(spool_dir: str) -> str | None:
+def successor_of(spool_dir: str) -> str | None:
     """The name of the spool to which the processes of this one have gone on, or an empty text if it is unknown; None if
     they have not gone on.
     """
     try:
-        return read_file(os.path.join(spool_dir, LEFT))
+        return read_file(os.path.join(spool_dir, RETIRED))
     except (OSError, ValueError):
         return None
 

@@ -15,7 +15,7 @@ from ray_tracing_hooks._safety.processes import UNKNOWN
 from ray_tracing_hooks._ship.deliveries import Deliveries
 from ray_tracing_hooks._ship.files import SOCKET
 from ray_tracing_hooks._ship.flush import FlushResult, Request
-from ray_tracing_hooks._ship.folder import Look
+from ray_tracing_hooks._ship.folder import FolderSnapshot
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._spool.layout import FORKED, parse_process_name
 
@@ -128,23 +128,23 @@ class Inbox:
 
 @dataclass
 class _Waiting:
-    """A pending request. ``look`` is the number of the look that contains everything it asks for."""
+    """A pending request. ``snapshot`` is the number of the snapshot that contains everything it asks for."""
 
     connection: socket.socket
     request: Request
     deadline: float
-    look: int | None = None
+    snapshot: int | None = None
 
 
 class FlushRequests:
     """The requests from ``inbox``, answered once ``deliveries`` are done. ``spool_dir`` is only for messages.
 
     Attributes:
-        hurry: Whether a request has arrived since this was last set to False: the next look is delivered at once.
+        flush: Whether a request has arrived since this was last set to False: the next snapshot is delivered at once.
     """
 
     def __init__(self, spool_dir: str, inbox: Inbox, deliveries: Deliveries, problems: Problems) -> None:
-        self.hurry = False
+        self.flush = False
         self._path = spool_dir
         self._inbox = inbox
         self._deliveries = deliveries
@@ -158,7 +158,7 @@ class FlushRequests:
     @property
     def are_for_writers(self) -> bool:
         """Whether a request waits for processes to end."""
-        return any(each.look is None for each in self._waiting)
+        return any(each.snapshot is None for each in self._waiting)
 
     @property
     def deadline(self) -> float:
@@ -175,23 +175,23 @@ class FlushRequests:
                 connection.close()
                 continue
             self._waiting.append(_Waiting(connection, request, _time_to_answer(request.timeout)))
-            self.hurry = True
+            self.flush = True
 
-    def answer(self, look: Look, *, seen: bool) -> None:
+    def answer(self, snapshot: FolderSnapshot, *, seen: bool) -> None:
         """Answer the requests whose spans are delivered, and those that time out.
 
-        ``seen`` says that the ``look`` is up to date.
+        ``seen`` says that the ``snapshot`` is up to date.
         """
         for each in list(self._waiting):
-            ended = not each.request.until_writers_end or not _is_writing(look, each.request)
-            if seen and each.look is None and ended:
-                each.look = look.number
+            ended = not each.request.until_writers_end or not _is_writing(snapshot, each.request)
+            if seen and each.snapshot is None and ended:
+                each.snapshot = snapshot.number
                 # Again, for spans that came after the request: they must not wait for a batch either.
-                self.hurry = True
-            done = each.look is not None and self._deliveries.is_done(each.look)
+                self.flush = True
+            done = each.snapshot is not None and self._deliveries.is_done(each.snapshot)
             if done or time.monotonic() >= each.deadline:
                 self._waiting.remove(each)
-                waiting = [] if done else self._deliveries.waiting(look, self._path, time.monotonic() + _COUNTING)
+                waiting = [] if done else self._deliveries.waiting(snapshot, self._path, time.monotonic() + _COUNTING)
                 self._send(each.connection, waiting, done=done)
 
     def answer_all(self) -> None:
@@ -221,7 +221,7 @@ def _time_to_answer(timeout: float) -> float:
     return time.monotonic() + max(0.0, timeout - max(_COUNTING, min(_TO_ANSWER, timeout / 10)))
 
 
-def _is_writing(look: Look, request: Request) -> bool:
+def _is_writing(snapshot: FolderSnapshot, request: Request) -> bool:
     """Whether a process other than the requester holds a segment, or closed one a moment ago and is still running.
 
     A process that was forked from one of Ray's does not count: it may run for any time.
@@ -229,7 +229,7 @@ def _is_writing(look: Look, request: Request) -> bool:
     now = time.monotonic()
     return any(
         process.alive or (process.ended_at is None and now - process.unlocked_at < _EXITING)
-        for name, process in look.processes.items()
+        for name, process in snapshot.processes.items()
         if not _is_of(request, name) and not name.endswith(FORKED)
     )
 

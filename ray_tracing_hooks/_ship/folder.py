@@ -39,7 +39,7 @@ class Segment(NamedTuple):
     complete: bool
 
 
-class ProcessLook(NamedTuple):
+class ProcessSnapshot(NamedTuple):
     """One process: its remaining segments from the oldest, whether it holds the lock of one, and its end.
 
     ``ended_at`` is in nanoseconds since the epoch. It is None for a process that lives, and for one that has closed its
@@ -55,11 +55,11 @@ class ProcessLook(NamedTuple):
     error: OSError | None = None
 
 
-class Look(NamedTuple):
-    """A snapshot of the folder. Looks are numbered; a look contains everything written before it began."""
+class FolderSnapshot(NamedTuple):
+    """A snapshot of the folder. Snapshots are numbered; a snapshot contains everything written before it began."""
 
     number: int
-    processes: dict[str, ProcessLook]
+    processes: dict[str, ProcessSnapshot]
 
     @property
     def size(self) -> int:
@@ -67,8 +67,8 @@ class Look(NamedTuple):
 
 
 @dataclass
-class _Memory:
-    """What is kept about a process from look to look."""
+class _ProcessState:
+    """The state of a process between two snapshots."""
 
     complete: dict[str, Segment] = field(default_factory=dict)
     alive_at: float | None = None
@@ -83,44 +83,46 @@ class Folder:
     def __init__(self, path: str) -> None:
         self.path = path
         self._number = 0
-        self._memories: dict[str, _Memory] = {}
+        self._states: dict[str, _ProcessState] = {}
 
-    def look(self, also: set[str]) -> Look:
+    def snapshot(self, also: set[str]) -> FolderSnapshot:
         """A snapshot, which includes the processes ``also`` even if they have no segment left.
 
         Raises OSError if the folder cannot be read.
         """
         self._number += 1
         found = segments(self.path)
-        self._memories = {name: memory for name, memory in self._memories.items() if name in found or name in also}
-        return Look(self._number, {name: self._process(name, found.get(name, [])) for name in {*found, *also}})
+        self._states = {name: state for name, state in self._states.items() if name in found or name in also}
+        return FolderSnapshot(
+            self._number, {name: self._process(name, found.get(name, [])) for name in {*found, *also}}
+        )
 
-    def _process(self, name: str, files: list[tuple[int, str]]) -> ProcessLook:
-        memory = self._memories.setdefault(name, _Memory())
+    def _process(self, name: str, files: list[tuple[int, str]]) -> ProcessSnapshot:
+        state = self._states.setdefault(name, _ProcessState())
         seen: list[Segment] = []
         try:
             for sequence, path in files:
-                if (segment := _segment(sequence, path, memory)) is not None:
+                if (segment := _segment(sequence, path, state)) is not None:
                     seen.append(segment)
         except OSError as error:
             if error.errno in SHORTAGES:
                 raise
-            return ProcessLook(seen, alive=False, ended_at=None, unlocked_at=time.monotonic(), error=error)
-        memory.complete = {segment.path: segment for segment in seen if segment.complete}
+            return ProcessSnapshot(seen, alive=False, ended_at=None, unlocked_at=time.monotonic(), error=error)
+        state.complete = {segment.path: segment for segment in seen if segment.complete}
         if seen:
-            memory.newest_mtime_ns = max(memory.newest_mtime_ns, seen[-1].mtime_ns)
+            state.newest_mtime_ns = max(state.newest_mtime_ns, seen[-1].mtime_ns)
         alive = any(not segment.complete for segment in seen) or (bool(seen) and self._has_moved_on(name, seen[-1]))
         now = time.monotonic()
         if alive:
-            if memory.alive_at is None:
+            if state.alive_at is None:
                 _recognize(name)
-            memory.alive_at, memory.unlocked_at, memory.ended_at = now, None, None
-            return ProcessLook(seen, alive=True, ended_at=None, unlocked_at=0.0)
-        memory.unlocked_at = memory.unlocked_at or now
-        if memory.ended_at is None and not is_running(name):
-            lately = memory.alive_at is not None and now - memory.alive_at < _SEEN_LATELY
-            memory.ended_at = time.time_ns() if lately or not memory.newest_mtime_ns else memory.newest_mtime_ns
-        return ProcessLook(seen, alive=False, ended_at=memory.ended_at, unlocked_at=memory.unlocked_at)
+            state.alive_at, state.unlocked_at, state.ended_at = now, None, None
+            return ProcessSnapshot(seen, alive=True, ended_at=None, unlocked_at=0.0)
+        state.unlocked_at = state.unlocked_at or now
+        if state.ended_at is None and not is_running(name):
+            lately = state.alive_at is not None and now - state.alive_at < _SEEN_LATELY
+            state.ended_at = time.time_ns() if lately or not state.newest_mtime_ns else state.newest_mtime_ns
+        return ProcessSnapshot(seen, alive=False, ended_at=state.ended_at, unlocked_at=state.unlocked_at)
 
     def _has_moved_on(self, name: str, last: Segment) -> bool:
         # A process locks its next segment before it closes the last one. If that happened between listing the folder
@@ -128,9 +130,9 @@ class Folder:
         return os.path.lexists(os.path.join(self.path, segment_name(name, last.sequence + 1)))
 
 
-def _segment(sequence: int, path: str, memory: _Memory) -> Segment | None:
+def _segment(sequence: int, path: str, state: _ProcessState) -> Segment | None:
     """The segment, or None if there is no such file. Raises OSError where that cannot be found out."""
-    known = memory.complete.get(path)
+    known = state.complete.get(path)
     if known is not None:
         return known
     found = examine(path)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ray_tracing_hooks._formats.encoded_span.encode import END_SIZE, SPAN_ID
 from ray_tracing_hooks._formats.signals import TRACES, Signal
-from ray_tracing_hooks._ship.folder import Look, ProcessLook, Segment, examine, is_running
+from ray_tracing_hooks._ship.folder import FolderSnapshot, ProcessSnapshot, Segment, examine, is_running
 from ray_tracing_hooks._ship.open_spans import (
     WORKER,
     OpenSpan,
@@ -92,7 +92,7 @@ class Position:
     failures: int = 0
     """How often the segment, complete, could not be read."""
     newest: int = -1
-    """The newest segment that a look has had, whether it could be read or not."""
+    """The newest segment that a snapshot has had, whether it could be read or not."""
 
     @property
     def offset(self) -> int:
@@ -125,7 +125,7 @@ class Follower:
         unread: The complete segments that could not be read, or not in full, by path.
         unwritten: How many items processes could not write, if this follower counts losses.
         given_bytes: The size of all items in the portions so far.
-        reading: Held while reading: as long as another thread holds it, :meth:`taken_of` does not change.
+        reading: Held while reading: as long as another thread holds it, :meth:`read_offset` does not change.
     """
 
     def __init__(
@@ -153,22 +153,22 @@ class Follower:
         self.unwritten = self.given_bytes = 0
         self.reading = threading.Lock()
 
-    def follow(self, look: Look) -> Iterator[list[Batch]]:
-        """What is new in ``look``, in portions of about a mebibyte.
+    def follow(self, snapshot: FolderSnapshot) -> Iterator[list[Batch]]:
+        """What is new in ``snapshot``, in portions of about a mebibyte.
 
         Raises DeliveryError if a segment cannot be read, after everything else.
         """
         failure: DeliveryError | None = None
         if self.unread:
-            self.unread &= {segment.path for process in look.processes.values() for segment in process.segments}
-        for name, process in look.processes.items():
+            self.unread &= {segment.path for process in snapshot.processes.values() for segment in process.segments}
+        for name, process in snapshot.processes.items():
             try:
                 yield from self._process(name, process)
             except OSError as error:
                 segment_file = os.path.basename(str(error.filename))
                 failure = DeliveryError(f"cannot read {segment_file!r} in the spool: {error.strerror}")
         yield from self._take(0)
-        for name in self._positions.keys() - look.processes.keys():
+        for name in self._positions.keys() - snapshot.processes.keys():
             # A running process recreates removed segments, and reading continues at this position.
             if not self._positions[name].open_spans and not is_running(name):
                 self._open_size -= self._positions.pop(name).size
@@ -200,7 +200,7 @@ class Follower:
         """For each process, the sequence of its current segment: all earlier ones have been read."""
         return {name: position.sequence for name, position in self._positions.items()}
 
-    def taken_of(self, process: str, sequence: int) -> int:
+    def read_offset(self, process: str, sequence: int) -> int:
         """The offset in this segment up to which everything has been read, whether delivered yet or not."""
         position = self._positions.get(process)
         if position is None or position.sequence < sequence:
@@ -211,7 +211,7 @@ class Follower:
         """The processes with open spans."""
         return {name for name, position in self._positions.items() if position.open_spans}
 
-    def _process(self, name: str, process: ProcessLook) -> Iterator[list[Batch]]:
+    def _process(self, name: str, process: ProcessSnapshot) -> Iterator[list[Batch]]:
         """What is new of one process. Raises OSError if a segment cannot be read or examined, after those before it."""
         position = self._positions.get(name)
         if process.segments:
@@ -221,7 +221,7 @@ class Follower:
             for segment in process.segments:
                 if segment.sequence >= position.sequence:
                     if any(_exists(name, number, segment) for number in range(position.sequence, segment.sequence)):
-                        return  # the next look has it
+                        return  # the next snapshot has it
                     # A process closes a segment when the disk is full, and begins another one later.
                     runs_on = process.ended_at is None or segment is not process.segments[-1]
                     yield from self._segment(position, segment, runs_on=runs_on)
@@ -241,8 +241,8 @@ class Follower:
         if reader is None:
             reader = position.reader = SegmentReader(segment.path)
         if segment.size < reader.offset and _size_now(segment) < reader.offset:
-            # It has been truncated, and has other contents now. An old look, older than the last read, is not a sign of
-            # that: the segment was read to its end then, and has grown since.
+            # It has been truncated, and has other contents now. A snapshot that is older than the last read is no sign
+            # of that: the segment was read to its end then, and has grown since.
             reader.offset = position.resume = 0
         damaged = reader.damaged
         try:
@@ -284,7 +284,7 @@ class Follower:
     def _unread(self, segment: Segment, why: str) -> None:
         self.unread.add(segment.path)
         if self._reports:
-            self._problems.say(f"{os.path.basename(segment.path)!r} {why}")
+            self._problems.warn_once(f"{os.path.basename(segment.path)!r} {why}")
 
     def _records(self, position: Position, records: list[Parts]) -> None:
         open_spans, resume, sequence = position.open_spans, position.resume, position.sequence
@@ -450,7 +450,7 @@ def _size_now(segment: Segment) -> int:
 
 
 def _first(process: str, seen: Segment) -> int:
-    """The sequence of the first segment of a process, where ``seen`` is the first in a look: see :func:`_exists`."""
+    """The sequence of the first segment of a process, where ``seen`` is the first in a snapshot: see `_exists`."""
     sequence = seen.sequence
     while sequence and _exists(process, sequence - 1, seen):
         sequence -= 1
@@ -458,7 +458,7 @@ def _first(process: str, seen: Segment) -> int:
 
 
 def _exists(process: str, sequence: int, beside: Segment) -> bool:
-    """Whether a process has this segment, in the folder of ``beside``, although a look at the folder lacks it.
+    """Whether a process has this segment, in the folder of ``beside``, although a snapshot of the folder lacks it.
 
     A list of many files is not of one moment: it may lack a segment that was begun meanwhile and have the next one.
     Raises OSError where that cannot be found out.
@@ -466,7 +466,7 @@ def _exists(process: str, sequence: int, beside: Segment) -> bool:
     return examine(os.path.join(os.path.dirname(beside.path), segment_name(process, sequence))) is not None
 
 
-def _is_read(position: Position, process: ProcessLook) -> bool:
+def _is_read(position: Position, process: ProcessSnapshot) -> bool:
     return not process.segments or position.sequence > process.segments[-1].sequence
 
 

@@ -65,7 +65,7 @@ class Problems:
         if text is not None:
             logger.info("no longer a problem: %s", text)
 
-    def say(self, text: str) -> None:
+    def warn_once(self, text: str) -> None:
         """Report something that does not change, such as an invalid setting, once however often this is called."""
         text = self.mask(text)
         with self._lock:

@@ -9,7 +9,7 @@ from typing import Protocol, cast
 
 from ray_tracing_hooks._formats.signals import TRACES, Signal
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sink import Destination, Sink, Surroundings
+from ray_tracing_hooks._ship.sink import Destination, Sink, SinkContext
 
 _SINKS = ("local", "otlp", "jaeger", "skywalking")
 """The sinks of this package, each a module of its name in ``sinks`` with the functions of :class:`_Module`."""
@@ -24,7 +24,7 @@ class _Module(Protocol):
 
     SIGNALS: frozenset[Signal]
 
-    def make(self, surroundings: Surroundings) -> Sink:
+    def make(self, context: SinkContext) -> Sink:
         """The sink. Raises SettingError, DeliveryError."""
 
     def destination(self, plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> Destination:
@@ -60,11 +60,11 @@ def usable(names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
     return tuple(known), [f"{problem}; using {', '.join(known)}" for problem in problems]
 
 
-def make_sink(name: str, surroundings: Surroundings) -> Sink:
+def make_sink(name: str, context: SinkContext) -> Sink:
     """The sink of this name. Raises SettingError for an unknown name, DeliveryError if it cannot work now."""
     if name in _SINKS:
-        return _module(name).make(surroundings)
-    made: Sink = _installed().make(name, surroundings)
+        return _module(name).make(context)
+    made: Sink = _installed().make(name, context)
     return made
 
 

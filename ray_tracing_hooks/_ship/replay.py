@@ -31,7 +31,7 @@ from ray_tracing_hooks._ship.sink import (
     DeliveryError,
     RefusesAllError,
     Sink,
-    Surroundings,
+    SinkContext,
     reason,
     retry_after,
 )
@@ -167,13 +167,13 @@ class Replay:
     def _make_sink(self) -> Sink:
         return make_sink(
             self._exporter,
-            Surroundings(
+            SinkContext(
                 self._plan,
                 self._sink_state,
                 self._remember,
                 self._problems.count,
                 self._environ,
-                self._problems.say,
+                self._problems.warn_once,
                 lost=self._lose,
             ),
         )
@@ -191,14 +191,14 @@ class Replay:
         try:
             self._progress.save({**self._stored, **self._positions, "sink": sink_state})
         except OSError as error:
-            self._problems.say(
+            self._problems.warn_once(
                 f"{self._progress}: {error.strerror}; if this is interrupted, the next replay starts from the beginning"
             )
 
     def _damaged(self, text: str) -> None:
         self._problems.count("{count} lines or spans could not be read and were skipped", 1)
         if self._damages < _SHOWN:
-            self._problems.say(text)
+            self._problems.warn_once(text)
         self._damages += 1
 
 
@@ -286,7 +286,7 @@ def check(plan: ShipPlan, environ: Mapping[str, str]) -> None:
     def ignore(*_said: object) -> None:
         """Invalid settings have been reported, and without a state there is nothing else."""
 
-    make_sink(exporter, Surroundings(plan, {}, ignore, ignore, environ, ignore)).close()
+    make_sink(exporter, SinkContext(plan, {}, ignore, ignore, environ, ignore)).close()
 
 
 class ReplayProgress:

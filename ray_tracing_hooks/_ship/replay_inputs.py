@@ -17,7 +17,7 @@ from ray_tracing_hooks._formats.otlp import Group, count
 from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, traces, whole
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._formats.protobuf import FormatError
-from ray_tracing_hooks._ship.folder import Folder, Look
+from ray_tracing_hooks._ship.folder import Folder, FolderSnapshot
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
@@ -214,19 +214,19 @@ class Spool:
         except (ValueError, TypeError, KeyError):
             self._follower, self.before = Follower({}, problems, reports=True, logs=logs), 0
         self._spans = self.before
-        self._look = _sensible(Folder(folder).look(self._follower.open_processes()), problems)
+        self._snapshot = _sensible(Folder(folder).snapshot(self._follower.open_processes()), problems)
         self._segments = {
             (process, segment.sequence): segment
-            for process, found in self._look.processes.items()
+            for process, found in self._snapshot.processes.items()
             for segment in found.segments
             if segment.size
         }
         self.files = 0
-        self.size = self._look.size
+        self.size = self._snapshot.size
         self.done = 0
 
     def portions(self) -> Iterator[list[Batch]]:
-        for batches in self._follower.follow(self._look):
+        for batches in self._follower.follow(self._snapshot):
             self._spans += sum(len(batch.spans) for batch in batches)
             self.files = self._reached()
             yield batches
@@ -260,19 +260,19 @@ class Spool:
         return begun
 
 
-def _sensible(look: Look, problems: Problems) -> Look:
-    """The look with files that no process can have written as empty: the spool may come from an untrusted source."""
+def _sensible(snapshot: FolderSnapshot, problems: Problems) -> FolderSnapshot:
+    """The snapshot with files that no process can have written as empty: nobody knows where the spool comes from."""
     processes = {}
-    for name, process in look.processes.items():
+    for name, process in snapshot.processes.items():
         segments = []
         for segment in process.segments:
             if segment.size > MAX_SEGMENT:
-                problems.say(f"{segment.path!r} is skipped: it is larger than {MAX_SEGMENT >> 20} MiB")
+                problems.warn_once(f"{segment.path!r} is skipped: it is larger than {MAX_SEGMENT >> 20} MiB")
                 segments.append(segment._replace(size=0, complete=True))
             else:
                 segments.append(segment)
         processes[name] = process._replace(segments=segments)
-    return look._replace(processes=processes)
+    return snapshot._replace(processes=processes)
 
 
 def _size(path: str) -> int:

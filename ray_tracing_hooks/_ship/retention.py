@@ -8,7 +8,7 @@ import os
 
 from ray_tracing_hooks._formats.signals import Signal
 from ray_tracing_hooks._ship.deliveries import Deliveries
-from ray_tracing_hooks._ship.folder import Look, Segment, is_gone
+from ray_tracing_hooks._ship.folder import FolderSnapshot, Segment, is_gone
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._spool.layout import QUARANTINE
@@ -30,12 +30,14 @@ class Retention:
         self._quarantine = quarantine
         self._problems = problems
         self._present: dict[str, tuple[str, Segment]] = {}
-        self._since: dict[str, int] = {}  # the look at which each segment was first seen complete
+        self._since: dict[str, int] = {}  # the snapshot at which each segment was first seen complete
 
-    def notice_removals(self, look: Look) -> None:
-        """Count the segments that another process has removed since the last look."""
+    def notice_removals(self, snapshot: FolderSnapshot) -> None:
+        """Count the segments that another process has removed since the last snapshot."""
         present = {
-            segment.path: (name, segment) for name, process in look.processes.items() for segment in process.segments
+            segment.path: (name, segment)
+            for name, process in snapshot.processes.items()
+            for segment in process.segments
         }
         gone = sum(
             segment.size > self._deliveries.exported_of(name, segment)
@@ -46,13 +48,13 @@ class Retention:
         self._problems.count(text, gone)
         self._present = present
         self._since = {
-            path: self._since.get(path, look.number) for path, (_, segment) in present.items() if segment.complete
+            path: self._since.get(path, snapshot.number) for path, (_, segment) in present.items() if segment.complete
         }
 
-    def remove_delivered(self, look: Look) -> set[Segment]:
+    def remove_delivered(self, snapshot: FolderSnapshot) -> set[Segment]:
         """Remove the delivered segments, and return them."""
         removed = set()
-        for name, process in look.processes.items():
+        for name, process in snapshot.processes.items():
             below = self._deliveries.delivered_below(name)
             for segment in process.segments:
                 if not segment.complete or segment.sequence >= below:
@@ -65,14 +67,14 @@ class Retention:
                 removed.add(segment)
         return removed
 
-    def keep_below_cap(self, look: Look, removed: set[Segment]) -> None:
+    def keep_below_cap(self, snapshot: FolderSnapshot, removed: set[Segment]) -> None:
         """Remove the oldest complete segments until the undelivered rest is below the cap.
 
-        The segments ``removed`` of this look are already gone.
+        The segments ``removed`` of this snapshot are already gone.
         """
         waiting = {
             segment: (name, max(0, segment.size - self._deliveries.read_of(name, segment)))
-            for name, process in look.processes.items()
+            for name, process in snapshot.processes.items()
             for segment in process.segments
             if segment not in removed
         }

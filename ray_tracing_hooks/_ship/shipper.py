@@ -11,9 +11,18 @@ from collections.abc import Mapping
 from ray_tracing_hooks._safety.private import final_name, inside, open_folder
 from ray_tracing_hooks._ship.deliveries import Deliveries
 from ray_tracing_hooks._ship.figures import EARLIER, Figures, delivered_earlier, keep_delivered
-from ray_tracing_hooks._ship.files import LEFT, LOCK, PLAN, REPLAY_PREFIX, STATUS, is_file_at, left_for, take_lock
+from ray_tracing_hooks._ship.files import (
+    LOCK,
+    PLAN,
+    REPLAY_PREFIX,
+    RETIRED,
+    STATUS,
+    is_file_at,
+    successor_of,
+    take_lock,
+)
 from ray_tracing_hooks._ship.flush_requests import FlushRequests, Inbox
-from ray_tracing_hooks._ship.folder import Folder, Look, Raylet, is_running, remove_abandoned
+from ray_tracing_hooks._ship.folder import Folder, FolderSnapshot, Raylet, is_running, remove_abandoned
 from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
@@ -48,14 +57,14 @@ class Claim:
         self._inbox = inbox
         self._problems = problems
 
-    def keep(self, *, remake: bool) -> bool:
-        """Create removed files again, if ``remake``; False if another shipper holds the folder now."""
+    def verify(self, *, recreate: bool) -> bool:
+        """Create removed files again, if ``recreate``; False if another shipper holds the folder now."""
         lock = os.path.join(self.within, LOCK)
         if is_file_at(self._lock, lock):
             if not self._inbox.is_in_place():
                 self._restore_files()
             return True
-        if not remake:
+        if not recreate:
             return not os.path.lexists(lock)
         try:
             if self.is_folder_gone():
@@ -75,7 +84,9 @@ class Claim:
             return is_file_at(self._lock, lock)
         os.close(self._lock)
         self._lock = mine
-        self._problems.say(f"the spool folder {self._path!r} or files in it were removed; they have been created again")
+        self._problems.warn_once(
+            f"the spool folder {self._path!r} or files in it were removed; they have been created again"
+        )
         self._restore_files()
         return True
 
@@ -114,13 +125,13 @@ class Claim:
 
 
 _SOON, _STEADY, _IDLE = 0.05, 0.4, 1.0
-"""Seconds between looks: with much traffic, with little, and when idle."""
+"""Seconds between snapshots: with much traffic, with little, and when idle."""
 
 _MUCH = 256 * 1024
-"""This many bytes since the last look are much traffic, and so is a quarter of the free disk space."""
+"""This many bytes since the last snapshot are much traffic, and so is a quarter of the free disk space."""
 
 _IMPATIENT = 0.01
-"""Seconds between looks while a request waits for processes to end."""
+"""Seconds between snapshots while a request waits for processes to end."""
 
 _LINGER = 2.0
 """Without a raylet to watch, a shipper outlives the last writer by this many seconds, since another may start."""
@@ -170,7 +181,7 @@ class Shipper:
         self._inbox = Inbox(folder)
         self._claim = Claim(spool_dir, folder, lock, plan, self._inbox, problems)
         if problem is not None:
-            problems.say(problem)
+            problems.warn_once(problem)
         self._deliveries = Deliveries(StageContext(within, plan, environ, problems, self._turn_ended), self._figures)
         self._retention = Retention(spool_dir, plan, self._deliveries, quarantine, problems)
         self._requests = FlushRequests(spool_dir, self._inbox, self._deliveries, problems)
@@ -188,7 +199,7 @@ class Shipper:
         # The thread that has started this process may block signals, and passes that on.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         logger.info("shipping the spool %s to %s", self._path, ", ".join(self._plan.exporters) or "nowhere")
-        look = Look(0, {})
+        snapshot = FolderSnapshot(0, {})
         while not self._is_terminated:
             if self._has_other_plan():
                 logger.info("the plan of the spool %s has changed; another shipper continues with it", self._path)
@@ -197,8 +208,8 @@ class Shipper:
                 by_all = min((each.delivered for each in self._status.latest().destinations), default=0)
                 keep_delivered(self._within, str(os.getpid()), by_all)
                 return
-            self._take_over.look()
-            if not self._claim.keep(remake=not self._raylet.is_gone()):
+            self._take_over.check()
+            if not self._claim.verify(recreate=not self._raylet.is_gone()):
                 logger.warning("another shipper has taken over the spool %s", self._path)
                 self._end()
                 return
@@ -207,11 +218,11 @@ class Shipper:
                 self._deliveries.store_again()
             seen = True
             try:
-                look = self._look()
+                snapshot = self._snapshot()
             except OSError as error:
                 # A problem of the machine, which may pass. What is known is delivered meanwhile.
                 seen = False
-                if self._is_blind_for_good():
+                if self._cannot_see_writers():
                     logger.warning("gave up: %s cannot be read since Ray has ended: %s", self._path, error.strerror)
                     self._end()
                     return
@@ -219,15 +230,15 @@ class Shipper:
             else:
                 self._problems.clear("look")
                 self._blind_since = None
-            self._offer(look)
-            removed = self._retention.remove_delivered(look)
-            self._retention.keep_below_cap(look, removed)
-            self._status.publish(look)
+            self._offer(snapshot)
+            removed = self._retention.remove_delivered(snapshot)
+            self._retention.keep_below_cap(snapshot, removed)
+            self._status.publish(snapshot)
             self._deliveries.begin_metrics()
-            self._requests.answer(look, seen=seen)
-            if seen and self._is_over(look) and not self._is_asked():
+            self._requests.answer(snapshot, seen=seen)
+            if seen and self._is_over(snapshot) and not self._has_flush_request():
                 break
-            self._wait(look, sum(segment.size for segment in removed))
+            self._wait(snapshot, sum(segment.size for segment in removed))
         else:
             self._drain_once()
             self._end()
@@ -235,21 +246,21 @@ class Shipper:
         self._end()
         self._clean_up()
 
-    # One look.
+    # One snapshot.
 
-    def _look(self) -> Look:
-        look = self._folder.look(self._deliveries.open_processes)
-        self._paused.update(_paused(look))
-        self._retention.notice_removals(look)
-        return look
+    def _snapshot(self) -> FolderSnapshot:
+        snapshot = self._folder.snapshot(self._deliveries.open_processes)
+        self._paused.update(_paused(snapshot))
+        self._retention.notice_removals(snapshot)
+        return snapshot
 
-    def _offer(self, look: Look) -> None:
-        hurry, self._requests.hurry = self._requests.hurry, False
-        self._deliveries.offer(look, hurry=hurry)
+    def _offer(self, snapshot: FolderSnapshot) -> None:
+        flush, self._requests.flush = self._requests.flush, False
+        self._deliveries.submit(snapshot, flush=flush)
 
-    def _wait(self, look: Look, removed: int) -> None:
-        """Wait for the next look. ``removed`` is the number of bytes removed since this one."""
-        interval = self._pace.interval(look.size, removed, self._deliveries.portions)
+    def _wait(self, snapshot: FolderSnapshot, removed: int) -> None:
+        """Wait for the next snapshot. ``removed`` is the number of bytes removed since this one."""
+        interval = self._pace.interval(snapshot.size, removed, self._deliveries.portions)
         if self._requests:
             soon = _IMPATIENT if self._requests.are_for_writers else _SOON
             interval = max(0.0, min(interval, self._requests.deadline - time.monotonic(), soon))
@@ -275,29 +286,29 @@ class Shipper:
         except (OSError, ValueError):
             return False
 
-    def _is_over(self, look: Look) -> bool:
+    def _is_over(self, snapshot: FolderSnapshot) -> bool:
         now = time.monotonic()
         is_gone = self._raylet.is_gone()
-        is_left = not is_gone and os.path.lexists(os.path.join(self._within, LEFT))
+        is_left = not is_gone and os.path.lexists(os.path.join(self._within, RETIRED))
         if is_gone and self._claim.is_folder_gone():
             logger.warning("the spool folder %s is gone", self._path)
             return True
-        if any(process.alive for process in look.processes.values()) or not (is_gone or is_left):
+        if any(process.alive for process in snapshot.processes.values()) or not (is_gone or is_left):
             self._quiet_since = None
             return False
         if self._quiet_since is None:
             self._quiet_since = now
         quiet = now - self._quiet_since
-        if not look.processes and self._deliveries.are_drained(look.number - 1):
+        if not snapshot.processes and self._deliveries.are_drained(snapshot.number - 1):
             return not self._requests and ((is_gone and self._raylet.is_expected) or quiet >= _LINGER)
         if quiet < _GIVE_UP or is_left:
             return False
-        left = sum(len(process.segments) for process in look.processes.values())
+        left = sum(len(process.segments) for process in snapshot.processes.values())
         if left:
             logger.warning("gave up after %g s: %d files of undelivered spans stay in %s", quiet, left, self._path)
         return True
 
-    def _is_blind_for_good(self) -> bool:
+    def _cannot_see_writers(self) -> bool:
         """Whether the spool could not be read since Ray has ended, and for as long as a shipper waits then."""
         if not self._raylet.is_gone():
             self._blind_since = None
@@ -315,7 +326,7 @@ class Shipper:
         self._inbox.remove()
         self._deliveries.end()
 
-    def _is_asked(self) -> bool:
+    def _has_flush_request(self) -> bool:
         """Whether a request has just arrived, or may arrive because this shipper has just started."""
         if time.monotonic() - self._began < _LISTEN:
             return True
@@ -328,28 +339,28 @@ class Shipper:
 
     def _drain_once(self) -> None:
         try:
-            look = self._look()
+            snapshot = self._snapshot()
         except OSError as error:
             logger.warning("cannot look at the spool %r: %s", self._path, error.strerror)
             return
-        self._deliveries.offer(look, hurry=True)
+        self._deliveries.submit(snapshot, flush=True)
         deadline = time.monotonic() + _LAST_TURN
-        while not self._deliveries.is_done(look.number):
+        while not self._deliveries.is_done(snapshot.number):
             if (left := deadline - time.monotonic()) <= 0:
                 break
             self._inbox.wait(left)
             self._requests.take()
-        self._retention.remove_delivered(look)
+        self._retention.remove_delivered(snapshot)
         logger.info("ended by SIGTERM; the next shipper continues from here")
 
     def _clean_up(self) -> None:
         """Remove our own files, and the folder unless a process may still write into it."""
         self._requests.take()
         remove_abandoned(self._within)
-        drained = not self._folder.look(set()).processes
+        drained = not self._folder.snapshot(set()).processes
         if drained:
             self._requests.answer_all()
-        following = left_for(self._within)
+        following = successor_of(self._within)
         if drained and following:
             delivered = self._status.latest().delivered + delivered_earlier(self._within)
             folder, name = os.path.split(self._path)
@@ -366,7 +377,7 @@ class Shipper:
 
 
 class _Pace:
-    """Chooses the time between two looks."""
+    """Chooses the time between two snapshots."""
 
     def __init__(self, claim: Claim) -> None:
         self._claim = claim
@@ -374,7 +385,7 @@ class _Pace:
         self._size = self._portions = -1
 
     def interval(self, size: int, removed: int, portions: int) -> float:
-        """Seconds to wait after a look at ``size`` bytes, given the ``removed`` bytes and the ``portions`` so far."""
+        """Seconds to wait after a snapshot of ``size`` bytes, given those ``removed`` and the ``portions`` so far."""
         came = size - self._size
         if came >= _MUCH or (came > 0 and came >= self._claim.free_bytes(otherwise=4 * _MUCH) // 4):
             self._interval = _SOON
@@ -391,9 +402,9 @@ def _is_ours(name: str) -> bool:
     So is a temporary file that a killed process left, since only the holder of the shipper's lock writes these files.
     """
     name = final_name(name)
-    return name in {PLAN, STATUS, LEFT} or is_progress_file(name) or name.startswith((REPLAY_PREFIX, EARLIER))
+    return name in {PLAN, STATUS, RETIRED} or is_progress_file(name) or name.startswith((REPLAY_PREFIX, EARLIER))
 
 
-def _paused(look: Look) -> list[str]:
+def _paused(snapshot: FolderSnapshot) -> list[str]:
     """The processes that have closed their segments but are still running."""
-    return [name for name, process in look.processes.items() if not process.alive and process.ended_at is None]
+    return [name for name, process in snapshot.processes.items() if not process.alive and process.ended_at is None]

@@ -55,12 +55,12 @@ class Sink(Protocol):
 
     Attributes:
         delay: How many seconds spans may wait in the spool to be sent in larger batches.
-        wants_more: After a failure, whether the sink needs more spans to find the cause: spans that have arrived since
-            are then appended to the same batches before the next call.
+        prefers_full_batches: After a failure, whether the sink needs more spans to find the cause: spans that have
+            arrived since are then appended to the same batches before the next call.
     """
 
     delay: float
-    wants_more: bool
+    prefers_full_batches: bool
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         """Deliver all of ``batches``. A span that can never be delivered is skipped and counted.
@@ -76,7 +76,7 @@ class Sink(Protocol):
         items were written to files in total.
         """
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         """Release what takes processor time while nothing is delivered; called when nothing has come for a while."""
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class SinkContext:
     """The arguments of a sink.
 
     Attributes:

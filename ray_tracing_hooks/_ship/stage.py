@@ -15,16 +15,16 @@ from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
 from ray_tracing_hooks._safety.errors import TracingError
 from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.files import read_patiently, write_with_room
-from ray_tracing_hooks._ship.folder import Look
+from ray_tracing_hooks._ship.folder import FolderSnapshot
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.registry import make_sink
-from ray_tracing_hooks._ship.sink import Backoff, Batch, DeliveryError, Sink, Surroundings, retry_after
+from ray_tracing_hooks._ship.sink import Backoff, Batch, DeliveryError, Sink, SinkContext, retry_after
 from ray_tracing_hooks._spool.progress import Progress, decode, encode, file_name
 
 
-class Tally:
+class DeliveryCounters:
     """The counts of one destination: spans, or log records, and attempts.
 
     ``ended`` returns when an encoded item ended.
@@ -123,26 +123,26 @@ class StageContext(NamedTuple):
 class Stage(ABC):
     """Reads from each look at the spool what is new to it, and stores its progress.
 
-    A slow or failing stage does not delay the others. The main thread offers looks and reads the attributes.
+    A slow or failing stage does not delay the others. The main thread offers snapshots and reads the attributes.
     ``reports`` says whether this
     stage counts damaged and lost data of the spool; only one of several does, since all read the same.
 
     Attributes:
         label: Its name in logs and in the name of its progress file.
         signal: The signal that it reads from the spool.
-        drained: Number of the newest look that has been processed and stored completely.
-        hurried: Number of the newest look that was offered with ``hurry`` and has been processed.
+        drained: Number of the newest snapshot that has been processed and stored completely.
+        flushed: Number of the newest snapshot that was offered with ``flush`` and has been processed.
         delivered: For each process, the sequence below which its segments have been processed, as stored.
         open_processes: The processes with open spans.
         portions: How many portions of spans have been processed.
-        tally: What has been done since the shipper began.
+        counters: What has been done since the shipper began.
     """
 
     def __init__(self, label: str, context: StageContext, *, reports: bool, signal: Signal = TRACES) -> None:
         self.label = label
         self.signal = signal
-        self.drained = self.hurried = self.portions = 0
-        self.tally = Tally(end_time if signal is TRACES else log_time)
+        self.drained = self.flushed = self.portions = 0
+        self.counters = DeliveryCounters(end_time if signal is TRACES else log_time)
         self._context = context
         self._problems = context.problems
         self._file = ProgressFile(context.spool_dir, label)
@@ -161,10 +161,10 @@ class Stage(ABC):
                 self._file.store(self._stored)
         self._is_unstored = False
         self._news = threading.Condition()
-        self._look: Look | None = None
-        self._processed: Look | None = None  # the last one, unless another is being processed or failed
+        self._snapshot: FolderSnapshot | None = None
+        self._processed: FolderSnapshot | None = None  # the last one, unless another is being processed or failed
         self._rests = True
-        self._is_ending = self._is_hurried = False
+        self._is_ending = self._is_flush = False
         self._thread = threading.Thread(target=self._run, name=f"deliver-{label}", daemon=True)
 
     def _follow_from(self, processes: Mapping[str, Any], *, reports: bool) -> Follower:
@@ -184,18 +184,18 @@ class Stage(ABC):
         """Start the thread."""
         self._thread.start()
 
-    def offer(self, look: Look, *, hurry: bool = False) -> None:
-        """Process what is new in ``look``; with ``hurry`` immediately, even if an attempt has just failed.
+    def submit(self, snapshot: FolderSnapshot, *, flush: bool = False) -> None:
+        """Process what is new in ``snapshot``; with ``flush`` immediately, even if an attempt has just failed.
 
         A server's ``Retry-After`` is respected in any case. If there is nothing new, the thread is not woken up.
         """
         with self._news:
             before = self._processed
-            if before is not None and not hurry and look.processes == before.processes and not self._is_due():
-                self.drained = look.number
+            if before is not None and not flush and snapshot.processes == before.processes and not self._is_due():
+                self.drained = snapshot.number
                 return
-            self._look = look
-            self._is_hurried = self._is_hurried or hurry
+            self._snapshot = snapshot
+            self._is_flush = self._is_flush or flush
             self._news.notify()
 
     def store_again(self) -> None:
@@ -215,12 +215,12 @@ class Stage(ABC):
 
     @property
     def reading(self) -> threading.Lock:
-        """Held while reading: as long as another thread holds it, :meth:`taken_of` does not change."""
+        """Held while reading: as long as another thread holds it, :meth:`read_offset` does not change."""
         return self._follower.reading
 
-    def taken_of(self, process: str, sequence: int) -> int:
+    def read_offset(self, process: str, sequence: int) -> int:
         """The offset in this segment up to which everything is delivered, or waits in memory for delivery."""
-        return self._follower.taken_of(process, sequence)
+        return self._follower.read_offset(process, sequence)
 
     @property
     def unwritten(self) -> int:
@@ -239,14 +239,14 @@ class Stage(ABC):
         """How many seconds spans may wait in the spool to be processed in larger portions."""
 
     @abstractmethod
-    def _turn(self, look: Look, *, hurry: bool) -> None:
-        """Process and store what is new in ``look``. Raises any exception on failure, and is then retried."""
+    def _turn(self, snapshot: FolderSnapshot, *, flush: bool) -> None:
+        """Process and store what is new in ``snapshot``. Raises any exception on failure, and is then retried."""
 
     def _is_due(self) -> bool:
         """Whether a turn is needed although nothing has come. Called by the main thread, between two turns."""
         return self._is_unstored
 
-    def _rest(self) -> None:  # noqa: B027  not every stage holds something
+    def _on_idle(self) -> None:  # noqa: B027  not every stage holds something
         """Release what takes processor time while nothing comes."""
 
     @abstractmethod
@@ -257,52 +257,52 @@ class Stage(ABC):
         key = f"sink-{self.label}"
         backoff = Backoff()
         rest = asked = 0.0
-        while (offered := self._next(rest, asked)) is not None:
-            look, hurry = offered
+        while (submitted := self._next(rest, asked)) is not None:
+            snapshot, flush = submitted
             asked = 0.0
             try:
-                self._turn(look, hurry=hurry)
+                self._turn(snapshot, flush=flush)
             except BaseException as error:  # noqa: BLE001  whatever an exporter raises, the next attempt may succeed
                 expected = isinstance(error, TracingError)
                 text = str(error) if expected else f"sink {self.label!r} failed: {describe(error)}"
-                self.tally.failed(self._problems.mask(text))
+                self.counters.failed(self._problems.mask(text))
                 self._problems.set(key, text)
                 rest, asked = backoff.next(), retry_after(error)
             else:
                 self._problems.clear(key)
-                self.tally.recovered()
-                if hurry:
-                    self.hurried = look.number
+                self.counters.recovered()
+                if flush:
+                    self.flushed = snapshot.number
                 with self._news:
-                    self.drained = look.number
-                    self._processed = look if self._look is None else None
+                    self.drained = snapshot.number
+                    self._processed = snapshot if self._snapshot is None else None
                 backoff.reset()
                 rest = self.delay
             self._context.turn_ended()
         self._close()
 
-    def _next(self, rest: float, asked: float) -> tuple[Look, bool] | None:
-        """The next look and whether it is urgent, or None at the end.
+    def _next(self, rest: float, asked: float) -> tuple[FolderSnapshot, bool] | None:
+        """The next snapshot and whether it is urgent, or None at the end.
 
-        It waits ``rest`` seconds unless the look is urgent, and the ``asked`` seconds of a server in any case.
+        It waits ``rest`` seconds unless the snapshot is urgent, and the ``asked`` seconds of a server in any case.
         """
         now = time.monotonic()
         earliest = now + asked
         until = max(now + rest, earliest)
         with self._news:
             while not self._is_ending:
-                wait = (earliest if self._is_hurried else until) - time.monotonic()
-                if self._look is not None and wait <= 0:
-                    offered = self._look, self._is_hurried
-                    self._look, self._is_hurried = None, False
+                wait = (earliest if self._is_flush else until) - time.monotonic()
+                if self._snapshot is not None and wait <= 0:
+                    submitted = self._snapshot, self._is_flush
+                    self._snapshot, self._is_flush = None, False
                     self._processed, self._rests = None, False
-                    return offered
+                    return submitted
                 if wait > 0 or self._rests:
                     self._news.wait(wait if wait > 0 else None)
                 elif not self._news.wait(_REST_AFTER):
                     self._rests = True
                     with contextlib.suppress(Exception):  # there is nobody to report it to
-                        self._rest()
+                        self._on_idle()
         return None
 
     def _store(self, state: Mapping[str, Any], *, must: bool) -> None:
@@ -395,29 +395,29 @@ class SinkStage(Stage):
     def delay(self) -> float:
         return self._sink.delay if self._sink is not None else 0.0
 
-    def _turn(self, look: Look, *, hurry: bool) -> None:
+    def _turn(self, snapshot: FolderSnapshot, *, flush: bool) -> None:
         if self._sink is None:
             self._sink = self._make_sink()
         sink = self._sink
-        if self._pending and sink.wants_more:
+        if self._pending and sink.prefers_full_batches:
             # In place, so that the sink need not repeat what it has already done of the portion.
-            more = next(self._follower.follow(look), [])
-            self.tally.read(more)
+            more = next(self._follower.follow(snapshot), [])
+            self.counters.read(more)
             self._pending.extend(more)
         if self._pending or self._is_unstored:
             self._deliver(sink)
         before = self._follower.sequences()
-        for batches in self._follower.follow(look):
-            self.tally.read(batches)
+        for batches in self._follower.follow(snapshot):
+            self.counters.read(batches)
             self._pending = batches
             self._deliver(sink)
         if self._follower.sequences() != before or before.keys() != self.delivered.keys():
             self._checkpoint(sink)
         self.open_processes = self._follower.open_processes()
 
-    def _rest(self) -> None:
+    def _on_idle(self) -> None:
         if self._sink is not None:
-            self._sink.rest()
+            self._sink.on_idle()
 
     def _close(self) -> None:
         if self._sink is not None:
@@ -426,13 +426,13 @@ class SinkStage(Stage):
     def _make_sink(self) -> Sink:
         return make_sink(
             self.exporter,
-            Surroundings(
+            SinkContext(
                 self._context.plan,
                 self._stored.state,
                 self._remember,
                 self._problems.count,
                 self._context.environ,
-                self._problems.say,
+                self._problems.warn_once,
                 self.signal,
                 self._lost,
             ),
@@ -440,13 +440,13 @@ class SinkStage(Stage):
 
     def _lost(self, text: str, number: int) -> None:
         self._problems.count(text, number)
-        self.tally.refused(number)
+        self.counters.refused(number)
 
     def _deliver(self, sink: Sink) -> None:
         if self._pending:
             sink.deliver(self._pending)
             given = self._follower.given_bytes
-            self.tally.accepted(given - self._counted_bytes)
+            self.counters.accepted(given - self._counted_bytes)
             self._counted_bytes = given
             self._pending = []
             self.portions += 1

@@ -11,7 +11,7 @@ from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._safety.private import BeingOpened, inside, open_folder, write_atomically
 from ray_tracing_hooks._settings.values import copied
-from ray_tracing_hooks._ship.files import LEFT, left_for, take_lock
+from ray_tracing_hooks._ship.files import RETIRED, successor_of, take_lock
 from ray_tracing_hooks._ship.plan import ShipPlan, is_of_delivery, of_delivery
 
 _PATIENCE = 30.0
@@ -50,7 +50,7 @@ def ensure_running(
             os.close(folder)
 
 
-def leave(spool_dir: str, following: str | None = None) -> None:
+def retire(spool_dir: str, following: str | None = None) -> None:
     """Say that the processes of this node write to the spool ``following`` from now on: the shipper here ends when it
     has delivered everything. If it cannot, the shipper of ``following`` does. Never raises; a process that writes to it
     nevertheless starts a shipper again.
@@ -62,19 +62,19 @@ def leave(spool_dir: str, following: str | None = None) -> None:
         # What has been left for this one is now for that one.
         of_node = name.rpartition("-")[0]
         near = [each for each in os.listdir(parent) if each.startswith(of_node) and each != name]
-        earlier = [each for each in near if left_for(os.path.join(parent, each)) == name]
+        earlier = [each for each in near if successor_of(os.path.join(parent, each)) == name]
         for each in (name, *earlier):
             folder = open_folder(os.path.join(parent, each), make=False)
             try:
-                write_atomically(os.path.join(inside(folder), LEFT), successor.encode())
+                write_atomically(os.path.join(inside(folder), RETIRED), successor.encode())
             finally:
                 os.close(folder)
 
 
-def come_back(spool_dir: str, plan: ShipPlan) -> None:
-    """Undo :func:`leave`, with the plan of its processes, which another shipper may have changed. Never raises."""
+def reinstate(spool_dir: str, plan: ShipPlan) -> None:
+    """Undo :func:`retire`, with the plan of its processes, which another shipper may have changed. Never raises."""
     with contextlib.suppress(OSError):
-        os.unlink(os.path.join(spool_dir, LEFT))
+        os.unlink(os.path.join(spool_dir, RETIRED))
     with contextlib.suppress(OSError, ValueError):
         if ShipPlan.load(spool_dir) != plan:
             plan.store(spool_dir)

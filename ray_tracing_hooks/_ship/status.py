@@ -13,13 +13,13 @@ from ray_tracing_hooks._formats.encoded_span.read import end_time, log_time
 from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._safety.private import write_atomically
 from ray_tracing_hooks._ship.deliveries import RECORDS, Deliveries
-from ray_tracing_hooks._ship.figures import Destination, Figures
+from ray_tracing_hooks._ship.figures import DestinationFigures, Figures
 from ray_tracing_hooks._ship.files import STATUS
-from ray_tracing_hooks._ship.folder import Look
+from ray_tracing_hooks._ship.folder import FolderSnapshot
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.registry import destination_of
-from ray_tracing_hooks._ship.stage import SinkStage, Tally
+from ray_tracing_hooks._ship.stage import DeliveryCounters, SinkStage
 from ray_tracing_hooks._spool.layout import FRAME, LOG, MAGIC, MAX_PAYLOAD, SPAN, U16
 from ray_tracing_hooks._version import __version__
 
@@ -176,26 +176,26 @@ class StatusFile:
         if len(figures.destinations) != len(stages):
             return figures  # none have been taken yet
         counted = zip(figures.destinations, stages, strict=True)
-        return replace(figures, destinations=tuple(_counted(each, stage.tally) for each, stage in counted))
+        return replace(figures, destinations=tuple(_counted(each, stage.counters) for each, stage in counted))
 
-    def publish(self, look: Look) -> None:
-        """Take the figures of this look if it is time. A file that cannot be written is left as it is."""
+    def publish(self, snapshot: FolderSnapshot) -> None:
+        """Take the figures of this snapshot if it is time. A file that cannot be written is left as it is."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _INTERVAL
         try:
-            self._publish(look)
+            self._publish(snapshot)
         except Exception as error:  # noqa: BLE001  deliveries must go on
-            self._problems.say(f"the figures of delivery cannot be taken: {describe(error)}")
+            self._problems.warn_once(f"the figures of delivery cannot be taken: {describe(error)}")
 
-    def _publish(self, look: Look) -> None:
+    def _publish(self, snapshot: FolderSnapshot) -> None:
         self.figures = figures = replace(
             self.figures,
             updated_ns=time.time_ns(),
-            writers=sum(process.alive for process in look.processes.values()),
-            bytes=look.size,
+            writers=sum(process.alive for process in snapshot.processes.values()),
+            bytes=snapshot.size,
             unwritten=self._deliveries.unwritten,
-            destinations=tuple(self._destination(stage, look) for stage in self._deliveries.exporting),
+            destinations=tuple(self._destination(stage, snapshot) for stage in self._deliveries.exporting),
             problems=tuple(self._problems.active()),
             messages=tuple(self._problems.messages()),
         )
@@ -209,30 +209,33 @@ class StatusFile:
             with contextlib.suppress(OSError):
                 os.utime(self._path)
 
-    def _destination(self, stage: SinkStage, look: Look) -> Destination:
+    def _destination(self, stage: SinkStage, snapshot: FolderSnapshot) -> DestinationFigures:
         """Besides what waits in segments, some spans are in the hands of the stage, whose segments may be gone."""
-        segments = [(name, segment) for name, process in look.processes.items() for segment in process.segments]
+        segments = [(name, segment) for name, process in snapshot.processes.items() for segment in process.segments]
         unread = [
-            [Unread(segment.path, stage.taken_of(name, segment.sequence), segment.size) for segment in process.segments]
-            for name, process in look.processes.items()
+            [
+                Unread(segment.path, stage.read_offset(name, segment.sequence), segment.size)
+                for segment in process.segments
+            ]
+            for name, process in snapshot.processes.items()
         ]
         waiting = measure(unread, RECORDS[stage.signal], _COUNTING)
-        tally = stage.tally
-        found = Destination(
+        counters = stage.counters
+        found = DestinationFigures(
             exporter=stage.exporter,
             signal=stage.signal.name,
             address=self._addresses[stage.exporter],
-            waiting=waiting.items + tally.in_hand,
+            waiting=waiting.items + counters.in_hand,
             waiting_bytes=sum(max(0, each.size - stage.read_of(name, each.sequence)) for name, each in segments),
             is_estimate=waiting.is_estimate,
-            oldest_ns=min(filter(None, (waiting.oldest_ns, tally.oldest_ns)), default=0),
+            oldest_ns=min(filter(None, (waiting.oldest_ns, counters.oldest_ns)), default=0),
         )
-        return _counted(found, tally)
+        return _counted(found, counters)
 
 
-def _counted(destination: Destination, tally: Tally) -> Destination:
+def _counted(destination: DestinationFigures, counters: DeliveryCounters) -> DestinationFigures:
     """The same, with these counts."""
-    return replace(destination, **tally.counts())
+    return replace(destination, **counters.counts())
 
 
 def _address(exporter: str, plan: ShipPlan, environ: Mapping[str, str]) -> str:

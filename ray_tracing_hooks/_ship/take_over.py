@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 
 from ray_tracing_hooks._ship.figures import Figures, read
-from ray_tracing_hooks._ship.files import is_shipper_running, left_for
+from ray_tracing_hooks._ship.files import is_shipper_running, successor_of
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import logger
 from ray_tracing_hooks._ship.start import ensure_running
@@ -28,7 +28,7 @@ def is_reached(spool_dir: str, figures: Figures, exporter: str) -> bool:
     """Whether a change of settings also changes how this exporter delivers what waits in this spool: its processes run,
     or have gone on to another spool. Local files go to the folder that they were meant for.
     """
-    return exporter != "local" and (figures.writers > 0 or bool(left_for(spool_dir)))
+    return exporter != "local" and (figures.writers > 0 or bool(successor_of(spool_dir)))
 
 
 class TakeOver:
@@ -41,7 +41,7 @@ class TakeOver:
         self._environ = environ
         self._at = 0.0
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Take over what waits, if it is time to look. Called repeatedly; never raises."""
         if time.monotonic() < self._at:
             return
@@ -49,7 +49,7 @@ class TakeOver:
         with contextlib.suppress(OSError, ValueError):
             for name in os.listdir(self._folder):
                 path = os.path.join(self._folder, name)
-                if name.startswith(self._of_node) and left_for(path) == self._name:
+                if name.startswith(self._of_node) and successor_of(path) == self._name:
                     self._take(path)
 
     def _take(self, path: str) -> None:

@@ -235,7 +235,7 @@ def delivered(program: Program) -> float:
     follower = Follower({}, Problems(), reports=True)
 
     def read() -> int:
-        look = Folder(str(program.folder)).look(set())
+        look = Folder(str(program.folder)).snapshot(set())
         return sum(len(batch.spans) for batches in follower.follow(look) for batch in batches)
 
     read()

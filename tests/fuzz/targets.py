@@ -89,13 +89,13 @@ def follower(data: bytes) -> None:
     for signal in (TRACES, LOGS):
         follower = Follower({}, problems, reports=True, signal=signal)
         for _ in range(2):
-            for batches in follower.follow(folder.look(follower.open_processes())):
+            for batches in follower.follow(folder.snapshot(follower.open_processes())):
                 groups = [otlp.Group(*batch) for batch in batches]
                 otlp.encode(groups)
                 otlp.encode_json(groups, signal)
                 assert list(otlp.cut(groups, 1000))
         again = Follower(json.loads(json.dumps(follower.positions())), problems, reports=True, signal=signal)
-        list(again.follow(folder.look(again.open_processes())))
+        list(again.follow(folder.snapshot(again.open_processes())))
     insight.read([os.path.join(_folder(), "1-1-fuzz.000000.spool")])
     reader.count_spans(os.path.join(_folder(), "1-1-fuzz.000000.spool"))
 

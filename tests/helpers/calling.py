@@ -88,7 +88,7 @@ class Process:
     def batches(self) -> list[Batch]:
         """What the shipper finds."""
         self.close()
-        look = Folder(str(self._folder)).look(set())
+        look = Folder(str(self._folder)).snapshot(set())
         return [batch for portion in Follower({}, Problems(), reports=True).follow(look) for batch in portion]
 
 

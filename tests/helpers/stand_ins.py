@@ -167,7 +167,7 @@ def stand_in(**attributes: Any) -> None:
 def worker_of_job(folder: Path, rule: KeepRule | None = None) -> Tracing:
     """Tracing of a worker that has been given its first task, and has asked the cluster for the trace of its job."""
     made = tracing_of(folder, rule=rule)
-    made.job.learn(JOB_ID, task_is_there=True)
+    made.job.load_job_trace(JOB_ID, task_is_there=True)
     return made
 
 

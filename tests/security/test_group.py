@@ -24,7 +24,7 @@ from ray_tracing_hooks._settings.table import Settings, load
 from ray_tracing_hooks._ship.log import Secrets, log_to
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.registry import destinations
-from ray_tracing_hooks._ship.sink import Batch, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, SinkContext
 from ray_tracing_hooks._ship.sinks.local import LocalSink
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can do something as another user")
@@ -64,7 +64,7 @@ def write(folder: str, group: str, signals: str = "2") -> None:
     """What a shipper does: a span, and a log record, to local files."""
     plan = ShipPlan(("local",), Settings(local_dir=folder, group=int(group) if group else None))
     for signal in (TRACES, LOGS)[: int(signals)]:
-        sink = LocalSink(Surroundings(plan, {}, lambda _state: None, lambda _text, _count: None, {}, print, signal))
+        sink = LocalSink(SinkContext(plan, {}, lambda _state: None, lambda _text, _count: None, {}, print, signal))
         sink.deliver([Batch(b"", b"", [SPAN if signal is not LOGS else b"\x2a\x03\x0a\x01s"])])
         sink.close()
 

@@ -31,7 +31,7 @@ from ray_tracing_hooks._settings.table import Settings
 from ray_tracing_hooks._ship.files import LOCK, PLAN, SOCKET, take_lock
 from ray_tracing_hooks._ship.flush import flush
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sink import DeliveryError, Surroundings
+from ray_tracing_hooks._ship.sink import DeliveryError, SinkContext
 from ray_tracing_hooks._ship.sinks.local import LocalSink
 from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -361,7 +361,7 @@ def test_a_file_of_another_user_is_refused(everybodys: Path) -> None:
 
 def local_sink(folder: Path, **state: object) -> LocalSink:
     plan = made_plan(("local",), str(folder), 1 << 20, 1 << 30, 1 << 30, label="node")
-    return LocalSink(Surroundings(plan, state, lambda _: None, lambda *_: None, {}, lambda _: None))
+    return LocalSink(SinkContext(plan, state, lambda _: None, lambda *_: None, {}, lambda _: None))
 
 
 @pytest.mark.parametrize("plant", NO_FILES, ids=named)

@@ -21,7 +21,7 @@ from ray_tracing_hooks._ship.log import Secrets, _SafeFormatter
 from ray_tracing_hooks._ship.plan import of_delivery
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.registry import destinations
-from ray_tracing_hooks._ship.sink import Surroundings
+from ray_tracing_hooks._ship.sink import SinkContext
 from ray_tracing_hooks._ship.sinks import jaeger, otlp
 
 CANARY = "cnrySecretQx7"
@@ -38,7 +38,7 @@ def test_no_object_shows_a_secret() -> None:
     """Tracebacks of many tools show what the local variables look like."""
     settings = load(ENVIRON, pytest.fail)
     plan = made_plan(("otlp",), "/out", 1, 1, 1)
-    surroundings = Surroundings(plan, {}, lambda _: None, lambda *_: None, ENVIRON, lambda _: None)
+    surroundings = SinkContext(plan, {}, lambda _: None, lambda *_: None, ENVIRON, lambda _: None)
     objects = [
         settings,
         plan,
@@ -152,7 +152,7 @@ def test_what_a_shipper_tells_is_masked() -> None:
     """A server may quote what it was sent, in whatever way it fails."""
     problems = Problems(Secrets({"A_TOKEN": CANARY}).mask)
     problems.set("key", f"no such key {CANARY}")
-    problems.say(f"warning: {CANARY}")
+    problems.warn_once(f"warning: {CANARY}")
     problems.count(f"{{count}} spans were refused: {CANARY}", 3)
     told = [*problems.take_unreported(), *problems.messages()]
     assert len(told) >= 4

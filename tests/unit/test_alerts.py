@@ -18,7 +18,7 @@ from ports import free_port
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._settings.table import Settings
-from ray_tracing_hooks._ship.figures import Destination, Figures
+from ray_tracing_hooks._ship.figures import DestinationFigures, Figures
 from ray_tracing_hooks._ship.metrics.provider import Metrics
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
@@ -62,7 +62,7 @@ def rules() -> list[dict[str, Any]]:
 
 def test_alerts_use_metrics_and_labels_that_there_are() -> None:
     plan = ShipPlan(("otlp",), Settings(prometheus=f"127.0.0.1:{free_port()}"))
-    figures = Figures(destinations=(Destination(exporter="otlp"),))
+    figures = Figures(destinations=(DestinationFigures(exporter="otlp"),))
     provider = Metrics(StageContext("/nowhere", plan, {}, Problems(), lambda: None), lambda: figures)
     provider.begin(encode.resource({"service.name": "job", names.RESOURCE_NODE_ID: "aaaaaaaaaaaa"}))
     with urlopen(f"http://{plan.settings.prometheus}/metrics", timeout=20) as answer:

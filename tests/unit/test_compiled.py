@@ -151,7 +151,7 @@ class Core(stand_ins.CoreWorker):
 def worker_with(core_worker: Any, folder: Path, held: bytes = b"") -> Tracing:
     made = tracing_of(folder)
     made.process.worker.core_worker = core_worker
-    made.job.learn(JOB_ID, task_is_there=True)
+    made.job.load_job_trace(JOB_ID, task_is_there=True)
     made.held.encoded = held
     return made
 

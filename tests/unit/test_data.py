@@ -23,7 +23,7 @@ from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
 from ray_tracing_hooks._formats.users_errors import users_error
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.data import executions, iteration, operators, statistics, tasks
-from ray_tracing_hooks._ray.dispatch import Naming
+from ray_tracing_hooks._ray.dispatch import CallLabeler
 from ray_tracing_hooks._ray.templates import Selection
 from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
@@ -606,7 +606,7 @@ def test_the_rows_and_bytes_of_a_task_are_in_what_it_returns(spans: list[Span]) 
     assert of(b"no pickle", None, [], (), 5) == {}
 
 
-def by(naming: Naming | None, *args: Any) -> Any:
+def by(naming: CallLabeler | None, *args: Any) -> Any:
     assert naming is not None
     return naming.shown(args, {})
 

@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from shipping import Node, ended, until
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._ship.figures import Destination, Figures, read
+from ray_tracing_hooks._ship.figures import DestinationFigures, Figures, read
 from ray_tracing_hooks._ship.metrics.exporters import Prometheus, prometheus
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.status import Unread, measure
@@ -333,13 +333,13 @@ def test_what_waits_is_extrapolated_where_counting_takes_long(tmp_path: Path) ->
 def test_figures_of_other_releases_are_read_as_far_as_they_go(tmp_path: Path) -> None:
     """What is missing, or of another kind, has its default."""
     path = tmp_path / "status.json"
-    figures = Figures(pid=7, destinations=(Destination(exporter="otlp", delivered=3),), problems=("one",))
+    figures = Figures(pid=7, destinations=(DestinationFigures(exporter="otlp", delivered=3),), problems=("one",))
     path.write_text(figures.as_json())
     assert read(str(tmp_path)) == figures
     path.write_text(
         json.dumps({"pid": "x", "writers": 2, "later": 1, "destinations": [{"exporter": "a"}, 4], "problems": None})
     )
-    assert read(str(tmp_path)) == Figures(writers=2, destinations=(Destination(exporter="a"),))
+    assert read(str(tmp_path)) == Figures(writers=2, destinations=(DestinationFigures(exporter="a"),))
     for broken in ("", "[]", "{", '"x"'):
         path.write_text(broken)
         assert read(str(tmp_path)) is None

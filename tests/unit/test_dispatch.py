@@ -29,18 +29,18 @@ from ray_tracing_hooks._safety import guard
 PARTS = ("task", "actor", "data")
 
 
-def by_first(args: Any, _kwargs: Any) -> dispatch.Shown | None:
-    return dispatch.Shown(args[0].format(), encode.attribute("runs", args[0])) if args else None
+def by_first(args: Any, _kwargs: Any) -> dispatch.CallLabel | None:
+    return dispatch.CallLabel(args[0].format(), encode.attribute("runs", args[0])) if args else None
 
 
-def by_caller(_args: Any, _kwargs: Any) -> dispatch.Shown:
-    return dispatch.Shown("Sort", encode.attribute("runs", "Sort"), is_carried=True)
+def by_caller(_args: Any, _kwargs: Any) -> dispatch.CallLabel:
+    return dispatch.CallLabel("Sort", encode.attribute("runs", "Sort"), is_carried=True)
 
 
-def of(module: str, _class_name: str, function: str) -> dispatch.Naming | None:
+def of(module: str, _class_name: str, function: str) -> dispatch.CallLabeler | None:
     if function in {"helper", "__init__"} and "library" in module:
-        return dispatch.Naming("data", by_caller)
-    return dispatch.Naming("data", by_first) if function in {"generic", "method"} and "library" in module else None
+        return dispatch.CallLabeler("data", by_caller)
+    return dispatch.CallLabeler("data", by_first) if function in {"generic", "method"} and "library" in module else None
 
 
 @pytest.fixture(autouse=True)
@@ -157,7 +157,7 @@ def test_what_a_call_returns_is_shown_to_its_naming(tmp_path: Path, monkeypatch:
 
     reports: list[str] = []
     guard.set_reporter(reports.append)
-    naming = dispatch.Naming("data", by_first, returns)
+    naming = dispatch.CallLabeler("data", by_first, returns)
     monkeypatch.setattr(sys.modules["ray_tracing_hooks._ray.made"], "of", lambda *_names: naming)
     tracing.active = tracing_of(tmp_path, selection=Selection(PARTS))
 
@@ -273,7 +273,7 @@ def test_a_worker_of_the_job_names_what_carries_nothing(tmp_path: Path, monkeypa
         return what
 
     tracing.active = active = tracing_of(tmp_path, selection=Selection(PARTS))
-    active.job.learn("01000000", task_is_there=True)
+    active.job.load_job_trace("01000000", task_is_there=True)
     spans = recorded(active)
     execute = executor_of(generic, class_name="", function_name="generic", module_name="library.tasks")
     for what in ("Read", "Write"):

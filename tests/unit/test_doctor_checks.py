@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from ray_tracing_hooks._cli.doctor import _lines
 from ray_tracing_hooks._ops.checks import findings
 from ray_tracing_hooks._ops.cluster import Node
+from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis, merged, where
 from ray_tracing_hooks._ops.examination import _against_ray
-from ray_tracing_hooks._ops.facts import HERE, Clock, Examined, Facts, Folder, Place, Spool, Trial, as_json
-from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, merged, where
+from ray_tracing_hooks._ops.facts import LOCAL_HOST, Clock, Examined, Facts, Folder, Host, Spool, Trial, as_json
 from ray_tracing_hooks._ops.head import Head
 from ray_tracing_hooks._ops.reach import SPEAKS_TLS
-from ray_tracing_hooks._ship.figures import Destination, Figures
+from ray_tracing_hooks._ship.figures import DestinationFigures, Figures
 from ray_tracing_hooks._version import __version__
 
 GIB = 1 << 30
@@ -31,7 +31,7 @@ def trial(**changes: Any) -> Trial:
 
 
 def figures(**changes: Any) -> Figures:
-    destination = Destination(exporter="otlp", address=ENDPOINT, received=100, delivered=100)
+    destination = DestinationFigures(exporter="otlp", address=ENDPOINT, received=100, delivered=100)
     values: dict[str, Any] = {"limit_bytes": GIB, "destinations": (destination,), **changes}
     return Figures(**values)
 
@@ -39,7 +39,7 @@ def figures(**changes: Any) -> Figures:
 def waiting(**changes: Any) -> Figures:
     """The figures of a spool with spans that wait for a destination."""
     values: dict[str, Any] = {"waiting": 5, "oldest_ns": time.time_ns() - 10**9, **changes}
-    return figures(destinations=(Destination(exporter="otlp", address=ENDPOINT, **values),))
+    return figures(destinations=(DestinationFigures(exporter="otlp", address=ENDPOINT, **values),))
 
 
 def spool(**changes: Any) -> Spool:
@@ -51,9 +51,9 @@ def examined(**changes: Any) -> Examined:
     return replace(Examined(("otlp",), {}, (), (), (trial(),), (folder,), (spool(),)), **changes)
 
 
-def place(name: str, **changes: Any) -> Place:
-    node = Node(name * 10, name, "10.0.0.1", name == "a") if name != HERE else None
-    found = Place(
+def place(name: str, **changes: Any) -> Host:
+    node = Node(name * 10, name, "10.0.0.1", name == "a") if name != LOCAL_HOST else None
+    found = Host(
         name,
         node,
         python="3.11.7",
@@ -68,7 +68,7 @@ def place(name: str, **changes: Any) -> Place:
     return replace(found, **changes)
 
 
-def facts(*nodes: Place, **changes: Any) -> Facts:
+def facts(*nodes: Host, **changes: Any) -> Facts:
     """A healthy cluster of the nodes a, b and c, with ``nodes`` in place of those of their names."""
     given = {node.name: node for node in nodes}
     found = Facts(
@@ -78,12 +78,12 @@ def facts(*nodes: Place, **changes: Any) -> Facts:
         False,
         "ray_tracing_hooks.otlp:setup",
         tuple(given.get(name, place(name)) for name in "abc"),
-        given.get(HERE, place(HERE)),
+        given.get(LOCAL_HOST, place(LOCAL_HOST)),
     )
     return found._replace(**changes)
 
 
-def bad(found: Facts) -> list[Finding]:
+def bad(found: Facts) -> list[Diagnosis]:
     return [finding for finding in findings(found) if finding.severity != GOOD]
 
 
@@ -140,15 +140,15 @@ def test_without_a_cluster_nobody_says_that_there_are_no_problems() -> None:
 
 CASES: dict[str, tuple[Facts, str, str, str]] = {
     "a node that does not answer": (
-        facts(Place("b", Node("b", "b", "", False), failure="silent", text="no answer within 30 s")),
+        facts(Host("b", Node("b", "b", "", False), failure="silent", text="no answer within 30 s")),
         "node-silent",
         PROBLEM,
         "no answer within 30 s came",
     ),
-    "a node that leaves": (facts(Place("b", None, failure="gone")), "node-gone", WARNING, "left the cluster"),
-    "workers that end": (facts(Place("b", None, failure="died", text="x")), "worker-died", PROBLEM, "workers end"),
+    "a node that leaves": (facts(Host("b", None, failure="gone")), "node-gone", WARNING, "left the cluster"),
+    "workers that end": (facts(Host("b", None, failure="died", text="x")), "worker-died", PROBLEM, "workers end"),
     "a probe that fails": (
-        facts(Place("b", None, failure="failed", text="OSError: no")),
+        facts(Host("b", None, failure="failed", text="OSError: no")),
         "node-failed",
         PROBLEM,
         "OSError: no",
@@ -227,7 +227,9 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         "has no scheme",
     ),
     "another shell": (
-        facts(place(HERE, examined=examined(settings={"RAY_TRACING_EXPORTERS": ("local", "RAY_TRACING_EXPORTERS")}))),
+        facts(
+            place(LOCAL_HOST, examined=examined(settings={"RAY_TRACING_EXPORTERS": ("local", "RAY_TRACING_EXPORTERS")}))
+        ),
         "settings-of-driver",
         WARNING,
         "a driver started from this shell has other settings",
@@ -241,7 +243,7 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
                         settings={"OTEL_TRACES_SAMPLER": ("always_off", ""), "RAY_TRACING_KEEP_ERRORS": ("1", "")}
                     ),
                 )
-                for name in ("a", "b", "c", HERE)
+                for name in ("a", "b", "c", LOCAL_HOST)
             )
         ),
         "not-sampled",
@@ -418,7 +420,7 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
 )
 def test_configure_is_advised_where_it_helps(exporter: str, reached: tuple[str, ...], advice: str) -> None:
     """It does not reach what ended processes have left, nor files."""
-    failing = Destination(exporter=exporter, address="there", waiting=5, is_failing=True, error="no")
+    failing = DestinationFigures(exporter=exporter, address="there", waiting=5, is_failing=True, error="no")
     left = spool(exporters=(exporter,), figures=figures(destinations=(failing,)), reached=reached)
     (finding,) = [
         each for each in findings(facts(place("b", examined=examined(spools=(left,))))) if each.id == "delivery-fails"
@@ -439,7 +441,7 @@ def test_a_check_finds_what_is_wrong_and_nothing_else(case: str) -> None:
         assert finding.advice
     assert any(text in finding.what for finding in matching), matching
     places = {name for finding in matching for name in finding.where}
-    assert places <= {"a", "b", "c", HERE}
+    assert places <= {"a", "b", "c", LOCAL_HOST}
 
 
 def test_an_endpoint_may_differ_as_long_as_spans_arrive() -> None:
@@ -466,14 +468,14 @@ def test_a_clock_is_wrong_only_if_that_is_certain() -> None:
     assert bad(facts(place("b", clock=Clock(1.0, 1.5)))) == []
     ahead = [place(name, clock=Clock(300.0, 0.01)) for name in "abc"]
     (finding,) = bad(facts(*ahead))
-    assert (finding.what, finding.where) == ("the clock is 5m 00s behind", (HERE,))
+    assert (finding.what, finding.where) == ("the clock is 5m 00s behind", (LOCAL_HOST,))
     (finding,) = bad(facts(place("b", clock=Clock(300.0, 0.01))))
     assert (finding.severity, finding.what) == (PROBLEM, "the clock is 5m 00s ahead")
 
 
 def test_what_was_sent_by_udp_is_not_said_to_have_arrived() -> None:
     udp = examined(trials=(trial(text="Jaeger udp://agent:6831"),))
-    found = findings(facts(*(place(name, examined=udp) for name in ("a", "b", "c", HERE))))
+    found = findings(facts(*(place(name, examined=udp) for name in ("a", "b", "c", LOCAL_HOST))))
     (text,) = [finding.what for finding in found if finding.id == "delivery"]
     assert text == (
         "Jaeger udp://agent:6831: 4 test spans were sent; whether they arrived is not known, since UDP has no answer"
@@ -484,7 +486,7 @@ def test_of_a_folder_that_takes_no_files_it_is_not_said_that_spans_are_written_t
     written = trial(exporter="local", text="/data/spans", sent=False)
     good, unusable = (Folder("local", "/data/spans", error, False, 50 * GIB, GIB) for error in (None, "read-only"))
     for folder, said in ((good, ["spans are written to /data/spans"]), (unusable, [])):
-        here = place(HERE, examined=examined(trials=(written,), folders=(folder,)))
+        here = place(LOCAL_HOST, examined=examined(trials=(written,), folders=(folder,)))
         found = findings(facts(nodes=(), here=here))
         assert [finding.what for finding in found if finding.id == "delivery"] == said
         assert ("folder-unusable" in [finding.id for finding in found]) == (not said)
@@ -502,9 +504,9 @@ def test_the_same_on_several_nodes_is_one_finding() -> None:
     """Problems first; details of all of them."""
     found = merged(
         [
-            Finding("x", WARNING, "odd", ("a",), "do", ("one",)),
-            Finding("y", PROBLEM, "wrong", ("a",), "do"),
-            Finding("x", WARNING, "odd", ("b",), "do", ("two",)),
+            Diagnosis("x", WARNING, "odd", ("a",), "do", ("one",)),
+            Diagnosis("y", PROBLEM, "wrong", ("a",), "do"),
+            Diagnosis("x", WARNING, "odd", ("b",), "do", ("two",)),
         ]
     )
     assert [finding.id for finding in found] == ["y", "x"]
@@ -519,8 +521,8 @@ def test_the_same_on_several_nodes_is_one_finding() -> None:
         (("n1", "n2"), "on n1, n2"),
         (tuple(f"n{number}" for number in range(9)), "on n0, n1, n2, n3 and 5 more"),
         (tuple(f"n{number}" for number in range(10)), "on all 10 nodes"),
-        ((*(f"n{number}" for number in range(10)), HERE), "on all 10 nodes and on this machine"),
-        ((HERE,), "on this machine"),
+        ((*(f"n{number}" for number in range(10)), LOCAL_HOST), "on all 10 nodes and on this machine"),
+        ((LOCAL_HOST,), "on this machine"),
     ],
 )
 def test_places_are_named_in_short(places: tuple[str, ...], text: str) -> None:
@@ -529,7 +531,7 @@ def test_places_are_named_in_short(places: tuple[str, ...], text: str) -> None:
 
 def test_the_report_has_what_is_known() -> None:
     """Of a node that did not answer, nothing but its name."""
-    silent = Place("b", Node("bb", "b", "10.0.0.2", False), failure="silent", text="no answer")
+    silent = Host("b", Node("bb", "b", "10.0.0.2", False), failure="silent", text="no answer")
     found = facts(silent)
     report = as_json(found, findings(found))
     assert (report["version"], report["healthy"], report["ray"]) == (1, False, "2.60.0")
@@ -552,8 +554,8 @@ def test_the_report_has_what_is_known() -> None:
 
 def test_a_probe_of_another_version_is_read_as_far_as_it_goes() -> None:
     """What is missing is unknown."""
-    assert Place.of("a", {}) == Place("a")
-    found = Place.of("a", {"package": "9", "called": True, "examined": {"exporters": ["x"], "of later": 1}})
+    assert Host.of("a", {}) == Host("a")
+    found = Host.of("a", {"package": "9", "called": True, "examined": {"exporters": ["x"], "of later": 1}})
     assert (found.package, found.called, found.traced) == ("9", True, False)
     assert found.examined == Examined(("x",))
 

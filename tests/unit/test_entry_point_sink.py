@@ -19,7 +19,7 @@ from ray_tracing_hooks._formats import protobuf
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._safety.errors import SettingError
 from ray_tracing_hooks._ship.registry import make_sink, usable
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, SinkContext
 from ray_tracing_hooks._ship.sinks import entry_point
 
 SCOPE = encode.scope("lib", "1.2")
@@ -60,7 +60,7 @@ class Made:
     def __call__(self, name: str, console_file: str | None = None, **environ: str) -> Sink:
         plan = made_plan((name,), "/nowhere", 1, 1, 1, console_file=console_file)
         self.sinks.append(
-            make_sink(name, Surroundings(plan, {}, self.remember, self.count, environ, self.problems.append))
+            make_sink(name, SinkContext(plan, {}, self.remember, self.count, environ, self.problems.append))
         )
         return self.sinks[-1]
 
@@ -340,7 +340,7 @@ def test_a_bad_span_that_waits_is_told_from_a_bad_server_by_those_that_come_late
     sink, batches = make("ours"), [batch(1)]
     with pytest.raises(DeliveryError):
         sink.deliver(batches)
-    assert getattr(sink, "wants_more", False)
+    assert getattr(sink, "prefers_full_batches", False)
     batches.append(batch(2, 3))
     deliver(sink, batches)
     assert sorted(ours.taken) == [2, 3]

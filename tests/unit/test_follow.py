@@ -20,7 +20,7 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._ship import folder as folder_module
 from ray_tracing_hooks._ship import follow
-from ray_tracing_hooks._ship.folder import Folder, Look, is_running
+from ray_tracing_hooks._ship.folder import Folder, FolderSnapshot, is_running
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sink import DeliveryError
@@ -44,10 +44,10 @@ class Spool:
             number = self._written.to_bytes(8, "big")
             self._writer.span(self._prefix, b"\x0a\x10" + b"t" * 16 + b"\x12\x08" + number)
 
-    def look(self) -> Look:
-        return self._folder.look(set())
+    def snapshot(self) -> FolderSnapshot:
+        return self._folder.snapshot(set())
 
-    def follow(self, look: Look, found: list[int] | None = None) -> list[int]:
+    def follow(self, look: FolderSnapshot, found: list[int] | None = None) -> list[int]:
         """The numbers of the spans that are new. They are added to ``found``, also if this fails."""
         found = [] if found is None else found
         for batches in self._follower.follow(look):
@@ -59,20 +59,20 @@ def test_what_was_read_is_not_read_again_by_a_look_that_is_older(tmp_path: Path)
     """The process writes on while it is looked at and while it is read, and looks may wait for their turn."""
     spool = Spool(tmp_path)
     spool.write(10)
-    first, second = spool.look(), spool.look()
+    first, second = spool.snapshot(), spool.snapshot()
     spool.write(10)
     assert spool.follow(first) == list(range(1, 21)), "all that is there when it is read"
     assert spool.follow(second) == []
     assert spool.follow(first) == []
     spool.write(1)
-    assert spool.follow(spool.look()) == [21]
+    assert spool.follow(spool.snapshot()) == [21]
 
 
 def test_what_has_gone_for_a_while_is_not_read_again_when_it_is_back(tmp_path: Path) -> None:
     """A process creates a removed segment again."""
     spool = Spool(tmp_path)
     spool.write(10)
-    first, second = spool.look(), spool.look()
+    first, second = spool.snapshot(), spool.snapshot()
     spool.write(10)
     assert spool.follow(first) == list(range(1, 21))
     (segment,) = tmp_path.glob("*.spool")
@@ -80,7 +80,7 @@ def test_what_has_gone_for_a_while_is_not_read_again_when_it_is_back(tmp_path: P
     assert spool.follow(second) == []
     (tmp_path / "away").rename(segment)
     spool.write(1)
-    assert spool.follow(spool.look()) == [21]
+    assert spool.follow(spool.snapshot()) == [21]
 
 
 def test_a_clock_that_is_set_does_not_end_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,12 +88,12 @@ def test_a_clock_that_is_set_does_not_end_a_process(tmp_path: Path, monkeypatch:
     writer = SpoolWriter(str(tmp_path))
     writer.start(U16.pack(writer.scope(b"", b"\x0a\x01s")), b"\x0a\x10" + b"t" * 16 + b"\x12\x08" + b"s" * 8)
     folder, follower = Folder(str(tmp_path)), Follower({}, Problems(), reports=True)
-    list(follower.follow(folder.look(set())))
+    list(follower.follow(folder.snapshot(set())))
     writer.close()
     now = time.time_ns
     for hours in (1, -1):
         monkeypatch.setattr(time, "time_ns", lambda hours=hours: now() + hours * 3600 * 10**9)
-        look = folder.look(set())
+        look = folder.snapshot(set())
         ((name, process),) = look.processes.items()
         assert (process.alive, process.ended_at) == (False, None)
         assert list(follower.follow(look)) == []
@@ -113,10 +113,10 @@ def test_a_clock_that_was_set_before_the_first_look_does_not_end_a_process(
     folder, follower = Folder(str(tmp_path)), Follower({}, Problems(), reports=True)
     delivered = []
     for _ in range(2):
-        delivered += list(follower.follow(folder.look(follower.open_processes())))
+        delivered += list(follower.follow(folder.snapshot(follower.open_processes())))
         writer.close()
     writer.span(prefix, span)
-    delivered += list(follower.follow(folder.look(follower.open_processes())))
+    delivered += list(follower.follow(folder.snapshot(follower.open_processes())))
     assert [batch.spans for batches in delivered for batch in batches] == [[span]]
 
 
@@ -148,11 +148,11 @@ def test_a_segment_that_a_look_lacks_is_read_by_the_next_one(number: int, faulty
     spool = Spool(disk.path, segment_bytes=1500)
     spool.write(100)
     disk.unlisted = {sorted(path.name for path in disk.path.iterdir())[number]}
-    begun = spool.follow(spool.look())
+    begun = spool.follow(spool.snapshot())
     disk.unlisted = set()
     assert begun == list(range(1, len(begun) + 1))
     assert len(begun) < 100
-    assert begun + spool.follow(spool.look()) == list(range(1, 101))
+    assert begun + spool.follow(spool.snapshot()) == list(range(1, 101))
 
 
 @pytest.mark.parametrize("number", [0, 1, -1])
@@ -168,10 +168,10 @@ def test_a_segment_that_cannot_be_examined_is_named_and_waited_for(
     disk.unknown = {names[number]}
     found: list[int] = []
     with pytest.raises(DeliveryError, match=names[number]):
-        spool.follow(spool.look(), found)
+        spool.follow(spool.snapshot(), found)
     disk.unknown = set()
     assert len(found) < 101
-    assert sorted(found + spool.follow(spool.look())) == sorted([*range(1, 101), 1])
+    assert sorted(found + spool.follow(spool.snapshot())) == sorted([*range(1, 101), 1])
 
 
 def test_a_segment_that_cannot_be_read_once_is_read_again(faulty: Callable[..., FaultyDisk]) -> None:
@@ -183,13 +183,13 @@ def test_a_segment_that_cannot_be_read_once_is_read_again(faulty: Callable[..., 
     disk.bad = {first}
     for _ in range(2):
         with pytest.raises(DeliveryError, match=first):
-            spool.follow(spool.look())
+            spool.follow(spool.snapshot())
     disk.bad = {second}
     with pytest.raises(DeliveryError, match=second):
-        spool.follow(spool.look())
+        spool.follow(spool.snapshot())
     with pytest.raises(DeliveryError, match=second):
-        spool.follow(spool.look())
-    assert spool.follow(spool.look())[-1] == 100
+        spool.follow(spool.snapshot())
+    assert spool.follow(spool.snapshot())[-1] == 100
 
 
 def test_a_process_is_not_taken_for_dead_while_its_segment_cannot_be_examined(
@@ -200,7 +200,7 @@ def test_a_process_is_not_taken_for_dead_while_its_segment_cannot_be_examined(
     spool.write(1)
     (path,) = disk.path.iterdir()
     disk.unknown = {path.name}
-    (process,) = spool.look().processes.values()
+    (process,) = spool.snapshot().processes.values()
     assert (process.segments, process.ended_at) == ([], None)
     assert not folder_module.is_gone(str(path))
 
@@ -232,7 +232,7 @@ def left_by(folder: Path, stored: dict[str, Any] | None = None) -> dict[int, tup
     follower = Follower(stored or {}, Problems(), reports=True)
     spans = [
         decode_span(span)
-        for batches in follower.follow(Folder(str(folder)).look(follower.open_processes()))
+        for batches in follower.follow(Folder(str(folder)).snapshot(follower.open_processes()))
         for batch in batches
         for span in batch.spans
     ]
@@ -294,7 +294,7 @@ def test_a_later_shipper_knows_which_tasks_were_told_to_die(tmp_path: Path) -> N
     process.begin(2, 1)
     process.end(1, **{"error.type": "worker_died"})
     follower = Follower({}, Problems(), reports=True)
-    list(follower.follow(Folder(str(tmp_path)).look(set())))
+    list(follower.follow(Folder(str(tmp_path)).snapshot(set())))
     stored = json.loads(json.dumps(follower.positions()))
     process.writer.close()
     assert left_by(tmp_path, stored) == {2: CUT_OFF}
@@ -312,7 +312,7 @@ def test_what_is_cut_off_stays_so_where_a_sink_fails_in_the_middle(
     process.writer.close()
     follower = Follower({}, Problems(), reports=True)
     folder = Folder(str(tmp_path))
-    for _ in follower.follow(folder.look(set())):
+    for _ in follower.follow(folder.snapshot(set())):
         break
     rest = left_by(tmp_path, json.loads(json.dumps(follower.positions())))
     assert 0 < len(rest) < 99
@@ -327,11 +327,11 @@ def test_what_a_full_disk_did_not_take_is_counted_once(tmp_path: Path) -> None:
     process.end(1)
     problems = Problems()
     follower = Follower({}, problems, reports=True)
-    list(follower.follow(Folder(str(tmp_path)).look(set())))
+    list(follower.follow(Folder(str(tmp_path)).snapshot(set())))
     (said,) = problems.take_unreported()
     assert said.startswith("7 spans could not be written to the spool by their processes: ")
     later = Problems()
-    list(Follower(follower.positions(), later, reports=True).follow(Folder(str(tmp_path)).look(set())))
+    list(Follower(follower.positions(), later, reports=True).follow(Folder(str(tmp_path)).snapshot(set())))
     assert later.take_unreported() == []
 
 
@@ -365,7 +365,7 @@ def test_a_later_shipper_knows_which_ends_may_be_lost(tmp_path: Path) -> None:
     process.end(2)
     process.begin(3, ours=True)
     follower = Follower({}, Problems(), reports=True)
-    list(follower.follow(Folder(str(tmp_path)).look(set())))
+    list(follower.follow(Folder(str(tmp_path)).snapshot(set())))
     stored = json.loads(json.dumps(follower.positions()))
     process.writer.close()
     assert left_by(tmp_path, stored) == {1: NEVER_ENDED, 3: CUT_OFF}
@@ -387,7 +387,7 @@ def test_a_span_whose_end_was_in_a_segment_that_was_removed_is_not_an_error(
     process.end(1)
     folder, follower = Folder(str(tmp_path)), Follower({}, Problems(), reports=True)
     # The exporter takes the first portion, and then nothing for a while.
-    portions = follower.follow(folder.look(set()))
+    portions = follower.follow(folder.snapshot(set()))
     next(portions)
     del portions
     process.writer.close()
@@ -397,7 +397,7 @@ def test_a_span_whose_end_was_in_a_segment_that_was_removed_is_not_an_error(
         process.writer.close()
     spans = [
         decode_span(span)
-        for batches in follower.follow(folder.look(follower.open_processes()))
+        for batches in follower.follow(folder.snapshot(follower.open_processes()))
         for batch in batches
         for span in batch.spans
     ]
@@ -420,7 +420,7 @@ def test_a_record_that_a_full_disk_cut_short_is_no_damage_if_there_is_a_later_se
     process.writer.close()
     os.truncate(first, first.stat().st_size - 3)
     follower = Follower({}, Problems(), reports=True)
-    list(follower.follow(Folder(str(tmp_path)).look(set())))
+    list(follower.follow(Folder(str(tmp_path)).snapshot(set())))
     assert (len(list(tmp_path.iterdir())) > 1) == has_next
     assert follower.unread == (set() if has_next else {str(first)})
 
@@ -437,7 +437,7 @@ def test_a_driver_says_that_it_ends_in_order(tmp_path: Path, in_order: bool) -> 
     process.begin(3)
     process.end(3)
     follower = Follower({}, Problems(), reports=True)
-    list(follower.follow(Folder(str(tmp_path)).look(set())))
+    list(follower.follow(Folder(str(tmp_path)).snapshot(set())))
     stored = json.loads(json.dumps(follower.positions()))
     process.writer.close()
     assert left_by(tmp_path, stored) == {2: NEVER_ENDED if in_order else (2, False, "driver_died")}
@@ -461,7 +461,7 @@ def test_spans_that_never_end_cost_a_bounded_amount(tmp_path: Path, monkeypatch:
     tracemalloc.start()
     follower = Follower({}, problems, reports=True)
     folder = Folder(str(tmp_path))
-    for _ in follower.follow(folder.look(set())):
+    for _ in follower.follow(folder.snapshot(set())):
         pass
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -489,20 +489,20 @@ def test_processes_that_have_come_and_gone_take_nothing_of_the_room(
     for _ in range(20):
         process = Process(tmp_path, WORKER)
         process.begin(1, ours=True)
-        assert list(follower.follow(folder.look(follower.open_processes()))) == []
+        assert list(follower.follow(folder.snapshot(follower.open_processes()))) == []
         process.end(1)
-        list(follower.follow(folder.look(follower.open_processes())))
+        list(follower.follow(folder.snapshot(follower.open_processes())))
         process.writer.close()
         for path in tmp_path.iterdir():
             path.unlink()
-        list(follower.follow(folder.look(follower.open_processes())))
+        list(follower.follow(folder.snapshot(follower.open_processes())))
     others = [Process(tmp_path, WORKER) for _ in range(12)]
     for number, other in enumerate(others, 1):
         other.begin(number, ours=True)
-        list(follower.follow(folder.look(follower.open_processes())))
+        list(follower.follow(folder.snapshot(follower.open_processes())))
         if number < len(others):
             other.end(number)
-            list(follower.follow(folder.look(follower.open_processes())))
+            list(follower.follow(folder.snapshot(follower.open_processes())))
     assert follower.open_processes() == {others[-1].writer._process}
     assert problems.take_unreported() == []
     for other in others:

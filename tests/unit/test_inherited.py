@@ -132,7 +132,7 @@ def test_calls_of_a_task_carry_nothing_unless_metrics_need_their_submission_time
     """Their workers know the trace of the job as well. Calls that are not recorded have no metrics."""
     monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: JOB._replace(flags=flags))
     worker = tracing_of(tmp_path, carries_submit_time=metrics)
-    worker.job.learn(JOB_ID, task_is_there=True)
+    worker.job.load_job_trace(JOB_ID, task_is_there=True)
     monkeypatch.setattr(tracing, "active", worker)
     with within_a_task():
         call = submission.begin(worker.calls, actors._describe, stand_ins.Method(), (), {}, (), {})
@@ -185,7 +185,7 @@ def test_a_cluster_that_does_not_answer_is_asked_again_beside_the_tasks(
     monkeypatch.setattr(cluster, "_RETRY_SECONDS", 0.01)
     active = tracing_of(tmp_path)
     monkeypatch.setattr(tracing, "active", active)
-    active.job.learn(JOB_ID, task_is_there=True)
+    active.job.load_job_trace(JOB_ID, task_is_there=True)
     for _ in range(3):
         assert execution.Beginning("Actor", "method").begin(None) is None
     answers.set()
@@ -207,10 +207,10 @@ def test_a_worker_that_was_started_ahead_asks_again_when_a_task_comes(
     answers: list[JobTrace | None] = [JOB, None]
     monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: answers.pop())
     active = tracing_of(tmp_path)
-    active.job.learn(JOB_ID, task_is_there=False)
+    active.job.load_job_trace(JOB_ID, task_is_there=False)
     assert active.job.inherited is None
     for _ in range(2):
-        active.job.learn(JOB_ID, task_is_there=True)
+        active.job.load_job_trace(JOB_ID, task_is_there=True)
     assert active.job.inherited == JOB
 
 
@@ -230,7 +230,7 @@ def test_a_hook_that_could_not_be_asked_for_at_the_start_is_asked_for_again(
     asked.look(hook_runs=True)
     assert not asked.all_traced
     active = tracing_of(tmp_path, cluster=asked)
-    active.job.learn(JOB_ID, task_is_there=True)
+    active.job.load_job_trace(JOB_ID, task_is_there=True)
     assert asked.all_traced
     assert active.job.inherited == JOB
     assert len(reports) == 1
@@ -259,7 +259,7 @@ def test_a_call_without_a_span_or_context_is_not_taken_for_the_drivers(
     """
     monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: job)
     caller = tracing_of(tmp_path / "caller", selection=Selection(PARTS, exclude=["Actor.*"]))
-    caller.job.learn(JOB_ID, task_is_there=True)
+    caller.job.load_job_trace(JOB_ID, task_is_there=True)
     method = stand_ins.Method()
     if not of_this_job:
         method._actor._ray_actor_id = stand_ins.Id(TASK_ID[8:-4] + b"\x09\x00\x00\x00")

@@ -26,7 +26,7 @@ from plans import made_plan
 from ray_tracing_hooks._formats.protobuf import field
 from ray_tracing_hooks._safety.errors import SettingError
 from ray_tracing_hooks._ship.registry import make_sink
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, SinkContext
 
 pytestmark = needs("definitions")
 
@@ -51,7 +51,7 @@ class Made:
     def sink(self, protocol: str, endpoint: str, /, **environ: str) -> Sink:
         plan = made_plan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol)
         environ["RAY_TRACING_JAEGER_ENDPOINT"] = endpoint
-        sink = make_sink("jaeger", Surroundings(plan, {}, self.remember, self.count, environ, self.problems.append))
+        sink = make_sink("jaeger", SinkContext(plan, {}, self.remember, self.count, environ, self.problems.append))
         self._stack.callback(sink.close)
         return sink
 
@@ -508,12 +508,12 @@ import sys
 sys.modules["thrift"] = None  # what Python keeps of a package that is not there
 from ray_tracing_hooks._settings.table import Settings
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sink import Surroundings
+from ray_tracing_hooks._ship.sink import SinkContext
 from ray_tracing_hooks._ship.registry import make_sink
 protocol = sys.argv[1]
 plan = ShipPlan(("jaeger",), Settings(jaeger_protocol=protocol))
 try:
-    make_sink("jaeger", Surroundings(plan, {}, None, None, {}, print)).close()
+    make_sink("jaeger", SinkContext(plan, {}, None, None, {}, print)).close()
     print("made")
 except Exception as error:
     print(type(error).__name__, error)

@@ -22,7 +22,7 @@ from plans import made_plan
 
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.registry import usable
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, SinkContext
 from ray_tracing_hooks._ship.sinks.local import LINE_BYTES, LINE_SPANS, LocalSink, check_folder
 
 MIB = 1024 * 1024
@@ -61,7 +61,7 @@ class Made:
 
     def __call__(self, file_max_bytes: int = 64 * MIB, max_bytes: int = 1024 * MIB, label: str = "node") -> LocalSink:
         plan = made_plan(("local",), str(self.folder), file_max_bytes, max_bytes, MIB, label=label)
-        sink = LocalSink(Surroundings(plan, self.state, self.remember, self.count, {}, self.problems.append))
+        sink = LocalSink(SinkContext(plan, self.state, self.remember, self.count, {}, self.problems.append))
         self.sinks.append(sink)
         return sink
 

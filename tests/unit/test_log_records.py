@@ -42,7 +42,7 @@ from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._logs.otlp import severity_number
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._ship.sink import Batch, RefusesAllError, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, RefusesAllError, SinkContext
 from ray_tracing_hooks._ship.sinks import otlp
 from ray_tracing_hooks._spool import layout, reader
 
@@ -367,7 +367,7 @@ def test_a_collector_gets_them_at_the_endpoint_for_logs(protocol: str, tmp_path:
         }
         plan = made_plan(("otlp",), str(tmp_path), 1, 1, 1, log_records=True)
         said: list[str] = []
-        surroundings = Surroundings(
+        surroundings = SinkContext(
             plan,
             {},
             lambda _: None,
@@ -400,7 +400,7 @@ def test_log_records_wait_for_credentials_and_not_for_a_collector_that_takes_non
     with listening() as server:
         environ = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT": server.endpoint}
         plan = made_plan(("otlp",), str(tmp_path), 1, 1, 1, log_records=True)
-        surroundings = Surroundings(
+        surroundings = SinkContext(
             plan, {}, lambda _: None, lambda text, number: counted.append((text, number)), environ, lambda _: None, LOGS
         )
         sink = otlp.make(surroundings)

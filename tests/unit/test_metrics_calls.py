@@ -19,7 +19,7 @@ from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.sampling import FAILED, SLOW
 from ray_tracing_hooks._ship.metrics import stage as calls_module
-from ray_tracing_hooks._ship.metrics.stage import Calls
+from ray_tracing_hooks._ship.metrics.stage import CallMeter
 from ray_tracing_hooks._ship.sink import Batch
 
 
@@ -35,7 +35,7 @@ class Counted:
         self._filter = {"trace_based": TraceBasedExemplarFilter, "always_off": AlwaysOffExemplarFilter}[wanted]
         self._readers: dict[bytes, InMemoryMetricReader] = {}
         self._meters: dict[bytes, Meter] = {}
-        self.calls = Calls(self._meter)
+        self.calls = CallMeter(self._meter)
 
     def _meter(self, resource: bytes) -> Meter:
         if resource not in self._meters:
@@ -171,7 +171,7 @@ def test_a_call_that_ray_refused_never_waits(process: Process) -> None:
 
 
 def everything(process: Process) -> None:
-    """Calls with all that a span can have."""
+    """CallMeter with all that a span can have."""
     process.submit(1, at=T0)
     span = process.begin(1, at=T0 + MS, method="step")
     span.set_attribute("text", "x" * 300)
@@ -193,8 +193,8 @@ def test_what_is_skipped_in_a_span_does_not_matter(process: Process, monkeypatch
     everything(process)
     batches = process.batches()
     quick = counted(batches)
-    decoded: Callable[..., None] = Calls._decoded
-    monkeypatch.setattr(Calls, "_span", decoded)
+    decoded: Callable[..., None] = CallMeter._decoded
+    monkeypatch.setattr(CallMeter, "_span", decoded)
     assert len(quick) >= 5
     assert counted(batches) == quick
 
@@ -206,7 +206,7 @@ def test_only_few_spans_are_decoded_as_a_whole(process: Process, monkeypatch: py
     process.execute(1, at=T0)
     process.execute(2, at=T0, method="step", submitted=T0)
     process.execute(3, at=T0, attempt=1)
-    monkeypatch.setattr(Calls, "_decoded", None)
+    monkeypatch.setattr(CallMeter, "_decoded", None)
     assert len(counted(process.batches())) == 7
 
 

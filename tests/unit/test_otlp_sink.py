@@ -38,7 +38,7 @@ from plans import made_plan
 
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.otlp import Group
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, SinkContext
 from ray_tracing_hooks._ship.sinks.otlp import OtlpSink, make
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES
 
@@ -201,7 +201,7 @@ class Made:
             **variables,
         }
         plan = made_plan(("otlp",), "", 1, 1, 1)
-        sink = make(Surroundings(plan, {}, lambda _: None, self.count, environ, self.problems.append))
+        sink = make(SinkContext(plan, {}, lambda _: None, self.count, environ, self.problems.append))
         self.sinks.append(sink)
         return sink
 

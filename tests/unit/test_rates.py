@@ -163,7 +163,7 @@ def test_the_limit_holds_where_no_span_is_around_a_call(
     job = JobTrace(ids.new_trace_id(), ids.new_span_id(), 0x03, DRIVER_TASK_ID)
     monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: job)
     worker = tracing_of(tmp_path, rate_limits=RateLimits([("*", 1)]))
-    worker.job.learn(JOB_ID, task_is_there=True)
+    worker.job.load_job_trace(JOB_ID, task_is_there=True)
     monkeypatch.setattr(tracing, "active", worker)
     begun = [Beginning("Actor", "method").begin(call(worker).carried) for _ in range(2)]
     assert [each is not None and each[1] is not None for each in begun] == [True, False]

@@ -40,10 +40,10 @@ from ray_tracing_hooks._formats.otlp_json_read import traces
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._safety.private import write_atomically
-from ray_tracing_hooks._ship.figures import Destination, Figures
-from ray_tracing_hooks._ship.files import LEFT, STATUS, take_lock
+from ray_tracing_hooks._ship.figures import DestinationFigures, Figures
+from ray_tracing_hooks._ship.files import RETIRED, STATUS, take_lock
 from ray_tracing_hooks._ship.registry import destination_of, known_sinks, make_sink
-from ray_tracing_hooks._ship.sink import Batch, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, SinkContext
 from ray_tracing_hooks._spool.layout import MAX_SEGMENT, spool_name
 from ray_tracing_hooks._spool.reader import count_spans
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -640,7 +640,7 @@ def test_a_spool_is_sent_to_its_own_exporter(collector: Collector, tmp_path: Pat
     plan = made_plan(("local",), str(spans), 1 << 20, 1 << 30, 1, label="node")
     plan.store(str(spool))
     states: list[Mapping[str, Any]] = []
-    sink = make_sink("local", Surroundings(plan, {}, states.append, lambda *_: None, {}, pytest.fail))
+    sink = make_sink("local", SinkContext(plan, {}, states.append, lambda *_: None, {}, pytest.fail))
     encoded = [span(number).SerializeToString() for number in (1, 2)]
     sink.deliver([Batch(RESOURCE.SerializeToString(), SCOPE.SerializeToString(), encoded)])
     sink.close()
@@ -657,7 +657,7 @@ def test_a_spool_is_sent_to_its_own_exporter(collector: Collector, tmp_path: Pat
 def test_a_shell_that_names_another_place_than_the_shipper_is_told(collector: Collector, tmp_path: Path) -> None:
     left_spool(tmp_path, [1])
     made_plan(("otlp",), "/x", 1, 1, 1).store(str(tmp_path))
-    sent = Destination(exporter="otlp", address="OTLP http://collector:4317")
+    sent = DestinationFigures(exporter="otlp", address="OTLP http://collector:4317")
     (tmp_path / STATUS).write_text(Figures(destinations=(sent,)).as_json())
     result = replay(tmp_path)
     assert f"sent to OTLP http://collector:4317, and by the variables of this shell it is OTLP {collector.url}" in (
@@ -726,10 +726,10 @@ def test_what_to_do_while_a_shipper_fails(
 ) -> None:
     """A change of settings reaches processes that run, and spools that they have left."""
     left_spool(tmp_path, [1])
-    failing = Destination(exporter, "traces", "there", is_failing=True, error="it is away")
+    failing = DestinationFigures(exporter, "traces", "there", is_failing=True, error="it is away")
     (tmp_path / STATUS).write_text(Figures(writers=writers, destinations=(failing,)).as_json())
     if following is not None:
-        write_atomically(str(tmp_path / LEFT), following)
+        write_atomically(str(tmp_path / RETIRED), following)
     made_plan((exporter,), "/x", raylet_socket=str(tmp_path / "raylet")).store(str(tmp_path))
     lock = take_lock(str(tmp_path))
     assert lock is not None

@@ -23,7 +23,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.serve import choosing, direct, proxy, replica, router
 from ray_tracing_hooks._ray.serve.server import Descriptions
-from ray_tracing_hooks._ray.templates import SERVE, Selection, Whereabouts
+from ray_tracing_hooks._ray.templates import SERVE, ProcessAttributes, Selection
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.argument_text import Redactor
 from ray_tracing_hooks._record.current import attach, detach
@@ -44,7 +44,7 @@ def connection(first: Tracing, number: int) -> Tracing:
     """Another one than the first, in a worker of its own."""
     tracing = copy.copy(first)
     tracing.process = tracing.process._replace(worker_id=f"{number:056x}")
-    tracing.whereabouts = Whereabouts(tracing.process)
+    tracing.process_attributes = ProcessAttributes(tracing.process)
     tracing.selection = Selection({SERVE})
     return tracing
 

@@ -34,7 +34,7 @@ from ray_tracing_hooks._ship.folder import is_deserted
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.shipper import Claim
-from ray_tracing_hooks._ship.start import come_back, ensure_running, leave
+from ray_tracing_hooks._ship.start import ensure_running, reinstate, retire
 from ray_tracing_hooks._spool.reader import segments
 
 pytestmark = pytest.mark.apart
@@ -86,7 +86,7 @@ def test_a_shipper_ends_once_the_processes_of_its_node_have_gone_on_to_another_s
     writer = node.writer()
     writer.do("span 1")
     assert node.flush().done
-    leave(str(node.spool))
+    retire(str(node.spool))
     writer.do("span 2")
     until(lambda: node.numbers() == [1, 2], "what comes late arrives")
     assert shipper.is_running()
@@ -98,8 +98,8 @@ def test_a_shipper_ends_once_the_processes_of_its_node_have_gone_on_to_another_s
     writer.do("span 3")
     shipper = node.start()
     until(lambda: node.numbers() == [1, 2, 3], "the next one delivers it")
-    leave(str(node.spool))
-    come_back(str(node.spool), node.plan)
+    retire(str(node.spool))
+    reinstate(str(node.spool), node.plan)
     writer.end()
     for _ in range(4):  # seconds at least, longer than it waits for a writer before it ends
         os.unlink(node.spool / STATUS)
@@ -886,8 +886,8 @@ def test_a_shipper_whose_lock_could_not_be_looked_at_once_goes_on(
         return answers.pop() if answers else is_there(descriptor, path)
 
     monkeypatch.setattr(claiming, "is_file_at", once)
-    assert claim.keep(remake=True)
-    assert claim.keep(remake=True)
+    assert claim.verify(recreate=True)
+    assert claim.verify(recreate=True)
     inbox.close()
     os.close(lock)
     os.close(folder)

@@ -25,7 +25,7 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.skywalking import headers, ids
 from ray_tracing_hooks._formats.skywalking.headers import Reference
 from ray_tracing_hooks._ship.registry import destination_of, make_sink
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, SinkContext
 from ray_tracing_hooks._ship.sinks import skywalking
 from ray_tracing_hooks._ship.start import ensure_running
 
@@ -66,7 +66,7 @@ class Made:
         environ = {**ours, **(environ or {})}
         environ["SW_AGENT_COLLECTOR_BACKEND_SERVICES"] = endpoint
         arguments = PLAN, state or {}, self.remember, self.count, environ, self.problems.append
-        sink = make_sink("skywalking", Surroundings(*arguments))
+        sink = make_sink("skywalking", SinkContext(*arguments))
         self._stack.callback(sink.close)
         return sink
 

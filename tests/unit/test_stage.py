@@ -10,7 +10,7 @@ import pytest
 from plans import made_plan
 
 from ray_tracing_hooks._ship import stage as stage_module
-from ray_tracing_hooks._ship.folder import Look, ProcessLook
+from ray_tracing_hooks._ship.folder import FolderSnapshot, ProcessSnapshot
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.stage import Stage, StageContext
 
@@ -29,19 +29,19 @@ class Recording(Stage):
     def delay(self) -> float:
         return 0.0
 
-    def _turn(self, look: Look, *, hurry: bool) -> None:
+    def _turn(self, look: FolderSnapshot, *, flush: bool) -> None:
         self.turns.append(look.number)
         if self.fails:
             raise ValueError
 
-    def _rest(self) -> None:
+    def _on_idle(self) -> None:
         self.rested.set()
 
     def _close(self) -> None: ...
 
-    def processes(self, look: Look, *, hurry: bool = False) -> None:
+    def processes(self, look: FolderSnapshot, *, flush: bool = False) -> None:
         """Offer it, and wait for the end of the turn."""
-        self.offer(look, hurry=hurry)
+        self.submit(look, flush=flush)
         assert self.ended.acquire(timeout=60)
 
 
@@ -53,18 +53,18 @@ def stage(tmp_path: Path) -> Iterator[Recording]:
     made.end(60)
 
 
-def look(number: int, *, alive: bool = True) -> Look:
-    return Look(number, {"1-1-1": ProcessLook([], alive=alive, ended_at=None, unlocked_at=0.0)})
+def look(number: int, *, alive: bool = True) -> FolderSnapshot:
+    return FolderSnapshot(number, {"1-1-1": ProcessSnapshot([], alive=alive, ended_at=None, unlocked_at=0.0)})
 
 
 def test_a_look_without_news_counts_as_processed_and_wakes_nobody(stage: Recording) -> None:
     """Unless it is urgent: then it may be time for more than new spans."""
     stage.processes(look(1))
-    stage.offer(look(2))
+    stage.submit(look(2))
     assert stage.drained == 2
     stage.processes(look(3, alive=False))
-    stage.processes(look(4, alive=False), hurry=True)
-    assert stage.hurried == stage.drained == 4
+    stage.processes(look(4, alive=False), flush=True)
+    assert stage.flushed == stage.drained == 4
     assert stage.turns == [1, 3, 4]
 
 

@@ -10,7 +10,7 @@ import pytest
 from ray_tracing_hooks._cli.status import _lines
 from ray_tracing_hooks._ops.cluster import Answer, Node
 from ray_tracing_hooks._ops.status import NodeStatus, as_json, take
-from ray_tracing_hooks._ship.figures import Destination, Figures
+from ray_tracing_hooks._ship.figures import DestinationFigures, Figures
 
 SECOND = 10**9
 A, B = Node("aa", "a", "10.0.0.1", True), Node("bb", "b", "10.0.0.2", False)
@@ -33,7 +33,9 @@ def answer(time_ns: int, figures: Figures, **changes: Any) -> Answer:
 
 
 def figures(updated_ns: int, began_ns: int = 1, **counts: Any) -> Figures:
-    return Figures(updated_ns=updated_ns, began_ns=began_ns, destinations=(Destination(exporter="otlp", **counts),))
+    return Figures(
+        updated_ns=updated_ns, began_ns=began_ns, destinations=(DestinationFigures(exporter="otlp", **counts),)
+    )
 
 
 def statuses(*answers: Answer) -> list[NodeStatus]:

@@ -15,7 +15,7 @@ from shipping import Node, Writer, until
 
 from ray_tracing_hooks._ship.figures import delivered_earlier, read
 from ray_tracing_hooks._ship.plan import ShipPlan, digest
-from ray_tracing_hooks._ship.start import come_back, ensure_running, leave
+from ray_tracing_hooks._ship.start import ensure_running, reinstate, retire
 from ray_tracing_hooks._spool.layout import SUFFIX
 
 
@@ -84,7 +84,7 @@ def test_what_waits_for_a_wrong_address_is_delivered_once_it_is_corrected(
     writer.do("span 1 20")
     until(lambda: node.numbers() == list(range(1, 21)), "local files have all")
     until(lambda: is_failing(node.spool, 20), "spans wait")
-    leave(str(node.spool), str(following))
+    retire(str(node.spool), str(following))
     right, environ = settings(node, collector.server_port)
     ensure_running(str(following), right, environ)
     node.writers.append(Writer(following, 1 << 20))
@@ -108,7 +108,7 @@ def test_a_spool_that_was_taken_over_can_come_back(node: Node, collector: Collec
     assert not ensure_running(str(node.spool), plan, environ)
     assert ensure_running(str(node.spool), wrong, other)
     until(lambda: is_failing(node.spool, 1), "spans wait")
-    come_back(str(node.spool), plan)
+    reinstate(str(node.spool), plan)
     until(lambda: ensure_running(str(node.spool), plan, environ), "the other shipper has ended")
     until(lambda: collector.numbers == [1], "it is delivered")
 
@@ -117,8 +117,8 @@ def test_what_is_left_for_a_spool_that_is_left_is_for_the_next_one(tmp_path: Pat
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir(mode=0o700)
         (tmp_path / name / f"1-1-a.000000{SUFFIX}").touch()
-    leave(str(tmp_path / "a"), str(tmp_path / "b"))
-    leave(str(tmp_path / "b"), str(tmp_path / "c"))
+    retire(str(tmp_path / "a"), str(tmp_path / "b"))
+    retire(str(tmp_path / "b"), str(tmp_path / "c"))
     assert [(tmp_path / name / "left").read_text() for name in ("a", "b")] == ["c", "c"]
-    leave(str(tmp_path / "c"), None)
+    retire(str(tmp_path / "c"), None)
     assert [(tmp_path / name / "left").read_text() for name in ("a", "b", "c")] == ["", "", ""]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ray_tracing_hooks._ops.checks import delivery, nodes, settings, spools
+from ray_tracing_hooks._ops.diagnosis import Diagnosis, merged
 from ray_tracing_hooks._ops.facts import Facts
-from ray_tracing_hooks._ops.finding import Finding, merged
 
-CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
     nodes.check,
     nodes.check_packages,
     settings.check_hook,
@@ -20,6 +20,6 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 )
 
 
-def findings(facts: Facts) -> list[Finding]:
+def findings(facts: Facts) -> list[Diagnosis]:
     """What all checks find."""
     return merged(finding for check in CHECKS for finding in check(facts))

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from ray_tracing_hooks._insight.analysis.wording import count, duration
-from ray_tracing_hooks._ops.facts import Facts, Place, Trial
-from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
+from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis
+from ray_tracing_hooks._ops.facts import Facts, Host, Trial
 from ray_tracing_hooks._ops.reach import SPEAKS_TLS
 from ray_tracing_hooks._ops.spools import LOCAL
 
@@ -40,67 +40,67 @@ _CERTIFICATES = {
 }
 
 
-def check(facts: Facts) -> Iterator[Finding]:
-    """Each destination of each place."""
+def check(facts: Facts) -> Iterator[Diagnosis]:
+    """Each destination of each host."""
     arrived: dict[str, list[Trial]] = {}
     unacknowledged: dict[str, int] = {}
     files: dict[str, int] = {}
-    for place in facts.places:
-        if place.examined is None:
+    for host in facts.hosts:
+        if host.examined is None:
             continue
-        for trial in place.examined.trials:
+        for trial in host.examined.trials:
             if trial.error is not None:
-                failed = _failed(facts, place, trial)
-                yield failed._replace(advice=failed.advice + place.examined.where_to_set(failed.advice))
+                failed = _failed(facts, host, trial)
+                yield failed._replace(advice=failed.advice + host.examined.where_to_set(failed.advice))
                 continue
             if trial.sent and _UDP in trial.text:
                 unacknowledged[trial.text] = unacknowledged.get(trial.text, 0) + 1
             elif trial.sent:
                 arrived.setdefault(trial.text, []).append(trial)
-            elif trial.exporter == "local" and _takes_files(place):
-                files[trial.text] = files.get(trial.text, 0) + (place.node is not None)
+            elif trial.exporter == "local" and _takes_files(host):
+                files[trial.text] = files.get(trial.text, 0) + (host.node is not None)
             for text in trial.warnings:
-                yield Finding(
-                    "delivery-warning", WARNING, f"{trial.text}: {text}", (place.name,), "see the log of the collector"
+                yield Diagnosis(
+                    "delivery-warning", WARNING, f"{trial.text}: {text}", (host.name,), "see the log of the collector"
                 )
     for text, trials in arrived.items():
         times = sorted(trial.seconds * 1e9 for trial in trials)
         spread = duration(times[0]) if len(times) == 1 else f"{duration(times[0])} to {duration(times[-1])}"
         accepted = f"{len(trials)} test spans were accepted," if len(trials) > 1 else "a test span was accepted"
-        yield Finding("delivery", GOOD, f"{text}: {accepted} in {spread}")
+        yield Diagnosis("delivery", GOOD, f"{text}: {accepted} in {spread}")
     for text, number in unacknowledged.items():
         sent = f"{count(number, 'test span')} {'was' if number == 1 else 'were'} sent"
-        yield Finding("delivery", GOOD, f"{text}: {sent}; whether they arrived is not known, since UDP has no answer")
+        yield Diagnosis("delivery", GOOD, f"{text}: {sent}; whether they arrived is not known, since UDP has no answer")
     for text, nodes in files.items():
         each = " of each node; `ray-tracing-hooks collect` fetches them" if nodes > 1 else ""
-        yield Finding("delivery", GOOD, f"spans are written to {text}{each}")
+        yield Diagnosis("delivery", GOOD, f"spans are written to {text}{each}")
 
 
-def _takes_files(place: Place) -> bool:
-    folders = place.examined.folders if place.examined is not None else ()
+def _takes_files(host: Host) -> bool:
+    folders = host.examined.folders if host.examined is not None else ()
     return not any(folder.what == LOCAL and (folder.is_full or folder.error is not None) for folder in folders)
 
 
-def _failed(facts: Facts, place: Place, trial: Trial) -> Finding:
-    found = _failure(facts, place, trial)
-    source = _source(place, trial.exporter)
+def _failed(facts: Facts, host: Host, trial: Trial) -> Diagnosis:
+    found = _failure(facts, host, trial)
+    source = _source(host, trial.exporter)
     return found._replace(advice=f"{found.advice}{source}") if found.id.startswith("endpoint") else found
 
 
-def _source(place: Place, exporter: str) -> str:
+def _source(host: Host, exporter: str) -> str:
     """Where the address of this exporter is set, if not by the variable that advice names."""
     variable = _ENDPOINTS.get(exporter, "")
-    if place.examined is None or variable not in place.examined.settings:
+    if host.examined is None or variable not in host.examined.settings:
         return ""
-    _, source = place.examined.settings[variable]
+    _, source = host.examined.settings[variable]
     return "" if source == variable else f". It is set by {source}"
 
 
-def _failure(facts: Facts, place: Place, trial: Trial) -> Finding:
-    where, error = (place.name,), str(trial.error)
+def _failure(facts: Facts, host: Host, trial: Trial) -> Diagnosis:
+    where, error = (host.name,), str(trial.error)
     endpoint = _ENDPOINTS.get(trial.exporter, "the variables of the exporter")
     if trial.is_setting:
-        return Finding(
+        return Diagnosis(
             "exporter-unusable",
             PROBLEM,
             f"the exporter {trial.exporter!r} cannot be used: {error}",
@@ -109,7 +109,7 @@ def _failure(facts: Facts, place: Place, trial: Trial) -> Finding:
         )
     if _OF_PROXY.search(error):
         what = f"spans do not arrive at {trial.text}: {error}" if trial.is_refused else f"spans do not arrive: {error}"
-        return Finding("proxy", PROBLEM, what, where, _PROXY_ADVICE)
+        return Diagnosis("proxy", PROBLEM, what, where, _PROXY_ADVICE)
     if trial.is_refused and trial.step != "TLS":
         return _refused(trial, where, error, endpoint)
     details: tuple[str, ...] = ()
@@ -143,10 +143,10 @@ def _failure(facts: Facts, place: Place, trial: Trial) -> Finding:
         kind, advice = "endpoint-silent", f"see the log of the collector; {_protocol(trial, endpoint)}"
     if trial.step_error and trial.step_error.rpartition(": ")[2].lower() not in error.lower():
         details = (trial.step_error,)
-    return Finding(kind, PROBLEM, f"spans do not arrive: {error}", where, advice, details)
+    return Diagnosis(kind, PROBLEM, f"spans do not arrive: {error}", where, advice, details)
 
 
-def _refused(trial: Trial, where: tuple[str, ...], error: str, endpoint: str) -> Finding:
+def _refused(trial: Trial, where: tuple[str, ...], error: str, endpoint: str) -> Diagnosis:
     reason = error.rpartition(" lost: ")[2] or error
     if SPEAKS_TLS in reason:
         kind, advice = "endpoint-tls", f"begin {endpoint} with https://"
@@ -162,7 +162,7 @@ def _refused(trial: Trial, where: tuple[str, ...], error: str, endpoint: str) ->
             )
     else:
         kind, advice = "endpoint-refuses", "see the log of the collector"
-    return Finding(kind, PROBLEM, f"{trial.text} refuses spans: {reason}", where, advice)
+    return Diagnosis(kind, PROBLEM, f"{trial.text} refuses spans: {reason}", where, advice)
 
 
 def _protocol(trial: Trial, endpoint: str) -> str:

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from statistics import median_low
 
 from ray_tracing_hooks._insight.analysis.wording import duration
-from ray_tracing_hooks._ops.facts import HERE, Clock, Facts, Place
-from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
+from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis
+from ray_tracing_hooks._ops.facts import LOCAL_HOST, Clock, Facts, Host
 from ray_tracing_hooks._version import __version__
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts) -> Iterator[Diagnosis]:
     """The cluster, and then each of its nodes."""
     if facts.needs_token:
-        yield Finding(
+        yield Diagnosis(
             "cluster-token",
             PROBLEM,
             facts.unreachable,
@@ -23,7 +23,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             "RAY_AUTH_MODE=token: drivers need it too",
         )
     elif facts.unreachable:
-        yield Finding(
+        yield Diagnosis(
             "cluster-unreachable",
             PROBLEM,
             facts.unreachable,
@@ -35,7 +35,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     for node in facts.nodes:
         where = (node.name,)
         if node.failure == "silent":
-            yield Finding(
+            yield Diagnosis(
                 "node-silent",
                 PROBLEM,
                 f"{node.text} came",
@@ -43,9 +43,9 @@ def check(facts: Facts) -> Iterator[Finding]:
                 "is the node overloaded, cut off or suspended? See `ray status`, and `top`; --timeout waits longer",
             )
         elif node.failure == "gone":
-            yield Finding("node-gone", WARNING, "the node left the cluster meanwhile", where, "run this again")
+            yield Diagnosis("node-gone", WARNING, "the node left the cluster meanwhile", where, "run this again")
         elif node.failure == "died":
-            yield Finding(
+            yield Diagnosis(
                 "worker-died",
                 PROBLEM,
                 "workers end when they start",
@@ -54,9 +54,9 @@ def check(facts: Facts) -> Iterator[Finding]:
                 (node.text,),
             )
         elif node.failure is not None:
-            yield Finding("node-failed", PROBLEM, f"the node could not be asked: {node.text}", where, "see the error")
+            yield Diagnosis("node-failed", PROBLEM, f"the node could not be asked: {node.text}", where, "see the error")
         elif node.examination_error:
-            yield Finding(
+            yield Diagnosis(
                 "node-unexamined",
                 PROBLEM,
                 f"the node could not be examined: {node.examination_error}",
@@ -66,7 +66,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     if facts.nodes and len(facts.answered) == len(facts.nodes):
         rays = ", ".join(sorted({node.ray for node in facts.nodes if node.ray}))
         many = f"all {len(facts.nodes)} nodes answer" if len(facts.nodes) > 1 else "the node answers"
-        yield Finding("nodes", GOOD, f"{many}: Ray {rays}, ray-tracing-hooks {__version__}")
+        yield Diagnosis("nodes", GOOD, f"{many}: Ray {rays}, ray-tracing-hooks {__version__}")
 
 
 OLDEST_RAY = (2, 40)
@@ -79,50 +79,50 @@ _TOGETHER = ("opentelemetry-api", "opentelemetry-sdk", "opentelemetry-proto")
 """Packages that are released together: different versions of them may not work together."""
 
 
-def check_packages(facts: Facts) -> Iterator[Finding]:
+def check_packages(facts: Facts) -> Iterator[Diagnosis]:
     """The versions on each node, and whether they are the same."""
-    for place in facts.places:
-        yield from _of_place(place)
+    for host in facts.hosts:
+        yield from _of_host(host)
     yield from _differences(facts)
 
 
-def _of_place(place: Place) -> Iterator[Finding]:
-    where = (place.name,)
-    if place.package_error:
-        is_missing = "No module named 'ray_tracing_hooks'" in place.package_error
-        ends = ", so every worker ends when it starts" if place.hook_failed else ""
-        yield Finding(
+def _of_host(host: Host) -> Iterator[Diagnosis]:
+    where = (host.name,)
+    if host.package_error:
+        is_missing = "No module named 'ray_tracing_hooks'" in host.package_error
+        ends = ", so every worker ends when it starts" if host.hook_failed else ""
+        yield Diagnosis(
             "package-missing" if is_missing else "package-broken",
             PROBLEM,
             f"ray-tracing-hooks is {'not installed' if is_missing else 'installed, but cannot be imported'}{ends}",
             where,
             f"install it in the environment of the workers, best in their image: pip install ray-tracing-hooks=="
             f"{__version__}",
-            (f"{place.executable}: {place.package_error}",),
+            (f"{host.executable}: {host.package_error}",),
         )
-    if place.ray and number(place.ray) < OLDEST_RAY:
-        yield Finding(
+    if host.ray and number(host.ray) < OLDEST_RAY:
+        yield Diagnosis(
             "ray-old",
             PROBLEM,
-            f"Ray {place.ray} is older than 2.40, the oldest version that is tested",
+            f"Ray {host.ray} is older than 2.40, the oldest version that is tested",
             where,
             "use a newer Ray; what this version lacks is reported in the log of the driver, and not traced",
         )
     for name, least in _LEAST.items():
-        version = place.distributions.get(name)
+        version = host.distributions.get(name)
         if version is not None and number(version) < least:
             needed = ".".join(map(str, least))
-            yield Finding(
+            yield Diagnosis(
                 "version-old",
                 PROBLEM,
                 f"{name} {version} is older than {needed}, which ray-tracing-hooks needs",
                 where,
                 f"pip install '{name}>={needed}' in the environment of the workers",
             )
-    versions = {name: place.distributions[name] for name in _TOGETHER if name in place.distributions}
+    versions = {name: host.distributions[name] for name in _TOGETHER if name in host.distributions}
     if len({number(version)[:2] for version in versions.values()}) > 1:
         found = ", ".join(f"{name} {version}" for name, version in versions.items())
-        yield Finding(
+        yield Diagnosis(
             "versions-mixed",
             WARNING,
             f"packages of OpenTelemetry have different versions: {found}",
@@ -131,30 +131,30 @@ def _of_place(place: Place) -> Iterator[Finding]:
         )
 
 
-def _differences(facts: Facts) -> Iterator[Finding]:
+def _differences(facts: Facts) -> Iterator[Diagnosis]:
     """Other versions on other nodes."""
-    packages = {place.package for place in facts.places if place.package}
+    packages = {host.package for host in facts.hosts if host.package}
     if len(packages) > 1:
-        for place in facts.places:
-            if place.package and place.package != __version__:
-                yield Finding(
+        for host in facts.hosts:
+            if host.package and host.package != __version__:
+                yield Diagnosis(
                     "package-version",
                     PROBLEM,
-                    f"ray-tracing-hooks {place.package} is installed, and {__version__} {HERE}",
-                    (place.name,),
+                    f"ray-tracing-hooks {host.package} is installed, and {__version__} {LOCAL_HOST}",
+                    (host.name,),
                     f"install one version everywhere: pip install ray-tracing-hooks=={__version__}",
                 )
-    for name in sorted({name for place in facts.answered for name in place.distributions}):
+    for name in sorted({name for host in facts.answered for name in host.distributions}):
         if name == "ray-tracing-hooks":
             continue
         by_version: dict[str, list[str]] = {}
-        for place in facts.answered:
-            by_version.setdefault(place.distributions.get(name, "missing"), []).append(place.name)
+        for host in facts.answered:
+            by_version.setdefault(host.distributions.get(name, "missing"), []).append(host.name)
         if len(by_version) > 1:
             found = ", ".join(
                 f"{version} on {', '.join(sorted(names))}" for version, names in sorted(by_version.items())
             )
-            yield Finding(
+            yield Diagnosis(
                 "versions-differ",
                 WARNING,
                 f"{name} differs between nodes: {found}",
@@ -171,12 +171,12 @@ _NOTICEABLE, _WRONG = 0.1, 10.0
 """Seconds from which on a difference shows in traces, and from which on back ends may refuse or hide spans."""
 
 
-def check_clocks(facts: Facts) -> Iterator[Finding]:
+def check_clocks(facts: Facts) -> Iterator[Diagnosis]:
     """Each node, and this machine, against the median of all of them."""
     clocks = {node.name: node.clock for node in facts.answered if node.clock is not None}
     if not clocks:
         return
-    clocks[HERE] = Clock(0.0, 0.0)
+    clocks[LOCAL_HOST] = Clock(0.0, 0.0)
     middle = median_low(clock.offset for clock in clocks.values())
     furthest = 0.0
     for name, clock in clocks.items():
@@ -184,7 +184,7 @@ def check_clocks(facts: Facts) -> Iterator[Finding]:
         sure = abs(apart) - clock.uncertainty
         furthest = max(furthest, abs(apart), clock.uncertainty)
         if sure > _NOTICEABLE:
-            yield Finding(
+            yield Diagnosis(
                 "clock",
                 PROBLEM if sure > _WRONG else WARNING,
                 f"the clock is {duration(abs(apart) * 1e9)} {'ahead' if apart > 0 else 'behind'}",
@@ -193,4 +193,4 @@ def check_clocks(facts: Facts) -> Iterator[Finding]:
                 "and back ends may refuse them",
             )
     if furthest <= _NOTICEABLE:
-        yield Finding("clocks", GOOD, f"clocks agree within {duration(furthest * 1e9)}")
+        yield Diagnosis("clocks", GOOD, f"clocks agree within {duration(furthest * 1e9)}")

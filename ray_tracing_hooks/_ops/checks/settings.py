@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from ray_tracing_hooks._ops.checks.nodes import number
-from ray_tracing_hooks._ops.facts import Examined, Facts, Place
-from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding, where
+from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis, where
+from ray_tracing_hooks._ops.facts import Examined, Facts, Host
 from ray_tracing_hooks._ops.hooks import BY_SETTINGS, HOOKS, OF_RAY, closest, is_ours
 
 _MAY_DIFFER = frozenset({"OTEL_RESOURCE_ATTRIBUTES"})
@@ -22,24 +22,24 @@ _METRICS_BY_OTEL = (2, 52)
 _CONFIG = "`ray-tracing-hooks config` on the node shows all settings and their sources"
 
 
-def check(facts: Facts) -> Iterator[Finding]:
-    """The settings of each place, and then their differences."""
-    wrong = [finding for place in facts.places for finding in _of_place(place)]
+def check(facts: Facts) -> Iterator[Diagnosis]:
+    """The settings of each host, and then their differences."""
+    wrong = [finding for host in facts.hosts for finding in _of_host(host)]
     wrong += [*_between_nodes(facts), *_between_here_and_nodes(facts)]
     yield from wrong
-    if not wrong and facts.answered and all(place.examined for place in facts.places):
-        yield Finding("settings", GOOD, f"settings are valid{', and the same everywhere' * (len(facts.places) > 1)}")
+    if not wrong and facts.answered and all(host.examined for host in facts.hosts):
+        yield Diagnosis("settings", GOOD, f"settings are valid{', and the same everywhere' * (len(facts.hosts) > 1)}")
     elif not wrong and facts.here.examined:
-        yield Finding("settings", GOOD, "settings are valid")
+        yield Diagnosis("settings", GOOD, "settings are valid")
 
 
-def _of_place(place: Place) -> Iterator[Finding]:
-    examined = place.examined
+def _of_host(host: Host) -> Iterator[Diagnosis]:
+    examined = host.examined
     if examined is None:
         return
-    here = (place.name,)
+    here = (host.name,)
     for severity, text in examined.problems:
-        yield Finding(
+        yield Diagnosis(
             "setting-wrong" if severity == PROBLEM else "setting-odd",
             severity,
             text.removesuffix("."),
@@ -48,18 +48,18 @@ def _of_place(place: Place) -> Iterator[Finding]:
             + examined.where_to_set(text),
         )
     for wrong, right in examined.misspelled:
-        yield Finding(
+        yield Diagnosis(
             "variable-misspelled", WARNING, f"nothing reads {wrong}", here, f"did you mean {right}? Set that instead"
         )
-    if place.node is not None and number(place.ray) >= _METRICS_BY_OTEL:
+    if host.node is not None and number(host.ray) >= _METRICS_BY_OTEL:
         yield from _against_ray(examined.against_ray, here)
     yield from _questionable(examined, here)
 
 
-def _against_ray(variables: tuple[str, ...], here: tuple[str, ...]) -> Iterator[Finding]:
+def _against_ray(variables: tuple[str, ...], here: tuple[str, ...]) -> Iterator[Diagnosis]:
     """Variables for spans by which Ray loses metrics of its own."""
     if "OTEL_SDK_DISABLED" in variables:
-        yield Finding(
+        yield Diagnosis(
             "ray-metrics-off",
             WARNING,
             "OTEL_SDK_DISABLED=true was set where Ray was started, so Ray exports no metrics of its own",
@@ -69,7 +69,7 @@ def _against_ray(variables: tuple[str, ...], here: tuple[str, ...]) -> Iterator[
     certificates = [name for name in variables if name != "OTEL_SDK_DISABLED"]
     if certificates:
         instead = [name.replace("OTLP_METRICS_", "OTLP_").replace("OTLP_", "OTLP_TRACES_") for name in certificates]
-        yield Finding(
+        yield Diagnosis(
             "ray-metrics-tls",
             WARNING,
             f"Ray uses TLS, and sends its metrics with {', '.join(certificates)} in place of its own certificates: "
@@ -79,11 +79,11 @@ def _against_ray(variables: tuple[str, ...], here: tuple[str, ...]) -> Iterator[
         )
 
 
-def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding]:
+def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Diagnosis]:
     """Valid settings by which nothing is recorded, or less than expected, or which endanger programs."""
     value = examined.value
     if value("RAY_TRACING_STRICT") == "1":
-        yield Finding(
+        yield Diagnosis(
             "strict",
             WARNING,
             "RAY_TRACING_STRICT=1: an error in tracing ends workers and programs",
@@ -91,7 +91,7 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding
             "unset it outside of tests",
         )
     if not examined.is_on:
-        yield Finding(
+        yield Diagnosis(
             "switched-off",
             PROBLEM,
             "`ray-tracing-hooks disable` has switched tracing off",
@@ -99,7 +99,7 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding
             "`ray-tracing-hooks enable` switches it on again",
         )
     if value("OTEL_SDK_DISABLED") == "true":
-        yield Finding(
+        yield Diagnosis(
             "tracing-disabled",
             PROBLEM,
             "OTEL_SDK_DISABLED=true switches tracing off",
@@ -108,7 +108,7 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding
         )
         return
     if not examined.exporters and value("RAY_TRACING_SKYWALKING_TRANSPORT") == "none":
-        yield Finding(
+        yield Diagnosis(
             "only-joins",
             WARNING,
             "RAY_TRACING_SKYWALKING_TRANSPORT=none: traces are joined by headers, and nothing is recorded",
@@ -117,7 +117,7 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding
         )
     elif not examined.exporters:
         name = "OTEL_TRACES_EXPORTER" if value("RAY_TRACING_EXPORTERS") == "" else "RAY_TRACING_EXPORTERS"
-        yield Finding(
+        yield Diagnosis(
             "no-exporter",
             PROBLEM,
             f"{name}=none: nothing is recorded",
@@ -129,7 +129,7 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding
     keeps = value("RAY_TRACING_KEEP_ERRORS") == "1" or value("RAY_TRACING_KEEP_SLOWER") != ""
     share = _share(sampler, ratio)
     if share == 0:
-        yield Finding(
+        yield Diagnosis(
             "not-sampled",
             WARNING if keeps else PROBLEM,
             f"no trace is sampled: OTEL_TRACES_SAMPLER={sampler}{f', OTEL_TRACES_SAMPLER_ARG={ratio}' if ratio else ''}"
@@ -138,7 +138,7 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding
             "unset OTEL_TRACES_SAMPLER, or set a ratio above 0",
         )
     elif share < 0.01:
-        yield Finding(
+        yield Diagnosis(
             "rarely-sampled",
             WARNING,
             f"only {share:.3%} of traces are sampled (OTEL_TRACES_SAMPLER_ARG={ratio}), so a short test shows nothing",
@@ -146,7 +146,7 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding
             "raise OTEL_TRACES_SAMPLER_ARG for a test, or record spans that fail with RAY_TRACING_KEEP_ERRORS=1",
         )
     if value("RAY_TRACING_RAY") == "none":
-        yield Finding(
+        yield Diagnosis(
             "no-part-of-ray",
             PROBLEM,
             "RAY_TRACING_RAY=none: calls of Ray make no spans",
@@ -154,7 +154,7 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding
             "unset it, or name parts, such as task,actor,job,serve",
         )
     if value("OTEL_PROPAGATORS") == "none":
-        yield Finding(
+        yield Diagnosis(
             "no-propagation",
             WARNING,
             "OTEL_PROPAGATORS=none: traces end at the border of the cluster",
@@ -163,7 +163,7 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Finding
         )
     endpoint = next((name for name in examined.settings if re.fullmatch(r"OTEL_EXPORTER_OTLP_\w*ENDPOINT", name)), None)
     if endpoint and examined.exporters == ("local",):
-        yield Finding(
+        yield Diagnosis(
             "endpoint-unused",
             WARNING,
             f"{endpoint} is set, but spans go to local files only",
@@ -183,8 +183,8 @@ def _share(sampler: str, ratio: str) -> float:
     return 1.0
 
 
-def _between_nodes(facts: Facts) -> Iterator[Finding]:
-    examined = {place.name: place.examined for place in facts.answered if place.examined is not None}
+def _between_nodes(facts: Facts) -> Iterator[Diagnosis]:
+    examined = {host.name: host.examined for host in facts.answered if host.examined is not None}
     nodes = dict.fromkeys(node.name for node in facts.nodes)
     details = []
     for variable in _variables(*examined.values()):
@@ -198,7 +198,7 @@ def _between_nodes(facts: Facts) -> Iterator[Finding]:
             ]
             details.append(f"{variable}: {'; '.join(values)}")
     if details:
-        yield Finding(
+        yield Diagnosis(
             "settings-differ",
             WARNING,
             "settings differ between nodes",
@@ -207,10 +207,10 @@ def _between_nodes(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _between_here_and_nodes(facts: Facts) -> Iterator[Finding]:
+def _between_here_and_nodes(facts: Facts) -> Iterator[Diagnosis]:
     """Settings that all nodes have, and this shell has otherwise: a driver that it starts has those of the shell."""
     here = facts.here.examined
-    nodes = [place.examined for place in facts.answered if place.examined is not None]
+    nodes = [host.examined for host in facts.answered if host.examined is not None]
     if here is None or not nodes:
         return
     different = [
@@ -221,7 +221,7 @@ def _between_here_and_nodes(facts: Facts) -> Iterator[Finding]:
         and _matters(variable, facts)
     ]
     if different:
-        yield Finding(
+        yield Diagnosis(
             "settings-of-driver",
             WARNING,
             "a driver started from this shell has other settings than the cluster: its spans may go elsewhere",
@@ -240,14 +240,14 @@ def _variables(*examined: Examined) -> list[str]:
 def _matters(variable: str, facts: Facts) -> bool:
     if not _OF_PLACES.search(variable):
         return True
-    return any(trial.error for place in facts.places if place.examined for trial in place.examined.trials)
+    return any(trial.error for host in facts.hosts if host.examined for trial in host.examined.trials)
 
 
 _START = "ray start --head --tracing-startup-hook={hook}"
 _RESTART = "start the cluster with a hook, on its head: `{start}`; KubeRay: headGroupSpec.rayStartParams"
 
 
-def check_hook(facts: Facts) -> Iterator[Finding]:
+def check_hook(facts: Facts) -> Iterator[Diagnosis]:
     """The hook of the cluster, or the one that is to be used."""
     if facts.head is not None:
         yield from _of_cluster(facts)
@@ -259,7 +259,7 @@ def check_hook(facts: Facts) -> Iterator[Finding]:
         yield _failed(facts, facts.here)
     for node in facts.answered:
         if node.called and not node.traced and not node.hook_failed:
-            yield Finding(
+            yield Diagnosis(
                 "hook-without-effect",
                 PROBLEM,
                 "the hook is called, but does not trace the worker",
@@ -271,16 +271,16 @@ def check_hook(facts: Facts) -> Iterator[Finding]:
     works = [node for node in facts.answered if node.traced and not node.hook_failed]
     if works and len(works) == len(facts.nodes):
         many = f"workers of {'all nodes' if len(works) > 1 else 'the node'}"
-        yield Finding("hook", GOOD, f"{facts.hook} traces {many}")
+        yield Diagnosis("hook", GOOD, f"{facts.hook} traces {many}")
     elif facts.head is None and facts.hook and not facts.here.hook_error and not facts.here.package_error:
-        yield Finding("hook", GOOD, f"{facts.hook} can be imported here")
+        yield Diagnosis("hook", GOOD, f"{facts.hook} can be imported here")
 
 
-def _of_cluster(facts: Facts) -> Iterator[Finding]:
+def _of_cluster(facts: Facts) -> Iterator[Diagnosis]:
     assert facts.head is not None
     hook = facts.head.hook
     if hook is None:
-        yield Finding(
+        yield Diagnosis(
             "hook-missing",
             PROBLEM,
             "the cluster was started without a tracing hook, so nothing is traced",
@@ -288,14 +288,14 @@ def _of_cluster(facts: Facts) -> Iterator[Finding]:
             + ". A hook that a driver names in ray.init() has no effect on a running cluster",
         )
     elif hook == OF_RAY:
-        yield Finding(
+        yield Diagnosis(
             "hook-of-ray",
             PROBLEM,
             f"the hook of the cluster is Ray's own ({hook}), which does not use this package",
             advice=_RESTART.format(start=_START.format(hook="ray_tracing_hooks.local:setup")),
         )
     elif not is_ours(hook) and facts.answered and not any(node.called or node.hook_failed for node in facts.answered):
-        yield Finding(
+        yield Diagnosis(
             "hook-of-others",
             PROBLEM,
             f"the hook of the cluster, {hook}, does not call a hook of this package",
@@ -303,7 +303,7 @@ def _of_cluster(facts: Facts) -> Iterator[Finding]:
             + _RESTART.format(start=_START.format(hook=BY_SETTINGS)),
         )
     if facts.head.is_hook_late:
-        yield Finding(
+        yield Diagnosis(
             "hook-late",
             WARNING,
             "the hook was set while the cluster was running: workers that had started before are not traced",
@@ -311,12 +311,12 @@ def _of_cluster(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _reported(node: Place) -> Iterator[Finding]:
+def _reported(node: Host) -> Iterator[Diagnosis]:
     """What the hook has reported in the worker, if it is not about settings, which are checked in any case."""
     known = {text.rstrip(".") for _, text in (node.examined.problems if node.examined is not None else ())}
     for text in node.reported if node.traced else ():
         if text.rstrip(".") not in known and not re.search(r"\bis ignored\b|^unknown ", text):
-            yield Finding(
+            yield Diagnosis(
                 "worker-reports",
                 PROBLEM,
                 f"tracing reports in a worker: {text}",
@@ -325,19 +325,19 @@ def _reported(node: Place) -> Iterator[Finding]:
             )
 
 
-def _failed(facts: Facts, place: Place) -> Finding:
+def _failed(facts: Facts, host: Host) -> Diagnosis:
     """Why the workers of a node end when they start, or why the hook cannot be imported here."""
-    hook, error = str(facts.hook), place.hook_error
+    hook, error = str(facts.hook), host.hook_error
     ends = "every worker ends when it starts, and no task runs"
     if not error:
-        return Finding(
+        return Diagnosis(
             "worker-ends",
             PROBLEM,
             ends,
-            (place.name,),
+            (host.name,),
             "correct what is reported, and restart Ray on the node; worker-*.err in the folder logs of its session has "
             "the error",
-            place.reported,
+            host.reported,
         )
     if is_ours(hook) and hook not in HOOKS:
         advice = f"did you mean {closest(hook)}? Restart the head: `{_START.format(hook=closest(hook))}`"
@@ -346,4 +346,4 @@ def _failed(facts: Facts, place: Place) -> Finding:
     else:
         advice = "a hook must not raise: repair it, or restart the head with another one"
     then = f", so {ends}" if facts.head is not None else ""
-    return Finding("hook-fails", PROBLEM, f"the hook {hook} does not work{then}", (place.name,), advice, (error,))
+    return Diagnosis("hook-fails", PROBLEM, f"the hook {hook} does not work{then}", (host.name,), advice, (error,))

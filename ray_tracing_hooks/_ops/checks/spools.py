@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 
 from ray_tracing_hooks._insight.analysis.wording import count, duration, size
-from ray_tracing_hooks._ops.facts import Facts, Folder, Place, Spool
-from ray_tracing_hooks._ops.finding import GOOD, PROBLEM, WARNING, Finding
+from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis
+from ray_tracing_hooks._ops.facts import Facts, Folder, Host, Spool
 from ray_tracing_hooks._ops.spools import LOCAL, SPOOL
-from ray_tracing_hooks._ship.figures import Destination
+from ray_tracing_hooks._ship.figures import DestinationFigures
 
 _LONG = 60.0
 """Seconds after which spans that wait have waited long."""
@@ -17,29 +17,29 @@ _LONG = 60.0
 _FULL = 0.8
 
 
-def check(facts: Facts) -> Iterator[Finding]:
-    """Each spool of each place. Spools of nodes on this machine are not looked at a second time."""
+def check(facts: Facts) -> Iterator[Diagnosis]:
+    """Each spool of each host. Spools of nodes on this machine are not looked at a second time."""
     seen: set[tuple[str, str]] = set()
     shippers = delivered = waiting = 0
-    for place in facts.places:
-        for spool in place.examined.spools if place.examined is not None else ():
-            if place.node is None and any(path == spool.path for _, path in seen):
+    for host in facts.hosts:
+        for spool in host.examined.spools if host.examined is not None else ():
+            if host.node is None and any(path == spool.path for _, path in seen):
                 continue
-            seen.add((place.name, spool.path))
-            yield from _of_spool(place, spool)
+            seen.add((host.name, spool.path))
+            yield from _of_spool(host, spool)
             shippers += spool.runs
             delivered += spool.figures.delivered_earlier + sum(each.delivered for each in spool.figures.destinations)
             waiting += sum(each.waiting for each in spool.figures.destinations)
     if shippers:
         many = f"{count(shippers, 'shipper')} run{'s' * (shippers == 1)}"
-        yield Finding("shippers", GOOD, f"{many}: {count(delivered, 'span')} delivered so far, {waiting:,} waiting")
+        yield Diagnosis("shippers", GOOD, f"{many}: {count(delivered, 'span')} delivered so far, {waiting:,} waiting")
 
 
-def _of_spool(place: Place, spool: Spool) -> Iterator[Finding]:
-    where, figures = (place.name,), spool.figures
+def _of_spool(host: Host, spool: Spool) -> Iterator[Diagnosis]:
+    where, figures = (host.name,), spool.figures
     waiting = sum(each.waiting for each in figures.destinations)
     if spool.error is not None:
-        yield Finding(
+        yield Diagnosis(
             "spool-unreadable",
             PROBLEM,
             f"a spool cannot be read: {spool.error}",
@@ -48,7 +48,7 @@ def _of_spool(place: Place, spool: Spool) -> Iterator[Finding]:
             (spool.path,),
         )
     elif not spool.runs and waiting:
-        yield Finding(
+        yield Diagnosis(
             "shipper-gone",
             PROBLEM,
             "spans wait, and no shipper delivers them",
@@ -58,7 +58,7 @@ def _of_spool(place: Place, spool: Spool) -> Iterator[Finding]:
             tuple(f"{spool.path}: {_waits(each)}" for each in figures.destinations if each.waiting),
         )
     elif spool.is_stuck:
-        yield Finding(
+        yield Diagnosis(
             "shipper-stuck",
             PROBLEM,
             "a shipper hangs: it delivers nothing",
@@ -68,10 +68,10 @@ def _of_spool(place: Place, spool: Spool) -> Iterator[Finding]:
             (f"process {figures.pid}, {spool.path}",),
         )
     for each in figures.destinations:
-        yield from _of_destination(place, spool, each)
+        yield from _of_destination(host, spool, each)
     for text in figures.problems if spool.runs else ():
         if text not in {each.error for each in figures.destinations}:
-            yield Finding(
+            yield Diagnosis(
                 "shipper-reports",
                 WARNING,
                 f"a shipper reports: {text}",
@@ -79,7 +79,7 @@ def _of_spool(place: Place, spool: Spool) -> Iterator[Finding]:
                 "fix the reported problem; ray_tracing_hooks-*.log in the folder logs of the Ray session has more",
             )
     if figures.unwritten:
-        yield Finding(
+        yield Diagnosis(
             "spans-unwritten",
             PROBLEM,
             "spans could not be written to the spool, and are lost: its disk is full or fails",
@@ -88,7 +88,7 @@ def _of_spool(place: Place, spool: Spool) -> Iterator[Finding]:
             (f"{spool.path}: {count(figures.unwritten, 'span')}",),
         )
     if figures.limit_bytes and figures.bytes > _FULL * figures.limit_bytes:
-        yield Finding(
+        yield Diagnosis(
             "spool-full",
             WARNING,
             "a spool is nearly full: at its limit the oldest spans are dropped",
@@ -98,12 +98,12 @@ def _of_spool(place: Place, spool: Spool) -> Iterator[Finding]:
         )
 
 
-def _of_destination(place: Place, spool: Spool, each: Destination) -> Iterator[Finding]:
-    where, to = (place.name,), each.address or each.exporter
-    trials = place.examined.trials if place.examined is not None else ()
+def _of_destination(host: Host, spool: Spool, each: DestinationFigures) -> Iterator[Diagnosis]:
+    where, to = (host.name,), each.address or each.exporter
+    trials = host.examined.trials if host.examined is not None else ()
     failed_now = any(trial.exporter == each.exporter and trial.error is not None for trial in trials)
     if each.refused:
-        yield Finding(
+        yield Diagnosis(
             "spans-refused",
             PROBLEM,
             f"{to} has refused spans, which are lost",
@@ -112,7 +112,7 @@ def _of_destination(place: Place, spool: Spool, each: Destination) -> Iterator[F
             (f"{count(each.refused, 'span')} since the shipper began",),
         )
     if each.dropped:
-        yield Finding(
+        yield Diagnosis(
             "spans-dropped",
             PROBLEM,
             f"spans for {to} were dropped, since the spool reached its limit",
@@ -123,7 +123,7 @@ def _of_destination(place: Place, spool: Spool, each: Destination) -> Iterator[F
     if not spool.runs or not each.waiting:
         return
     if each.is_failing and not failed_now:
-        yield Finding(
+        yield Diagnosis(
             "delivery-fails",
             PROBLEM,
             f"spans wait for {to}: {each.error}",
@@ -132,7 +132,7 @@ def _of_destination(place: Place, spool: Spool, each: Destination) -> Iterator[F
             (_waits(each),),
         )
     elif not each.is_failing and each.age(time.time_ns()) > _LONG:
-        yield Finding(
+        yield Diagnosis(
             "delivery-slow",
             WARNING,
             f"spans wait long for {to}",
@@ -142,7 +142,7 @@ def _of_destination(place: Place, spool: Spool, each: Destination) -> Iterator[F
         )
 
 
-def _remedy(spool: Spool, each: Destination) -> str:
+def _remedy(spool: Spool, each: DestinationFigures) -> str:
     if each.exporter in spool.reached:
         return (
             "; see the log of the collector. If the settings are wrong, correct them with `ray-tracing-hooks "
@@ -156,7 +156,7 @@ def _remedy(spool: Spool, each: Destination) -> str:
     )
 
 
-def _waits(each: Destination) -> str:
+def _waits(each: DestinationFigures) -> str:
     about = "about " if each.is_estimate else ""
     since = f", the oldest for {duration(each.age(time.time_ns()) * 1e9)}" if each.oldest_ns else ""
     return f"{about}{count(each.waiting, 'span')} for {each.address or each.exporter}{since}"
@@ -169,28 +169,28 @@ _WHAT = {SPOOL: "the spool folder", LOCAL: "the folder of local files"}
 _VARIABLES = {SPOOL: "RAY_TRACING_SPOOL_DIR", LOCAL: "RAY_TRACING_LOCAL_DIR"}
 
 
-def check_folders(facts: Facts) -> Iterator[Finding]:
-    """Each folder of each place."""
+def check_folders(facts: Facts) -> Iterator[Diagnosis]:
+    """Each folder of each host."""
     good = 0
     least: int | None = None
-    for place in facts.places:
-        for folder in place.examined.folders if place.examined is not None else ():
-            finding = _of_folder(folder, (place.name,))
+    for host in facts.hosts:
+        for folder in host.examined.folders if host.examined is not None else ():
+            finding = _of_folder(folder, (host.name,))
             if finding is not None:
                 yield finding
             else:
                 good += 1
                 least = folder.free if least is None or (folder.free or 0) < least else least
     if good and least is not None:
-        yield Finding("disk", GOOD, f"folders for spans are writable, with {size(least)} free or more")
+        yield Diagnosis("disk", GOOD, f"folders for spans are writable, with {size(least)} free or more")
 
 
-def _of_folder(folder: Folder, where: tuple[str, ...]) -> Finding | None:
+def _of_folder(folder: Folder, where: tuple[str, ...]) -> Diagnosis | None:
     what = _WHAT.get(folder.what, folder.what)
     variable = _VARIABLES.get(folder.what, "the folder")
     room = f"{folder.path}: {size(folder.free)} free" if folder.free is not None else folder.path
     if folder.is_full:
-        return Finding(
+        return Diagnosis(
             "disk-full",
             PROBLEM,
             f"the disk of {what} is full",
@@ -199,7 +199,7 @@ def _of_folder(folder: Folder, where: tuple[str, ...]) -> Finding | None:
             (folder.path,),
         )
     if folder.error is not None:
-        return Finding(
+        return Diagnosis(
             "folder-unusable",
             PROBLEM,
             f"{what} cannot be used: {folder.error}",
@@ -208,7 +208,7 @@ def _of_folder(folder: Folder, where: tuple[str, ...]) -> Finding | None:
             (folder.path,),
         )
     if folder.free is not None and folder.free < _LITTLE:
-        return Finding(
+        return Diagnosis(
             "disk-nearly-full",
             PROBLEM,
             f"the disk of {what} is nearly full",
@@ -218,7 +218,7 @@ def _of_folder(folder: Folder, where: tuple[str, ...]) -> Finding | None:
         )
     if folder.free is not None and folder.free < max(_FEW, folder.limit):
         is_less = "less room than RAY_TRACING_SPOOL_MAX_BYTES" if folder.limit > folder.free else "little room"
-        return Finding(
+        return Diagnosis(
             "disk-small",
             WARNING,
             f"the disk of {what} has {is_less}",

@@ -34,7 +34,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.data.operators import Operator, at_work, shown_name
-from ray_tracing_hooks._ray.dispatch import Naming, Shown
+from ray_tracing_hooks._ray.dispatch import CallLabel, CallLabeler
 from ray_tracing_hooks._ray.libraries import when_imported
 from ray_tracing_hooks._ray.library_spans import in_context
 from ray_tracing_hooks._record.current import attach, detach, get_current
@@ -58,21 +58,21 @@ _NO_STAGE = frozenset({"_map_task", "_shuffle_map_task", "_shuffle_reduce_task",
 """Functions whose name says no more than the operator's."""
 
 
-def of(module: str, class_name: str, function: str) -> Naming | None:
+def of(module: str, class_name: str, function: str) -> CallLabeler | None:
     """The naming of the calls of a function or method of Ray Data, or of the creation of its actors."""
     if not class_name:
         # Functions inside of functions are named with the outer one.
         if function == "_map_task":
-            return Naming(_PART, _named_by_context(_MAP_TASKS[function]), made)
-        return Naming(_PART, _named_by_operator(_stage(function)), made)
+            return CallLabeler(_PART, _named_by_context(_MAP_TASKS[function]), made)
+        return CallLabeler(_PART, _named_by_operator(_stage(function)), made)
     class_name = class_name.rpartition(".")[2] if "(" not in class_name else class_name
     if not class_name.startswith(_WORKERS) or function in _NO_WORK:
         return None
     if function == "__init__":
-        return Naming(_PART, _named_as_creation(class_name))
+        return CallLabeler(_PART, _named_as_creation(class_name))
     if function == "submit" and "MapWorker" in class_name:
-        return Naming(_PART, _named_by_context(_MAP_TASKS[function]), made)
-    return Naming(_PART, _named_by_operator(_stage(function)), made)
+        return CallLabeler(_PART, _named_by_context(_MAP_TASKS[function]), made)
+    return CallLabeler(_PART, _named_by_operator(_stage(function)), made)
 
 
 def _count(operator: Operator | None) -> None:
@@ -85,10 +85,10 @@ def _stage(function: str) -> str:
 
 
 def _named_by_context(position: int) -> Any:
-    def by(args: Any, _kwargs: Any) -> Shown | None:
+    def by(args: Any, _kwargs: Any) -> CallLabel | None:
         _count(at_work.operator)
         context = args[position]
-        return Shown(*_of_task(context.op_name, context.task_idx))
+        return CallLabel(*_of_task(context.op_name, context.task_idx))
 
     return by
 
@@ -107,23 +107,23 @@ def _of_operator(name: str) -> tuple[str, bytes]:
 def _named_by_operator(stage: str) -> Any:
     attribute = encode.attribute(names.RAY_DATA_STAGE, stage) if stage else b""
 
-    def by(_args: Any, _kwargs: Any) -> Shown | None:
+    def by(_args: Any, _kwargs: Any) -> CallLabel | None:
         operator = at_work.operator
         _count(operator)
-        return Shown(operator.name, operator.encoded + attribute, is_carried=True) if operator is not None else None
+        return CallLabel(operator.name, operator.encoded + attribute, is_carried=True) if operator is not None else None
 
     return by
 
 
 def _named_as_creation(class_name: str) -> Any:
-    def by(_args: Any, _kwargs: Any) -> Shown | None:
+    def by(_args: Any, _kwargs: Any) -> CallLabel | None:
         operator = at_work.operator
         if operator is None:
             return None
         operator.actors += 1
         # Older versions of Ray use one class for all operators.
         shown = class_name if operator.name in class_name else f"{class_name.strip('_')}({operator.name})"
-        return Shown(shown_name(f"{shown}.__init__"), operator.encoded, is_carried=True)
+        return CallLabel(shown_name(f"{shown}.__init__"), operator.encoded, is_carried=True)
 
     return by
 

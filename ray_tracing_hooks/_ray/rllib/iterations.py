@@ -18,7 +18,7 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import library_spans, tracing
-from ray_tracing_hooks._ray.dispatch import Naming, Shown
+from ray_tracing_hooks._ray.dispatch import CallLabel, CallLabeler
 from ray_tracing_hooks._ray.function_names import name_of
 from ray_tracing_hooks._ray.library_spans import begun, end_call, spanned, within
 from ray_tracing_hooks._ray.propagation import Begun
@@ -140,15 +140,15 @@ PART = "rllib"
 _OF_LEARNERS = {"_WrappedExecutable": "Learner"}
 
 
-def of(_module: str, class_name: str, function: str) -> Naming | None:
+def of(_module: str, class_name: str, function: str) -> CallLabeler | None:
     """The naming of a method of one of these actors."""
     if function != "apply" or not class_name:
         return None
     short = class_name.rpartition(".")[2]
     shown = _OF_LEARNERS.get(short, short)
 
-    def by(args: Any, kwargs: Any) -> Shown | None:
+    def by(args: Any, kwargs: Any) -> CallLabel | None:
         name = name_of(args[0] if args else kwargs.get("func"))
-        return Shown(f"{shown}.{name}") if name else None
+        return CallLabel(f"{shown}.{name}") if name else None
 
-    return Naming(PART, by)
+    return CallLabeler(PART, by)

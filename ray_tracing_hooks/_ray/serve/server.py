@@ -224,7 +224,7 @@ class Descriptions:
         return self._templates
 
     def _made(self, active: Tracing, key: tuple[str, str, str], name: str, attributes: Mapping[str, Any]) -> Template:
-        template = Template(name, SERVER, {**attributes, **self._attributes, **active.whereabouts.attributes()})
+        template = Template(name, SERVER, {**attributes, **self._attributes, **active.process_attributes.attributes()})
         if len(self._templates) < _MOST_TEMPLATES:
             self._templates[key] = template
         return template

@@ -85,7 +85,7 @@ class Templates:
             **({names.RAY_SERVE_APPLICATION: application} if application else {}),
             names.RAY_SERVE_METHOD: method,
             **({names.RAY_SERVE_REPLICA_ID: replica_id} if replica_id else {}),
-            **active.whereabouts.attributes(),
+            **active.process_attributes.attributes(),
         }
         return Template(f"{called} {self._suffix}", self._kind, attributes)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ray_tracing_hooks._ray.dispatch import Naming, Shown
+from ray_tracing_hooks._ray.dispatch import CallLabel, CallLabeler
 from ray_tracing_hooks._ray.function_names import name_of
 
 PART = "train"
@@ -17,26 +17,26 @@ _OWN = ("ray.train._internal.", "ray.train.v2._internal.")
 _EXECUTE = {"execute", "_RayTrainWorker__execute"}
 
 
-def of(_module: str, class_name: str, function: str) -> Naming | None:
+def of(_module: str, class_name: str, function: str) -> CallLabeler | None:
     """The naming of a function or method of ``ray.train``."""
     if class_name == "RayTrainWorker" and function in _EXECUTE:
         return _OF_WORKER
     return _OF_VALIDATION if function == "run_validation_fn" and not class_name else None
 
 
-def _executed(args: Any, kwargs: Any) -> Shown | None:
+def _executed(args: Any, kwargs: Any) -> CallLabel | None:
     function = args[0] if args else kwargs.get("fn") or kwargs.get("func")
     name = name_of(function)
     # What Ray Train itself runs to manage its workers makes no spans, as the rest of its calls.
     if not name or str(getattr(function, "__module__", "")).startswith(_OWN):
         return None
-    return Shown(f"RayTrainWorker.{name}")
+    return CallLabel(f"RayTrainWorker.{name}")
 
 
-def _validated(args: Any, kwargs: Any) -> Shown | None:
+def _validated(args: Any, kwargs: Any) -> CallLabel | None:
     config = args[0] if args else kwargs["validation_config"]
     function = name_of(config.fn)
-    return Shown(f"{config.fn.__module__}.{function}") if function else None
+    return CallLabel(f"{config.fn.__module__}.{function}") if function else None
 
 
-_OF_WORKER, _OF_VALIDATION = Naming(PART, _executed), Naming(PART, _validated)
+_OF_WORKER, _OF_VALIDATION = CallLabeler(PART, _executed), CallLabeler(PART, _validated)

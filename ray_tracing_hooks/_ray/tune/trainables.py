@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 from opentelemetry.context import Context
 
-from ray_tracing_hooks._ray.dispatch import Naming, Shown
+from ray_tracing_hooks._ray.dispatch import CallLabel, CallLabeler
 from ray_tracing_hooks._ray.function_names import name_of
 from ray_tracing_hooks._ray.library_spans import followed_by, in_context, preceded_by
 from ray_tracing_hooks._record.current import attach, get_current
@@ -108,17 +108,17 @@ def _only(found: Iterable[str]) -> str:
     return different.pop() if len(different) == 1 else ""
 
 
-def of(module: str, class_name: str, function: str) -> Naming | None:
+def of(module: str, class_name: str, function: str) -> CallLabeler | None:
     """The naming of a method of ``ray.tune``."""
     if (module, class_name.rpartition(".")[2]) not in _WRAPPERS or function.startswith(_INTERNAL):
         return None
 
-    def by(args: Any, _kwargs: Any) -> Shown | None:
+    def by(args: Any, _kwargs: Any) -> CallLabel | None:
         trainable = _called.name or _only(_own or _known.values())
         method = name_of(args[0]) if function == _EXECUTE and args else None
-        return Shown(f"{trainable}.{method or function}") if trainable else None
+        return CallLabel(f"{trainable}.{method or function}") if trainable else None
 
-    return Naming(PART, by)
+    return CallLabeler(PART, by)
 
 
 def patch_sessions(patches: Patches) -> bool:

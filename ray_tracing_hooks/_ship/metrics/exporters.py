@@ -23,7 +23,7 @@ from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.metrics.settings import PROMETHEUS_EXTRA
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
-from ray_tracing_hooks._ship.sink import Surroundings, Tls
+from ray_tracing_hooks._ship.sink import SinkContext, Tls
 from ray_tracing_hooks._ship.sinks.local import LocalSink
 from ray_tracing_hooks._ship.transport.contract import ServerSettings, one_line
 
@@ -81,7 +81,7 @@ class FileExporter(_SharedExporter):
 
     def _open(self) -> LocalSink:
         problems = self._problems
-        return LocalSink(Surroundings(self._plan, {}, lambda _: None, problems.count, {}, problems.say, METRICS))
+        return LocalSink(SinkContext(self._plan, {}, lambda _: None, problems.count, {}, problems.warn_once, METRICS))
 
     def close(self) -> None:
         with self._lock:
@@ -252,7 +252,7 @@ def otlp(settings: ServerSettings, problems: Problems) -> OtlpExporter | None:
     try:
         return OtlpExporter(settings, problems)
     except Exception as error:  # noqa: BLE001  certificates cannot be read, for instance
-        problems.say(f"metrics are not sent to {settings.address}: {describe(error)}")
+        problems.warn_once(f"metrics are not sent to {settings.address}: {describe(error)}")
         return None
 
 
@@ -261,7 +261,7 @@ def prometheus(address: str, problems: Problems) -> Prometheus | None:
     try:
         return Prometheus(address, problems)
     except ImportError as error:
-        problems.say(f"metrics are not served at {address}: {PROMETHEUS_EXTRA} ({describe(error)})")
+        problems.warn_once(f"metrics are not served at {address}: {PROMETHEUS_EXTRA} ({describe(error)})")
         return None
 
 

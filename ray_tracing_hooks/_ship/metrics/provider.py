@@ -78,7 +78,7 @@ class Metrics:
         self._spool_dir = os.path.realpath(context.spool_dir)
         self._wanted = plan.settings
         self._figures = figures
-        settings = read(plan, context.environ, problems.say)
+        settings = read(plan, context.environ, problems.warn_once)
         self._interval = settings.interval
         self._otlp = otlp(settings.otlp, problems) if settings.otlp is not None else None
         self._files = FileExporter(plan, problems) if settings.local else None

@@ -20,7 +20,7 @@ from ray_tracing_hooks._formats.encoded_span.decode import CONSUMER, ERROR, PROD
 from ray_tracing_hooks._formats.encoded_span.encode import IDS, SPAN_ID, TRACE_ID
 from ray_tracing_hooks._formats.encoded_span.read import call, key_of_attribute, own_part
 from ray_tracing_hooks._formats.protobuf import FormatError
-from ray_tracing_hooks._ship.folder import Look
+from ray_tracing_hooks._ship.folder import FolderSnapshot
 from ray_tracing_hooks._ship.metrics.provider import Metrics, counter, histogram
 from ray_tracing_hooks._ship.sink import Batch
 from ray_tracing_hooks._ship.stage import Stage, StageContext
@@ -47,7 +47,7 @@ _NOT_COUNTED = (
 and of those whose end was lost neither the duration nor the result is known."""
 
 
-class Calls:
+class CallMeter:
     """Records the spans of calls with the instruments of the meter of their resource. Other spans are ignored.
 
     So are those of traces that were not sampled, and those whose end was lost.
@@ -300,7 +300,7 @@ class MetricsStage(Stage):
     def __init__(self, context: StageContext, metrics: Metrics) -> None:
         super().__init__(_LABEL, context, reports=False)
         self._metrics = metrics
-        self._calls = Calls(metrics.meter)
+        self._calls = CallMeter(metrics.meter)
         self._stored_at = 0.0
         self._has_news = False
 
@@ -308,11 +308,11 @@ class MetricsStage(Stage):
     def delay(self) -> float:
         return _DELAY
 
-    def _turn(self, look: Look, *, hurry: bool) -> None:
+    def _turn(self, snapshot: FolderSnapshot, *, flush: bool) -> None:
         if self._is_unstored:
             self._checkpoint()
         before = self._follower.sequences()
-        for batches in self._follower.follow(look):
+        for batches in self._follower.follow(snapshot):
             bad = self._calls.read(batches)
             self._problems.count("{count} spans could not be decoded for metrics and were not counted", bad)
             self.portions += 1
@@ -324,7 +324,7 @@ class MetricsStage(Stage):
         if self._is_unstored or self._follower.sequences() != before or before.keys() != self.delivered.keys():
             self._checkpoint()
         self.open_processes = self._follower.open_processes()
-        if hurry and self._has_news:
+        if flush and self._has_news:
             self._has_news = False
             self._metrics.flush()
 

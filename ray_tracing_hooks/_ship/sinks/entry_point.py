@@ -27,7 +27,7 @@ from ray_tracing_hooks._settings import otel
 from ray_tracing_hooks._settings.values import copied
 from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, Sink, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, Sink, SinkContext
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -81,7 +81,7 @@ def destination(name: str, plan: ShipPlan, environ: Mapping[str, str]) -> Destin
     )
 
 
-def make(name: str, surroundings: Surroundings) -> Sink:
+def make(name: str, context: SinkContext) -> Sink:
     """The sink that passes spans to the exporter of this name.
 
     ``console`` writes to the plan's ``console_file``, or to standard output. Raises SettingError if the exporter does
@@ -92,15 +92,15 @@ def make(name: str, surroundings: Surroundings) -> Sink:
         hint = f"pip install {_PACKAGES[name]}" if name in _PACKAGES else "pip install the package that provides it"
         raise SettingError(f"no exporter {name!r} is installed; installed are {', '.join(names())}; {hint}")
     import_sdk()  # which the exporter does too
-    file = _open(surroundings.plan.console_file) if name == "console" else None
+    file = _open(context.plan.console_file) if name == "console" else None
     try:
         exporter = found.load()() if name != "console" else found.load()(out=file or sys.stdout, formatter=_text)
     except BaseException as error:  # panics of exporters in Rust are not Exceptions, and would end the thread
         if file is not None:
             file.close()
-        reason = _without_secrets(describe(error), surroundings.environ)
+        reason = _without_secrets(describe(error), context.environ)
         raise SettingError(f"the exporter {name!r} ({found.value}) cannot be created: {reason}") from error
-    return EntryPointSink(name, exporter, surroundings, file)
+    return EntryPointSink(name, exporter, context, file)
 
 
 def _find(name: str) -> EntryPoint | None:
@@ -143,23 +143,23 @@ class EntryPointSink:
     everything waits, and batches are halved until some succeed. A bad span without any other one waits too.
     """
 
-    def __init__(self, name: str, exporter: SpanExporter, surroundings: Surroundings, file: IO[str] | None) -> None:
-        delay = otel.read("OTEL_BSP_SCHEDULE_DELAY", surroundings.environ, surroundings.problem)
-        most = otel.read("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", surroundings.environ, surroundings.problem)
+    def __init__(self, name: str, exporter: SpanExporter, context: SinkContext, file: IO[str] | None) -> None:
+        delay = otel.read("OTEL_BSP_SCHEDULE_DELAY", context.environ, context.problem)
+        most = otel.read("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", context.environ, context.problem)
         self.delay = _DELAY if delay is None else float(delay)
         self._most: int = most or _MOST_SPANS
         self._at_once = self._most
         self._name = name
         self._exporter = exporter
-        self._environ = surroundings.environ
-        self._count = surroundings.count
-        self._lose = surroundings.lose
+        self._environ = context.environ
+        self._count = context.count
+        self._lose = context.lose
         self._file = file
         self._reasons: dict[str, str] = {}
         self._batches: Sequence[Batch] | None = None
         self._left: deque[ReadableSpan] = deque()
         self._known = 0
-        self.wants_more = False
+        self.prefers_full_batches = False
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         if batches is not self._batches:
@@ -167,7 +167,7 @@ class EntryPointSink:
         if len(batches) > self._known:
             self._left.extend(self._decoded(batches[self._known :]))
             self._known = len(batches)
-        self.wants_more = False
+        self.prefers_full_batches = False
         suspects: dict[int, int] = {}  # by id, how often they failed alone after others succeeded without them
         failed: list[ReadableSpan] = []  # the spans of the previous attempt, if it failed
         while self._left:
@@ -197,7 +197,7 @@ class EntryPointSink:
                 self._at_once = max(1, len(spans) // 2)
                 if failed or len(self._left) == 1:
                     # More spans may show whether the spans or the server are the cause.
-                    self.wants_more = len(self._left) < self._most
+                    self.prefers_full_batches = len(self._left) < self._most
                     raise DeliveryError(f"the exporter {self._name!r} accepts no spans at present: {problem}")
                 failed = spans
                 if len(spans) == 1:
@@ -208,7 +208,7 @@ class EntryPointSink:
     def checkpoint(self) -> Mapping[str, Any]:
         return {}
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         """Exporters have no interface for that."""
 
     def close(self) -> None:

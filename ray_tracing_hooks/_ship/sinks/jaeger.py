@@ -24,7 +24,7 @@ from ray_tracing_hooks._settings.otel import JAEGER, read_with_source
 from ray_tracing_hooks._settings.otel import read as read_variable
 from ray_tracing_hooks._settings.values import URL, hint, shown, without_credentials
 from ray_tracing_hooks._ship.plan import JAEGER_ENDPOINT, ShipPlan
-from ray_tracing_hooks._ship.sink import DeliveryError, Destination, Sink, Surroundings, Tls
+from ray_tracing_hooks._ship.sink import DeliveryError, Destination, Sink, SinkContext, Tls
 from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, resource_of, scope_of
 from ray_tracing_hooks._ship.transport.contract import Refused, ServerSettings, Transport
@@ -165,13 +165,13 @@ _BATCH_HEAD = 64
 SIGNALS = frozenset({TRACES})
 
 
-def make(surroundings: Surroundings) -> Sink:
+def make(context: SinkContext) -> Sink:
     """The sink for the settings. Raises SettingError if a package is missing."""
-    settings = read(surroundings.plan, surroundings.environ, surroundings.problem)
+    settings = read(context.plan, context.environ, context.problem)
     if settings.protocol.startswith("otlp"):
-        return _otlp_sink(settings, surroundings)
+        return _otlp_sink(settings, context)
     encoder = _encoder(settings.protocol)
-    return JaegerSink(settings, surroundings, _transport(settings), encoder)
+    return JaegerSink(settings, context, _transport(settings), encoder)
 
 
 class JaegerSink(SendingSink):
@@ -180,10 +180,8 @@ class JaegerSink(SendingSink):
     Over UDP a batch counts as accepted when it has been sent, since there is no response.
     """
 
-    def __init__(
-        self, settings: ServerSettings, surroundings: Surroundings, transport: Transport, encoder: Encoder
-    ) -> None:
-        super().__init__(surroundings, transport, settings.delay)
+    def __init__(self, settings: ServerSettings, context: SinkContext, transport: Transport, encoder: Encoder) -> None:
+        super().__init__(context, transport, settings.delay)
         self._encoder = encoder
         self._max_spans = settings.max_spans
         self._max_bytes = REQUEST_BYTES
@@ -223,9 +221,9 @@ class JaegerSink(SendingSink):
 # Only the library that is needed is imported.
 
 
-def _otlp_sink(settings: ServerSettings, surroundings: Surroundings) -> Sink:
+def _otlp_sink(settings: ServerSettings, context: SinkContext) -> Sink:
     protocol = "grpc" if settings.protocol == "otlp-grpc" else "http/protobuf"
-    return otlp_sink.OtlpSink(settings._replace(protocol=protocol), surroundings)
+    return otlp_sink.OtlpSink(settings._replace(protocol=protocol), context)
 
 
 def _encoder(protocol: str) -> Encoder:

@@ -26,7 +26,7 @@ from ray_tracing_hooks._formats.signals import LOGS, TRACES
 from ray_tracing_hooks._safety.private import open_file, open_folder, share
 from ray_tracing_hooks._ship.files import PASSING
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, SinkContext
 
 LINE_SPANS = 512
 LINE_BYTES = 512 * 1024
@@ -98,13 +98,13 @@ class LocalSink:
     """
 
     delay = 0.0
-    wants_more = False
+    prefers_full_batches = False
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        settings = surroundings.plan.settings
-        self._signal = signal = surroundings.signal
+    def __init__(self, context: SinkContext) -> None:
+        settings = context.plan.settings
+        self._signal = signal = context.signal
         self._path = os.path.join(settings.local_dir, signal.name) if signal is not TRACES else settings.local_dir
-        label = re.sub(r"[^\w.@+-]", "_", surroundings.plan.label) or "spans"
+        label = re.sub(r"[^\w.@+-]", "_", context.plan.label) or "spans"
         # By the time first, so that names sort by age.
         self._name = f"{label}-{time.time_ns() // 10**6:011x}{os.urandom(2).hex()}"
         self._max_bytes = settings.local_max_bytes
@@ -113,11 +113,11 @@ class LocalSink:
         limit, _ = getrlimit(RLIMIT_FSIZE)
         if limit != RLIM_INFINITY:
             self._file_max_bytes = min(self._file_max_bytes, limit)
-        self._remember = surroundings.remember
-        self._count: Callable[[str, int], None] = surroundings.count
-        self._problem = surroundings.problem
+        self._remember = context.remember
+        self._count: Callable[[str, int], None] = context.count
+        self._problem = context.problem
         self._group = settings.group
-        self._lose = surroundings.lose
+        self._lose = context.lose
         if signal is not TRACES:
             os.close(self._open_folder(settings.local_dir))  # checks its permissions too
         self._folder = self._open_folder(self._path)
@@ -127,7 +127,7 @@ class LocalSink:
         self._items = self._uncounted = 0
         self._failed = False
         try:
-            self._clean_up_after(surroundings.state)
+            self._clean_up_after(context.state)
         except OSError as error:
             self.close()
             raise DeliveryError(f"cannot write {self._signal.items} to {self._path!r}: {error.strerror}") from error
@@ -167,7 +167,7 @@ class LocalSink:
         number, size = self._delivered
         return {"name": self._name, "number": number, "size": size, "items": self._items}
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         """Nothing here takes time."""
 
     def close(self) -> None:
@@ -361,8 +361,8 @@ class LocalSink:
         return True
 
 
-def make(surroundings: Surroundings) -> LocalSink:
-    return LocalSink(surroundings)
+def make(context: SinkContext) -> LocalSink:
+    return LocalSink(context)
 
 
 def _lines(spans: list[str], frame: int) -> Iterator[list[str]]:

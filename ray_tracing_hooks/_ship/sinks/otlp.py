@@ -19,7 +19,7 @@ from ray_tracing_hooks._settings.otel import OTLP, read_with_source
 from ray_tracing_hooks._settings.otel import read as read_variable
 from ray_tracing_hooks._settings.values import hint
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sink import Destination, Surroundings, Tls
+from ray_tracing_hooks._ship.sink import Destination, SinkContext, Tls
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink
 from ray_tracing_hooks._ship.transport.contract import Refused, ServerSettings, Transport, one_line
 
@@ -207,18 +207,18 @@ _MOST_WARNINGS = 5
 SIGNALS = frozenset({TRACES, LOGS})
 
 
-def make(surroundings: Surroundings) -> OtlpSink:
+def make(context: SinkContext) -> OtlpSink:
     """The sink that the standard variables configure."""
-    settings = read(surroundings.environ, surroundings.problem, surroundings.signal)
-    return OtlpSink(settings, surroundings)
+    settings = read(context.environ, context.problem, context.signal)
+    return OtlpSink(settings, context)
 
 
 class OtlpSink(SendingSink):
     """Sends ``ExportTraceServiceRequest`` messages, or those of another signal, by the OTLP specification."""
 
-    def __init__(self, settings: ServerSettings, surroundings: Surroundings) -> None:
-        super().__init__(surroundings, connect(settings, surroundings.signal), settings.delay)
-        self._signal = surroundings.signal
+    def __init__(self, settings: ServerSettings, context: SinkContext) -> None:
+        super().__init__(context, connect(settings, context.signal), settings.delay)
+        self._signal = context.signal
         self._max_spans = settings.max_spans
         self._json = settings.protocol == "http/json"
         self._undecodable = 0

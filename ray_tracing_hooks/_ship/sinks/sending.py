@@ -13,7 +13,7 @@ from ray_tracing_hooks._formats.encoded_span.decode import Scope, decode_resourc
 from ray_tracing_hooks._formats.otlp import Group, count, halves
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.signals import TRACES
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, Surroundings
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, SinkContext
 from ray_tracing_hooks._ship.transport.contract import Refused, Transport
 
 REQUEST_BYTES = 900_000
@@ -65,15 +65,15 @@ class SendingSink(ABC):
     in between and while no other spans fail.
     """
 
-    def __init__(self, surroundings: Surroundings, transport: Transport, delay: float) -> None:
+    def __init__(self, context: SinkContext, transport: Transport, delay: float) -> None:
         self.delay = delay
-        self.wants_more = False
+        self.prefers_full_batches = False
         self._transport = transport
-        self._lose = surroundings.lose
-        self._problem = surroundings.problem
-        self._items = surroundings.signal.items
+        self._lose = context.lose
+        self._problem = context.problem
+        self._items = context.signal.items
         # Many servers take spans and no log records, which then must not fill the spool.
-        self._waits_for_method = surroundings.signal is TRACES
+        self._waits_for_method = context.signal is TRACES
         self._refusal = ""
         """Why the server refuses everything, if it does."""
         self._batches: Sequence[Batch] | None = None
@@ -100,7 +100,7 @@ class SendingSink(ABC):
         """Called when the server has accepted this request."""
 
     def deliver(self, batches: Sequence[Batch]) -> None:
-        self.wants_more = False
+        self.prefers_full_batches = False
         if batches is not self._batches:
             self._batches, self._known = batches, 0
             self._requests.clear()
@@ -124,7 +124,7 @@ class SendingSink(ABC):
                 failures += self._failed(request, refusal)
                 if failures > _MOST_FAILURES or (self._requests and self._requests[0] in tried):
                     # Others may show whether these spans or the server are to blame.
-                    self.wants_more = all(each.failures is not None for each in self._requests)
+                    self.prefers_full_batches = all(each.failures is not None for each in self._requests)
                     raise self._later(refusal) from None
                 continue
             self._requests.popleft()
@@ -138,7 +138,7 @@ class SendingSink(ABC):
     def checkpoint(self) -> Mapping[str, Any]:
         return {}
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         self._transport.close()
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from ray_tracing_hooks._formats.skywalking.segments import Generation, Pair, Seg
 from ray_tracing_hooks._settings.table import from_variables
 from ray_tracing_hooks._settings.values import hint
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, RefusesAllError, Surroundings, Tls
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, RefusesAllError, SinkContext, Tls
 from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, resource_of, scope_of
 from ray_tracing_hooks._ship.sinks.skywalking_settings import Settings
@@ -165,12 +165,12 @@ _PROPERTIES_EACH = 10
 SIGNALS = frozenset({TRACES})
 
 
-def make(surroundings: Surroundings) -> SkyWalkingSink:
+def make(context: SinkContext) -> SkyWalkingSink:
     """The sink for the settings."""
-    settings = read(surroundings.environ, surroundings.problem)
+    settings = read(context.environ, context.problem)
     if settings.protocol == "sw6":
-        return SkyWalkingSink(settings, surroundings, Version2)
-    return SkyWalkingSink(settings, surroundings, Version3Http if settings.transport == "http" else Version3)
+        return SkyWalkingSink(settings, context, Version2)
+    return SkyWalkingSink(settings, context, Version3Http if settings.transport == "http" else Version3)
 
 
 class SkyWalkingSink(SendingSink):
@@ -179,12 +179,12 @@ class SkyWalkingSink(SendingSink):
     def __init__(
         self,
         settings: SkyWalkingSettings,
-        surroundings: Surroundings,
+        context: SinkContext,
         version: Callable[[SkyWalkingSettings, Properties, Mapping[str, Any]], Version],
     ) -> None:
-        self._version = version(settings, self._told, surroundings.state)
+        self._version = version(settings, self._told, context.state)
         self._servers = _Servers(settings, self._version.hint)
-        super().__init__(surroundings, _Collecting(self._servers, self._version.collect), settings.delay)
+        super().__init__(context, _Collecting(self._servers, self._version.collect), settings.delay)
         self._settings = settings
         self._max_spans = settings.max_spans
         self._resources: dict[Identity, Mapping[str, Any]] = {}

@@ -11,7 +11,7 @@ PROBLEM, WARNING, GOOD = "problem", "warning", "ok"
 _ORDER = (PROBLEM, WARNING, GOOD)
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """One finding.
 
     Attributes:
@@ -34,9 +34,9 @@ class Finding(NamedTuple):
         return {**self._asdict(), "where": list(self.where), "details": list(self.details)}
 
 
-def merged(findings: Iterable[Finding]) -> list[Finding]:
+def merged(findings: Iterable[Diagnosis]) -> list[Diagnosis]:
     """The findings by severity, and those that say the same of several nodes as one."""
-    found: dict[tuple[str, ...], Finding] = {}
+    found: dict[tuple[str, ...], Diagnosis] = {}
     for each in findings:
         key = (each.severity, each.id, each.what, each.advice)
         before = found.get(key)

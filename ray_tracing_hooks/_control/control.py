@@ -130,7 +130,7 @@ def publish(
         within = inside(opened)
         answers = os.path.join(within, f"{_APPLIED}{control.version}")
         deadline = time.monotonic() + timeout
-        with _locked(within, deadline):
+        with locked(within, deadline):
             _refuse_earlier(folder, control)
             make_fifo(opened)
             _note(os.path.join(folder, f"{_APPLIED}{control.version}"), expected)
@@ -187,7 +187,7 @@ def acknowledge(folder: str, control: Control, process: str, problem: str = "", 
 
 
 @contextmanager
-def _locked(folder: str, deadline: float) -> Iterator[None]:
+def locked(folder: str, deadline: float) -> Iterator[None]:
     """Hold the folder's lock, so that no other command of this machine replaces a later change by its own, or removes
     its answers. A network file system may not know locks of other machines.
 

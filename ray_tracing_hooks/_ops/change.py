@@ -123,7 +123,7 @@ VERSION = 1
 APPLIED, FAILED, SILENT = "applied", "failed", "silent"
 
 _ATTEMPTS = 20
-"""How often it is tried where other commands set the same version."""
+"""How often it is tried where other commands change what is set meanwhile."""
 
 _ROUNDS = 2
 """The second one is for processes that have started during the first."""
@@ -295,14 +295,14 @@ def _store(ask: Callable[..., Any], wanted: Change, *, sets_hook: bool) -> tuple
                     f"what is set for this cluster cannot be understood: {error}; "
                     "`ray-tracing-hooks configure --reset` removes it"
                 ) from None
-            known = Control(found["version"])
+            known = Control(int(time.time()))  # later than any version that a process may have
         control = wanted.after(known)
         goes = wanted.enabled is False and wanted.until is None
         control = control._replace(late_hook=sets_hook or (known.late_hook and not goes))
         _check_size(control)
-        if ask(change_on_node.store, control.encode(), control.version):
+        if ask(change_on_node.store, control.encode(), found["control"]):
             return known, control
-    raise ControlError("other commands change this cluster all the time; nothing has been changed")
+    raise ControlError(f"other commands have changed this cluster {_ATTEMPTS} times; this one has changed nothing")
 
 
 def _check_size(control: Control) -> None:
@@ -310,8 +310,8 @@ def _check_size(control: Control) -> None:
     size = len(control.encode())
     if size > MOST_BYTES:
         raise UsageError(
-            f"the settings of this cluster would take {size >> 10:,} KiB, and processes read {MOST_BYTES >> 10}: set "
-            "shorter values, or less; nothing has been changed"
+            f"the settings of this cluster need {size >> 10:,} KiB; processes read {MOST_BYTES >> 10} KiB: set shorter "
+            "values, or fewer; nothing has been changed"
         )
 
 

@@ -1,13 +1,14 @@
 """What ``enable``, ``disable`` and ``configure`` run on the nodes of a cluster, in actors of their own.
 
-The functions are those of the node's own package. What is set for the cluster is also in its key-value store, beside
-its hook, where each process finds it that connects later, on any node. Each version has a key of its own as well, which
-only one command can add: the latest of them is what is set, whichever of two commands at the same time is slower.
+The functions are those of the node's own package. What is set for the cluster is in its key-value store, beside its
+hook, where each process finds it that connects later, on any node. All commands store it on the head, under the lock of
+the folder from which its processes learn of changes: so of two at the same time, the second one sees the first one's.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import time
 from collections.abc import Collection, Mapping
@@ -15,11 +16,12 @@ from contextlib import suppress
 from typing import Any
 
 from ray_tracing_hooks._connection.changes import control_folder
-from ray_tracing_hooks._control.control import EXPORTERS, Control, publish, silent
+from ray_tracing_hooks._control.control import EXPORTERS, Control, locked, publish, silent
 from ray_tracing_hooks._control.listener import read
 from ray_tracing_hooks._ops import head
 from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
 from ray_tracing_hooks._safety.guard import describe
+from ray_tracing_hooks._safety.private import inside, open_folder
 
 _TIMEOUT = 10
 """Seconds that the head may take."""
@@ -27,24 +29,15 @@ _TIMEOUT = 10
 _ENDING = 60.0
 """Seconds in which the processes of a command have certainly ended."""
 
-_PAST = b"-"
-"""The value of a version that is no longer set."""
-
 
 def look() -> dict[str, Any]:
-    """What the cluster has set: its ``hook`` (or None), whether it was set ``late``, and its ``control``.
-
-    And the ``version`` of that, also where it cannot be understood; 0 if that is not known.
-    """
-    client = _worker().gcs_client
-    found = client.internal_kv_multi_get([HOOK, SET_LATE], NAMESPACE, _TIMEOUT)
-    version, control = _latest(client)
+    """What the cluster has set: its ``hook`` (or None), whether it was set ``late``, and its ``control``."""
+    found = _worker().gcs_client.internal_kv_multi_get([HOOK, SET_LATE, CONTROL], NAMESPACE, _TIMEOUT)
     hook = found.get(HOOK)
     return {
         "hook": hook.decode("utf-8", "replace") if hook is not None else None,
         "late": SET_LATE in found,
-        "control": control,
-        "version": version,
+        "control": found.get(CONTROL, b""),
     }
 
 
@@ -80,37 +73,21 @@ def unknown_exporter(value: str) -> str | None:
     return problems[0].rpartition("; using ")[0] if problems else None
 
 
-def store(text: bytes, version: int) -> bool:
-    """Set it for all processes that connect from now on; False if another command has set this version."""
+def store(text: bytes, before: bytes) -> bool:
+    """Set it for all processes that connect from now on; False if another command has changed what was set ``before``.
+
+    Called on the head. Raises OSError if the lock cannot be had.
+    """
     client = _worker().gcs_client
-    # Of those that add a key, one succeeds.
-    if client.internal_kv_put(_key(version), text, False, NAMESPACE, _TIMEOUT) != 1:
-        return False
-    stored = b""
-    while stored != (latest := _latest(client)[1]):
-        client.internal_kv_put(CONTROL, latest, True, NAMESPACE, _TIMEOUT)
-        stored = latest
-    # Nobody needs the values of the one before any more, and they may be secrets. That it has been set has to be known
-    # for a while, to commands that are slow.
-    client.internal_kv_put(_key(version - 1), _PAST, True, NAMESPACE, _TIMEOUT)
-    client.internal_kv_del(_key(version - 100), False, NAMESPACE, _TIMEOUT)
+    folder = open_folder(_folder())
+    try:
+        with locked(inside(folder), time.monotonic() + _TIMEOUT):
+            if (client.internal_kv_get(CONTROL, NAMESPACE, _TIMEOUT) or b"") != before:
+                return False
+            client.internal_kv_put(CONTROL, text, True, NAMESPACE, _TIMEOUT)
+    finally:
+        os.close(folder)
     return True
-
-
-def _latest(client: Any) -> tuple[int, bytes]:
-    """The latest version that is set, and its text; 0 and an empty one if none is."""
-    beginning = _key("")
-    keys = client.internal_kv_keys(beginning, NAMESPACE, _TIMEOUT)
-    versions = [int(key[len(beginning) :]) for key in keys if key[len(beginning) :].isdigit()]
-    for version in sorted(versions, reverse=True):
-        text = client.internal_kv_get(_key(version), NAMESPACE, _TIMEOUT)
-        if text and text != _PAST:
-            return version, text
-    return max(versions, default=0), client.internal_kv_get(CONTROL, NAMESPACE, _TIMEOUT) or b""
-
-
-def _key(version: int | str) -> bytes:
-    return CONTROL + f"_{version}".encode()
 
 
 def store_hook(hook: str) -> None:
@@ -194,10 +171,15 @@ def _accessor() -> Any:
 
 def apply(text: bytes, expected: Mapping[str, int], timeout: float, patience: float | None = None) -> dict[str, str]:
     """Tell the processes of this node, as :func:`~ray_tracing_hooks._control.control.publish` does."""
+    return publish(_folder(), Control.decode(text), expected, timeout, patience)
+
+
+def _folder() -> str:
+    """The folder from which the processes of this node learn of changes. Raises OSError if it cannot be used."""
     folder = control_folder(_worker().node.get_session_dir_path())
     if folder is None:
         raise OSError("the folder of this package in Ray's session folder cannot be used")
-    return publish(folder, Control.decode(text), expected, timeout, patience)
+    return folder
 
 
 def titles(pids: Collection[int]) -> dict[int, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,8 @@ from click.testing import CliRunner
 
 from ray_tracing_hooks._cli import changing, main
 from ray_tracing_hooks._cli.changing import disable
-from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._connection.changes import control_folder
+from ray_tracing_hooks._control.control import Control, locked
 from ray_tracing_hooks._ops import change_on_node
 from ray_tracing_hooks._ops.change import Change, ControlError, UsageError, _store, names_of, shown, variables_of
 from ray_tracing_hooks._ray.cluster import CONTROL
@@ -103,12 +105,12 @@ def test_an_address_that_is_no_text_is_wrong_usage(address: str) -> None:
     assert "is not the address of a cluster's head: expected HOST:PORT" in " ".join(done.output.split())
 
 
-def test_more_than_processes_read_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_processes_read_is_wrong_usage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing is set then: it would leave them with what was set before, and out of reach of later changes."""
-    head = Head(monkeypatch)
+    head = Head(monkeypatch, tmp_path)
     head.set(RAY_TRACING_EXCLUDE="a" * 200_000)
     before = dict(head.values)
-    with pytest.raises(UsageError, match="the settings of this cluster would take 293 KiB, and processes read 256"):
+    with pytest.raises(UsageError, match="the settings of this cluster need 293 KiB; processes read 256 KiB"):
         head.set(RAY_TRACING_INCLUDE="b" * 100_000)
     assert head.values == before
     assert head.set(RAY_TRACING_EXCLUDE=None, RAY_TRACING_INCLUDE="b" * 100_000).version == 2
@@ -181,31 +183,20 @@ def test_the_command_says_when_spans_are_recorded_again(monkeypatch: pytest.Monk
 class Head:
     """Runs what a command asks of the head, on a key-value store of its own."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, session_dir: Path) -> None:
         self.values: dict[bytes, bytes] = {}
         self.before_storing: list[Callable[[], object]] = []
-        self.before_putting: list[Callable[[], object]] = []
-        monkeypatch.setattr(change_on_node, "_worker", lambda: SimpleNamespace(gcs_client=self))
+        node = SimpleNamespace(get_session_dir_path=lambda: str(session_dir))
+        monkeypatch.setattr(change_on_node, "_worker", lambda: SimpleNamespace(gcs_client=self, node=node))
 
-    def internal_kv_put(self, key: bytes, value: bytes, overwrite: bool, *_: object) -> int:
-        if self.before_putting and key == CONTROL:
-            self.before_putting.pop()()
-        is_new = key not in self.values
-        if is_new or overwrite:
-            self.values[key] = value
-        return int(is_new)
+    def internal_kv_put(self, key: bytes, value: bytes, *_: object) -> None:
+        self.values[key] = value
 
     def internal_kv_get(self, key: bytes, *_: object) -> bytes | None:
         return self.values.get(key)
 
     def internal_kv_multi_get(self, keys: list[bytes], *_: object) -> dict[bytes, bytes]:
         return {key: self.values[key] for key in keys if key in self.values}
-
-    def internal_kv_keys(self, beginning: bytes, *_: object) -> list[bytes]:
-        return [key for key in self.values if key.startswith(beginning)]
-
-    def internal_kv_del(self, key: bytes, *_: object) -> None:
-        self.values.pop(key, None)
 
     def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
         while self.before_storing and function is change_on_node.store:
@@ -219,9 +210,9 @@ class Head:
         return self.change(Change(variables=variables))
 
 
-def test_two_commands_at_the_same_time_both_have_their_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_commands_at_the_same_time_both_have_their_effect(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One of them begins again, with what the other one has set."""
-    head = Head(monkeypatch)
+    head = Head(monkeypatch, tmp_path)
     head.set(RAY_TRACING_EXCLUDE="a")
     head.before_storing.append(lambda: head.set(RAY_TRACING_INCLUDE="b"))
     last = head.set(RAY_TRACING_RATE_LIMIT="1")
@@ -230,46 +221,38 @@ def test_two_commands_at_the_same_time_both_have_their_effect(monkeypatch: pytes
     assert sorted(last.variables) == ["RAY_TRACING_EXCLUDE", "RAY_TRACING_INCLUDE", "RAY_TRACING_RATE_LIMIT"]
 
 
-def test_of_two_commands_at_the_same_time_the_later_one_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Although the earlier one is slow, and comes to tell the cluster of its change only after it."""
-    head = Head(monkeypatch)
+def test_a_command_waits_while_another_one_stores_its_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    head = Head(monkeypatch, tmp_path)
     head.set(RAY_TRACING_EXCLUDE="a")
-    head.before_putting.append(lambda: head.set(RAY_TRACING_EXCLUDE="later"))
-    head.set(RAY_TRACING_EXCLUDE="earlier")
-    last = Control.decode(head.values[CONTROL])
-    assert (last.version, last.variables) == (3, {"RAY_TRACING_EXCLUDE": "later"})
+    monkeypatch.setattr(change_on_node, "_TIMEOUT", 0.1)
+    with (
+        locked(str(control_folder(str(tmp_path))), time.monotonic()),
+        pytest.raises(OSError, match="another command that publishes a change here does not finish"),
+    ):
+        head.set(RAY_TRACING_EXCLUDE="b")
+    assert head.set(RAY_TRACING_INCLUDE="c").variables == {"RAY_TRACING_EXCLUDE": "a", "RAY_TRACING_INCLUDE": "c"}
 
 
-def test_a_command_that_was_killed_does_not_stop_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After it has set a version, and before it has told the cluster: the next one does."""
-    head = Head(monkeypatch)
-    head.set(RAY_TRACING_EXCLUDE="a")
-    earlier = head.values[CONTROL]
-    head.set(RAY_TRACING_INCLUDE="b")
-    head.values[CONTROL] = earlier
-    assert head.set(RAY_TRACING_EXCLUDE=None).variables == {"RAY_TRACING_INCLUDE": "b"}
-    assert Control.decode(head.values[CONTROL]).version == 3
-
-
-def test_values_that_are_no_longer_set_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_are_no_longer_set_are_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """They may be secrets."""
-    head = Head(monkeypatch)
+    head = Head(monkeypatch, tmp_path)
     head.set(OTEL_EXPORTER_OTLP_HEADERS="key=secret")
     head.set(OTEL_EXPORTER_OTLP_HEADERS=None)
     assert b"secret" not in b"".join(head.values.values())
 
 
 @pytest.mark.parametrize("text", [b"{", b'{"version": "1"}', b"\xff"])
-def test_what_cannot_be_understood_can_be_reset(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_understood_can_be_reset(text: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Only that, since nobody knows what would be lost."""
-    head = Head(monkeypatch)
+    head = Head(monkeypatch, tmp_path)
     head.set(RAY_TRACING_EXCLUDE="a")
     for key in head.values:
         head.values[key] = text
     with pytest.raises(ControlError, match="`ray-tracing-hooks configure --reset` removes it"):
         head.set(RAY_TRACING_EXCLUDE="b")
-    assert head.change(Change(reset=True)).version == 2
-    assert head.set(RAY_TRACING_EXCLUDE="b").version == 3
+    reset = head.change(Change(reset=True))
+    assert reset.version > time.time() - 60  # later than any version before
+    assert head.set(RAY_TRACING_EXCLUDE="b").version == reset.version + 1
 
 
 @pytest.mark.parametrize(

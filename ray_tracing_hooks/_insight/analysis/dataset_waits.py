@@ -1,7 +1,8 @@
 """When callers wait for Ray Data: its own waits make no spans, but its executions and iterations do.
 
 A caller waits for the whole of an execution that a method such as ``materialize`` asked for. In an iteration it waits
-and does something else by turns: how long each takes in all is recorded, but not when.
+for the first batch, and then waits and does something else by turns: how long each takes in all is recorded, but not
+when.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.pipelines import rows_named
+from ray_tracing_hooks._insight.model.attribute_values import nanoseconds
 from ray_tracing_hooks._insight.model.calls import SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.merge import as_numpy
 
@@ -28,15 +30,16 @@ def executions_waited_for(calls: Calls) -> Any:
 def dataset_waits(calls: Calls) -> dict[int, list[tuple[int, int]]]:
     """By frame, the times in which it waits for Ray Data, in order and apart from each other.
 
-    An iteration counts if waiting is most of it.
+    An iteration counts until its first batch, and all of it if waiting is most of what follows.
     """
     table = calls.table
-    iterations = [row for row in rows_named(table, names.DATA_ITERATION) if _mostly_waits(calls, row)]
+    until = {row: _waits_until(calls, row) for row in rows_named(table, names.DATA_ITERATION)}
+    until.update({row: table.end_or_now(row) for row in executions_waited_for(calls).tolist()})
     found: dict[int, list[tuple[int, int]]] = {}
-    for row in sorted([*iterations, *executions_waited_for(calls).tolist()]):
-        if calls.is_aside(row):
+    for row, end in sorted(until.items()):
+        begin = table.start[row]
+        if calls.is_aside(row) or end <= begin:
             continue
-        begin, end = table.start[row], table.end_or_now(row)
         own = found.setdefault(calls.frame[row], [])
         if own and begin <= own[-1][1]:
             own[-1] = own[-1][0], max(end, own[-1][1])
@@ -55,9 +58,13 @@ def tasks_of_operators(calls: Calls) -> set[int]:
     return {calls.call_of[row] for row in submissions if calls.role[row] == SUBMISSION}
 
 
-def _mostly_waits(calls: Calls, row: int) -> bool:
-    told = calls.table.span(row).attributes
+def _waits_until(calls: Calls, row: int) -> int:
+    table, told = calls.table, calls.table.span(row).attributes
     waited, used = told.get(names.RAY_DATA_WAIT_TIME), told.get(names.RAY_DATA_USER_TIME)
     if not isinstance(waited, (int, float)) or not isinstance(used, (int, float)):
-        return True  # it has not ended: it may wait for its next batch
-    return waited >= _MOSTLY * (waited + used)
+        return table.end_or_now(row)  # it has not ended: it may wait for its next batch
+    first = min(nanoseconds(told.get(names.RAY_DATA_FIRST_BATCH_TIME)), nanoseconds(waited))
+    rest = nanoseconds(waited) - first
+    if rest >= _MOSTLY * (rest + nanoseconds(used)):
+        return table.end_or_now(row)
+    return min(table.start[row] + first, table.end_or_now(row))

@@ -327,8 +327,8 @@ def _released_finding(
     callers = list(dict.fromkeys(quoted(calls.frame_name(calls.frame[row])) for row in made if row >= 0))
     of, median = (f"{len(released):,} of ", " (median)") if len(rows) > 1 else ("", "")
     text = (
-        f"{of}{count(len(rows), 'call')} of {quoted(function)} on the critical path took {duration(usual)}{median}, and "
-        f"ended with a call of {quoted(by)} of the same actor"
+        f"{of}{count(len(rows), 'call')} of {quoted(function)} on the critical path took {duration(usual)}{median}, "
+        f"and ended with a call of {quoted(by)} of the same actor"
     )
     text += f", made by {listed(callers[:2])}" if callers else ""
     advice = f"if they wait for it, as for an item or an event: see why {quoted(by)} is not called earlier"

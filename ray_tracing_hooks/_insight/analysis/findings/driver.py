@@ -120,12 +120,18 @@ def _is_program(name: str) -> bool:
     return "." in name and not name.endswith(".ipynb")
 
 
+_BATCHES_WAITED = 0.25
+"""The share of the time after the first batch for which a driver waits at most that is slower than its dataset."""
+
+
 def _between_batches(analysis: Analysis, driver: int, steps: list[Step]) -> list[Finding]:
     """The code of a driver between the batches of its iterations over datasets."""
     path, calls = analysis.path, analysis.calls
     own = waited = 0
     for each in analysis.pipelines.iterations:
-        if calls.frame[each.row] == driver and not calls.is_aside(each.row):
+        later = max(0, each.waited - each.first)
+        is_slower = later <= _BATCHES_WAITED * (later + each.used)
+        if calls.frame[each.row] == driver and is_slower and not calls.is_aside(each.row):
             own += min(each.used, covered([(step.start, step.end) for step in steps], each.start, each.end))
             waited += each.waited
     if own < max(_DRIVER_OWN_LEAST, _DRIVER_OWN_COST * path.wall):

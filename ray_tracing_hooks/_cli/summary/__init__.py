@@ -74,9 +74,23 @@ def print_summary(analysis: Analysis, number: int, *, most: int, err: bool = Fal
     """
     findings = find(analysis)
     named = min(len(findings), text.SHOWN_FINDINGS)
+    # Number described and named, and whether with advice and with details of the run. The evidence of the first finding
+    # is worth more than advice, and both are worth more than the details.
+    forms = [
+        *(
+            (described, shown, True, False)
+            for described in (2, 1)
+            for shown in range(named, min(named, described) - 1, -1)
+        ),
+        (1, 1, True, True),
+        (1, 1, False, True),
+        *((0, shown, False, True) for shown in range(named, 0, -1)),
+    ]
     lines: list[str | Row] = []
-    for described in (2, 1, 0):
-        for shown in range(named, min(named, max(1, described)) - 1, -1):
-            if not lines or height(lines, err=err) > most:
-                lines = list(text.brief(analysis, findings, number, described=described, shown=shown))
+    for described, shown, advises, is_short in forms:
+        if not lines or height(lines, err=err) > most:
+            found = text.brief(
+                analysis, findings, number, described=described, shown=shown, advises=advises, is_short=is_short
+            )
+            lines = list(found)
     print_lines(lines, err=err)

@@ -67,13 +67,24 @@ def _is_bad(analysis: Analysis) -> bool:
 
 
 def brief(
-    analysis: Analysis, findings: Sequence[Finding], number: int, *, described: int, shown: int
+    analysis: Analysis,
+    findings: Sequence[Finding],
+    number: int,
+    *,
+    described: int,
+    shown: int,
+    advises: bool = True,
+    is_short: bool = False,
 ) -> Iterator[str | Row]:
-    """What matters most of it, with the first ``shown`` findings and the texts of the first ``described``."""
-    yield from _heading(analysis, number)
+    """What matters most of it, with the first ``shown`` findings, the texts of the first ``described`` and their advice.
+
+    ``is_short``: without what the run consists of, and why it is not certain.
+    """
+    heading = _heading(analysis, number)
+    yield from (line.partition("   ")[0] for line in heading) if is_short else heading
     if _is_bad(analysis):
-        yield shortened(_quality(analysis), 2 * WIDEST)
-    yield from _findings(analysis, findings, verbose=False, described=described, shown=shown)
+        yield shortened(_quality(analysis), (1 if is_short else 2) * WIDEST)
+    yield from _findings(analysis, findings, verbose=False, described=described, shown=shown, advises=advises)
     yield ""
     if (found := analysis.requests) is not None and found.parts:
         parts = [(found.described(part), part.time) for part in found.parts]
@@ -81,6 +92,8 @@ def brief(
     if not analysis.ends_with_request and analysis.path.coverage:
         parts = [(_first_words(what), time) for what, time in _parts(analysis)]
         certainty = recorded.certainty(analysis.calls, analysis.path)
+        if is_short:
+            certainty = f"{certainty.partition(':')[0]}."
         yield f"{_went(parts, analysis.path.wall, _whose(analysis))} {certainty}"
 
 
@@ -135,6 +148,7 @@ def _findings(
     verbose: bool,
     described: int = SHOWN_FINDINGS,
     shown: int = SHOWN_FINDINGS,
+    advises: bool = True,
 ) -> Iterator[str]:
     """The first ``shown``; those beyond the first ``described`` without evidence and advice."""
     yield ""
@@ -151,7 +165,7 @@ def _findings(
         if place > described:
             continue
         yield f"    {finding.text}"
-        if finding.advice:
+        if finding.advice and advises:
             yield f"    -> {finding.advice}"
         if verbose:
             rows = finding.rows[:_SHOWN_EVIDENCE]

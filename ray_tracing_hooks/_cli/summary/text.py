@@ -76,14 +76,14 @@ def brief(
     advises: bool = True,
     is_short: bool = False,
 ) -> Iterator[str | Row]:
-    """What matters most of it, with the first ``shown`` findings, the texts of the first ``described`` and their advice.
+    """What matters most of it: the first ``shown`` findings, with the texts of the first ``described``, and advice.
 
     ``is_short``: without what the run consists of, and why it is not certain.
     """
     heading = _heading(analysis, number)
     yield from (line.partition("   ")[0] for line in heading) if is_short else heading
     if _is_bad(analysis):
-        yield shortened(_quality(analysis), (1 if is_short else 2) * WIDEST)
+        yield shortened(_quality(analysis), _PART_WIDTH if is_short else 2 * WIDEST)
     yield from _findings(analysis, findings, verbose=False, described=described, shown=shown, advises=advises)
     yield ""
     if (found := analysis.requests) is not None and found.parts:

@@ -328,5 +328,36 @@ def full_threads_and_straggler(run):
     run.cost(took[-1] - 0.1, 1)
 
 
+@ray.remote(num_cpus=0)
+class Mailbox:
+    def __init__(self):
+        self.items = asyncio.Queue()
+
+    async def put(self, item):
+        await self.items.put(item)
+
+    async def take(self):
+        return await self.items.get()
+
+
+@ray.remote(num_cpus=1)
+def produce_items(mailbox, number, seconds):
+    for item in range(number):
+        spend(seconds)
+        ray.get(mailbox.put.remote(item))
+
+
+@planted("waits-in-actor", says=("Mailbox.take", "Mailbox.put"))
+def item_of_a_queue(run):
+    """Each item that the driver takes from a queue in an async actor comes late, by a task that puts it there."""
+    mailbox, number = Mailbox.remote(), run.times(6)
+    producing = produce_items.remote(mailbox, number, run.seconds(0.6, 0.02))
+    for _ in range(number):
+        with run.costing():
+            ray.get(mailbox.take.remote())
+        spend(0.01)
+    ray.get(producing)
+
+
 if __name__ == "__main__":
     main()

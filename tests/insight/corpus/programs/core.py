@@ -381,5 +381,32 @@ def retries_and_slow_driver(run):
     ray.get(refs)
 
 
+@ray.remote(num_cpus=1)
+def count_part(part):
+    spend(0.05)
+    return part
+
+
+@ray.remote(num_cpus=1)
+def merge_counts(one, other):
+    return one + other + 0 * spend(0.25)
+
+
+@planted("chain", says=("merge_counts",))
+def chain_of_merges(run):
+    """Sixteen counts are merged one after the other, where pairs could be merged side by side."""
+    counts = [count_part.remote(part) for part in range(16)]
+    with run.costing(less=5 * 0.25):
+        if run.mended:
+            while len(counts) > 1:
+                counts = [merge_counts.remote(*counts[pair : pair + 2]) for pair in range(0, len(counts), 2)]
+            merged = counts[0]
+        else:
+            merged = counts[0]
+            for each in counts[1:]:
+                merged = merge_counts.remote(merged, each)
+        ray.get(merged)
+
+
 if __name__ == "__main__":
     main()

@@ -195,5 +195,24 @@ def overlapped_consumer(run):
         spend(0.18)
 
 
+@planted("few-blocks", says=("1 block",), beside=("worker-start",), cluster={"num_cpus": 9}, **WITH)
+def one_block(run):
+    """All rows are in one block, so that one task transforms sixteen batches."""
+    blocks, of_each = (16, 25) if run.mended else (1, 400)
+    with run.costing(less=run.seconds(1)):
+        consume(rows(blocks, of_each).map_batches(taking(run.seconds(0.25), "transform"), batch_size=25))
+
+
+@planted("recomputed-dataset", says=("prepare",), beside=("worker-start",), cluster={"num_cpus": 9}, **WITH)
+def computed_for_each_epoch(run):
+    """Four epochs iterate over the same dataset, which is computed anew for each."""
+    dataset = rows(10).map_batches(taking(run.seconds(0.5), "prepare"), num_cpus=1)
+    dataset = dataset.materialize() if run.mended else dataset
+    consume(dataset)
+    for _ in range(3):
+        with run.costing():
+            consume(dataset)
+
+
 if __name__ == "__main__":
     main()

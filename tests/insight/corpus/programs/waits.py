@@ -173,5 +173,58 @@ def two_barriers(run):
         run.cost(max(took) - 0.2)
 
 
+@ray.remote(num_cpus=1)
+def walk(walker, step, seconds, before=None):
+    return spend(seconds)
+
+
+@planted("barrier", says=("walk",))
+def barrier_in_each_round(run):
+    """Four walkers take six steps. All wait for the one that is slow at a step, which is another one each time."""
+    slow, quick, rounds = run.seconds(0.9), run.seconds(0.15), range(6)
+    run.cost(6 * slow - (2 * slow + 4 * quick))
+    before = [None] * 4
+    for step in rounds:
+        took = [slow if walker == step % 4 else quick for walker in range(4)]
+        before = [walk.remote(walker, step, took[walker], before[walker]) for walker in range(4)]
+        if not run.mended:
+            ray.get(before)
+    ray.get(before)
+
+
+@ray.remote(num_cpus=1)
+def lookup(number, seconds):
+    return spend(seconds)
+
+
+@planted("results-in-order", says=("lookup",), beside=("driver-code",), cluster={"num_cpus": 12})
+def slowest_first(run):
+    """The driver uses twelve results in the order of their submission, and they come in the opposite order."""
+    refs = [lookup.remote(number, run.seconds(3 - 0.2 * number)) for number in range(12)]
+    run.cost(run.seconds(2.2))
+    while refs:
+        done, refs = ray.wait(refs) if run.mended else (refs[:1], refs[1:])
+        ray.get(done[0])
+        spend(run.seconds(0.25))
+
+
+@ray.remote(num_cpus=1)
+def scan(number, seconds):
+    return spend(seconds)
+
+
+@planted("get-in-loop", says=("scan",))
+def one_pending_call(run):
+    """The driver submits the next call when ray.wait has found the one before."""
+    pending, done, number = [], [], run.times(16)
+    with run.costing(less=number * run.seconds(0.25) / 4):
+        while number or pending:
+            while number and len(pending) < (4 if run.mended else 1):
+                pending.append(scan.remote(number, run.seconds(0.25)))
+                number -= 1
+            done, pending = ray.wait(pending)
+            ray.get(done)
+
+
 if __name__ == "__main__":
     main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,7 +10,9 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import _compiled, names
 from ray_tracing_hooks._formats.encoded_span.encode import START_TAG, after_id, before_id
-from ray_tracing_hooks._ray.dispatch import CallLabel, CallLabeler
+from ray_tracing_hooks._ray.cluster import SharedTrace
+from ray_tracing_hooks._ray.dispatch import CallLabel, CallLabeler, Namings
+from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._ray.propagation import (
     SPAN_AND_TASK,
     TASK_ID,
@@ -19,14 +22,13 @@ from ray_tracing_hooks._ray.propagation import (
     only_standard_headers,
     reference,
 )
-from ray_tracing_hooks._ray.templates import PRODUCER
+from ray_tracing_hooks._ray.templates import PRODUCER, Templates
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
-from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._record.recorder import Recorder, Template
 
 if TYPE_CHECKING:
-    from ray_tracing_hooks._ray.rates import RateLimit
-    from ray_tracing_hooks._ray.tracing import Tracing
+    from ray_tracing_hooks._ray.rates import RateLimit, RateLimits
 
 
 class Called(NamedTuple):
@@ -74,7 +76,16 @@ class Dispatched(NamedTuple):
 
 
 class Calls:
-    """The calls that this process makes, with the settings of ``active`` as they are now.
+    """The calls that this process makes.
+
+    Args:
+        recorder: Records the spans.
+        process: This process.
+        templates: The templates of call sites.
+        job: The trace of its job.
+        rate_limits: The rate limits on calls that make spans, or None.
+        join_serve: Called for an actor of Serve; returns whether Serve is traced, so that this call makes no span.
+        namings: The namings of calls that run something else than their function's name says.
 
     Attributes:
         called: Caches descriptions of targets: of tasks by the function's name and whether they inherit, of methods by
@@ -87,14 +98,23 @@ class Calls:
             :attr:`called`.
     """
 
-    def __init__(self, active: Tracing) -> None:
-        self.recorder = active.recorder
-        self.templates = active.templates
-        self.job = active.job
-        self.own_job = active.process_attributes.job_id
-        self.join_serve = active.join_serve
-        self.object_ref = active.process.object_ref()
-        self.namings = active.namings
+    def __init__(
+        self,
+        recorder: Recorder,
+        process: RayProcess,
+        templates: Templates,
+        job: SharedTrace,
+        rate_limits: RateLimits | None,
+        join_serve: Callable[[], bool],
+        namings: Namings,
+    ) -> None:
+        self.recorder = recorder
+        self.templates = templates
+        self.job = job
+        self.own_job = templates.process_attributes.job_id
+        self.join_serve = join_serve
+        self.object_ref = process.object_ref()
+        self.namings = namings
         self.called: dict[tuple[Any, Any], Called | None] = {}
         self.dispatched: dict[tuple[Any, Any], Dispatched] = {}
         self.bodies: dict[tuple[Any, Any], bytes] = {}
@@ -102,8 +122,8 @@ class Calls:
         self.submissions: _compiled.hotpath.Submissions | None = None
         # With the standard propagators, a context without baggage has nothing to inject but the span itself.
         self.only_standard_headers = only_standard_headers()
-        self._rate_limits = active.rate_limits
-        self._driver_task_id = active.driver_task_id
+        self._rate_limits = rate_limits
+        self._driver_task_id = job.driver_task_id
 
     def limit(self, template: Template | None) -> RateLimit | None:
         """The rate limit of this call site."""

@@ -239,7 +239,7 @@ class SharedTrace:
         self._cluster = cluster
         self._process = process
         self.recorder = recorder
-        self._driver_task_id = driver_task_id
+        self.driver_task_id = driver_task_id
         self._carries_submit_time = carries_submit_time
         self.is_shared = cluster.all_traced and not process.is_client
         self.published: JobTrace | None = None
@@ -255,7 +255,7 @@ class SharedTrace:
         root = self.recorder.fallback
         if root is None or root.trace_state or not self.is_shared:
             return False
-        trace = JobTrace(root.trace_id, root.span_id, root.flags, self._driver_task_id)
+        trace = JobTrace(root.trace_id, root.span_id, root.flags, self.driver_task_id)
         if not self._cluster.publish(self._process.job_id, trace):
             return False
         self.published = trace

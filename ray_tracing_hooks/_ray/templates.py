@@ -160,7 +160,7 @@ class Templates:
 
     def __init__(self, process: RayProcess, process_attributes: ProcessAttributes, selection: Selection) -> None:
         self._process = process
-        self._whereabouts = process_attributes
+        self.process_attributes = process_attributes
         self._selection = selection
         self._made: dict[tuple[int, str, str, str, str, str, str], Template | None] = {}
 
@@ -192,7 +192,7 @@ class Templates:
         key = (INTERNAL, "", name, "", "", "", "")
         found = self._made.get(key)
         if found is None:
-            found = Template(name, INTERNAL, self._whereabouts.attributes())
+            found = Template(name, INTERNAL, self.process_attributes.attributes())
             self._keep(key, found)
         return found
 
@@ -228,7 +228,7 @@ class Templates:
             what = {names.RAY_REMOTE: "actor", names.RAY_ACTOR_CLASS: class_name, names.RAY_ACTOR_METHOD: function}
         else:
             what = {names.RAY_REMOTE: "function"}
-        attributes: dict[str, Any] = {**what, names.RAY_FUNCTION: full_name, **self._whereabouts.attributes()}
+        attributes: dict[str, Any] = {**what, names.RAY_FUNCTION: full_name, **self.process_attributes.attributes()}
         if kind == PRODUCER:
             return Template(names.submission_name(full_name), kind, attributes)
         if class_name:

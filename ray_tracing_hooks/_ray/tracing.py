@@ -103,7 +103,9 @@ class Tracing:
         self.selection, self.redactor, self.redact, self.rate_limits, self.memory = options
         self.templates = Templates(self.process, self.process_attributes, self.selection)
         self.namings = Namings(self.selection.parts)
-        self.calls = Calls(self)
+        self.calls = Calls(
+            recorder, self.process, self.templates, self.job, self.rate_limits, self.join_serve, self.namings
+        )
 
 
 active: Tracing | None = None

@@ -41,7 +41,7 @@ def test_a_fault_while_it_is_made_does_not_reach_the_task(
 
     function.method = fault  # type: ignore[attr-defined]
     monkeypatch.setattr(tracing, "active", active := tracing_of(tmp_path))
-    monkeypatch.setattr(active.job, "learn", lambda *_, **__: None)
+    monkeypatch.setattr(active.job, "load_job_trace", lambda *_, **__: None)
     monkeypatch.setattr(execution, "_executor", fault)
     execute = executor_of(function, descriptor)
     assert execute(1, a=2, **{KEY: TASK_ID}) == ((1,), {"a": 2})
@@ -52,6 +52,6 @@ def test_a_fault_while_it_is_made_does_not_reach_the_task(
 
 def test_it_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "active", active := tracing_of(tmp_path))
-    monkeypatch.setattr(active.job, "learn", lambda *_, **__: None)
+    monkeypatch.setattr(active.job, "load_job_trace", lambda *_, **__: None)
     execute = executor_of(lambda: None, TASK)
     assert executor_of(execute, TASK) is execute

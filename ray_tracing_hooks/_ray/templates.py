@@ -64,7 +64,7 @@ class Selection:
         internal: Whether internal tasks and actors of Ray make spans even if ``include`` does not match them.
 
     Attributes:
-        parts: As above.
+        parts: The parts of Ray that make spans.
         has_patterns: Whether there are any patterns for calls.
         has_requests: Whether there are any patterns for requests.
         shows_internal: Whether internal tasks and actors of Ray make spans.

@@ -83,7 +83,7 @@ def reinstate(spool_dir: str, plan: ShipPlan) -> None:
 def _start_unless_running(
     spool_dir: str, within: str, plan: ShipPlan, environ: Mapping[str, str], *, patient: bool
 ) -> bool:
-    """As above, with ``within``, a path that always leads to the open folder."""
+    """Start a shipper unless one is running. ``within`` is a path that always leads to the open folder."""
     lock = take_lock(within)
     if lock is None:
         return False

@@ -160,7 +160,7 @@ class Iteration:
         method: The method that the program called.
 
     Attributes:
-        method: As above.
+        method: The method that the program called.
         batches: How many batches the program has got.
     """
 

@@ -143,8 +143,8 @@ class Operator:
         operator_id: Its name and position, as in Ray's dashboard.
 
     Attributes:
-        op: As above.
-        operator_id: As above.
+        op: Ray's operator.
+        operator_id: Its name and position.
         name: Its name.
         inputs: The operators that it takes its input from.
         span: Its span; None before its first work, and if it is not recorded.

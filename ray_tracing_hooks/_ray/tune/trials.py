@@ -51,7 +51,7 @@ class Trial:
     Attributes:
         context: The context of what is done for it.
         trial_id: Its id.
-        metric: As above.
+        metric: The metric that is optimized.
         stopped_by: What decided that it ends, once something has.
     """
 

@@ -41,7 +41,7 @@ class Library(NamedTuple):
     """The ends of the names of creations in its internal modules that are worth a span."""
     naming: tuple[tuple[str, str], ...] = ()
     """Pairs that name its calls by what they run: how the names of the modules with such functions and classes begin,
-    and the module in its folder with a function ``of(module, class_name, function)``."""
+    and the module in its folder with a function ``labeler_for(module, class_name, function)``."""
     may_be_open: tuple[str, ...] = ()
     """Modules in its folder with a function ``give_up()``, which ends the spans that are open when a driver ends."""
     site_keys: tuple[str, ...] = ()

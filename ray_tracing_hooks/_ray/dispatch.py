@@ -2,8 +2,8 @@
 that is an argument of ``actor.apply``: their spans are named by what they run.
 
 Both sides of a call name it by its arguments, or its caller does, and the call carries what it runs. A row of
-:data:`NAMINGS` names a module of this package with a function ``of(module, class_name, function)`` that returns the
-:class:`Naming` of a function or method, or None.
+:data:`NAMINGS` names a module of this package with a function ``labeler_for(module, class_name, function)`` that
+returns the :class:`CallLabeler` of a function or method, or None.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Namings:
         for source in self._sources:
             if module.startswith(source.modules):
                 try:
-                    naming: CallLabeler | None = import_module(f"{__package__}.{source.module}").of(
+                    naming: CallLabeler | None = import_module(f"{__package__}.{source.module}").labeler_for(
                         module, class_name, function
                     )
                 except Exception as error:  # noqa: BLE001  as above

@@ -115,7 +115,7 @@ _LONGEST_NAME = 200
 """A longer text is not the name of a method."""
 
 
-def of(module: str, class_name: str, function: str) -> CallLabeler | None:
+def labeler_for(module: str, class_name: str, function: str) -> CallLabeler | None:
     """The naming of a method with one of these names, in a class of the program."""
     find = _BY_METHOD.get(function) if class_name and not module.startswith(_OF_RAY) else None
     if find is None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from ray_tracing_hooks._safety.private import inside, open_file
 from ray_tracing_hooks._safety.processes import UNKNOWN
-from ray_tracing_hooks._ship.deliveries import Deliveries
 from ray_tracing_hooks._ship.files import SOCKET
 from ray_tracing_hooks._ship.flush import FlushResult, Request
 from ray_tracing_hooks._ship.folder import FolderSnapshot
 from ray_tracing_hooks._ship.problems import Problems, logger
+from ray_tracing_hooks._ship.stages import Stages
 from ray_tracing_hooks._spool.layout import FORKED, parse_process_name
 
 _NO_SOCKETS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
@@ -137,17 +137,17 @@ class _Waiting:
 
 
 class FlushRequests:
-    """The requests from ``inbox``, answered once ``deliveries`` are done. ``spool_dir`` is only for messages.
+    """The requests from ``inbox``, answered once ``stages`` are done. ``spool_dir`` is only for messages.
 
     Attributes:
         flush: Whether a request has arrived since this was last set to False: the next snapshot is delivered at once.
     """
 
-    def __init__(self, spool_dir: str, inbox: Inbox, deliveries: Deliveries, problems: Problems) -> None:
+    def __init__(self, spool_dir: str, inbox: Inbox, stages: Stages, problems: Problems) -> None:
         self.flush = False
         self._path = spool_dir
         self._inbox = inbox
-        self._deliveries = deliveries
+        self._stages = stages
         self._problems = problems
         self._waiting: list[_Waiting] = []
 
@@ -188,10 +188,10 @@ class FlushRequests:
                 each.snapshot = snapshot.number
                 # Again, for spans that came after the request: they must not wait for a batch either.
                 self.flush = True
-            done = each.snapshot is not None and self._deliveries.is_done(each.snapshot)
+            done = each.snapshot is not None and self._stages.is_done(each.snapshot)
             if done or time.monotonic() >= each.deadline:
                 self._waiting.remove(each)
-                waiting = [] if done else self._deliveries.waiting(snapshot, self._path, time.monotonic() + _COUNTING)
+                waiting = [] if done else self._stages.waiting(snapshot, self._path, time.monotonic() + _COUNTING)
                 self._send(each.connection, waiting, done=done)
 
     def answer_all(self) -> None:
@@ -204,7 +204,7 @@ class FlushRequests:
             # If the requester is gone, the next answer contains the messages that are reported only once.
             if not _is_gone(connection):
                 problems = self._problems.take_unreported()
-                connection.send(FlushResult(done, problems, waiting, written=self._deliveries.written).encode())
+                connection.send(FlushResult(done, problems, waiting, written=self._stages.written).encode())
 
 
 def _is_gone(connection: socket.socket) -> bool:

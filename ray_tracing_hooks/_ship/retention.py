@@ -7,26 +7,26 @@ import itertools
 import os
 
 from ray_tracing_hooks._formats.signals import Signal
-from ray_tracing_hooks._ship.deliveries import Deliveries
 from ray_tracing_hooks._ship.folder import FolderSnapshot, Segment, is_gone
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.stages import Stages
 from ray_tracing_hooks._spool.layout import QUARANTINE
 from ray_tracing_hooks._spool.reader import is_refused
 
 
 class Retention:
-    """Removes what ``deliveries`` have delivered, and the oldest of the rest if it exceeds the cap of the plan.
+    """Removes what ``stages`` have delivered, and the oldest of the rest if it exceeds the cap of the plan.
 
     ``quarantine`` takes the segments that could not be read. ``spool_dir`` is only for messages.
     """
 
     def __init__(
-        self, spool_dir: str, plan: ShipPlan, deliveries: Deliveries, quarantine: Quarantine, problems: Problems
+        self, spool_dir: str, plan: ShipPlan, stages: Stages, quarantine: Quarantine, problems: Problems
     ) -> None:
         self._path = spool_dir
         self._cap = plan.settings.spool_max_bytes
-        self._deliveries = deliveries
+        self._stages = stages
         self._quarantine = quarantine
         self._problems = problems
         self._present: dict[str, tuple[str, Segment]] = {}
@@ -40,7 +40,7 @@ class Retention:
             for segment in process.segments
         }
         gone = sum(
-            segment.size > self._deliveries.exported_of(name, segment)
+            segment.size > self._stages.exported_of(name, segment)
             for path, (name, segment) in self._present.items()
             if path not in present and is_gone(path)
         )
@@ -55,11 +55,11 @@ class Retention:
         """Remove the delivered segments, and return them."""
         removed = set()
         for name, process in snapshot.processes.items():
-            below = self._deliveries.delivered_below(name)
+            below = self._stages.delivered_below(name)
             for segment in process.segments:
                 if not segment.complete or segment.sequence >= below:
                     continue
-                if not self._deliveries.could_not_read(segment.path):
+                if not self._stages.could_not_read(segment.path):
                     self._unlink(segment.path)
                 elif not self._quarantine.keep(segment.path):
                     continue
@@ -73,7 +73,7 @@ class Retention:
         The segments ``removed`` of this snapshot are already gone.
         """
         waiting = {
-            segment: (name, max(0, segment.size - self._deliveries.read_of(name, segment)))
+            segment: (name, max(0, segment.size - self._stages.read_of(name, segment)))
             for name, process in snapshot.processes.items()
             for segment in process.segments
             if segment not in removed
@@ -81,7 +81,7 @@ class Retention:
         excess = sum(size for _, size in waiting.values()) + self._quarantine.size - self._cap
         if excess <= 0:
             return
-        lost = dict.fromkeys(self._deliveries.signals, 0)
+        lost = dict.fromkeys(self._stages.signals, 0)
         for segment, (name, size) in sorted(waiting.items(), key=self._age):
             if excess <= 0:
                 break
@@ -93,9 +93,9 @@ class Retention:
                     self._quarantine.keep(segment.path)
                     continue
             excess -= size
-            with self._deliveries.paused():
+            with self._stages.paused():
                 for signal in lost:
-                    lost[signal] += self._deliveries.given_up(name, segment, signal)
+                    lost[signal] += self._stages.given_up(name, segment, signal)
                 self._unlink(segment.path)
         for signal, count in lost.items():
             self._problems.count(self._lost(signal), count)

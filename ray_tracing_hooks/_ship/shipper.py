@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 
 from ray_tracing_hooks._safety.private import final_name, inside, open_folder
-from ray_tracing_hooks._ship.deliveries import Deliveries
 from ray_tracing_hooks._ship.figures import EARLIER, Figures, delivered_earlier, keep_delivered
 from ray_tracing_hooks._ship.files import (
     LOCK,
@@ -28,6 +27,7 @@ from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.retention import Quarantine, Retention
 from ray_tracing_hooks._ship.stage import StageContext
+from ray_tracing_hooks._ship.stages import Stages
 from ray_tracing_hooks._ship.status import StatusFile
 from ray_tracing_hooks._ship.take_over import TakeOver
 from ray_tracing_hooks._spool.progress import is_progress_file
@@ -182,14 +182,14 @@ class Shipper:
         self._claim = Claim(spool_dir, folder, lock, plan, self._inbox, problems)
         if problem is not None:
             problems.warn_once(problem)
-        self._deliveries = Deliveries(StageContext(within, plan, environ, problems, self._turn_ended), self._figures)
-        self._retention = Retention(spool_dir, plan, self._deliveries, quarantine, problems)
-        self._requests = FlushRequests(spool_dir, self._inbox, self._deliveries, problems)
-        self._status = StatusFile(within, spool_dir, plan, environ, self._deliveries, problems)
+        self._stages = Stages(StageContext(within, plan, environ, problems, self._turn_ended), self._figures)
+        self._retention = Retention(spool_dir, plan, self._stages, quarantine, problems)
+        self._requests = FlushRequests(spool_dir, self._inbox, self._stages, problems)
+        self._status = StatusFile(within, spool_dir, plan, environ, self._stages, problems)
         self._pace = _Pace(self._claim)
         self._plan_stored = 0
         self._take_over = TakeOver(spool_dir, plan, environ)
-        self._deliveries.start()
+        self._stages.start()
 
     def run(self) -> None:
         """Run until Ray and all writers have ended and everything is delivered, or it is time to give up."""
@@ -215,7 +215,7 @@ class Shipper:
                 return
             if self._claim.is_restored:
                 self._claim.is_restored = False
-                self._deliveries.store_again()
+                self._stages.store_again()
             seen = True
             try:
                 snapshot = self._snapshot()
@@ -234,7 +234,7 @@ class Shipper:
             removed = self._retention.remove_delivered(snapshot)
             self._retention.keep_below_cap(snapshot, removed)
             self._status.publish(snapshot)
-            self._deliveries.begin_metrics()
+            self._stages.begin_metrics()
             self._requests.answer(snapshot, seen=seen)
             if seen and self._is_over(snapshot) and not self._has_flush_request():
                 break
@@ -249,18 +249,18 @@ class Shipper:
     # One snapshot.
 
     def _snapshot(self) -> FolderSnapshot:
-        snapshot = self._folder.snapshot(self._deliveries.open_processes)
+        snapshot = self._folder.snapshot(self._stages.open_processes)
         self._paused.update(_paused(snapshot))
         self._retention.notice_removals(snapshot)
         return snapshot
 
     def _offer(self, snapshot: FolderSnapshot) -> None:
         flush, self._requests.flush = self._requests.flush, False
-        self._deliveries.submit(snapshot, flush=flush)
+        self._stages.submit(snapshot, flush=flush)
 
     def _wait(self, snapshot: FolderSnapshot, removed: int) -> None:
         """Wait for the next snapshot. ``removed`` is the number of bytes removed since this one."""
-        interval = self._pace.interval(snapshot.size, removed, self._deliveries.portions)
+        interval = self._pace.interval(snapshot.size, removed, self._stages.portions)
         if self._requests:
             soon = _IMPATIENT if self._requests.are_for_writers else _SOON
             interval = max(0.0, min(interval, self._requests.deadline - time.monotonic(), soon))
@@ -268,7 +268,7 @@ class Shipper:
         self._requests.take()
 
     def _turn_ended(self) -> None:
-        """Wake up the main thread; called in the threads of the deliveries."""
+        """Wake up the main thread; called in the threads of the stages."""
         if self._requests or self._is_terminated:
             self._inbox.wake_up()
 
@@ -299,7 +299,7 @@ class Shipper:
         if self._quiet_since is None:
             self._quiet_since = now
         quiet = now - self._quiet_since
-        if not snapshot.processes and self._deliveries.are_drained(snapshot.number - 1):
+        if not snapshot.processes and self._stages.are_drained(snapshot.number - 1):
             return not self._requests and ((is_gone and self._raylet.is_expected) or quiet >= _LINGER)
         if quiet < _GIVE_UP or is_left:
             return False
@@ -318,13 +318,13 @@ class Shipper:
         return time.monotonic() - self._blind_since >= _GIVE_UP
 
     def _figures(self) -> Figures:
-        """The latest figures; called in the threads of the deliveries."""
+        """The latest figures; called in the threads of the stages."""
         return self._status.latest()
 
     def _end(self) -> None:
         # First, since nothing is read from here on: who asks now, and who gets no answer, waits for the next shipper.
         self._inbox.remove()
-        self._deliveries.end()
+        self._stages.end()
 
     def _has_flush_request(self) -> bool:
         """Whether a request has just arrived, or may arrive because this shipper has just started."""
@@ -343,9 +343,9 @@ class Shipper:
         except OSError as error:
             logger.warning("cannot look at the spool %r: %s", self._path, error.strerror)
             return
-        self._deliveries.submit(snapshot, flush=True)
+        self._stages.submit(snapshot, flush=True)
         deadline = time.monotonic() + _LAST_TURN
-        while not self._deliveries.is_done(snapshot.number):
+        while not self._stages.is_done(snapshot.number):
             if (left := deadline - time.monotonic()) <= 0:
                 break
             self._inbox.wait(left)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from ray_tracing_hooks._formats.encoded_span.read import end_time, log_time
 from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._safety.private import write_atomically
-from ray_tracing_hooks._ship.deliveries import RECORDS, Deliveries
 from ray_tracing_hooks._ship.figures import DestinationFigures, Figures
 from ray_tracing_hooks._ship.files import STATUS
 from ray_tracing_hooks._ship.folder import FolderSnapshot
@@ -20,6 +19,7 @@ from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.registry import destination_of
 from ray_tracing_hooks._ship.stage import DeliveryCounters, SinkStage
+from ray_tracing_hooks._ship.stages import RECORDS, Stages
 from ray_tracing_hooks._spool.layout import FRAME, LOG, MAGIC, MAX_PAYLOAD, SPAN, U16
 from ray_tracing_hooks._version import __version__
 
@@ -140,7 +140,7 @@ _COUNTING = 0.01
 
 
 class StatusFile:
-    """Takes the figures of ``deliveries`` once a second, and writes them where they have changed.
+    """Takes the figures of ``stages`` once a second, and writes them where they have changed.
 
     Otherwise the file gets a new modification time every few seconds.
 
@@ -156,13 +156,13 @@ class StatusFile:
         spool_dir: str,
         plan: ShipPlan,
         environ: Mapping[str, str],
-        deliveries: Deliveries,
+        stages: Stages,
         problems: Problems,
     ) -> None:
         self._path = os.path.join(within, STATUS)
-        self._deliveries = deliveries
+        self._stages = stages
         self._problems = problems
-        self._addresses = {stage.exporter: _address(stage.exporter, plan, environ) for stage in deliveries.exporting}
+        self._addresses = {stage.exporter: _address(stage.exporter, plan, environ) for stage in stages.exporting}
         self._next = self._touch_at = 0.0
         self._written = Figures()
         self.figures = Figures(
@@ -172,7 +172,7 @@ class StatusFile:
     def latest(self) -> Figures:
         """The figures, with the counts of this moment. May be called in any thread."""
         figures = self.figures
-        stages = self._deliveries.exporting
+        stages = self._stages.exporting
         if len(figures.destinations) != len(stages):
             return figures  # none have been taken yet
         counted = zip(figures.destinations, stages, strict=True)
@@ -194,8 +194,8 @@ class StatusFile:
             updated_ns=time.time_ns(),
             writers=sum(process.alive for process in snapshot.processes.values()),
             bytes=snapshot.size,
-            unwritten=self._deliveries.unwritten,
-            destinations=tuple(self._destination(stage, snapshot) for stage in self._deliveries.exporting),
+            unwritten=self._stages.unwritten,
+            destinations=tuple(self._destination(stage, snapshot) for stage in self._stages.exporting),
             problems=tuple(self._problems.active()),
             messages=tuple(self._problems.messages()),
         )

@@ -614,20 +614,25 @@ def by(naming: CallLabeler | None, *args: Any) -> Any:
 def test_calls_are_named_by_their_operator() -> None:
     internal = "ray.data._internal."
     context = SimpleNamespace(op_name="Map(f)", task_idx=3)
-    of_task = tasks.of(f"{internal}execution.operators.map_operator", "", "_map_task")
+    of_task = tasks.labeler_for(f"{internal}execution.operators.map_operator", "", "_map_task")
     assert by(of_task, "transformer", "context", context, "block").name == "Map(f)"
-    of_actor = tasks.of(f"{internal}execution.operators.actor_pool_map_operator", "MapWorker(Map(f))", "submit")
+    of_actor = tasks.labeler_for(
+        f"{internal}execution.operators.actor_pool_map_operator", "MapWorker(Map(f))", "submit"
+    )
     assert by(of_actor, "context", context, "block").name == "Map(f)"
-    sample = tasks.of(f"{internal}planner.exchange.sort_task_spec", "", "_sample_block")
+    sample = tasks.labeler_for(f"{internal}planner.exchange.sort_task_spec", "", "_sample_block")
     assert by(sample, "block") is None
     operator = SimpleNamespace(name="SortSample", encoded=b"!", submitted=0, actors=0)
     operators.at_work.operator = operator  # type: ignore[assignment]
     try:
         shown = by(sample, "block")
         assert (shown.name, shown.is_carried) == ("SortSample", True)
-        creation = tasks.of(f"{internal}execution", "MapWorker(SortSample)", "__init__")
+        creation = tasks.labeler_for(f"{internal}execution", "MapWorker(SortSample)", "__init__")
         assert by(creation).name == "MapWorker(SortSample).__init__"
-        assert by(tasks.of(f"{internal}execution", "_MapWorker", "__init__")).name == "MapWorker(SortSample).__init__"
+        assert (
+            by(tasks.labeler_for(f"{internal}execution", "_MapWorker", "__init__")).name
+            == "MapWorker(SortSample).__init__"
+        )
         assert operator.actors == 2
     finally:
         operators.at_work.operator = None
@@ -636,7 +641,7 @@ def test_calls_are_named_by_their_operator() -> None:
         ("MapWorker(Map(f))", "get_location"),
         ("SplitCoordinator", "get"),
     ):
-        assert tasks.of(f"{internal}stats", class_name, method) is None
+        assert tasks.labeler_for(f"{internal}stats", class_name, method) is None
 
 
 class Batches:

@@ -37,7 +37,7 @@ def by_caller(_args: Any, _kwargs: Any) -> dispatch.CallLabel:
     return dispatch.CallLabel("Sort", encode.attribute("runs", "Sort"), is_carried=True)
 
 
-def of(module: str, _class_name: str, function: str) -> dispatch.CallLabeler | None:
+def labeler_for(module: str, _class_name: str, function: str) -> dispatch.CallLabeler | None:
     if function in {"helper", "__init__"} and "library" in module:
         return dispatch.CallLabeler("data", by_caller)
     return dispatch.CallLabeler("data", by_first) if function in {"generic", "method"} and "library" in module else None
@@ -46,7 +46,7 @@ def of(module: str, _class_name: str, function: str) -> dispatch.CallLabeler | N
 @pytest.fixture(autouse=True)
 def naming(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     made = ModuleType("made")
-    made.of = of  # type: ignore[attr-defined]
+    made.labeler_for = labeler_for  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray_tracing_hooks._ray.made", made)
     monkeypatch.setattr(dispatch, "NAMINGS", (dispatch.Source("data", "library.", "made"),))
     yield
@@ -158,7 +158,7 @@ def test_what_a_call_returns_is_shown_to_its_naming(tmp_path: Path, monkeypatch:
     reports: list[str] = []
     guard.set_reporter(reports.append)
     naming = dispatch.CallLabeler("data", by_first, returns)
-    monkeypatch.setattr(sys.modules["ray_tracing_hooks._ray.made"], "of", lambda *_names: naming)
+    monkeypatch.setattr(sys.modules["ray_tracing_hooks._ray.made"], "labeler_for", lambda *_names: naming)
     tracing.active = tracing_of(tmp_path, selection=Selection(PARTS))
 
     def generic(*_args: Any) -> int:

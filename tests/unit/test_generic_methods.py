@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ray_tracing_hooks._ray.function_names import of
+from ray_tracing_hooks._ray.function_names import labeler_for
 
 
 def forward() -> None:
@@ -26,7 +26,7 @@ class Callable:
 
 
 def shown(method: str, *args: Any, **kwargs: Any) -> str | None:
-    naming = of("program", "Outer.Worker", method)
+    naming = labeler_for("program", "Outer.Worker", method)
     assert naming is not None
     found = naming.by(args, kwargs)
     return found.name if found is not None else None

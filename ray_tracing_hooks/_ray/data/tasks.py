@@ -58,7 +58,7 @@ _NO_STAGE = frozenset({"_map_task", "_shuffle_map_task", "_shuffle_reduce_task",
 """Functions whose name says no more than the operator's."""
 
 
-def of(module: str, class_name: str, function: str) -> CallLabeler | None:
+def labeler_for(module: str, class_name: str, function: str) -> CallLabeler | None:
     """The naming of the calls of a function or method of Ray Data, or of the creation of its actors."""
     if not class_name:
         # Functions inside of functions are named with the outer one.

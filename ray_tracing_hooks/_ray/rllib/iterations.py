@@ -140,7 +140,7 @@ PART = "rllib"
 _OF_LEARNERS = {"_WrappedExecutable": "Learner"}
 
 
-def of(_module: str, class_name: str, function: str) -> CallLabeler | None:
+def labeler_for(_module: str, class_name: str, function: str) -> CallLabeler | None:
     """The naming of a method of one of these actors."""
     if function != "apply" or not class_name:
         return None

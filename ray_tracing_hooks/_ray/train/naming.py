@@ -17,7 +17,7 @@ _OWN = ("ray.train._internal.", "ray.train.v2._internal.")
 _EXECUTE = {"execute", "_RayTrainWorker__execute"}
 
 
-def of(_module: str, class_name: str, function: str) -> CallLabeler | None:
+def labeler_for(_module: str, class_name: str, function: str) -> CallLabeler | None:
     """The naming of a function or method of ``ray.train``."""
     if class_name == "RayTrainWorker" and function in _EXECUTE:
         return _OF_WORKER

@@ -24,7 +24,7 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._ray import errors, library_spans, tracing
-from ray_tracing_hooks._ray.library_spans import preceded_by, spanned
+from ray_tracing_hooks._ray.library_spans import followed_by, preceded_by, spanned
 from ray_tracing_hooks._ray.propagation import QUIET_KEY, Begun
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
@@ -131,7 +131,7 @@ def patch_attempts(patches: Patches) -> bool:
 
     return (
         patches.wrap(TrainController, "_run_control_loop_iteration", _iteration)
-        and patches.wrap(TrainController, "_set_state", _set_state)
+        and patches.wrap(TrainController, "_set_state", followed_by(_note_state, "recording the state of a run"))
         and patches.wrap(
             TrainController, "_execute_failure_decision", preceded_by(_note_failure, "recording a failure decision")
         )
@@ -247,24 +247,11 @@ def _iteration(original: Callable[..., Any]) -> Callable[..., Any]:
     return iteration
 
 
-def _set_state(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def set_state(controller: Any, state: Any) -> Any:
-        try:
-            result = original(controller, state)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-        try:
-            attempts = _runs.get(controller)
-            if attempts is not None:
-                # A callback that fails changes it.
-                attempts.changed(controller.get_state())
-        except Exception as error:  # noqa: BLE001  as above
-            failed("recording the state of a run", error)
-        return result
-
-    return set_state
+def _note_state(_result: Any, controller: Any, _state: Any) -> None:
+    attempts = _runs.get(controller)
+    if attempts is not None:
+        # A callback that fails changes it.
+        attempts.changed(controller.get_state())
 
 
 def _note_failure(controller: Any, decision: Any, *args: Any, **kwargs: Any) -> None:

@@ -108,7 +108,7 @@ def _only(found: Iterable[str]) -> str:
     return different.pop() if len(different) == 1 else ""
 
 
-def of(module: str, class_name: str, function: str) -> CallLabeler | None:
+def labeler_for(module: str, class_name: str, function: str) -> CallLabeler | None:
     """The naming of a method of ``ray.tune``."""
     if (module, class_name.rpartition(".")[2]) not in _WRAPPERS or function.startswith(_INTERNAL):
         return None

@@ -27,7 +27,7 @@ _LAST_DELIVERY = 1.0
 """Seconds that a delivery may take to end."""
 
 
-class Deliveries:
+class Stages:
     """The stages of a plan, which share ``context``. ``figures`` is called in their threads for the latest figures."""
 
     def __init__(self, context: StageContext, figures: Callable[[], Figures]) -> None:
@@ -57,7 +57,7 @@ class Deliveries:
             from ray_tracing_hooks._ship.metrics.provider import Metrics  # noqa: PLC0415  most need no SDK
 
             return Metrics(context, figures)
-        except Exception as error:  # noqa: BLE001  a fault in the SDK must not end the deliveries
+        except Exception as error:  # noqa: BLE001  a fault in the SDK must not end the stages
             self._problems.warn_once(f"there are no metrics: {describe(error)}; spans are delivered without them")
             return None
 

@@ -50,8 +50,9 @@ def test_every_link_leads_somewhere(document: str) -> None:
         assert not anchor or anchor in anchors(str(path)), link
 
 
-def test_the_readme_leads_to_every_document() -> None:
-    links = re.findall(r"\]\((?:docs/)?([^)#/]+)", without_code("README.md"))
+def test_the_readme_or_the_contributors_page_leads_to_every_document() -> None:
+    pages = without_code("README.md") + without_code("CONTRIBUTING.md")
+    links = re.findall(r"\]\((?:docs/)?([^)#/]+)", pages)
     assert {path.name for path in (ROOT / "docs").glob("*.md")} <= set(links)
 
 

@@ -131,7 +131,7 @@ class TracedProcess:
 
         if process.moves_objects():
             return  # a process of Ray that only moves objects runs nothing that has a span
-        from ray_tracing_hooks._ray import cluster, native  # noqa: PLC0415  not needed in such a process
+        from ray_tracing_hooks._ray import cluster  # noqa: PLC0415
 
         mode = process.mode()
         if self._connection is not None:
@@ -141,7 +141,7 @@ class TracedProcess:
             self._exporters = exporters
             self._start_client()
             return
-        if not native.is_on() and not cluster.has_hook():
+        if not cluster.has_native_tracing() and not cluster.has_hook():
             report(
                 "this cluster was started without a tracing hook, so its workers cannot be traced: name the hook where "
                 "the cluster is started, in ray start --head --tracing-startup-hook=... or in the ray.init() that "
@@ -150,7 +150,7 @@ class TracedProcess:
             return
         self._exporters = exporters
         # First switch off Ray's own tracing, which breaks programs, so that it is off whatever fails below.
-        connections_are_seen = in_place(native.patch, self._patches, self._reconnected)
+        connections_are_seen = in_place(cluster.switch_off_native_tracing, self._patches, self._reconnected)
         self._connect(mode, hook_runs=cluster.is_connecting())
         # Only now: once connected, a worker does not repeat what another process has reported.
         if not connections_are_seen:

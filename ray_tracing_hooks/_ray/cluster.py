@@ -7,6 +7,15 @@ A worker ends if the hook cannot be imported, or raises. So all workers are alik
 - the user calls our hook in a cluster whose own hook is another one,
 - this process joins such a cluster after a traced one, since Ray does not call its hook a second time,
 - the hook was set while the cluster was running, in which case :data:`SET_LATE` is set as well.
+
+Ray's own tracing is switched off here, and kept off.
+
+Ray sets ``_global_is_tracing_enabled`` again at every ``ray.init`` that joins a traced cluster, whether or not it calls
+the hook again (Ray 2.60 ``_private/worker.py``, end of ``connect()``; ``util/tracing/tracing_helper.py``,
+``_enable_tracing``). The wrapper keeps it off, and reports that the cluster is traced.
+
+Undoing the patches restores this: if our hook was the cluster's, Ray's own tracing is off, as before ``ray.init``; if
+the user called it in a cluster with another hook, the previous state.
 """
 
 from __future__ import annotations
@@ -22,10 +31,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_tracing_hooks._safety.exceptions import is_interruption
 from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import ABSENT, Patches
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._record.recorder import Recorder
+
 
 NAMESPACE = b"tracing"
 HOOK = b"tracing_startup_hook"
@@ -321,3 +332,38 @@ def _worker() -> Any:
     from ray._private.worker import global_worker  # noqa: PLC0415  the hook's module must be importable without Ray
 
     return global_worker
+
+
+def switch_off_native_tracing(patches: Patches, on_traced_cluster: Callable[[], None]) -> bool:
+    """Switch Ray's own tracing off; ``on_traced_cluster`` is called at each later connection to a traced cluster."""
+    import ray  # noqa: PLC0415
+    from ray.util.tracing import tracing_helper  # noqa: PLC0415
+
+    def enable(_original: Callable[..., Any]) -> Callable[..., Any]:
+        def _enable_tracing() -> None:
+            on_traced_cluster()
+
+        return _enable_tracing
+
+    connecting = is_connecting()
+    if connecting:
+        # Ray does the same when the hook returns. Removed, so that Ray's next ray.init() calls a hook again.
+        patches.set(ray, "__traced__", True, back=ABSENT)
+    # Only in versions of Ray that have this switch.
+    if hasattr(tracing_helper, "_global_is_tracing_enabled"):
+        was_on = tracing_helper._global_is_tracing_enabled  # noqa: SLF001
+        patches.set(tracing_helper, "_global_is_tracing_enabled", False, back=was_on and not connecting)
+        if connecting:
+            # Only Ray's own tracing uses it, and up to Ray 2.55 it is in the pickles of actor classes. If the cluster
+            # has another hook, Ray's tracing may be active in other processes and send its context here.
+            patches.set(tracing_helper, "_opentelemetry", None, back=None)
+    return patches.wrap(tracing_helper, "_enable_tracing", enable)
+
+
+def has_native_tracing() -> bool:
+    """Whether Ray has found that this process's cluster has a tracing hook; Ray sets this just before it calls the
+    hook.
+    """
+    from ray.util.tracing import tracing_helper  # noqa: PLC0415
+
+    return bool(getattr(tracing_helper, "_global_is_tracing_enabled", True))

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "ray"))
+sys.path[:0] = [str(HERE.parent / "ray"), str(HERE.parent / "helpers")]
 
 from conftest import start_head, stop_head  # noqa: E402
 from endings import ENDED, begin  # noqa: E402

@@ -27,7 +27,7 @@ from typing import Any
 import psutil
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "ray"))
+sys.path[:0] = [str(HERE.parent / "ray"), str(HERE.parent / "helpers")]
 
 from conftest import start_head, stop_head  # noqa: E402
 from support import HOOK, PROGRAMS, environment  # noqa: E402

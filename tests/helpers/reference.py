@@ -1,0 +1,175 @@
+"""The tables of the reference pages, made from those in the code.
+
+``.venv/bin/python tests/helpers/reference.py`` writes them into ``docs/reference/*.md``, between two lines ``<!-- NAME -->``.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ray_tracing_hooks import _ops, _reference
+from ray_tracing_hooks._cli import main as command
+from ray_tracing_hooks._insight.analysis.findings import FINDERS
+from ray_tracing_hooks._settings import otel, table
+
+FOLDER = Path(__file__).parents[2] / "docs/reference"
+MODULES = ("local", "otlp", "jaeger", "skywalking", "jobs", "serve", "testing", "names")
+_SECTIONS = {
+    "failures": "Failures",
+    "calls": "Calls and accelerators",
+    "actors": "Actors",
+    "driver": "Drivers",
+    "waiting": "The cluster",
+    "serve": "Ray Serve",
+    "data": "Ray Data",
+    "train_tune": "Ray Train and Ray Tune",
+}
+
+
+def pages() -> dict[Path, str]:
+    """The text of each page, with its tables as they should be."""
+    tables = {
+        "settings": table.markdown_table,
+        "standard": otel.markdown_table,
+        "names": _reference.markdown_table,
+        "metrics": _reference.metrics_table,
+        "delivery": _reference.delivery_metrics_table,
+        "findings": findings,
+        "checks": checks,
+        "commands": lambda: "\n".join(commands(command, "ray-tracing-hooks")),
+        "python": lambda: "\n".join(module for name in MODULES for module in python(name)),
+    }
+    found = {}
+    for path in FOLDER.glob("*.md"):
+        parts = re.split(r"^<!-- (\w+) -->\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        for at in range(1, len(parts), 4):
+            assert parts[at] == parts[at + 2], f"{path.name}: {parts[at]} has no end"
+            parts[at + 1] = tables.pop(parts[at])().strip() + "\n"
+            parts[at] = parts[at + 2] = f"<!-- {parts[at]} -->\n"
+        found[path] = "".join(parts)
+    assert not tables, f"no page has {list(tables)}"
+    return found
+
+
+def findings() -> str:
+    """What each finder of the analysis measures, in its own words, by the file that it is in."""
+    lines = []
+    for module, section in _SECTIONS.items():
+        lines.append(f"\n## {section}\n")
+        for finder in FINDERS:
+            if finder.__module__.rpartition(".")[2] == module:
+                kinds = ", ".join(f"`{kind}`" for kind in sorted(_kinds(finder)))
+                what, _, facts = inspect.cleandoc(finder.__doc__ or "").partition("\n\n")
+                lines.append(f"### {finder.__name__.replace('_', ' ').capitalize()}\n\n{_plain(what)}\n")
+                lines += [f"- {_plain(fact)}" for fact in re.split(r"\n(?=[A-Z][\w ]+:)", facts) if fact]
+                lines += [f"- In JSON: {kinds}", ""] if kinds else [""]
+    return "\n".join(lines)
+
+
+def _kinds(function: Any, depth: int = 3) -> set[str]:
+    """The kinds of findings that a function of this module names, itself or in those that it calls."""
+    code, module = function.__code__, inspect.getsource(inspect.getmodule(function) or function)
+    found = {each for each in code.co_consts if isinstance(each, str) and re.fullmatch(r"[a-z]+(-[a-z]+)+", each)}
+    for name in code.co_names:
+        value = function.__globals__.get(name)
+        if isinstance(value, str) and f"\n{name} = " in module and re.fullmatch(r"[a-z]+(-[a-z]+)*", value):
+            found.add(value)
+        elif depth and inspect.isfunction(value) and value.__module__ == function.__module__:
+            found |= _kinds(value, depth - 1)
+    return found
+
+
+def checks() -> str:
+    """What the checks of `doctor` find: ids, severities, and texts with an ellipsis for what differs."""
+    rows = ["| id | severity | message | advice |", "| --- | --- | --- | --- |"]
+    for path in sorted((Path(_ops.__file__).parent / "checks").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding" and len(node.args) > 2:
+                ids = [each for each in _texts(node.args[0]) if each]
+                named = {name.id.lower() for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
+                severity = " or ".join(sorted(named & {"problem", "warning", "good"}) or ["problem", "warning"])
+                advice = [keyword.value for keyword in node.keywords if keyword.arg == "advice"] + node.args[4:5]
+                told = [" / ".join(_texts(each)) for each in (node.args[2], *advice)]
+                if "good" not in severity and ids:
+                    cells = [", ".join(f"`{each}`" for each in ids), severity, told[0], *(told[1:] or [""])]
+                    rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(row.replace("|  |", "| |") for row in rows)
+
+
+def _texts(node: ast.expr) -> list[str]:
+    """The texts that an expression may have."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return [text]
+        case ast.IfExp(body=one, orelse=other):
+            return _texts(one) + _texts(other)
+        case ast.JoinedStr(values=parts):
+            text = "".join(part.value if isinstance(part, ast.Constant) else "…" for part in parts)
+            return [re.sub(r"(…\s?)+…", "…", text)]
+        case _:
+            return ["…"]
+
+
+def commands(group: click.Command, name: str) -> Iterator[str]:
+    """The help of each command below this one."""
+    with click.Context(group, info_name=name, terminal_width=100, max_content_width=100) as context:
+        for below in group.list_commands(context) if isinstance(group, click.Group) else []:
+            found = group.get_command(context, below) if isinstance(group, click.Group) else None
+            assert found is not None
+            with click.Context(found, parent=context, info_name=below, **command.context_settings) as inner:
+                inner.terminal_width = 100
+                shown = "\n".join(line.rstrip() for line in found.get_help(inner).splitlines())
+                yield f"## {below}\n\n```text\n{shown}\n```\n"
+
+
+def python(name: str) -> Iterator[str]:
+    """The module, and what it offers."""
+    module = import_module(f"ray_tracing_hooks.{name}")
+    yield f"## ray_tracing_hooks.{name}\n\n{_document(module)}\n"
+    for attribute in module.__all__:
+        value = getattr(module, attribute)
+        if inspect.isclass(value):
+            yield f"### {attribute}\n\n{_document(value)}\n"
+            for member, method in vars(value).items():
+                if not member.startswith("_") and (inspect.isfunction(method) or isinstance(method, property)):
+                    shown = f"{member}{_signature(method)}" if inspect.isfunction(method) else member
+                    yield f"- `{shown}`: {_plain(inspect.getdoc(method) or '')}"
+            yield ""
+        elif inspect.isfunction(value):
+            yield f"### {attribute}{_signature(value)}\n\n{_document(value)}\n"
+
+
+def _signature(function: Any) -> str:
+    return re.sub(r"'|self, |self", "", str(inspect.signature(function)))
+
+
+def _document(value: Any) -> str:
+    """A docstring as Markdown: its indented blocks are code."""
+    blocks = []
+    for block in re.split(r"\n\n(?! )", inspect.getdoc(value) or ""):
+        text, *code = re.split(r"\n\n(?= {4})", block, maxsplit=1)
+        if text.startswith("    "):
+            text, code = "", [text]
+        blocks += [re.sub(r":$", ":", _plain(text))] if text else []
+        blocks += [f"```text\n{textwrap.dedent(each).strip()}\n```" for each in code]
+    return "\n\n".join(blocks)
+
+
+def _plain(text: str) -> str:
+    """Markdown of a docstring's paragraph."""
+    text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", " ".join(text.split())).replace("``", "`")
+    return re.sub(r"::$", ":", text)
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

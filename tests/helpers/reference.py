@@ -75,16 +75,23 @@ def findings() -> str:
     return "\n".join(lines)
 
 
-def _kinds(function: Any, depth: int = 3) -> set[str]:
-    """The kinds of findings that a function of this module names, itself or in those that it calls."""
-    code, module = function.__code__, inspect.getsource(inspect.getmodule(function) or function)
-    found = {each for each in code.co_consts if isinstance(each, str) and re.fullmatch(r"[a-z]+(-[a-z]+)+", each)}
-    for name in code.co_names:
-        value = function.__globals__.get(name)
-        if isinstance(value, str) and f"\n{name} = " in module and re.fullmatch(r"[a-z]+(-[a-z]+)*", value):
-            found.add(value)
-        elif depth and inspect.isfunction(value) and value.__module__ == function.__module__:
-            found |= _kinds(value, depth - 1)
+def _kinds(finder: Any) -> set[str]:
+    """The kinds of the findings that are made in a function, or in one of its module that it names."""
+    module = inspect.getmodule(finder)
+    functions = {
+        node.name: node
+        for node in ast.parse(inspect.getsource(finder if module is None else module)).body
+        if isinstance(node, ast.FunctionDef)
+    }
+    found, seen, pending = set(), set(), [finder.__name__]
+    while pending:
+        seen.add(name := pending.pop())
+        for node in ast.walk(functions[name]):
+            if isinstance(node, ast.Name) and node.id in functions.keys() - seen:
+                pending.append(node.id)
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding":
+                kind = node.args[0]
+                found.add(kind.value if isinstance(kind, ast.Constant) else finder.__globals__[ast.unparse(kind)])
     return found
 
 

@@ -37,7 +37,7 @@ install = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/pyt
 in_venv = cd $(VENV) && PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1
 pytest = $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
-.PHONY: help demo prepare test quick lint pure sanitize matrix bench measure compare soak recordings corpus fuzz dist wheels clean
+.PHONY: help demo prepare test quick lint docs pure sanitize matrix bench measure compare soak recordings corpus fuzz dist wheels clean
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -67,6 +67,10 @@ lint: $(DEPENDENCIES) $(VENV)/.javascript ## Check style, format, types, C and w
 	@$(JAVASCRIPT)/node_modules/.bin/tsc -p $(JAVASCRIPT) --incremental --tsBuildInfoFile $(VENV)/.tsc.json
 	@echo "==> C" && if $(has_gcc); then gcc -fsyntax-only -std=c99 -O2 -Wall -Wextra -Wshadow -Wconversion -Werror -I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') ray_tracing_hooks/_hotpath_source/*.c; else $(no_gcc); fi
 	@echo "==> workflows" && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml && $(BIN)/zizmor --offline --quiet .github/workflows
+
+docs: $(DEPENDENCIES) ## Build the site in .site, with warnings as errors: links, anchors, pages without a place
+	@$(call install,--group docs)
+	@$(BIN)/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet -b html -d $(VENV)/doctrees docs .site && echo "==> Open .site/index.html in a browser"
 
 pure: ## Run tests of the package in pure Python, as where nothing is compiled
 	@$(MAKE) --no-print-directory test COMPILED=0 TESTS="tests/unit $(addprefix tests/ray/test_,calls.py endings.py ids.py)"
@@ -128,7 +132,7 @@ wheels: $(DEPENDENCIES) ## Build the wheels with the compiled part in dist, in c
 	@$(BIN)/python tests/helpers/distribution.py dist compiled $(TAG)
 
 clean: ## Remove everything that make and the tools created
-	rm -rf .venv .venv-* $(JAVASCRIPT)/node_modules .demo dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* $(JAVASCRIPT)/node_modules .demo .site dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find ray_tracing_hooks tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -62,6 +62,7 @@ no_gcc = echo "==> There is no gcc with its sanitizers and the headers of Python
 
 lint: $(DEPENDENCIES) $(VENV)/.javascript ## Check style, format, types, C and workflows
 	@echo "==> ruff" && $(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@echo "==> prose" && $(BIN)/python tests/helpers/prose.py
 	@echo "==> mypy" && $(BIN)/mypy
 	@echo "==> eslint, tsc" && $(JAVASCRIPT)/node_modules/.bin/eslint --cache --cache-location $(VENV)/.eslint --max-warnings 0 -c $(JAVASCRIPT)/eslint.config.js ray_tracing_hooks $(JAVASCRIPT)
 	@$(JAVASCRIPT)/node_modules/.bin/tsc -p $(JAVASCRIPT) --incremental --tsBuildInfoFile $(VENV)/.tsc.json

@@ -15,6 +15,7 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _LINK = re.compile(r"(?P<picture>!?)(?P<text>\[[^\]]*\])\((?![a-z]+:|#)(?P<path>[^)\s]+)\)")
+_SOURCE = re.compile(r"(?P<name>\bsrc(?:set)?=\")(?![a-z]+:)(?P<path>[^\"]+)\"")
 
 
 class Metadata(MetadataHookInterface):
@@ -35,6 +36,7 @@ class Metadata(MetadataHookInterface):
 
 def whole_links(text: str, url: str, tag: str) -> str:
     """The Markdown with its links to repository files made absolute, for the repository at ``url`` and ``tag``."""
+    text = _SOURCE.sub(lambda source: f'{source["name"]}{url}/raw/{tag}/{source["path"]}"', text)
     return _LINK.sub(lambda link: f"{link['picture']}{link['text']}({url}/{_view(link)}/{tag}/{link['path']})", text)
 
 

@@ -7,7 +7,7 @@ Run it:
 A task fails, deep inside a program, and logs an error. Ray writes its logs as JSON here, and each line has the ids of
 its trace and span. The program then searches for error lines, as you would with ``jq`` or a log viewer, shows the trace
 of the first one, and all lines that the failed span has logged. On Kubernetes, a sidecar ships lines and spans to one
-store, which does the same for a whole cluster: docs/kubernetes.md.
+store, which does the same for a whole cluster: docs/guides/kubernetes.md.
 """
 
 from __future__ import annotations

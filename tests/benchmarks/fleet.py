@@ -9,7 +9,7 @@ how long ago its spans ended. After ``seconds`` the collector is away for ``outa
 port: the second line is from then until the shippers have nothing left to deliver.
 
 100 shippers hold about 4 GiB. Bytes are those of requests, with gRPC before compression. What follows for larger
-clusters is in docs/sizing.md.
+clusters is in docs/guides/sizing.md.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def test_spans_pass_through_it(sidecar: FluentBit, store: Store, folder: Path) -
     """With their ids, times, attributes, events, status, resource and scope.
 
     What Fluent Bit 5.1 loses, by its own decoding: flags, the trace state of links, the number of dropped links, and
-    all attributes of a span of which one is bytes or empty. docs/kubernetes.md says so.
+    all attributes of a span of which one is bytes or empty. docs/guides/kubernetes.md says so.
     """
     run_in_pod(sidecar, folder, "everything")
     sent = comparable(local_files(folder / "spans"))

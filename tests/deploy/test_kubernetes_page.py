@@ -1,4 +1,4 @@
-"""``docs/kubernetes.md``: what it shows can be built, and what it names is there."""
+"""``docs/guides/kubernetes.md``: what it shows can be built, and what it names is there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from manifests import CLUSTER_SPECS, MANIFESTS, build, needs_kubectl, validate
 from store import Store
 
 ROOT = MANIFESTS.parents[1]
-TEXT = (ROOT / "docs" / "kubernetes.md").read_text()
+TEXT = (ROOT / "docs/guides/kubernetes.md").read_text()
 KUSTOMIZATIONS = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -45,7 +45,7 @@ def test_its_queries_are_those_of_a_store(tmp_path: Path) -> None:
 
 def test_what_it_names_is_there() -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", TEXT)
-    assert not [link for link in links if not (ROOT / "docs" / link).exists()]
+    assert not [link for link in links if not (ROOT / "docs/guides" / link).exists()]
     components = set(re.findall(r"`(?:components/)?([\w-]+)`", TEXT)) & {path.name for path in components_there()}
     assert {"graceful-end", "spool-volume", "rayjob", "rayservice", "collector-sidecar"} <= components
     settings = "\n".join(path.read_text() for path in MANIFESTS.rglob("*.yaml"))

@@ -41,7 +41,7 @@ pytestmark = needs_kubectl
 
 IMAGE = "registry.example/ray-tracing:2.60.0"
 GROUP = 2000
-PAGE = (MANIFESTS.parents[1] / "docs" / "kubernetes.md").read_text()
+PAGE = (MANIFESTS.parents[1] / "docs/guides/kubernetes.md").read_text()
 CLUSTERS = Path(__file__).parent / "clusters"
 """Clusters, a job and a service as users have them. They differ in what components could damage."""
 THEIRS: list[Document] = [
@@ -252,7 +252,7 @@ def test_it_is_valid_by_the_definitions_of_kuberay(cluster: str, tmp_path: Path)
 
 
 def around(cluster: Document, components: list[str]) -> list[str]:
-    """All components for this cluster, as docs/kubernetes.md says."""
+    """All components for this cluster, as docs/guides/kubernetes.md says."""
     (_, head) = next(pods(cluster))
     mounts = {each["mountPath"] for each in head["spec"]["containers"][0].get("volumeMounts", [])}
     needs_logs = "/tmp/ray" not in mounts and any(each.endswith("-sidecar") for each in components)
@@ -367,7 +367,7 @@ def test_the_image_can_be_built_from_what_it_copies_of_a_checkout(tmp_path: Path
 
 
 def test_another_image_of_a_group_can_be_that_of_its_sidecar(tmp_path: Path) -> None:
-    """By the replacement in docs/kubernetes.md."""
+    """By the replacement in docs/guides/kubernetes.md."""
     (shown,) = re.findall(r"```yaml\n(replacements:\n.*?)```", PAGE, re.DOTALL)
     components = ["tracing", "graceful-end"]
     documents = combine(tmp_path, CLUSTERS / "images.yaml", *components, **yaml.safe_load(shown))
@@ -376,7 +376,7 @@ def test_another_image_of_a_group_can_be_that_of_its_sidecar(tmp_path: Path) -> 
 
 
 def test_an_endpoint_can_follow_a_prefix(tmp_path: Path) -> None:
-    """By the patch in docs/kubernetes.md: kustomize renames the Collector, and does not look into URLs."""
+    """By the patch in docs/guides/kubernetes.md: kustomize renames the Collector, and does not look into URLs."""
     (shown,) = re.findall(r"```yaml\n(namePrefix:.*?)```", PAGE, re.DOTALL)
     components = ["collector", "fluent-bit-sidecar", "graceful-end"]
     documents = combine(tmp_path, MANIFESTS / "base", *components, **yaml.safe_load(shown))

@@ -26,7 +26,7 @@ COMPILED = PACKAGE + "_hotpath.abi3.so"
 TAGS = re.compile(r"-cp310-abi3-manylinux[\w.]+_(x86_64|aarch64)\.whl$")
 """How the names of wheels with the compiled part end: one is for all versions of Python."""
 
-_RELATIVE = re.compile(r"\[[^\]]*\]\((?![a-z]+:|#)[^)\s]+\)")
+_RELATIVE = re.compile(r"\[[^\]]*\]\((?![a-z]+:|#)[^)\s]+\)|\bsrc(?:set)?=\"(?![a-z]+:)[^\"]+\"")
 
 
 def problems(folder: Path, what: str, tag: str) -> list[str]:

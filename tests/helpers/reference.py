@@ -1,6 +1,6 @@
 """The tables of the reference pages, made from those in the code.
 
-``.venv/bin/python tests/helpers/reference.py`` writes them into ``docs/reference/*.md``, between two lines ``<!-- NAME -->``.
+``.venv/bin/python tests/helpers/reference.py`` writes them into ``docs/reference/*.md``, between marks ``<!-- NAME -->``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ _SECTIONS = {
 
 def pages() -> dict[Path, str]:
     """The text of each page, with its tables as they should be."""
-    tables = {
+    tables: dict[str, Callable[[], str]] = {
         "settings": table.markdown_table,
         "standard": otel.markdown_table,
         "names": _reference.markdown_table,
@@ -83,7 +83,9 @@ def _kinds(finder: Any) -> set[str]:
         for node in ast.parse(inspect.getsource(finder if module is None else module)).body
         if isinstance(node, ast.FunctionDef)
     }
-    found, seen, pending = set(), set(), [finder.__name__]
+    found: set[str] = set()
+    seen: set[str] = set()
+    pending: list[str] = [finder.__name__]
     while pending:
         seen.add(name := pending.pop())
         for node in ast.walk(functions[name]):
@@ -91,7 +93,7 @@ def _kinds(finder: Any) -> set[str]:
                 pending.append(node.id)
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding":
                 kind = node.args[0]
-                found.add(kind.value if isinstance(kind, ast.Constant) else finder.__globals__[ast.unparse(kind)])
+                found.add(str(kind.value if isinstance(kind, ast.Constant) else finder.__globals__[ast.unparse(kind)]))
     return found
 
 
@@ -120,7 +122,7 @@ def _texts(node: ast.expr) -> list[str]:
         case ast.IfExp(body=one, orelse=other):
             return _texts(one) + _texts(other)
         case ast.JoinedStr(values=parts):
-            text = "".join(part.value if isinstance(part, ast.Constant) else "…" for part in parts)
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in parts)
             return [re.sub(r"(…\s?)+…", "…", text)]
         case _:
             return ["…"]

@@ -1,4 +1,4 @@
-"""What the documents name is there."""
+"""What the documents name is there, and what they quote is so."""
 
 from __future__ import annotations
 
@@ -6,22 +6,33 @@ import re
 from pathlib import Path
 
 import pytest
+import reference
+from prose import problems
 
 ROOT = Path(__file__).parents[2]
 FOR_CONTRIBUTORS = ["CONTRIBUTING.md", "docs/ARCHITECTURE.md"]
-DOCUMENTS = sorted(
+SITE = sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [
     str(path.relative_to(ROOT))
-    for folder in (".", "docs", "deploy/kubernetes", "tests/benchmarks/results")
-    for path in (ROOT / folder).glob("*.md")
-)
-
-
-def quoted(document: str) -> list[str]:
-    return re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", (ROOT / document).read_text(), flags=re.DOTALL))
+    for path in (
+        *SITE,
+        *(
+            file
+            for folder in (".", "deploy/kubernetes", "tests/benchmarks/results")
+            for file in (ROOT / folder).glob("*.md")
+        ),
+    )
+]
 
 
 def without_code(document: str) -> str:
     return re.sub(r"^```.*?^```", "", (ROOT / document).read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def blocks(document: str, *languages: str) -> list[str]:
+    """The code of a document in these languages."""
+    found = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / document).read_text(), re.DOTALL | re.MULTILINE)
+    return [code for language, code in found if language in languages]
 
 
 def anchors(document: str) -> set[str]:
@@ -43,17 +54,23 @@ def test_every_path_is_there(document: str) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_link_leads_somewhere(document: str) -> None:
     """To a file of the repository, and to a heading in it where the link names one."""
-    for link in re.findall(r"\]\((?!https?:)([^)]+)", without_code(document)):
+    links = re.findall(r"\]\((?!https?:)([^)]+)", without_code(document))
+    for link in (*links, *re.findall(r'src(?:set)?="([^"]+)"', without_code(document))):
         name, _, anchor = link.partition("#")
         path = (ROOT / document).parent / name if name else ROOT / document
         assert path.exists(), link
         assert not anchor or anchor in anchors(str(path)), link
 
 
-def test_the_readme_or_the_contributors_page_leads_to_every_document() -> None:
-    pages = without_code("README.md") + without_code("CONTRIBUTING.md")
-    links = re.findall(r"\]\((?:docs/)?([^)#/]+)", pages)
-    assert {path.name for path in (ROOT / "docs").glob("*.md")} <= set(links)
+def test_the_first_page_leads_to_every_page() -> None:
+    """The site has its navigation from there."""
+    pages = {
+        path
+        for path in SITE
+        if path.name not in {"index.md", "ARCHITECTURE.md", "GLOSSARY.md"} or path.parent.name == "backends"
+    }
+    links = re.findall(r"^- \[.*?\]\(([^)]+)\)", (ROOT / "docs/index.md").read_text(), re.MULTILINE)
+    assert {ROOT / "docs" / link for link in links} == pages
 
 
 @pytest.mark.parametrize("document", FOR_CONTRIBUTORS)
@@ -63,22 +80,68 @@ def test_every_command_is_in_the_makefile(document: str) -> None:
     assert not {command for command in commands - {"help"} if not re.search(rf"^{command}:", makefile, re.MULTILINE)}
 
 
+@pytest.mark.parametrize("path", sorted(reference.pages()), ids=lambda path: path.name)
+def test_a_reference_page_is_what_the_code_says(path: Path) -> None:
+    """After a change of the code: ``.venv/bin/python tests/helpers/reference.py``."""
+    assert path.read_text() == reference.pages()[path]
+
+
+def test_both_readmes_fit_on_a_screen_and_have_the_same_code() -> None:
+    """But for the comments in it."""
+    languages = ("sh", "console", "python")
+    english, chinese = (
+        [re.sub(r" *# .*", "", block) for block in blocks(name, *languages)]
+        for name in ("README.md", "README.zh-CN.md")
+    )
+    assert english == chinese
+    assert all(len((ROOT / name).read_text().splitlines()) <= 150 for name in ("README.md", "README.zh-CN.md"))
+
+
 @pytest.mark.parametrize(
-    ("heading", "document"),
+    ("document", "row", "figures"),
     [
-        ("Ray Serve", "serve"),
-        ("Ray Data", "ray-data"),
-        ("Sampling", "sampling"),
-        ("Metrics", "metrics"),
-        ("Analysis", "analysis"),
-        ("Logs", "logs"),
+        ("README.md", "Actor calls per second", "rates"),
+        ("README.md", "Processor time per actor call", "times"),
+        ("README.zh-CN.md", "每秒 actor 调用数", "rates"),
+        ("README.zh-CN.md", "每次 actor 调用的 CPU 时间", "times"),
     ],
 )
-def test_an_example_in_the_readme_is_that_of_its_document(heading: str, document: str) -> None:
-    """Or a part of it, line by line."""
-    section = re.search(rf"^#+ {heading}\n(.*?)(?=^##+ )", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
-    assert section
-    blocks = re.findall(r"^```\w+\n(.*?)^```", section[1], re.DOTALL | re.MULTILINE)
-    lines = [line for block in blocks for line in block.splitlines() if line.strip() not in {"", "..."}]
-    assert lines
-    assert set(lines) <= set((ROOT / "docs" / f"{document}.md").read_text().splitlines())
+def test_the_figures_of_the_readme_are_those_of_the_benchmark(document: str, row: str, figures: str) -> None:
+    """Of many calls of actors at a time: Ray's own hook, a batch processor, and ``local``."""
+    results = (ROOT / "tests/benchmarks/results/README.md").read_text()
+    heading = {"rates": "## Calls a second", "times": "## Processor time a call, relative"}[figures]
+    found = re.search(rf"^{heading}.*?^\| actor calls async \|(.*?)$", results, re.DOTALL | re.MULTILINE)
+    shown = re.search(rf"^\| {row}.*?\|(.*)\|$", (ROOT / document).read_text(), re.MULTILINE)
+    assert found
+    assert shown
+    columns = [float(cell.split("(")[0]) for cell in found[1].split("|")[2:6]]
+    assert shown[1].split("|") == [f" {columns[at] * 100:.0f}% " for at in (0, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("document", "column"), [("README.md", 3), ("README.zh-CN.md", 3), ("docs/explanation/comparison.md", 4)]
+)
+def test_the_counts_of_the_readme_are_those_of_the_comparison(document: str, column: int) -> None:
+    results = (ROOT / "tests/benchmarks/results/README.md").read_text()
+    hooks = ("Ray's own hook", "batch processor", "ray-tracing-hooks")
+    changed = [int(re.findall(rf"^\| {hook} \|.*?\| (\d+) \|", results, re.MULTILINE)[0]) for hook in hooks]
+    ways = re.findall(r"^\w[\w ]*?  +(\d+) / (\d+) +(\d+) / (\d+) +(\d+) / (\d+)$", results, re.MULTILINE)
+    assert len(ways) == 28
+    losing = [sum(int(way[at]) < int(way[at + 1]) for way in ways) for at in (2, 4, 0)]
+    for many, counts in (("126", changed), ("28", losing)):
+        row = re.search(rf"^\|[^|]*{many} ?[^|]*\|(.*)\|$", (ROOT / document).read_text(), re.MULTILINE)
+        assert row
+        cells = [cell.strip() for cell in row[1].split("|")]
+        assert [cells[0], cells[1], cells[column - 1]] == [str(count) for count in counts]
+
+
+def test_the_tutorial_shows_what_its_program_does() -> None:
+    program = (ROOT / "examples/slow_job.py").read_text()
+    for block in blocks("docs/tutorials/slow-job.md", "python"):
+        assert block in program
+
+
+def test_bad_english_is_found() -> None:
+    assert [problem for _, problem in problems("A colour that it makes spans of.")] != []
+    assert list(problems("```sh\nwhat colour is\n```\nA good sentence.")) == []
+    assert next(problems(" ".join(["word"] * 26) + "."))[1].startswith("26 words")

@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ray_tracing_hooks._ray.process import RayProcess
-from ray_tracing_hooks._settings.table import Setting, Settings, all_settings, load, load_with_sources, markdown_table
+from ray_tracing_hooks._settings.table import Setting, Settings, all_settings, load, load_with_sources
 from ray_tracing_hooks._settings.values import SECONDS, SIZE
-
-README = Path(__file__).parents[2] / "README.md"
 
 
 def loaded(environ: dict[str, str]) -> Settings:
@@ -440,12 +438,3 @@ def test_yaml_is_imported_only_for_a_file() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
-
-
-def test_the_readme_holds_the_table_of_settings() -> None:
-    """Between its two `<!-- settings -->` markers."""
-    before, table, after = README.read_text(encoding="utf-8").split("<!-- settings -->")
-    assert before
-    wanted = markdown_table().strip()
-    assert table.strip() == wanted, f"README.md has another table than _settings.markdown_table(), which is:\n{wanted}"
-    assert after

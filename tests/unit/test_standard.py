@@ -12,16 +12,7 @@ from hypothesis import strategies as st
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._sdk import resource
-from ray_tracing_hooks._settings.otel import (
-    JAEGER,
-    OTLP,
-    VARIABLES,
-    Variable,
-    check,
-    markdown_table,
-    read,
-    read_with_source,
-)
+from ray_tracing_hooks._settings.otel import JAEGER, OTLP, VARIABLES, Variable, check, read, read_with_source
 from ray_tracing_hooks._settings.table import load
 
 README = Path(__file__).parents[2] / "README.md"
@@ -184,15 +175,9 @@ def test_no_value_raises(row: Variable, value: str) -> None:
     assert len(problems) <= 1
 
 
-def test_the_readme_holds_the_table_of_standard_variables() -> None:
-    """Between its two `<!-- standard -->` markers."""
-    _, table, _ = README.read_text(encoding="utf-8").split("<!-- standard -->")
-    assert markdown_table().strip() in table
-
-
 def test_what_the_documents_export_is_right() -> None:
     """Every variable that their recipes set exists, and has a value that is taken."""
-    documents = [README, *(README.parent / "docs").glob("*.md")]
+    documents = [README, *(README.parent / "docs").rglob("*.md")]
     lines = [line for each in documents for line in re.findall(r"^export .*", each.read_text("utf-8"), re.MULTILINE)]
     exported = [setting.split("=", 1) for line in lines for setting in shlex.split(line, comments=True)[1:]]
     assert {"OTEL_EXPORTER_OTLP_HEADERS", "RAY_TRACING_KEEP_SLOWER"} < {name for name, _ in exported}

@@ -68,6 +68,8 @@ def metadata() -> ModuleType:
     ("link", "whole"),
     [
         ("![a picture](docs/a.png)", "![a picture](https://here.org/o/p/raw/v1/docs/a.png)"),
+        ('<img src="docs/a.png">', '<img src="https://here.org/o/p/raw/v1/docs/a.png">'),
+        ('<source srcset="docs/a.png">', '<source srcset="https://here.org/o/p/raw/v1/docs/a.png">'),
         ("see [results](tests/README.md).", "see [results](https://here.org/o/p/blob/v1/tests/README.md)."),
         ("[elsewhere](https://example.org/)", "[elsewhere](https://example.org/)"),
         ("[above](#try-it)", "[above](#try-it)"),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
+import click
 import pytest
 import reference
 from prose import problems
+
+from ray_tracing_hooks._cli import main as command
 
 ROOT = Path(__file__).parents[2]
 FOR_CONTRIBUTORS = ["CONTRIBUTING.md", "docs/ARCHITECTURE.md"]
@@ -145,3 +149,20 @@ def test_bad_english_is_found() -> None:
     assert [problem for _, problem in problems("A colour that it makes spans of.")] != []
     assert list(problems("```sh\nwhat colour is\n```\nA good sentence.")) == []
     assert next(problems(" ".join(["word"] * 26) + "."))[1].startswith("26 words")
+
+
+@pytest.mark.parametrize("document", [name for name in DOCUMENTS if name.startswith(("docs", "README", "deploy"))])
+def test_every_command_that_is_shown_exists(document: str) -> None:
+    """With its options, and the programs that are run."""
+    lines = "\n".join(blocks(document, "sh", "console")).splitlines()
+    for line in lines:
+        assert all((ROOT / path).exists() for path in re.findall(r"\bexamples/[\w/.]+", line)), line
+        _, found, rest = line.partition("ray-tracing-hooks ")
+        if not found or line.startswith((" ", "next:")):
+            continue
+        words = shlex.split(rest.partition("|")[0], comments=True)
+        shown = command.get_command(click.Context(command), words[0])
+        assert shown is not None, line
+        options = {option for parameter in shown.params for option in parameter.opts} | {"--help"}
+        own = words[1 : words.index("program.py")] if "program.py" in words else words[1:]
+        assert {word.partition("=")[0] for word in own if word.startswith("-")} <= options, line

@@ -1,0 +1,60 @@
+"""The programs and commands of the README and of the tutorials do what is shown."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from support import EXAMPLES, PATIENCE, environment, with_lean_clusters
+
+ROOT = EXAMPLES.parent
+
+
+def blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / document).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def done(words: list[str], folder: Path) -> str:
+    """What a command prints that ends well, in a folder with the examples."""
+    env = environment(RAY_TRACING_LOCAL_DIR=str(folder / "spans"), COLUMNS="120")
+    env["PYTHONPATH"] = with_lean_clusters(env["PYTHONPATH"])
+    ended = subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout + ended.stderr
+
+
+def without_figures(text: str) -> str:
+    """The words of an output: ids, numbers and line breaks differ from run to run."""
+    return " ".join(re.sub(r"#[0-9a-f]{8}|\d[\d.,]*( ?(us|ms|s|%)(?=\W))?", "N", text).split())
+
+
+def test_the_program_of_the_readme_runs(tmp_path: Path) -> None:
+    (program,) = (block for block in blocks("README.md", "python") if "import ray" in block)
+    (tmp_path / "program.py").write_text(program)
+    assert "DATA.CSV" in done([sys.executable, "program.py"], tmp_path)
+    shown = done([sys.executable, "-m", "ray_tracing_hooks", "tree", "spans"], tmp_path)
+    assert re.search(r"__main__.load.*\n\s+└─ parse", shown)
+
+
+def test_the_slow_job_is_slow_for_the_reason_that_is_shown_and_no_more_once_it_is_mended(tmp_path: Path) -> None:
+    os.symlink(EXAMPLES, tmp_path / "examples")
+    printed, shown = [], blocks("docs/tutorials/slow-job.md", "console")
+    for block in shown:
+        command = shlex.split(block.splitlines()[0].removeprefix("$ ray-tracing-hooks "))
+        printed.append(without_figures(done([sys.executable, "-m", "ray_tracing_hooks", *command], tmp_path)))
+    (readme,) = (block for block in blocks("README.md", "console") if "slow_job" in block)
+    for block in (shown[0], readme):
+        assert without_figures(block.partition("Findings\n")[2]) in printed[0]
+    assert "is a bottleneck" not in printed[1]
+    assert "bottleneck-actor Store N none gone" in printed[2]
+    assert "bottleneck-actor Store N none gone" in without_figures(shown[2])
+
+
+def test_the_test_of_the_tutorial_passes(tmp_path: Path) -> None:
+    (program,) = blocks("docs/tutorials/tests.md", "python")
+    (tmp_path / "test_load.py").write_text(program)
+    assert "1 passed" in done([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_load.py"], tmp_path)

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+import name_tables
 
-from ray_tracing_hooks import _ops, _reference
+from ray_tracing_hooks import _ops
 from ray_tracing_hooks._cli import main as command
 from ray_tracing_hooks._insight.analysis.findings import FINDERS
 from ray_tracing_hooks._settings import otel, table
@@ -28,6 +29,7 @@ _SECTIONS = {
     "calls": "Calls and accelerators",
     "actors": "Actors",
     "driver": "Drivers",
+    "order": "The order of waiting",
     "waiting": "The cluster",
     "serve": "Ray Serve",
     "data": "Ray Data",
@@ -40,9 +42,9 @@ def pages() -> dict[Path, str]:
     tables: dict[str, Callable[[], str]] = {
         "settings": table.markdown_table,
         "standard": otel.markdown_table,
-        "names": _reference.markdown_table,
-        "metrics": _reference.metrics_table,
-        "delivery": _reference.delivery_metrics_table,
+        "names": name_tables.markdown_table,
+        "metrics": name_tables.metrics_table,
+        "delivery": name_tables.delivery_metrics_table,
         "findings": findings,
         "checks": checks,
         "commands": lambda: "\n".join(commands(command, "ray-tracing-hooks")),
@@ -102,7 +104,7 @@ def checks() -> str:
     rows = ["| id | severity | message | advice |", "| --- | --- | --- | --- |"]
     for path in sorted((Path(_ops.__file__).parent / "checks").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding" and len(node.args) > 2:
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Diagnosis" and len(node.args) > 2:
                 ids = [each for each in _texts(node.args[0]) if each]
                 named = {name.id.lower() for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
                 severity = " or ".join(sorted(named & {"problem", "warning", "good"}) or ["problem", "warning"])

@@ -9,7 +9,6 @@ import name_tables
 
 from ray_tracing_hooks import names
 
-WRITE = ".venv/bin/python tests/helpers/name_tables.py"
 ROOT = Path(__file__).parents[2]
 KEYS = {value for name, value in vars(names).items() if name.startswith(("RAY_", "RESOURCE_", "LOG_", "SKYWALKING_"))}
 

@@ -231,7 +231,8 @@ def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost:
     first, then = _functions(calls, rounds[0].rows), _functions(calls, rounds[1].rows)
     what = f"all of {count(len(rounds[0].rows), 'call')} of {first} before it made those of {then}"
     if len(rounds) > 2:
-        what = f"all calls of each of {len(rounds):,} rounds before it made the next"
+        every = _functions(calls, [row for each in rounds for row in each.rows])
+        what = f"all calls of {every} in each of {len(rounds):,} rounds before it made the next"
     text = (
         f"{caller} waited for {what}; the last of them took up to {duration(table.duration(rows[0]))}, the median is "
         f"{duration(percentile(times, 0.5))}"

@@ -195,7 +195,7 @@ def overlapped_consumer(run):
         spend(0.18)
 
 
-@planted("few-blocks", says=("1 block",), beside=("worker-start",), cluster={"num_cpus": 9}, **WITH)
+@planted("few-blocks", says=("1 task",), beside=("worker-start",), cluster={"num_cpus": 9}, **WITH)
 def one_block(run):
     """All rows are in one block, so that one task transforms sixteen batches."""
     blocks, of_each = (16, 25) if run.mended else (1, 400)

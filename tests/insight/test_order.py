@@ -1,0 +1,108 @@
+"""Findings on the order in which callers wait: what they need to be true."""
+
+from __future__ import annotations
+
+import pytest
+from hand_made import HandMade
+
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings import Finding, find
+
+WAITS = "actor,get,task,wait"
+
+
+def made() -> HandMade:
+    run = HandMade()
+    run.parts = WAITS
+    return run
+
+
+def found(run: HandMade) -> dict[str, Finding]:
+    return {each.kind: each for each in find(Analysis(run.table()))}
+
+
+@pytest.mark.parametrize(
+    ("takes_parts", "is_late", "is_chain"), [(True, False, True), (False, False, False), (True, True, False)]
+)
+def test_a_chain_is_of_calls_that_merge_what_was_there(takes_parts: bool, is_late: bool, is_chain: bool) -> None:
+    """Steps that take no other result need their order, and where the other result comes last, it sets the pace."""
+    run = made()
+    driver = run.driver(0, 10_000)
+    parts = [
+        run.task(driver, "part", 1, 2, 1100 + 1000 * number if is_late else 50, worker=f"w{number}")
+        for number in range(8)
+    ]
+    merged = run.task(driver, "merge", 3, 1100, 2000, arguments=[parts[0].object()])
+    for number, part in enumerate(parts[1:], 1):
+        arguments = [merged.object(), *([part.object()] if takes_parts else [])]
+        begin = 1101 + 1000 * number
+        merged = run.task(driver, "merge", 4, begin, begin + 899, arguments=arguments)
+    run.get(driver, [merged], 5, 9_100)
+    finding = found(run).get("chain")
+    assert (finding is not None) == is_chain
+    if finding is not None:
+        assert finding.figures["calls"] == 8
+        assert finding.share == pytest.approx(0.9 * 8 * (1 - 4 / 8) / 10, rel=0.1)
+
+
+@pytest.mark.parametrize("needs_all", [False, True])
+def test_a_barrier_is_none_where_the_next_calls_need_all_results(needs_all: bool) -> None:
+    """Three of four calls of each round end early. The arguments of the next ones say what they need."""
+    run = made()
+    driver = run.driver(0, 4_100)
+    before: list[str] = []
+    for number in range(4):
+        begin = 1_000 * number
+        calls = [
+            run.task(
+                driver,
+                "step",
+                begin + 1,
+                begin + 2,
+                begin + (1_000 if each == number else 200),
+                arguments=before if needs_all else before[each : each + 1],
+                worker=f"w{each}",
+            )
+            for each in range(4)
+        ]
+        run.get(driver, calls, begin + 2, begin + 1_000)
+        before = [each.object() for each in calls]
+    finding = found(run).get("barrier")
+    assert (finding is None) == needs_all
+    if finding is not None:
+        assert finding.share * 4_100 == pytest.approx(2_400, rel=0.02)  # one long and three short steps remain
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_an_order_costs_what_the_caller_could_have_done_meanwhile(is_reversed: bool) -> None:
+    """Ten results come at intervals of 200 ms, and the caller works for 100 ms with each."""
+    run = made()
+    driver = run.driver(0, 3_100)
+    calls = [run.submit(driver, "f", 1) for _ in range(10)]
+    for number, call in enumerate(calls):
+        run.run(call, 2, 200 * (10 - number if is_reversed else number + 1), worker=f"w{number}")
+    now = 2.0
+    for number, call in enumerate(calls):
+        ready = 200 * (10 - number if is_reversed else number + 1)
+        run.get(driver, [call], now, now := max(now, ready))
+        now += 100
+    finding = found(run).get("results-in-order")
+    assert (finding is not None) == is_reversed
+    if finding is not None:
+        assert finding.share * 3_100 == pytest.approx(900, rel=0.02)  # the last result comes after 2 s
+
+
+@pytest.mark.parametrize("is_one", [False, True])
+def test_a_loop_that_waits_with_ray_wait_runs_one_call_at_a_time(is_one: bool) -> None:
+    """With a second call under way, it does not."""
+    run = made()
+    driver = run.driver(0, 10 * 100 + 100)
+    calls = [run.submit(driver, "f", 1)] if not is_one else []
+    for number in range(10):
+        begin = 2 + 100 * number
+        calls.append(run.submit(driver, "f", begin))
+        run.run(calls[number], begin + 1 if is_one else max(2, begin - 50), begin + 90, worker=f"w{number % 2}")
+        pending = calls[number:]
+        run.wait(driver, pending, begin + 1, begin + 91, ready=pending[:1])
+        run.get(driver, pending[:1], begin + 92, begin + 93)
+    assert ("get-in-loop" in found(run)) == is_one

@@ -71,13 +71,14 @@ def _costly_orders(analysis: Analysis) -> Iterator[tuple[int, list[_Taken], int]
 
 
 def _callers(analysis: Analysis) -> list[int]:
-    """The frames on the critical path that wait in one thread, with spans for all of it, and so in a known order."""
+    """The frames on the critical path that wait several times, in one thread and always with spans."""
     calls = analysis.calls
-    unknown = calls.with_futures | calls.with_threads
+    is_wait, unknown = np.isin(as_numpy(calls.role), WAITS), calls.with_futures | calls.with_threads
     return [
         frame
-        for frame in calls.frames_with_members(2 * _RESULTS)
+        for frame in calls.frames_with_members(4)
         if frame in analysis.ran_on_path and frame not in unknown and calls.records_waits(frame)
+        if np.count_nonzero(is_wait[as_numpy(calls.members(frame))]) > 1
     ]
 
 

@@ -181,7 +181,7 @@ def resources_come_back():
     ]
 
 
-class CallLabel:
+class Shown:
     """What Ray's threads write to a stream of this process."""
 
     def __init__(self, stream):
@@ -243,7 +243,7 @@ def what_workers_print():
 
         Bad()
 
-    shown, complained = CallLabel(sys.stdout), CallLabel(sys.stderr)
+    shown, complained = Shown(sys.stdout), Shown(sys.stderr)
     sys.stdout, sys.stderr = shown, complained
     try:
         actor = Prints.remote()

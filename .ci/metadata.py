@@ -28,6 +28,7 @@ class Metadata(MetadataHookInterface):
             readme = whole_links(readme, url, tag)
             metadata["urls"] = {
                 "Source": url,
+                "Documentation": f"{url}/blob/{tag}/docs",
                 "Changelog": f"{url}/blob/{tag}/CHANGELOG.md",
                 "Issues": f"{url}/issues",
             }

@@ -21,6 +21,12 @@ _LONG_SPANS = 20_000
 """From this many spans on, a progress bar is shown while their attributes are written."""
 
 
+def _trace_url(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if value and not (value.startswith(("https://", "http://")) and "{trace_id}" in value):
+        raise click.BadParameter("give an address that begins with http and contains {trace_id}")
+    return value
+
+
 @click.command(
     short_help="Write a run as one HTML page.",
     epilog=examples(
@@ -49,6 +55,13 @@ _LONG_SPANS = 20_000
 @click.option("--force", is_flag=True, help="Overwrite an existing file that is not a report.")
 @inputs.redaction_options
 @click.option(
+    "--trace-url",
+    metavar="URL",
+    default="",
+    callback=_trace_url,
+    help="Where your tracing back end shows a trace, such as 'https://jaeger.example.com/trace/{trace_id}'.",
+)
+@click.option(
     "--max-spans",
     type=click.IntRange(min=1),
     default=page.MOST_SPANS,
@@ -69,6 +82,7 @@ def view(
     force: bool,
     no_attributes: bool,
     redact: tuple[str, ...],
+    trace_url: str,
     max_spans: int,
 ) -> None:
     """Write a run to one HTML file, to open in a browser and to share.
@@ -94,7 +108,15 @@ def view(
         table, others = part.of(table)
         analysis = inputs.analysed(table, paths)
         where = ", ".join(map(os.path.basename, paths)) or "spans"
-        size = write(output, analysis, replace=replace, source=where, redaction=redaction, max_spans=max_spans)
+        size = write(
+            output,
+            analysis,
+            replace=replace,
+            source=where,
+            redaction=redaction,
+            trace_url=trace_url,
+            max_spans=max_spans,
+        )
         if others > 1:
             warn(f"this is the newest of {count(others, 'run')}; --trace ID shows another, --all shows all", "note")
         told = f", {size / 1e6:.1f} MB" if size else ""
@@ -126,6 +148,7 @@ def write(
     replace: bool,
     source: str,
     redaction: page.Redaction | None = None,
+    trace_url: str = "",
     max_spans: int = page.MOST_SPANS,
 ) -> int:
     """Write the page of a run to a file, and return its size, 0 for a stream. Ends the command with 1 on failure."""
@@ -143,6 +166,7 @@ def write(
                 source=source,
                 redaction=redaction,
                 most_spans=max_spans,
+                trace_url=trace_url,
                 on_spans=counted(advance, "writing the page", min(spans, page.MOST_DETAILS)),
             )
         size = 0 if is_stream else os.path.getsize(output)

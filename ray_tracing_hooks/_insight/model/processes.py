@@ -20,8 +20,8 @@ from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, SERVER
 from ray_tracing_hooks._insight.model.table import Table
 
-_SHOWN = 4
-"""Digits of an id in a label: enough to distinguish ids in most clusters."""
+_SHOWN = 8
+"""Digits of an id in a label, as in findings."""
 
 
 class Actor(NamedTuple):
@@ -35,7 +35,7 @@ class Actor(NamedTuple):
 
     @property
     def label(self) -> str:
-        """``Trainer#3f2a``, or ``Trainer "chief"`` if it has a name."""
+        """``Trainer#3f2a91c0``, or ``Trainer "chief"`` if it has a name."""
         return f'{self.class_name} "{self.name}"' if self.name else f"{self.class_name}#{self.actor_id[:_SHOWN]}"
 
 
@@ -70,7 +70,7 @@ class ProcessPlace:
 
     @property
     def node_label(self) -> str:
-        """``node 3e83 (10.0.0.3)``."""
+        """``node 3e83a1f0 (10.0.0.3)``."""
         where = self.ip or self.host
         if not self.node:
             return where or "unknown node"
@@ -78,7 +78,7 @@ class ProcessPlace:
 
     @property
     def label(self) -> str:
-        """``driver (pid 17)``, ``Trainer#3f2a (pid 21)``, ``Front#kogt (pid 23)``, ``worker 9c40 (pid 20)``."""
+        """``driver (pid 17)``, ``Trainer#3f2a91c0 (pid 21)``, ``Front#kogt (pid 23)``, ``worker 9c40b7d2 (pid 20)``."""
         if self.process_type == "driver" and not self.actors:
             what = "driver"
         elif self.serving:

@@ -66,17 +66,20 @@ def write(
     redaction: Redaction | None = None,
     most_spans: int = MOST_SPANS,
     most_details: int = MOST_DETAILS,
+    trace_url: str = "",
     on_spans: Callable[[int], None] = lambda _count: None,
 ) -> int:
     """Write the page of a run, and return how many of its spans the page shows.
 
-    ``source`` is where the spans were found, for the title of a run without a name. ``on_spans`` is called with the
+    ``source`` is where the spans were found, for the title of a run without a name. ``trace_url`` is where another
+    program shows a trace, with ``{trace_id}`` in place of its id. ``on_spans`` is called with the
     number of spans whose attributes were written since the previous call.
     """
     redaction = redaction or Redaction()
     source = truncated(analysis.name, 100) or source
     table = analysis.table
     made = content(analysis, source, most_spans, redaction)
+    made.meta["trace_url"] = trace_url
     held = with_details(table, made.ends, made.rows, most_details, on_path(analysis, analysis.path.steps))
     held = table.as_recorded(held)
     position = {row: number for number, row in enumerate(held, 1)}

@@ -1,4 +1,4 @@
-"""Breaks down each kind of time in the split of a run: by function, actor or worker, and calls."""
+"""Breaks down the waits of a critical path: by function and calls."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ray_tracing_hooks._insight.analysis.critical_path import (
-    ACTOR_QUEUE,
-    RUN,
-    SUBMIT,
-    WORKER_QUEUE,
-    Path,
-    submissions,
-)
+from ray_tracing_hooks._insight.analysis.critical_path import RUN, Step
 from ray_tracing_hooks._insight.model.calls import WAITS, Calls
 
 MOST_GROUPS = 20
@@ -25,46 +18,29 @@ class Group:
     """Time of one kind in one function, in nanoseconds."""
 
     function: str
-    place: int = -1
-    """The index of the place of the busy actor or worker; -1 if the time was not spent waiting for one."""
     ns: int = 0
     most: int = 0
     """The longest single part of it."""
-    calls: int = 0
-    """How many spans it comes from."""
-    rows: list[int] = field(default_factory=list)
-    """The rows of these spans, largest time first; at most ``MOST_ROWS``."""
+    of: dict[int, int] = field(default_factory=dict)
+    """The part of each span, by its row; the row is -1 or beyond the table where there is no span."""
+
+    def rows(self, size: int) -> list[int]:
+        """The rows of spans in a table of this size, largest time first; at most ``MOST_ROWS``."""
+        return heapq.nlargest(MOST_ROWS, (row for row in self.of if 0 <= row < size), key=self.of.__getitem__)
 
 
-def breakdown(calls: Calls, split: Path, place_of: Sequence[int]) -> dict[str, list[Group]]:
-    """The groups of each kind of time, largest first. ``place_of`` has the place of each row of the table."""
-    found: dict[str, dict[tuple[str, int], Group]] = {}
-    spent: dict[tuple[str, str, int], dict[int, int]] = {}
-
-    def add(kind: str, row: int, place: int, ns: int) -> None:
-        function = _function(calls, row)
-        group = found.setdefault(kind, {}).setdefault((function, place), Group(function, place))
-        group.ns += ns
-        group.most = max(group.most, ns)
-        of = spent.setdefault((kind, function, place), {})
-        of[row] = of.get(row, 0) + ns
-
-    for step in split.steps:
+def breakdown(calls: Calls, steps: Sequence[Step]) -> dict[str, list[Group]]:
+    """The groups of each kind of wait among these steps of a path, largest first."""
+    found: dict[str, dict[str, Group]] = {}
+    for step in steps:
         length = step.end - step.start
-        if step.kind == RUN:
-            for row, ns in submissions(calls, step):
-                add(SUBMIT, row, -1, ns)
-                length -= ns
-        is_queue = step.kind in (ACTOR_QUEUE, WORKER_QUEUE)
-        if length > 0:
-            add(step.kind, step.row, place_of[step.row] if is_queue else -1, length)
-    for kind, groups in found.items():
-        for (function, place), group in groups.items():
-            of = spent[kind, function, place]
-            group.calls = len(of)
-            group.rows = heapq.nlargest(
-                MOST_ROWS, (row for row in of if 0 <= row < len(calls.table)), key=of.__getitem__
-            )
+        if step.kind == RUN or length <= 0:
+            continue
+        function = _function(calls, step.row)
+        group = found.setdefault(step.kind, {}).setdefault(function, Group(function))
+        group.ns += length
+        group.most = max(group.most, length)
+        group.of[step.row] = group.of.get(step.row, 0) + length
     return {kind: sorted(groups.values(), key=lambda each: (-each.ns, each.function)) for kind, groups in found.items()}
 
 

@@ -29,7 +29,7 @@ from ray_tracing_hooks._insight.model.serve_spans import without_suffix
 from ray_tracing_hooks._insight.model.span import CONSUMER
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.page import datasets, ranks, report, requests, utilization
-from ray_tracing_hooks._insight.views.page.breakdown import Group, breakdown
+from ray_tracing_hooks._insight.views.page.actors import Apart, apart, without_actor
 from ray_tracing_hooks._insight.views.page.details import CHUNK, LONGEST_NAME, truncated
 from ray_tracing_hooks._insight.views.page.pack import differences, plain, zigzag
 from ray_tracing_hooks._insight.views.page.report import NumberOf
@@ -63,9 +63,8 @@ class Whole(NamedTuple):
     lanes: Lanes
     stacks: Flame
     called: Graph
+    apart: Apart | None
     findings: list[Finding]
-    split: dict[str, list[Group]]
-    """The breakdown of each kind of time."""
 
 
 def whole(analysis: Analysis) -> Whole:
@@ -75,8 +74,9 @@ def whole(analysis: Analysis) -> Whole:
     where = places(table)
     found = findings.find(analysis)
     called = graph(analysis.calls, ends, analysis.is_failed)
-    split = breakdown(analysis.calls, analysis.split, where.of)
-    return Whole(ends, where, lanes(table, where, ends), flame(table, ends, analysis.is_failed), called, found, split)
+    stacks = flame(table, ends, analysis.is_failed)
+    split = apart(analysis.calls, where, ends, analysis.is_failed, called)
+    return Whole(ends, where, lanes(table, where, ends), stacks, called, split, found)
 
 
 def content(analysis: Analysis, source: str, most_spans: int, redaction: Redaction) -> Content:
@@ -102,6 +102,9 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
     meta["traces"] = traces
     meta["notes"] += _notes(table, rows)
     columns = _columns(table, calls, drawn.ends, rows, position, drawn.lanes, drawn.stacks, drawn.called)
+    if drawn.apart:
+        columns["function_apart"] = [drawn.apart.called.of[row] + 1 for row in rows]
+        columns["flame_apart"] = [drawn.apart.stacks.of[row] for row in rows]
     columns["name"] = [name_of[table.name[row]] for row in rows]
     columns["trace"] = [trace_of[table.trace[row]] for row in rows]
     columns["resource"] = [resource_of[table.resource[row]] for row in rows]
@@ -138,6 +141,8 @@ def described(
 
     meta = {
         "source": source,
+        "documentation": report.documentation(),
+        "trace_url": "",
         "start_ms": begin / 1e6,
         "extent": end - begin,
         "spans": len(table),
@@ -148,11 +153,11 @@ def described(
         **_places(drawn.places, analysis.accelerators if redaction.attributes else ()),
         "flame": _flame(drawn.stacks, names, begin),
         "graph": _graph(called, name_of),
+        "apart": None,
         "colour_order": colours,
         "strip": strip(analysis, ends, begin),
         "peak": analysis.parallelism.peak if analysis.parallelism.workers else 0,
         "facts": report.facts(analysis),
-        "split": report.split(analysis, drawn.split, number, function),
         "queues": report.queues(analysis),
         "datasets": datasets.shown(analysis.pipelines, number, begin, redaction),
         "requests": requests.shown(analysis.requests, number),
@@ -172,6 +177,14 @@ def described(
     }
     meta["top_about"], meta["top"] = _top(analysis, ends, drawn.stacks, name_of)
     _mark_path(meta, analysis, drawn.places, drawn.stacks, called)
+    if (split := drawn.apart) is not None:
+        known = len(names)
+        of_actors = {"flame": _flame(split.stacks, names, begin), "graph": _graph(split.called, name_of), "path": {}}
+        _mark_path(of_actors, analysis, drawn.places, split.stacks, split.called)
+        meta["apart"] = {"graph": of_actors["graph"], "flame": of_actors["flame"], "first": split.is_first}
+        group_of = {call_name(names[index]): group for group in colours for index in group}
+        for index, label in enumerate(names[known:], known):
+            group_of.get(call_name(without_actor(label, drawn.places.places)), []).append(index)
     return meta, name_of, resource_of
 
 

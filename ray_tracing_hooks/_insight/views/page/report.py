@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 from ray_tracing_hooks._insight.analysis.queues import PHASES
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
-from ray_tracing_hooks._insight.views.page.breakdown import MOST_GROUPS, Group
+from ray_tracing_hooks._insight.views.page.breakdown import MOST_GROUPS, Group, breakdown
 from ray_tracing_hooks._insight.views.page.details import LONGEST_NAME, truncated
 from ray_tracing_hooks._insight.views.redaction import HIDDEN, Redaction
 
@@ -43,67 +44,17 @@ _WHY = {
 
 def facts(analysis: Analysis) -> list[list[Any]]:
     """Labels and figures of the whole run; a third item marks a bad figure."""
-    table, path = analysis.table, analysis.path
-    errors = int(np.count_nonzero(analysis.is_failed))
+    path = analysis.path
+    failed = int(np.count_nonzero(analysis.is_failed))
     parallel = analysis.parallelism
     found: list[list[Any]] = [["wall time", duration(path.wall)]]
     if (served := analysis.requests) is not None:
         found.append(["requests", f"{served.count + served.running + served.unrecorded:,}"])
-        found.append(["requests failed", f"{served.failed:,}", bool(served.failed)])
-    found.append(["spans", f"{len(table):,}"])
-    if len(analysis.calls) or served is None:
-        found.append(["calls", f"{len(analysis.calls):,}"])
-    found.append(["spans failed", f"{errors:,}", bool(errors)])
+        found.append(["failed requests", f"{served.failed:,}", bool(served.failed)])
+    found.append(["failed spans", f"{failed:,}", bool(failed)])
     if parallel.workers:
-        found += [["workers", f"{parallel.workers:,}"], ["running at once, average", f"{parallel.average:.1f}"]]
-        found.append(["running at once, maximum", f"{parallel.peak:,}"])
-    if parallel.nodes > 1:
-        found.append(["nodes", f"{parallel.nodes:,}"])
-    if analysis.shown_steps:
-        found.append(["of the time explained", percent(path.coverage)])
+        found.append([f"calls running on average, at most {parallel.peak:,}", f"{parallel.average:.1f}"])
     return found
-
-
-def split(
-    analysis: Analysis, groups: Mapping[str, Sequence[Group]], row: NumberOf, function: IndexOf
-) -> dict[str, Any] | None:
-    """The wall time by what it was spent on, the largest part first, each with its breakdown.
-
-    None if there is no time to split, or if the run ends with a request: ``requests`` says what its time went to.
-    """
-    path = analysis.split
-    if not path.wall or analysis.ends_with_request:
-        return None
-    what = "driver" if analysis.ends_with_driver else "run"
-    return {
-        "of": f"The {duration(path.wall)} until the {what} ended: a wait for a busy actor or worker counts as that "
-        "wait here, while the critical path and the findings count what kept it busy. So a cause may have another "
-        f"share here. {recorded.certainty(analysis.calls, path)}",
-        "parts": [
-            {
-                "kind": kind,
-                "label": paths.MEANINGS[kind],
-                "ns": path.kinds[kind],
-                "share": path.kinds[kind] / path.wall,
-                "by": [_group(each, row, function) for each in groups.get(kind, ())[:MOST_GROUPS]],
-                "others": sum(each.ns for each in groups.get(kind, ())[MOST_GROUPS:]),
-            }
-            for kind in sorted(paths.KINDS, key=lambda kind: -path.kinds[kind])
-            if path.kinds[kind] > 0
-        ],
-    }
-
-
-def _group(group: Group, row: NumberOf, function: IndexOf) -> dict[str, Any]:
-    return {
-        "label": truncated(group.function, LONGEST_NAME),
-        "function": function(group.function),
-        "place": group.place,
-        "ns": group.ns,
-        "most": group.most,
-        "calls": group.calls,
-        "rows": [shown for each in group.rows if (shown := row(each)) >= 0],
-    }
 
 
 def queues(analysis: Analysis) -> dict[str, Any] | None:
@@ -125,7 +76,7 @@ def queues(analysis: Analysis) -> dict[str, Any] | None:
 
 
 def critical_path(analysis: Analysis, row: NumberOf, function: IndexOf) -> dict[str, Any]:
-    """The path: its time by function and by other kinds, and its steps.
+    """The path: its time by function and by kind of wait, each wait with its breakdown; and its steps.
 
     It has no steps if the run ends with a request: ``requests`` says what its time went to.
     """
@@ -133,8 +84,16 @@ def critical_path(analysis: Analysis, row: NumberOf, function: IndexOf) -> dict[
     if not analysis.shown_steps:
         return {"steps": [], "by": [], "total": path.wall, "about": ""}
     begin = table.start[0] if len(table) else 0
+    groups = breakdown(analysis.calls, path.steps)
+
+    def group(found: Group) -> dict[str, Any]:
+        rows = [shown for each in found.rows(len(table)) if (shown := row(each)) >= 0]
+        label = truncated(found.function, LONGEST_NAME)
+        figures = {"ns": found.ns, "most": found.most, "calls": len(found.of), "rows": rows}
+        return {"label": label, "function": function(found.function), **figures}
+
     by: list[dict[str, Any]] = [
-        {"label": name, "kind": paths.RUN, "function": function(name), "ns": ns, "share": ns / path.wall}
+        {"label": name, "kind": paths.RUN, "function": function(name), "ns": ns, "share": ns / path.wall, "by": []}
         for name, ns in path.functions.most_common()
         if ns > 0
     ]
@@ -145,6 +104,7 @@ def critical_path(analysis: Analysis, row: NumberOf, function: IndexOf) -> dict[
             "function": -1,
             "ns": path.kinds[kind],
             "share": path.kinds[kind] / path.wall,
+            "by": [group(each) for each in groups.get(kind, ())[:MOST_GROUPS]],
         }
         for kind in paths.KINDS
         if kind not in (paths.RUN, paths.SUBMIT) and path.kinds[kind] > 0
@@ -176,13 +136,24 @@ def described(found: Iterable[Finding], row: NumberOf, redaction: Redaction, wal
             "kind": finding.kind,
             "title": finding.headline,
             "text": _text(finding, redaction),
-            "cost": finding.cost(wall),
+            "cost": (cost := finding.cost(wall)),
+            "share": percent(finding.share) if cost else "",
             "advice": finding.advice,
             "level": "error" if finding.is_failure else "warning",
             "rows": [shown for each in finding.rows if (shown := row(each)) >= 0],
         }
         for finding in found
     ]
+
+
+def documentation() -> str:
+    """The address of the page on findings, by the installed package; empty if that does not name the documentation."""
+    try:
+        urls = metadata.metadata("ray-tracing-hooks").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:
+        return ""
+    base = dict(each.split(", ", 1) for each in urls).get("Documentation", "")
+    return base and f"{base}/reference/findings.md"
 
 
 def nothing_found(analysis: Analysis) -> str:
@@ -197,6 +168,11 @@ def quality(analysis: Analysis) -> list[str]:
     found = analysis.table.quality
     lines = [f"Read {count(found.files, 'file')} with {count(found.lines, 'line')} and {count(found.spans, 'span')}."]
     lines += [f"{each}." for each in data_quality.of_all(found)]
+    if (parallel := analysis.parallelism).workers:
+        where = f"{count(parallel.workers, 'worker')} on {count(max(1, parallel.nodes), 'node')}"
+        lines.append(f"{count(len(analysis.calls), 'call')} ran in {where}.")
+    if analysis.shown_steps:
+        lines.append(f"The critical path explains {percent(analysis.path.coverage)} of the time.")
     if (several := len(analysis.calls.drivers())) > 1:
         lines.append(
             f"There are {several:,} drivers: the critical path, the split of the time and the shares of findings are "

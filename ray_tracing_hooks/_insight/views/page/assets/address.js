@@ -1,7 +1,7 @@
 // The state of the page as the fragment of its address (after #), so that it can be shared.
 
 /** The state in an address. The selection is a kind and a number of that kind; -1 means none.
- * @typedef {{ view: string, range: [number, number] | null, query: string, showPath: boolean, part: string, dataset: number, moment: number | null, span: number,
+ * @typedef {{ view: string, range: [number, number] | null, query: string, showPath: boolean, apart: boolean | null, part: string, dataset: number, moment: number | null, span: number,
  *   function: number, flame: number, place: number, name: number, theme: string }} Address */
 
 /** The groups of spans that an address can select. */
@@ -19,7 +19,7 @@ export function read(hash) {
   const moment = index("at");
   const theme = asked.get("theme") || "";
   return {
-    view: asked.get("view") || "", range: range && [Number(range[1]), Number(range[2])], query: asked.get("q") || "", showPath: asked.get("path") !== "0",
+    view: asked.get("view") || "", range: range && [Number(range[1]), Number(range[2])], query: asked.get("q") || "", showPath: asked.get("path") !== "0", apart: asked.has("actors") ? asked.get("actors") === "1" : null,
     part: asked.get("part") || "", dataset: index("dataset"), moment: moment >= 0 ? moment : null, span: index("span"), function: index("function"), flame: index("flame"),
     place: index("place"), name: index("name"), theme: ["light", "dark"].includes(theme) ? theme : "",
   };
@@ -27,12 +27,13 @@ export function read(hash) {
 
 /** The address of a state; defaults are left out.
  * @param {Partial<Address> & { view: string }} look */
-export function written({ view, range, query, showPath = true, part, dataset = -1, moment, span = -1, theme, ...groups }) {
+export function written({ view, range, query, showPath = true, apart = null, part, dataset = -1, moment, span = -1, theme, ...groups }) {
   /** @type {Record<string, string>} */
   const parts = { view };
   if (range) parts.t = range.map(Math.round).join("-");
   if (query) parts.q = query;
   if (!showPath) parts.path = "0";
+  if (apart !== null) parts.actors = apart ? "1" : "0";
   if (part) parts.part = part;
   if (dataset >= 0) parts.dataset = String(dataset);
   if (moment !== null && moment !== undefined) parts.at = String(Math.round(moment));

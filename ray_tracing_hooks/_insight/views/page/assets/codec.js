@@ -69,7 +69,7 @@ export function spanColumns(columns) {
   const { took, name, flags, lane, depth, function: node, flame, resource, trace, detail } = columns;
   return {
     start, took, name, flags, lane, depth, node, flame, resource, trace, detail, parent, submission,
-    edgeFrom: columns.edge_from, edgeTo: columns.edge_to, edgeKind: columns.edge_kind,
+    nodeApart: columns.function_apart, flameApart: columns.flame_apart, edgeFrom: columns.edge_from, edgeTo: columns.edge_to, edgeKind: columns.edge_kind,
   };
 }
 

@@ -4,9 +4,13 @@ import { el, pen } from "./dom.js";
 import { callName } from "./format.js";
 import { FAILED, PRODUCER } from "./figures.js";
 
-export const PALETTE = ["#4477aa", "#ccbb44", "#66bbdd", "#aa5599", "#228866", "#bb7744", "#8899cc", "#999944", "#44aa99", "#7766bb"];
+// Each has a contrast of 3 to the grounds of both themes. None is red or orange, which are for errors and the critical path.
+export const PALETTE = [
+  "#4477aa", "#b77adb", "#905473", "#53a467", "#697851", "#6958bb", "#268c89", "#8e81bd", "#6a76d9", "#059be3",
+  "#007185", "#919939", "#a853a2", "#317433", "#699278", "#5e90a2", "#a166c4", "#5f7c23", "#44705a", "#aa6b8b",
+];
 const WAIT_COLOUR = PALETTE.length;
-PALETTE.push("#8d96a3");
+PALETTE.push("#8a93a1");
 const WAIT_NAMES = new Set(["ray.get", "ray.await", "ray.wait"]);
 const FAILED_COLOUR = "#d5303e";
 
@@ -15,20 +19,20 @@ const FAILED_COLOUR = "#d5303e";
 /** @type {Map<string, Category>} */
 const CATEGORIES = new Map(Object.entries({
   run: { colour: "#3b7fd1", label: "running code" },
-  submit: { colour: "#8d96a3", label: "submitting" },
-  get: { colour: "#4fb3bf", waits: true, label: "fetching results" },
+  submit: { colour: "#8a93a1", label: "submitting" },
+  get: { colour: "#2d98a6", waits: true, label: "fetching results" },
   "actor queue": { colour: "#b8559e", waits: true },
   "worker queue": { colour: "#8268c9", waits: true },
-  "worker start": { colour: "#9aa53a", waits: true },
-  scheduling: { colour: "#d8a93a", waits: true },
-  delivery: { colour: "#c9855f", waits: true },
+  "worker start": { colour: "#87942f", waits: true },
+  scheduling: { colour: "#b28516", waits: true },
+  delivery: { colour: "#bf7a54", waits: true },
   waiting: { colour: "#6d87a8", waits: true, label: "timed-out wait" },
   retrying: { colour: "#d96d3c", waits: true, label: "retry delay" },
   dataset: { colour: "#6f9a5b", waits: true, label: "Ray Data" },
   training: { colour: "#8f7fb5", waits: true, label: "Ray Train" },
   "replica queue": { colour: "#c06a8a", waits: true, label: "waiting for replicas" },
   "request delivery": { colour: "#a58a5f", waits: true, label: "Ray Serve" },
-  unexplained: { colour: "#b9c0ca", waits: true },
+  unexplained: { colour: "#8a8378", waits: true },
 }));
 /** @type {Category} */
 const OTHER_CATEGORY = { colour: "#7d8aa5", waits: true };

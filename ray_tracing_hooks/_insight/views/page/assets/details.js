@@ -45,11 +45,9 @@ export class DetailsPanel {
   /** @param {number} row @param {number} turn */
   async showSpan(row, turn) {
     const { store } = this;
-    this.fill(this.spanHead(row));
+    this.fill(this.spanHead(row, null));
     const known = await store.detailsOf(row);
-    if (turn !== this.turn) return;
-    if (known?.attributes.some(([key, value]) => key === "ray.never_ended" && value)) this.fill(this.spanHead(row, true));
-    this.root.append(...this.spanBody(row, known));
+    if (turn === this.turn) this.fill(this.spanHead(row, known), ...this.spanBody(row, known));
   }
 
   /** @param {number} row @param {string} [text] */
@@ -68,9 +66,19 @@ export class DetailsPanel {
     return store.took[row] ? `${took} (the end is estimated)` : "unknown: its end was not recorded";
   }
 
-  /** @param {number} row @param {boolean} [isNeverEnded] */
-  spanHead(row, isNeverEnded = false) {
+  /** An id with buttons, and a link if there is an address.
+   * @param {string} label @param {string} id @param {string} [address] */
+  id(label, id, address) {
+    return el("span", { class: "id" }, el("code", { title: id }, id),
+      el("button", { type: "button", class: "quiet", "aria-label": `Copy ${label}`, title: `Copy ${label}`, onclick: () => this.app.copy(id) }, "Copy"),
+      address ? el("a", { href: address, target: "_blank", rel: "noreferrer" }, "Open") : null);
+  }
+
+  /** @param {number} row @param {SpanDetails | null} known */
+  spanHead(row, known) {
     const { store, app } = this;
+    const isNeverEnded = !!known?.attributes.some(([key, value]) => key === "ray.never_ended" && value);
+    const trace = store.meta.traces[store.trace[row]];
     const queued = store.queued(row), own = store.submission[row], state = store.state(row), parent = store.parent[row];
     const kind = own >= 0 ? "execution of a call" : store.kind(row) === PRODUCER ? "submission of a call" : KINDS[store.kind(row)];
     return el("header", {},
@@ -81,6 +89,8 @@ export class DetailsPanel {
         state === RUNNING ? el("span", { class: "badge open" }, "still running") : null,
         store.onPath(row) ? el("span", { class: "badge path" }, "on the critical path") : null),
       pairs([
+        ["Trace", this.id("trace id", trace, store.meta.trace_url.replace("{trace_id}", encodeURIComponent(trace)))],
+        known ? ["Span", this.id("span id", known.spanId)] : null,
         ["Duration", this.tookText(row, isNeverEnded)],
         queued >= 0 ? ["In the queue", duration(queued)] : null,
         own >= 0 ? ["Submission took", duration(store.took[own])] : null,
@@ -109,10 +119,7 @@ export class DetailsPanel {
       ...(events.length ? [this.events(row, events)] : []),
       ...(known.links.length ? [this.links(known.links)] : []),
       el("section", {}, el("details", {}, el("summary", {}, "Resource"), this.attributes(Object.entries(resource)))),
-      el("section", {}, el("h3", {}, "IDs"), pairs([
-        ["Trace", store.meta.traces[store.trace[row]]], ["Span", known.spanId],
-        known.parentId ? ["Parent", `${known.parentId} (not among the spans that were read)`] : null, ["Scope", known.scope],
-      ])),
+      pairs([known.parentId ? ["Parent", `${known.parentId} (not among the spans that were read)`] : null, ["Scope", known.scope]]),
     ];
   }
 

@@ -7,7 +7,7 @@ import { partsOf } from "./requests.js";
 import { numberColumn, shareColumn, sortedTable, textColumn, timeColumn } from "./tables.js";
 
 /** @type {Record<string, string>} */
-const LEVEL_MARKS = { error: "✗", warning: "!", note: "i" };
+const LEVEL_MARKS = { error: "✗", warning: "!" };
 
 /** Parts of the time of requests that are listed here; the tab on requests has all. */
 const MOST_PARTS = 12;
@@ -18,14 +18,10 @@ export class Findings {
     this.store = store;
     this.colours = colours;
     this.app = app;
-    /** The kind of the part of the split whose breakdown is open, "" for none. */
+    /** The kind of wait whose breakdown is open, "" for none. */
     this.opened = "";
     this.scope = el("p", { class: "scope", role: "status", hidden: true });
-    this.inside = el("div", { class: "inside", id: "split-inside", hidden: true });
-    this.parts = (store.meta.split?.parts ?? []).filter((part) => part.ns > 0);
-    this.partButtons = this.parts.map((part) => el("button", {
-      type: "button", class: "partbutton", "data-kind": part.kind, "aria-expanded": "false", "aria-controls": "split-inside", onclick: () => this.toggle(part.kind),
-    }, key(part.kind), el("span", {}, part.label), el("strong", {}, percent(part.share)), el("span", { class: "soft" }, duration(part.ns))));
+    this.inside = el("div", { class: "inside", id: "inside", hidden: true });
     this.root = el("div", { class: "view findings" }, el("div", { class: "scroller plain", tabindex: 0 }, this.page()));
   }
 
@@ -35,115 +31,115 @@ export class Findings {
       this.scope,
       meta.notes.map((note) => el("p", { class: "warning" }, note)),
       this.facts(),
-      el("section", {}, el("h2", {}, "Findings"), this.findings()),
-      meta.requests && (meta.serves || !meta.split) ? this.requests(meta.requests) : null,
+      this.findings(),
+      meta.requests && (meta.serves || !meta.path.by.length) ? this.requests(meta.requests) : null,
       el("div", { class: "columns" }, this.path(), this.functions()),
-      meta.split ? this.split(meta.split.of) : null,
       this.queues(),
       el("section", { class: "quality" }, el("h2", {}, "Data quality"), el("ul", {}, meta.quality.map((line) => el("li", {}, line)))));
   }
 
   facts() {
-    return el("div", { class: "facts" }, this.store.meta.facts.map(([label, value, isBad]) => el("div", { class: isBad ? "fact bad" : "fact" },
-      el("span", { class: "value" }, value), el("span", { class: "label" }, label))));
+    return el("div", { class: "facts" }, this.store.meta.facts.map(([label, value, isBad]) => {
+      const inside = [el("span", { class: "value" }, value), el("span", { class: "label" }, label)];
+      return isBad ? el("button", { type: "button", class: "fact bad", onclick: () => this.showErrors() }, inside) : el("div", { class: "fact" }, inside);
+    }));
   }
 
-  /** The wall time with queues, as a bar and a list with the same figures. Each part opens its breakdown.
-   * @param {string} about */
-  split(about) {
-    const bar = el("div", { class: "splitbar", "aria-hidden": "true" }, this.parts.map((part) => el("span", {
-      class: "part", title: `${part.label}: ${percent(part.share)}, ${duration(part.ns)}`, style: { "flex-grow": Math.max(part.share, 0.004) }, onclick: () => this.toggle(part.kind),
-    }, key(part.kind))));
-    return el("section", {}, el("h2", {}, "The same time with queues"), el("p", { class: "soft" }, about), bar,
-      el("ul", { class: "splitlist", "aria-label": "The time with queues: choose a part to see its breakdown" }, this.partButtons.map((button) => el("li", {}, button))), this.inside);
+  showErrors() {
+    this.app.setFilter("is:error");
+    this.app.show("spans");
   }
 
   /** @param {ServeRequests} requests */
   requests(requests) {
     const more = requests.parts.length - MOST_PARTS;
-    return el("section", {}, el("h2", {}, this.store.meta.split ? "Where the time of requests went" : "Where the time went"), partsOf(requests, MOST_PARTS),
+    return el("section", {}, el("h2", {}, this.store.meta.path.by.length ? "Where the time of requests went" : "Where the time went"), partsOf(requests, MOST_PARTS),
       more > 0 ? el("p", { class: "soft" }, `and ${counted(more, "other part")}: see `, el("button", { type: "button", class: "link", onclick: () => this.app.show("requests") }, "Requests")) : null);
   }
 
-  /** @param {string} kind */
-  toggle(kind) {
-    this.openPart(this.opened === kind ? "" : kind);
-  }
-
-  /** Opens the breakdown of a part of the split, or closes it if it is open.
+  /** Opens the breakdown of a kind of wait, or closes it if it is open.
    * @param {string} kind */
   openPart(kind) {
-    const part = this.parts.find((each) => each.kind === kind);
+    const part = this.store.meta.path.by.find((each) => each.kind === kind && each.by.length);
     this.opened = part ? kind : "";
-    for (const button of this.partButtons) button.setAttribute("aria-expanded", String(button.dataset.kind === this.opened));
+    for (const button of this.root.querySelectorAll("[data-kind]")) button.setAttribute("aria-expanded", String(button.getAttribute("data-kind") === this.opened));
     this.inside.hidden = !part;
     if (part) emptied(this.inside, this.breakdown(part));
     this.app.writeHash();
   }
 
-  /** @param {SplitPart} part */
+  /** @param {PathPart} part */
   breakdown(part) {
-    const { store, app } = this;
-    const { places } = store.meta;
-    /** @param {SplitGroup} each */
-    const place = (each) => (each.place >= 0 ? safe(places[each.place].label) : "");
-    /** @param {SplitGroup} each */
-    const timeline = ({ rows, calls, label }) => (rows.length ? el("button", { type: "button", onclick: () => app.showRows(rows, `${part.label}: ${label}`) },
-      rows.length < calls ? `Show the longest ${number(rows.length)} on the timeline` : "Show on the timeline") : "");
-    const hasPlaces = part.by.some((each) => each.place >= 0);
+    /** @param {PathGroup} each */
+    const timeline = ({ rows, calls, label }) => (rows.length ? el("button", { type: "button", onclick: () => this.app.showRows(rows, `${part.label}: ${label}`) },
+      rows.length < calls ? `Show the longest ${number(rows.length)}` : "Show") : "");
+    const others = part.ns - part.by.reduce((sum, each) => sum + each.ns, 0);
     return [
       el("h3", {}, key(part.kind), `Breakdown: ${part.label}`),
-      sortedTable({ rows: part.by, first: hasPlaces ? 3 : 2, kind: "parts", columns: [
+      sortedTable({ rows: part.by, first: 1, kind: "parts", columns: [
         textColumn("Function", (each) => each.label, (each) => this.functionLink(each.function, each.label)),
-        ...(hasPlaces ? [textColumn("Waited for", place, (/** @type {SplitGroup} */ each) => (each.place >= 0
-          ? el("button", { type: "button", class: "link", onclick: () => store.select({ type: "place", id: each.place }) }, shortened(place(each), 40)) : ""))] : []),
-        shareColumn("Share of the run", (each) => (each.ns / part.ns) * part.share),
+        shareColumn("Share", (each) => (each.ns / part.ns) * part.share),
         timeColumn("Time", (each) => each.ns),
         numberColumn("Spans", (each) => each.calls),
         timeColumn("Longest", (each) => each.most),
         textColumn("Timeline", (each) => each.rows.length, timeline),
       ] }),
-      part.others > 0 ? el("p", { class: "soft" }, `and ${duration(part.others)} in other functions`) : null,
+      others > 0 ? el("p", { class: "soft" }, `and ${duration(others)} in other functions`) : null,
     ];
   }
 
   /** @param {number} id @param {string} label */
   functionLink(id, label) {
     const text = shortened(safe(label), 60);
-    return id >= 0 ? el("button", { type: "button", class: "link", onclick: () => this.store.select({ type: "function", id }) }, text) : text;
+    return id >= 0 ? el("button", { type: "button", class: "link", onclick: () => this.app.selectFunction(id) }, text) : text;
   }
 
+  /** Failures first, then the findings by cost. */
   findings() {
-    const { meta } = this.store;
-    if (!meta.findings.length) return el("p", { class: "good" }, meta.nothing_found);
-    return el("ol", { class: "findinglist" }, meta.findings.map((finding) => this.finding(finding)));
+    const { findings, nothing_found: nothing } = this.store.meta;
+    if (!findings.length) return el("section", {}, el("h2", {}, "Findings"), el("p", { class: "good" }, nothing));
+    const copy = el("button", { type: "button", class: "quiet", title: "Copy the findings as Markdown, for an issue or a chat", onclick: () => this.app.copy(this.markdown()) }, "Copy as Markdown");
+    return [["Failures", "error"], ["Findings", "warning"]].map(([title, level], n) => {
+      const found = findings.filter((each) => each.level === level);
+      return found.length ? el("section", {}, el("div", { class: "headed" }, el("h2", {}, title), n || found.length === findings.length ? copy : null),
+        el("ol", { class: "findinglist" }, found.map((each) => this.finding(each)))) : null;
+    });
   }
 
   /** @param {Finding} finding */
-  finding({ kind, title, text, cost, advice, level, rows }) {
-    const { store, app } = this;
-    /** @param {number} row */
-    const example = (row) => el("button", { type: "button", class: "link", onclick: () => app.show("timeline", () => app.selectSpan(row)) },
-      `${shortened(store.label(row), 44)} ${duration(store.took[row])}`);
+  finding({ kind, title, text, cost, share, advice, level, rows }) {
+    const { documentation } = this.store.meta;
     return el("li", { class: level, "data-finding": kind },
-      el("p", { class: "sentence" }, el("span", { class: "levelmark", role: "img", "aria-label": level }, LEVEL_MARKS[level] || "i"), el("strong", {}, title), cost ? `: ${cost}` : null),
+      el("p", { class: "cost" }, share ? [el("strong", {}, share), el("span", {}, cost.split(",")[0])] : el("span", { class: "levelmark", role: "img", "aria-label": level }, LEVEL_MARKS[level])),
+      el("h3", {}, title),
       el("p", { class: "told" }, text),
       advice ? el("p", { class: "advice" }, advice) : null,
-      rows.length ? el("p", { class: "evidence" },
-        el("button", { type: "button", onclick: () => app.showRows(rows, title) }, `Show ${counted(rows.length, "span")}`), rows.slice(0, 3).map(example)) : null);
+      el("p", { class: "evidence" },
+        rows.length ? el("button", { type: "button", onclick: () => this.app.showRows(rows, title) }, `Show ${counted(rows.length, "span")}`) : null,
+        documentation ? el("a", { href: `${documentation}#${kind}`, target: "_blank", rel: "noreferrer" }, "About this finding") : null));
+  }
+
+  markdown() {
+    const { source, facts, findings } = this.store.meta;
+    return [`**${safe(source)}**: ${facts.map(([label, value]) => `${value} ${label}`).join(", ")}`, "",
+      ...findings.map(({ title, cost, text, advice }, n) => [`${n + 1}. **${safe(title)}**${cost ? `: ${cost}` : ""}`, text, advice].filter(Boolean).map(safe).join("\n   "))].join("\n") + "\n";
   }
 
   path() {
-    const { store, app } = this;
+    const { app, store } = this;
     const { path, graph } = store.meta;
     if (!path.steps.length) return null;
+    /** @param {PathPart} each */
+    const wait = (each) => [key(each.kind), each.by.length ? el("button", {
+      type: "button", class: "link opens", "data-kind": each.kind, "aria-expanded": String(each.kind === this.opened), "aria-controls": "inside",
+      onclick: () => this.openPart(this.opened === each.kind ? "" : each.kind) }, each.label) : each.label];
     return el("section", {}, el("h2", {}, "Where the time went, along the critical path"), el("p", { class: "soft" }, path.about),
-      sortedTable({ rows: path.by, first: 2, columns: [
-        textColumn("What", (each) => each.label, (each) => (each.function >= 0
-          ? [this.swatch(graph.functions[each.function].name), this.functionLink(each.function, each.label)] : [key(each.kind), safe(each.label)])),
+      sortedTable({ rows: path.by, first: 1, columns: [
+        textColumn("What", (each) => each.label, (each) => (each.function >= 0 ? [this.swatch(graph.functions[each.function].name), this.functionLink(each.function, each.label)] : wait(each))),
         shareColumn("Share", (each) => each.share),
         timeColumn("Time", (each) => each.ns),
       ] }),
+      this.inside,
       el("p", {}, el("button", { type: "button", onclick: () => { app.setPath(true); app.show("timeline"); } }, "Show on the timeline")));
   }
 

@@ -49,13 +49,16 @@ export class Flame {
         const button = el("button", { type: "button", "data-key": key, title, "aria-pressed": String(this.look[name] === key), onclick: () => this.pick(name, key, button) }, text);
         return button;
       }));
-    this.bar = el("div", { class: "viewbar" },
-      pick("mode", "Time", [["wall", "Wall", "Each moment counts once, divided among the calls that ran then"], ["summed", "Summed", "Time of all calls added up: concurrent calls each count in full"]]),
+    this.outButton = el("button", { type: "button", class: "quiet", "data-action": "flame-out", hidden: true, onclick: () => this.zoomTo(-1) }, "Zoom out");
+    this.bar = el("div", { class: "viewbar" }, app.apartButton(),
+      pick("mode", "Time", [["wall", "Wall time", "Each moment counts once, divided among the calls that ran then"], ["summed", "Summed", "Time of all calls added up: concurrent calls each count in full"]]),
       pick("order", "Order", [["size", "Largest first", "Largest child to the left"], ["time", "By time", "In the order of their first start"]]),
-      el("button", { type: "button", class: "quiet", "data-action": "flame-out", onclick: () => this.zoomTo(-1) }, "Zoom out"), this.note);
+      this.outButton, this.note);
     this.root = el("div", { class: "view flame" }, this.bar, this.scroller, this.table);
     this.redraw = inNextFrame(() => this.root.hidden, () => {
       if (this.stale) this.compute();
+      this.scroller.style.height = this.height + "px";
+      if (this.scroller.clientHeight !== this.viewHeight) this.fit();
       this.spacer.style.height = Math.max(0, this.height - this.viewHeight) + "px";
       this.draw();
     });
@@ -84,8 +87,8 @@ export class Flame {
     this.figures = store.flameFigures();
     this.frames = layOut(store.meta.flame, this.figures, this.look);
     this.note.textContent = (this.look.mode === "summed"
-      ? "Width: time of all calls added up, without waiting. Concurrent calls each count in full."
-      : "Width: share of the wall time. Concurrent calls share each moment. Hatched: waiting while nothing ran.")
+      ? "Frame width = time of all calls added up, without waiting."
+      : "Frame width = share of wall time, split evenly between calls running at the same moment. Hatched = waiting while nothing ran.")
       + (store.isWhole ? "" : " Selected range only.") + (store.isFiltered ? " Filtered spans only." : "");
     this.fillTable();
     this.stale = false;
@@ -100,6 +103,11 @@ export class Flame {
   }
 
   resize() {
+    this.fit();
+    this.redraw();
+  }
+
+  fit() {
     const width = this.scroller.clientWidth, height = this.scroller.clientHeight;
     if (!width || !height) return;
     this.ratio = window.devicePixelRatio || 1;
@@ -107,7 +115,6 @@ export class Flame {
     this.viewHeight = height;
     fitCanvas(this.canvas, width, height, this.ratio);
     this.stage.style.height = height + "px";
-    this.redraw();
   }
 
   draw() {
@@ -214,6 +221,7 @@ export class Flame {
   /** @param {number} id */
   zoomTo(id) {
     this.look.zoomed = id;
+    this.outButton.hidden = id < 0;
     this.stale = true;
     this.scroller.scrollTop = 0;
     this.redraw();
@@ -278,6 +286,11 @@ export class Flame {
 
   /** @param {Change} what */
   update(what) {
+    if (what === "apart") {
+      this.children = tree(this.store.meta.flame.parent).children;
+      this.matchedOf = null;
+      this.zoomTo(-1);
+    }
     if (what === "range" || what === "filter") this.stale = true;
     this.redraw();
   }

@@ -16,7 +16,8 @@ export class Logical {
     this.colours = colours;
     this.app = app;
     this.showData = true;
-    this.magnification = 1;
+    /** 0 fits the graph to the window. */
+    this.magnification = 0;
     this.layout = layOut(store.meta.graph);
     this.stale = true;
     this.note = el("p", { class: "note" });
@@ -24,22 +25,28 @@ export class Logical {
     this.tables = el("div", { class: "flame-table" });
     /** @param {string} label @param {string} title @param {() => void} change */
     const toggle = (label, title, change) => el("button", { type: "button", title, onclick: change }, label);
-    this.dataButton = el("button", { type: "button", "aria-pressed": "true", title: "Show data passed between functions", onclick: () => {
+    this.dataButton = el("button", { type: "button", "aria-pressed": "true", disabled: !store.meta.graph.data.length, title: "Show data passed between functions", onclick: () => {
       this.showData = !this.showData;
       this.dataButton.setAttribute("aria-pressed", String(this.showData));
       this.draw();
     } }, "Data");
     this.root = el("div", { class: "view logical" },
-      el("div", { class: "viewbar" }, el("div", { class: "segments" }, this.dataButton),
-        el("div", { class: "segments", role: "group", "aria-label": "Size" }, toggle("−", "Smaller", () => this.zoom(1 / 1.2)), toggle("+", "Larger", () => this.zoom(1.2))), this.note),
+      el("div", { class: "viewbar" }, app.apartButton(), this.dataButton,
+        el("div", { class: "segments", role: "group", "aria-label": "Size" }, toggle("−", "Smaller", () => this.zoom(1 / 1.2)), toggle("+", "Larger", () => this.zoom(1.2)), toggle("Fit", "Fit to the window", () => this.zoom(0))), this.note),
       this.body, this.tables);
     this.redraw = inNextFrame(() => this.root.hidden, () => this.draw());
   }
 
   /** @param {number} factor */
   zoom(factor) {
-    this.magnification = Math.max(0.3, Math.min(2.5, this.magnification * factor));
+    this.magnification = factor && Math.max(0.3, Math.min(2.5, this.scale * factor));
     this.draw();
+  }
+
+  /** The magnification, which may be that at which the graph fits above the tables, if its text is legible then. */
+  get scale() {
+    const [width, height] = this.layout.size;
+    return this.magnification || Math.max(0.6, Math.min(1.2, this.root.clientWidth / width, (this.root.clientHeight * 0.66 - 44) / height));
   }
 
   resize() {
@@ -64,12 +71,12 @@ export class Logical {
     const isLit = (id) => !lit || lit[id] === 1;
     const edges = this.edges(isShown, isLit);
     const drawn = boxes.filter((box) => box.members.some(isShown)).map((box) => this.box(box, isShown, isLit));
-    emptied(this.body, svg("svg", { width: width * this.magnification, height: height * this.magnification, viewBox: `0 0 ${width} ${height}`, role: "group" },
+    emptied(this.body, svg("svg", { width: width * this.scale, height: height * this.scale, viewBox: `0 0 ${width} ${height}`, role: "group" },
       svg("defs", {}, ["call", "data", "path"].map(marker)), edges, drawn));
     const hidden = functions.filter((_, id) => !isShown(id)).length - leftOut;
     this.note.textContent = [
-      `${calls.length ? "Solid: calls. " : ""}${this.showData && data.length ? "Dashed: data. " : ""}Figures are for the whole run.`,
-      store.showPath ? "Percentages: share of the critical path in which these calls ran or were waited for, from 1 %." : "",
+      `${this.showData && data.length ? "Solid: calls. Dashed: data. " : ""}Figures are for the whole run.`,
+      store.showPath ? "Percentages = share of the critical path in which these calls ran or were waited for, from 1 %." : "",
       leftOut ? `${counted(leftOut, "box", "boxes")} with the least time left out.` : "",
       hidden > 0 ? `${number(hidden)} hidden by the filter or the range.` : "",
     ].filter(Boolean).join(" ");
@@ -172,7 +179,12 @@ export class Logical {
         numberColumn("Size", (edge) => edge.bytes, (edge) => (edge.bytes ? byteSize(edge.bytes) : "unknown"))] }) : null);
   }
 
-  update() {
+  /** @param {Change} what */
+  update(what) {
+    if (what === "apart") {
+      this.layout = layOut(this.store.meta.graph);
+      this.stale = true;
+    }
     this.redraw();
   }
 }

@@ -25,7 +25,10 @@ import { Timeline, ZOOM, spanTip } from "./timeline.js";
 
 /** The views in the order of their tabs; those of libraries are left out if there is nothing to show.
  * @type {[ViewName, string][]} */
-const TABS = [["findings", "Findings"], ["timeline", "Timeline"], ["flame", "Flame graph"], ["logical", "Logical"], ["physical", "Physical"], ["stack", "Stack"], ["spans", "Spans"], ["requests", "Requests"], ["datasets", "Datasets"], ["ranks", "Ranks"]];
+const TABS = [["findings", "Findings"], ["timeline", "Timeline"], ["flame", "Flame graph"], ["logical", "Call graph"], ["physical", "Nodes"], ["stack", "Stack"], ["spans", "Spans"], ["requests", "Requests"], ["datasets", "Datasets"], ["ranks", "Ranks"]];
+
+/** Where the browser remembers that someone has read the hint for the first visit. */
+const SEEN = "ray-tracing-hooks-hint";
 
 /** How far the keys A and D move, as a share of the visible range. */
 const STEP = 0.15;
@@ -81,6 +84,12 @@ export class App {
     const { meta } = this.store;
     byId("source").textContent = safe(meta.source);
     byId("size").textContent = `${day(meta.start_ms)} ${clock(meta.start_ms, 1e9)} · ${duration(meta.extent)} · ${counted(meta.spans, "span")}`;
+    let failed = 0;
+    for (let row = 0; row < this.store.count; row++) failed += Number(this.store.failed(row));
+    const errors = /** @type {HTMLButtonElement} */ (byId("errors"));
+    errors.textContent = `✗ ${counted(failed, "error")}`;
+    errors.disabled = !failed;
+    if (meta.documentation) byId("helpbox").querySelector("p")?.append(" ", el("a", { href: meta.documentation, target: "_blank", rel: "noreferrer" }, "All findings and their causes"));
     emptied(byId("keys"), KEYS.map(([key, what]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, what)]).flat());
     emptied(byId("filterhelp"), el("dl", {}, FILTER_HELP.map(([example, what]) => [el("dt", {}, el("code", {}, example)), el("dd", {}, what)]).flat()));
   }
@@ -92,6 +101,7 @@ export class App {
     input.addEventListener("input", () => {
       clearTimeout(timer);
       timer = setTimeout(() => this.setFilter(input.value, false), 120);
+      byId("filterhelp").hidden = true;
     });
     input.addEventListener("focus", () => (byId("filterhelp").hidden = false));
     input.addEventListener("blur", () => setTimeout(() => (byId("filterhelp").hidden = true), 150));
@@ -106,6 +116,11 @@ export class App {
       this.focusView();
     });
     button("clear", () => this.clearFilter());
+    button("seen", () => {
+      byId("hint").hidden = true;
+      this.focusView();
+      localStorage.setItem(SEEN, "1");
+    });
     /** @type {HTMLButtonElement} */ (byId("path")).disabled = !store.meta.path.steps.length;
   }
 
@@ -172,7 +187,7 @@ export class App {
     if (box.hidden || this.unmatched === store.query) return;
     this.unmatched = store.query;
     emptied(box, el("p", {}, el("strong", {}, `No span matches “${shortened(safe(store.query), 200)}”`)),
-      el("p", { class: "soft" }, "Words are matched against the names of functions, classes and spans. The search field lists the other filters."),
+      el("p", { class: "soft" }, "Plain words search the names of functions, classes and spans. Clear the search field to see the other filters."),
       el("button", { type: "button", onclick: () => this.clearFilter() }, "Clear filter"));
   }
 
@@ -180,6 +195,14 @@ export class App {
    * @param {string} text */
   say(text) {
     byId("live").textContent = text;
+  }
+
+  /** Copy a text, and say for a while whether it worked.
+   * @param {string} text */
+  async copy(text) {
+    const copied = navigator.clipboard ? navigator.clipboard.writeText(text) : Promise.reject(new Error("no clipboard"));
+    this.store.report(await copied.then(() => "Copied", () => "Your browser does not let this page copy"));
+    setTimeout(() => this.store.report(""), 3000);
   }
 
   announce() {
@@ -220,6 +243,13 @@ export class App {
   selectName(name) {
     const { store } = this;
     store.select({ type: "rows", label: store.shownNames[name], name });
+  }
+
+  /** Select a function by its number in the whole call graph.
+   * @param {number} id */
+  selectFunction(id) {
+    this.store.setApart(false);
+    this.store.select({ type: "function", id });
   }
 
   /** @param {number[]} rows @param {string} label */
@@ -282,6 +312,16 @@ export class App {
   setPath(isShown) {
     this.store.showPath = isShown && this.store.meta.path.steps.length > 0;
     this.store.changed("path");
+  }
+
+  /** The button that shows each actor apart; null if no class has several.
+   * @returns {HTMLButtonElement | null} */
+  apartButton() {
+    const { store } = this;
+    if (!store.other) return null;
+    const button = el("button", { type: "button", "aria-pressed": "false", title: "Each actor by itself, or all of a class as one", onclick: () => store.setApart(!store.isApart) }, "By actor");
+    store.listen((what) => what === "apart" && button.setAttribute("aria-pressed", String(store.isApart)));
+    return button;
   }
 
   toggleTheme() {
@@ -371,7 +411,7 @@ export class App {
     const chosen = store.selection;
     const hash = written({
       view: this.view, range: store.isWhole ? null : [store.range[0], store.range[1]], query: store.query, showPath: store.showPath || !store.meta.path.steps.length,
-      part: this.views.findings.opened, dataset: this.view === "datasets" ? this.views.datasets.shown : -1, moment: store.momentShown ? store.moment : null, span: store.chosenRow,
+      apart: store.other && store.isApart !== store.meta.apart?.first ? store.isApart : null, part: this.views.findings.opened, dataset: this.view === "datasets" ? this.views.datasets.shown : -1, moment: store.momentShown ? store.moment : null, span: store.chosenRow,
       function: store.chosenId("function"), flame: store.chosenId("flame"), place: store.chosenId("place"), name: chosen?.name ?? -1,
       theme: document.documentElement.dataset.theme ?? "",
     });
@@ -386,6 +426,7 @@ export class App {
       document.documentElement.dataset.theme = asked.theme;
       this.recolour();
     }
+    store.setApart(asked.apart ?? store.meta.apart?.first ?? false);
     views.findings.openPart(asked.part);
     await this.setFilter(asked.query);
     this.setPath(asked.showPath);
@@ -431,6 +472,12 @@ async function begin() {
     store.layOut();
     const app = new App(store);
     status.remove();
+    // A shared address says what to look at, so it needs no hint; without storage, the hint would come back each time.
+    try {
+      byId("hint").hidden = !!location.hash || localStorage.getItem(SEEN) !== null;
+    } catch {
+      byId("hint").hidden = true;
+    }
     await app.readHash();
     Object.assign(window, { insight: { app, store, loaded: performance.now() - began } });
     document.body.dataset.ready = "true";

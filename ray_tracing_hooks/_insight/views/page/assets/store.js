@@ -37,6 +37,9 @@ export class Store {
     this.depth = spans.depth;
     this.node = spans.node;
     this.flame = spans.flame;
+    /** The graphs that are not shown: with each actor apart if `isApart` is false, else with each class as one. */
+    this.other = meta.apart && { graph: meta.apart.graph, flame: meta.apart.flame, node: spans.nodeApart ?? [], stacks: spans.flameApart ?? [] };
+    this.isApart = false;
     this.resource = spans.resource;
     this.trace = spans.trace;
     this.detail = spans.detail;
@@ -142,6 +145,19 @@ export class Store {
   pan(share) {
     const [from, to] = this.range;
     this.setRange(from + share * (to - from), to + share * (to - from));
+  }
+
+  /** Show each actor apart in the call graph and the flame graph, or each class as one.
+   * @param {boolean} isApart */
+  setApart(isApart) {
+    const { meta, other } = this;
+    if (!other || isApart === this.isApart) return;
+    this.other = { graph: meta.graph, flame: meta.flame, node: this.node, stacks: this.flame };
+    Object.assign(meta, { graph: other.graph, flame: other.flame });
+    Object.assign(this, { node: other.node, flame: other.stacks, isApart });
+    // The selection is a number in the graph that was shown.
+    if (this.selection && ["function", "flame", "edge"].includes(this.selection.type)) this.select(null);
+    this.changed("apart");
   }
 
   /** Hide all spans but those to keep; null shows all.
@@ -421,6 +437,16 @@ export class Store {
 
   queues() {
     return queuesOf(this);
+  }
+
+  /** For each place the place that called it first, -1 for none. */
+  callers() {
+    const found = new Int32Array(this.meta.places.length).fill(-1);
+    for (let i = 0; i < this.count; i++) {
+      const made = this.submission[i], place = this.place(i);
+      if (made >= 0 && found[place] < 0 && this.place(made) !== place) found[place] = this.place(made);
+    }
+    return found;
   }
 
   flameFigures() {

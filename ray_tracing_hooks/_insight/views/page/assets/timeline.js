@@ -3,7 +3,7 @@
 import { category, categoryLabel } from "./colours.js";
 import { el, emptied, fitCanvas, inNextFrame, pen, placeIn } from "./dom.js";
 import { FAILED } from "./figures.js";
-import { counted, duration, plainName, safe, shortened } from "./format.js";
+import { counted, duration, safe } from "./format.js";
 import { Scale } from "./scale.js";
 import { STATES } from "./store.js";
 import { drawBars, drawGutter } from "./timeline_bars.js";
@@ -13,7 +13,6 @@ import { drawOverlay } from "./timeline_overlay.js";
 import { Utilization } from "./utilization.js";
 
 export const ZOOM = 0.7;
-const MOST_IN_LEGEND = 6;
 
 /** @typedef {import("./timeline_layout.js").Row} Row */
 /** @typedef {import("./timeline_layout.js").BarsRow} BarsRow */
@@ -28,7 +27,6 @@ export class Timeline {
     /** @type {Set<string>} */
     this.collapsed = new Set();
     this.hover = -1;
-    /** The number of spans that the bar under the pointer represents. */
     /** @type {Drag | null} */
     this.drag = null;
     this.width = 0;
@@ -61,8 +59,8 @@ export class Timeline {
     const button = (label, name, hint, act) => el("button", { type: "button", "aria-label": name, title: `${name} (${hint})`, onclick: act }, label);
     this.outButton = button("−", "Zoom out", "S or −", () => store.zoom(1 / ZOOM));
     this.wholeButton = button("Whole run", "Zoom out to the whole run", "0", () => store.setRange(0, store.end));
-    this.legend = el("ul", { class: "legend", "aria-label": "Legend" });
-    this.legendButton = el("button", { type: "button", "aria-pressed": "true", title: "What colours and shapes mean", onclick: () => {
+    this.legend = el("ul", { class: "legend", "aria-label": "Legend", hidden: true });
+    this.legendButton = el("button", { type: "button", "aria-pressed": "false", title: "Meaning of colors and shapes", onclick: () => {
       this.legend.hidden = !this.legend.hidden;
       this.legendButton.setAttribute("aria-pressed", String(!this.legend.hidden));
       this.resize();
@@ -81,22 +79,17 @@ export class Timeline {
 
   // The legend: only colours and shapes that occur.
   fillLegend() {
-    const { store, colours } = this;
-    const { graph: { functions }, path } = store.meta;
+    const { store } = this;
     /** @param {string} shape @param {string} text @param {string | null} [title] */
     const item = (shape, text, title = null) => el("li", { title }, el("span", { class: `sign ${shape}`, "aria-hidden": "true" }), text);
-    const ids = [...functions.keys()].filter((id) => functions[id].count).sort((a, b) => functions[b].total - functions[a].total);
-    const shown = ids.slice(0, MOST_IN_LEGEND);
     const has = this.kindsSeen;
-    const kinds = [...new Set(path.by.map((each) => each.kind))].filter((kind) => kind !== "submit");
+    const kinds = [...new Set(store.meta.path.by.map((each) => each.kind))].filter((kind) => kind !== "submit");
     emptied(this.legend,
-      shown.map((id) => el("li", {}, el("button", { type: "button", class: "link", title: "Select its calls", onclick: () => store.select({ type: "function", id }) },
-        el("span", { class: "sign", "aria-hidden": "true", style: { background: colours.ofNameIndex(functions[id].name) } }), shortened(plainName(safe(functions[id].label)), 28)))),
-      ids.length > shown.length ? el("li", { class: "soft" }, `and ${counted(ids.length - shown.length, "other function")}`) : null,
+      el("li", {}, "A color is a function."),
       has.submissions ? item("submission", "submits a call") : null, has.waits ? item("waiting", "waiting (ray.get, ray.wait)") : null,
       has.failures ? item("failed", "failed") : null,
       has.open ? item("open", "not ended", "Still running, or interrupted: the end of the span is not recorded") : null,
-      this.queues.some(Boolean) ? item("queue", "queued calls", "The higher, the more calls wait for this worker or actor") : null,
+      this.queues.some(Boolean) ? item("queue", "queued calls", "Height = number of calls queued for this worker or actor") : null,
       store.showPath ? item("path", "critical path") : null,
       store.showPath ? el("li", { class: "soft" }, "made up of:") : null,
       store.showPath ? kinds.map((kind) => el("li", { class: "soft" },

@@ -203,7 +203,7 @@ export function drawGutter(view, context) {
       if (!row.isCollapsed) {
         const queue = view.queues[row.place];
         // The label has no room for the worker's id as well; the details show it.
-        const about = queue ? `${detail.split(" · ")[0]} · queue ≤ ${queue.most}` : detail;
+        const about = queue ? `${detail.split(" · ")[0]} · max queue ${queue.most}` : detail;
         write(shortened(safe(about), 36), 22, y + 24, FIGURES, colours.soft, GUTTER - 30);
       }
       context.fillStyle = colours.line;

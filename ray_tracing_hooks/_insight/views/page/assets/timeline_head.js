@@ -57,7 +57,7 @@ function drawOverview(view, context) {
   context.strokeRect(x0 + 0.75, 0.75, Math.max(2, x1 - x0 - 1.5), OVERVIEW_HEIGHT - 2.5);
   context.fillStyle = colours.soft;
   context.font = FIGURES;
-  context.fillText("Running at once", 12, 14);
+  context.fillText("Concurrent calls", 12, 14);
   // For part of the spans only averages are known, each over 1/600 of the time.
   context.fillText(store.isFiltered || !store.meta.peak ? `at most about ${number(Math.round(most * 10) / 10)}` : `at most ${number(store.meta.peak)}`, 12, 30);
 }

@@ -2,8 +2,8 @@
 
 import { WAIT } from "./store.js";
 
-export const ROW = 16, QUEUE_HEIGHT = 14, NODE_HEIGHT = 26, PLACE_GAP = 7;
-const ROW_GAP = 2, MOST_ARROWS = 400, COLLAPSED_HEIGHT = 16, LABEL_HEIGHT = 30, COLLAPSED_LABEL_HEIGHT = 18, MARGIN = 24;
+export const ROW = 15, QUEUE_HEIGHT = 9, NODE_HEIGHT = 26, PLACE_GAP = 5;
+const ROW_GAP = 1, MOST_ARROWS = 400, COLLAPSED_HEIGHT = 16, LABEL_HEIGHT = 30, COLLAPSED_LABEL_HEIGHT = 18, MARGIN = 24;
 
 /** @typedef {{ y: number, height: number }} Stripe */
 /** @typedef {Stripe & { kind: "node", node: number }} NodeRow */

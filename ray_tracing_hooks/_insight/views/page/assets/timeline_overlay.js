@@ -1,11 +1,8 @@
 // The layer above the bars of the timeline, for the pointer and the selection: outlines, arrows, the moment, a drag.
 
 import { pen } from "./dom.js";
-import { firstStep } from "./scale.js";
 import { GUTTER, OVERVIEW_HEIGHT } from "./timeline_head.js";
 import { arrowsOf } from "./timeline_layout.js";
-
-const MOST_PATH_ARROWS = 400;
 
 /** @typedef {import("./timeline.js").Timeline} Timeline */
 
@@ -21,10 +18,9 @@ export function drawOverlay(view) {
   context.rect(GUTTER, headHeight, plotWidth, viewHeight - headHeight);
   context.clip();
   const chosen = store.chosenRow;
-  if (store.showPath) drawPathArrows(view, context);
   if (chosen >= 0) {
     drawQueueOf(view, context, chosen);
-    for (const { from, fromTime, to, toTime, isWait } of arrowsOf(store, chosen)) drawArrow(view, context, from, fromTime, to, toTime, colours.accent, isWait);
+    for (const { from, fromTime, to, toTime, isWait } of arrowsOf(store, chosen)) drawArrow(view, context, from, fromTime, to, toTime, isWait);
     outline(view, context, chosen, colours.ink, 2);
   }
   if (view.hover >= 0 && view.hover !== chosen) outline(view, context, view.hover, colours.soft, 1.5);
@@ -75,58 +71,23 @@ function drawQueueOf(view, context, row) {
   context.strokeRect(x0 + 0.5, box.y + 2.5, Math.max(0, box.x0 - x0 - 1), box.height - 5);
 }
 
-/** The longest steps of the critical path, by run.
- * @type {WeakMap<Store, PathStep[]>} */
-const longest = new WeakMap();
-
-/** @param {PathStep[]} steps @param {number} most */
-function longestOf(steps, most) {
-  return [...steps].sort((a, b) => b.end - b.start - (a.end - a.start)).slice(0, most);
-}
-
-/** The steps of the critical path to draw; if there are very many, only the longest.
- * @param {Store} store */
-function pathSteps(store) {
-  const { steps } = store.meta.path, [from, to] = store.range;
-  const first = firstStep(steps, from), last = firstStep(steps, to);
-  if (last - first <= 10 * MOST_PATH_ARROWS) return steps.slice(first, last + 1);
-  const found = longest.get(store) ?? longestOf(steps, 10 * MOST_PATH_ARROWS);
-  longest.set(store, found);
-  return found;
-}
-
-/** @param {Timeline} view @param {CanvasRenderingContext2D} context */
-function drawPathArrows(view, context) {
-  const { scale, store } = view, [from, to] = store.range;
-  const found = pathSteps(store).filter((step) => {
-    if (step.end < from || step.start > to) return false;
-    if (step.from < 0 || step.row < 0 || step.from === step.row || store.isHidden(step.from) || store.isHidden(step.row)) return false;
-    // Between consecutive calls of one actor there is nothing to see.
-    return store.lane[step.from] !== store.lane[step.row] || scale.x(step.end) - scale.x(step.start) >= 24;
-  });
-  // More would hide the bars, so only the longest are drawn.
-  const shown = found.length > MOST_PATH_ARROWS ? longestOf(found, MOST_PATH_ARROWS) : found;
-  for (const step of shown) drawArrow(view, context, step.from, step.start, step.row, step.end, view.colours.path, false);
-}
-
 /** @param {Timeline} view @param {CanvasRenderingContext2D} context @param {number} from @param {number} fromTime
- * @param {number} to @param {number} toTime @param {string} colour @param {boolean} isDashed */
-function drawArrow(view, context, from, fromTime, to, toTime, colour, isDashed) {
+ * @param {number} to @param {number} toTime @param {boolean} isDashed */
+function drawArrow(view, context, from, fromTime, to, toTime, isDashed) {
   const a = view.box(from), b = view.box(to);
   if (!a || !b) return;
   const x0 = view.scale.x(fromTime), x1 = view.scale.x(toTime);
   if (Math.max(x0, x1) < GUTTER - 50 || Math.min(x0, x1) > view.width + 50) return;
   const y0 = a.y + a.height / 2, y1 = b.y + b.height / 2;
   const bend = Math.max(10, Math.min(120, Math.abs(x1 - x0) / 2));
-  context.strokeStyle = colour;
-  context.lineWidth = colour === view.colours.path ? 1.2 : 1.5;
+  context.strokeStyle = context.fillStyle = view.colours.accent;
+  context.lineWidth = 1.5;
   context.setLineDash(isDashed ? [4, 3] : []);
   context.beginPath();
   context.moveTo(x0, y0);
   context.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1 - 5, y1);
   context.stroke();
   context.setLineDash([]);
-  context.fillStyle = colour;
   context.beginPath();
   context.moveTo(x1, y1);
   context.lineTo(x1 - 7, y1 - 3.5);

@@ -10,7 +10,7 @@ type Numbers = ArrayLike<number>;
 type Columns = Record<string, Uint8Array | Uint32Array | Float64Array>;
 
 /** The changes that make a view redraw: see Store.changed. */
-type Change = "range" | "filter" | "selection" | "moment" | "path" | "notice";
+type Change = "range" | "filter" | "selection" | "moment" | "path" | "apart" | "notice";
 
 type View = {
   root: HTMLElement;
@@ -69,6 +69,12 @@ interface DataEdge {
   bytes: number;
 }
 
+interface Graph {
+  functions: GraphFunction[];
+  calls: CallEdge[];
+  data: DataEdge[];
+}
+
 interface FlameMeta {
   name: number[];
   parent: number[];
@@ -116,31 +122,24 @@ interface PathPart {
   function: number;
   ns: number;
   share: number;
+  by: PathGroup[];
 }
 
-interface SplitGroup {
+/** The waits of one kind in one function. */
+interface PathGroup {
   label: string;
   function: number;
-  place: number;
   ns: number;
   most: number;
   calls: number;
   rows: number[];
 }
 
-interface SplitPart {
-  kind: string;
-  label: string;
-  ns: number;
-  share: number;
-  by: SplitGroup[];
-  others: number;
-}
-
 interface Finding {
   kind: string;
   text: string;
   cost: string;
+  share: string;
   title: string;
   advice: string;
   level: string;
@@ -316,6 +315,10 @@ interface UtilizationLane {
 
 interface Meta {
   source: string;
+  /** The address of the page that describes the findings, "" if it is not known. */
+  documentation: string;
+  /** Where another program shows a trace, with {trace_id} in place of its id; "" for nowhere. */
+  trace_url: string;
   start_ms: number;
   extent: number;
   spans: number;
@@ -328,12 +331,13 @@ interface Meta {
   places: Place[];
   nodes: { label: string; detail: string; accelerators: Accelerator[] }[];
   flame: FlameMeta;
-  graph: { functions: GraphFunction[]; calls: CallEdge[]; data: DataEdge[] };
+  graph: Graph;
+  /** Both graphs with each actor apart, and whether the page begins with them; null if no class has several actors. */
+  apart: { graph: Graph; flame: FlameMeta; first: boolean } | null;
   colour_order: number[][];
   strip: number[];
   peak: number;
   facts: [label: string, value: string, isBad?: boolean][];
-  split: { of: string; parts: SplitPart[] } | null;
   queues: { about: string; titles: string[]; rows: [string, ...number[]][] } | null;
   /** Null if there are none. */
   requests: ServeRequests | null;
@@ -371,6 +375,9 @@ interface SpanColumns {
   detail: Numbers;
   parent: Int32Array;
   submission: Int32Array;
+  /** With each actor apart: see Meta.apart. */
+  nodeApart?: Numbers;
+  flameApart?: Numbers;
   edgeFrom: Numbers;
   edgeTo: Numbers;
   edgeKind: Numbers;

@@ -2,12 +2,14 @@
 
 import { el, emptied, inNextFrame } from "./dom.js";
 import { counted, duration, number, percent, safe, shortened } from "./format.js";
+import { LEAST_ON_PATH } from "./store.js";
 
 export class Physical {
   /** @param {Store} store */
   constructor(store) {
     this.store = store;
     this.stale = true;
+    this.callers = store.callers();
     /** @type {Map<number, HTMLElement>} */
     this.boxes = new Map();
     this.note = el("p", { class: "note" });
@@ -58,7 +60,7 @@ export class Physical {
     const { executions, path, places } = store.meta;
     const place = places[id];
     const share = Math.min(1, busy[id] / size);
-    const onPath = store.showPath ? path.places[id] : 0;
+    const onPath = (store.showPath && path.places[id] / path.total) || 0, caller = this.callers[id];
     // An actor's creation counts too, so not all of them are calls of methods.
     const noun = place.kind === "driver" || !executions ? "span" : "execution";
     const box = el("button", { type: "button", class: `place ${place.kind}`, "data-place": id, "aria-pressed": "false", onclick: () => store.select({ type: "place", id }) },
@@ -67,7 +69,8 @@ export class Physical {
       el("span", { class: "share" }, percent(share)),
       el("span", { class: "soft" }, shortened(safe(place.detail), 40) || " "),
       el("span", { class: "soft" }, `${counted(calls[id], noun)}${errors[id] ? ` · ✗ ${number(errors[id])}` : ""}`),
-      onPath ? el("span", { class: "pathshare" }, `${percent(onPath / (path.total || 1))} of the critical path`) : null);
+      caller >= 0 ? el("span", { class: "soft" }, `called first by ${shortened(safe(places[caller].label), 30)}`) : null,
+      onPath >= LEAST_ON_PATH ? el("span", { class: "pathshare" }, `${percent(onPath)} of the critical path`) : null);
     this.boxes.set(id, box);
     return box;
   }

@@ -9,7 +9,7 @@ const SPAN_ROW = 26;
 const TALLEST = 8e6;
 
 /** @type {[string, string][]} */
-const COLUMNS = [["name", "Name"], ["took", "Duration"], ["queued", "In queue"], ["start", "Start"], ["place", "Where"], ["state", "State"]];
+const COLUMNS = [["name", "Name"], ["took", "Duration"], ["queued", "In queue"], ["start", "Start"], ["place", "Where"]];
 const SORTED = ["name", "took", "queued", "start"];
 
 export class SpanTable {
@@ -21,8 +21,9 @@ export class SpanTable {
     this.by = "took";
     this.ascending = false;
     this.stale = true;
-    /** @type {Numbers} */
-    this.rows = [];
+    /** @type {Uint32Array} */
+    this.rows = new Uint32Array(0);
+    this.longest = 0;
     this.body = el("div", { class: "rows", role: "rowgroup" });
     this.spacer = el("div", { class: "spacer", "aria-hidden": "true" });
     this.head = el("div", { class: "row head", role: "row" }, COLUMNS.map(([key, label]) => el("div", { role: "columnheader", class: key, "aria-sort": "none" },
@@ -50,6 +51,7 @@ export class SpanTable {
     const { store } = this;
     if (this.stale) {
       this.rows = store.listed(this.by, this.ascending);
+      this.longest = this.rows.reduce((most, row) => Math.max(most, store.took[row]), 0);
       this.stale = false;
       this.note.textContent = `${counted(this.rows.length, "span")} of ${number(store.count)}`;
       for (const cell of this.head.children) {
@@ -73,11 +75,11 @@ export class SpanTable {
     /** @param {string} kind @param {(import("./dom.js").Child)[]} inner */
     const cell = (kind, ...inner) => el("div", { role: "cell", class: kind }, ...inner);
     const state = store.state(row);
-    const said = store.failed(row) ? el("span", { class: "bad" }, state === LOST ? "✗ lost" : "✗ failed") : state === ENDED ? "" : STATES[state];
+    const said = store.failed(row) ? el("span", { class: "badge bad" }, state === LOST ? "✗ lost" : "✗ failed") : state === ENDED ? null : el("span", { class: "badge open" }, STATES[state]);
     return el("div", { role: "row", class: `row${isChosen ? " chosen" : store.matched?.[row] ? " matched" : ""}`, "aria-rowindex": n + 2, onclick: () => this.app.selectSpan(row, false) },
-      cell("name", el("span", { class: "swatch", style: { background: this.colours.of(row) } }), el("button", { type: "button", class: "link" }, shortened(store.label(row), 90))),
-      cell("took", duration(store.took[row])), cell("queued", store.queued(row) >= 0 ? duration(store.queued(row)) : ""),
-      cell("start", duration(store.start[row])), cell("place", store.placeLabel(row)), cell("state", said));
+      cell("name", el("span", { class: "swatch", style: { background: this.colours.of(row) } }), el("button", { type: "button", class: "link" }, shortened(store.shortLabel(row), 90)), said),
+      cell("took", el("span", { class: "bar", style: { width: `${(100 * store.took[row]) / (this.longest || 1)}%` } }), duration(store.took[row])), cell("queued", store.queued(row) >= 0 ? duration(store.queued(row)) : ""),
+      cell("start", duration(store.start[row])), cell("place", store.placeLabel(row)));
   }
 
   /** @param {Change} what */

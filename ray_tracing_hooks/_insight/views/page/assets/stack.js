@@ -40,9 +40,9 @@ export class Stack {
     const oldest = this.oldest(shown, children, moment);
     const lines = flattened(children).map(([row, depth]) => this.line(row, depth, moment, row === oldest));
     this.note.textContent = `${counted(open.length, "span")} open${open.length > MOST_OPEN ? `, the first ${number(MOST_OPEN)} shown` : ""}`
-      + (hidden ? `, ${number(hidden)} more hidden by the filter` : "") + ". Grey: ended, with an open span below.";
+      + (hidden ? `, ${number(hidden)} more hidden by the filter` : "") + ". Gray = already ended, shown because a child is still open.";
     emptied(this.body, this.deadlocks(), lines.length ? el("table", { class: "figures stack", role: "treegrid" },
-      el("thead", {}, el("tr", {}, ["Span", "Open for", "Duration", "Where"].map((title, n) => el("th", { scope: "col", class: n === 1 || n === 2 ? "number" : "" }, title)))),
+      el("thead", {}, el("tr", {}, ["Span", "Where", "Open for", "Duration"].map((title, n) => el("th", { scope: "col", class: n > 1 ? "number" : "" }, title)))),
       el("tbody", {}, lines)) : el("p", { class: "empty" }, "Nothing is open at this moment."));
   }
 
@@ -55,7 +55,7 @@ export class Stack {
 
   /** @param {number} row @param {number} most */
   link(row, most) {
-    return el("button", { type: "button", class: "link", onclick: () => this.app.selectSpan(row, false) }, shortened(this.store.label(row), most));
+    return el("button", { type: "button", class: "link", onclick: () => this.app.selectSpan(row, false) }, shortened(this.store.shortLabel(row), most));
   }
 
   /** The innermost open span that has been open longest: the run may be waiting for it.
@@ -82,9 +82,9 @@ export class Stack {
         store.showPath && store.onPath(row) ? el("span", { class: "badge path" }, "critical path") : null,
         waits.length ? el("span", { class: "soft" }, " waits for ", waits.slice(0, 3).map((other, n) => [n ? ", " : "", this.link(other, 50)]).flat(),
           waits.length > 3 ? ` and ${number(waits.length - 3)} more` : "") : null),
+      el("td", {}, store.placeLabel(row)),
       el("td", { class: "number" }, isOpen ? duration(moment - store.start[row]) : ""),
-      el("td", { class: "number" }, state === RUNNING ? "" : duration(store.took[row])),
-      el("td", {}, store.placeLabel(row)));
+      el("td", { class: "number" }, state === RUNNING ? "" : duration(store.took[row])));
   }
 
   update() {

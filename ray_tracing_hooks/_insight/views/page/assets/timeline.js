@@ -8,7 +8,7 @@ import { Scale } from "./scale.js";
 import { STATES } from "./store.js";
 import { drawBars, drawGutter } from "./timeline_bars.js";
 import { AXIS_HEIGHT, GUTTER, OVERVIEW_HEIGHT, PATH_HEIGHT, drawHead } from "./timeline_head.js";
-import { layOut } from "./timeline_layout.js";
+import { layOut, nested } from "./timeline_layout.js";
 import { drawOverlay } from "./timeline_overlay.js";
 import { Utilization } from "./utilization.js";
 
@@ -55,6 +55,7 @@ export class Timeline {
       "aria-label": "Timeline. W and S zoom, A and D move. Arrow keys go from span to span, and the selected span is read out. The Spans tab has the same spans as a table.",
     }, this.stage, this.spacer);
     this.queues = store.queues();
+    this.order = nested(store.meta.places, store.callers());
     /** @param {string} label @param {string} name @param {string} hint @param {() => void} act */
     const button = (label, name, hint, act) => el("button", { type: "button", "aria-label": name, title: `${name} (${hint})`, onclick: act }, label);
     this.outButton = button("−", "Zoom out", "S or −", () => store.zoom(1 / ZOOM));
@@ -99,7 +100,7 @@ export class Timeline {
   // --- Layout ---
 
   buildRows() {
-    Object.assign(this, layOut(this.store, this.queues, this.collapsed));
+    Object.assign(this, layOut(this.store, this.queues, this.collapsed, this.order));
     this.rowOfSub = new Map();
     for (const row of this.rows) if (row.kind === "bars") this.rowOfSub.set(row.sub, row);
     this.resize();

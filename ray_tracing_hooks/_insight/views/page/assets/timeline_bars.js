@@ -199,12 +199,13 @@ export function drawGutter(view, context) {
         context.fillStyle = colours.accent;
         context.fillRect(0, y, 3, row.height);
       }
-      write(`${row.isCollapsed ? "▸" : "▾"} ${shortened(safe(label), 30)}`, 10, y + 9, MEMBER, colours.ink, GUTTER - 18);
+      const indent = Math.min(row.level, 6) * 10;
+      write(`${row.isCollapsed ? "▸" : "▾"} ${shortened(safe(label), 30)}`, 10 + indent, y + 9, MEMBER, colours.ink, GUTTER - 18 - indent);
       if (!row.isCollapsed) {
         const queue = view.queues[row.place];
         // The label has no room for the worker's id as well; the details show it.
         const about = queue ? `${detail.split(" · ")[0]} · max queue ${queue.most}` : detail;
-        write(shortened(safe(about), 36), 22, y + 24, FIGURES, colours.soft, GUTTER - 30);
+        write(shortened(safe(about), 36), 22 + indent, y + 24, FIGURES, colours.soft, GUTTER - 30 - indent);
       }
       context.fillStyle = colours.line;
       context.fillRect(0, y + row.height + PLACE_GAP / 2, width, 1);

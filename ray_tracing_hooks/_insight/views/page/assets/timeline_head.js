@@ -5,7 +5,9 @@ import { BOLD_FIGURES, FIGURES } from "./dom.js";
 import { clock, duration, number, shortened } from "./format.js";
 import { axisLabel, firstStep, niceStep } from "./scale.js";
 
-export const GUTTER = 230, OVERVIEW_HEIGHT = 44, AXIS_HEIGHT = 24, PATH_HEIGHT = 24;
+// Narrow on a phone.
+export const GUTTER = globalThis.innerWidth < 760 ? 130 : 230;
+export const OVERVIEW_HEIGHT = 44, AXIS_HEIGHT = 24, PATH_HEIGHT = 24;
 const LETTER = 5.8;
 
 /** @typedef {import("./timeline.js").Timeline} Timeline */
@@ -84,7 +86,7 @@ function drawAxis({ store, colours, plotWidth, scale, width }, context) {
   context.fillText(duration(to - from), 12, middle);
   context.fillStyle = colours.soft;
   context.font = FIGURES;
-  context.fillText(`from ${clock(store.meta.start_ms + from / 1e6, step)}`, 76, middle);
+  if (GUTTER > 200) context.fillText(`from ${clock(store.meta.start_ms + from / 1e6, step)}`, 76, middle);
 }
 
 /** @param {Timeline} view @param {CanvasRenderingContext2D} context */

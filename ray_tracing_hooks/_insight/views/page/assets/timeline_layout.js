@@ -7,23 +7,50 @@ const ROW_GAP = 1, MOST_ARROWS = 400, COLLAPSED_HEIGHT = 16, LABEL_HEIGHT = 30, 
 
 /** @typedef {{ y: number, height: number }} Stripe */
 /** @typedef {Stripe & { kind: "node", node: number }} NodeRow */
-/** @typedef {Stripe & { kind: "place", place: number, isCollapsed: boolean }} PlaceRow */
+/** @typedef {Stripe & { kind: "place", place: number, isCollapsed: boolean, level: number }} PlaceRow */
 /** @typedef {Stripe & { kind: "queue", place: number }} QueueRow */
 /** @typedef {Stripe & { kind: "bars", place: number, sub: number }} BarsRow */
 /** @typedef {NodeRow | PlaceRow | QueueRow | BarsRow} Row */
 
+/** The places in the order in which they are drawn, each below the one that called it first if both are on one node; with its
+ * level: 0 for drivers and what they called first.
+ * @param {Place[]} places @param {Numbers} callers @returns {[place: number, level: number][]} */
+export function nested(places, callers) {
+  /** @param {number} id */
+  const above = (id) => (callers[id] >= 0 && places[callers[id]].node === places[id].node ? callers[id] : -1);
+  /** @type {number[][]} */
+  const below = places.map(() => []);
+  places.forEach((_, id) => above(id) >= 0 && below[above(id)].push(id));
+  /** @type {Map<number, number>} */
+  const levels = new Map();
+  /** @param {number} id @param {number} level */
+  const put = (id, level) => {
+    if (levels.has(id)) return;
+    levels.set(id, level);
+    const inside = places[id].kind === "driver" ? 0 : level + 1;
+    for (const other of below[id]) put(other, inside);
+  };
+  for (let id = 0; id < places.length; id++) {
+    let top = id;
+    for (const seen = new Set(); above(top) >= 0 && !seen.has(top); top = above(top)) seen.add(top);
+    put(top, 0);
+  }
+  return [...levels];
+}
+
 /** The rows of the timeline from the top. A place with nothing to show is left out; a collapsed place (such as `p3`) shows
  * its outermost spans, and a collapsed node (such as `n0`) nothing.
- * @param {Pick<Store, "meta" | "begins" | "first" | "deepest">} store @param {(Queue | null)[]} queues @param {Set<string>} collapsed
+ * @param {Pick<Store, "meta" | "begins" | "first" | "deepest">} store @param {(Queue | null)[]} queues @param {Set<string>} collapsed @param {[place: number, level: number][]} order
  * @returns {{ rows: Row[], height: number, hiddenPlaces: number }} */
-export function layOut({ meta, begins, first, deepest }, queues, collapsed) {
+export function layOut({ meta, begins, first, deepest }, queues, collapsed, order = [...meta.places.keys()].map((place) => [place, 0])) {
   /** @type {Row[]} */
   const rows = [];
   let y = 0, node = -1, hiddenPlaces = 0;
   /** @type {number[][]} */
   const lanesOf = meta.places.map(() => []);
   meta.lanes.forEach((place, lane) => lanesOf[place].push(lane));
-  meta.places.forEach((place, index) => {
+  order.forEach(([index, level]) => {
+    const place = meta.places[index];
     const lanes = lanesOf[index];
     if (lanes.every((lane) => begins[first[lane]] === begins[first[lane + 1]])) {
       hiddenPlaces += lanes.length > 0 ? 1 : 0;
@@ -56,7 +83,7 @@ export function layOut({ meta, begins, first, deepest }, queues, collapsed) {
     }
     // The label of a worker needs two lines.
     y = Math.max(y, top + (isCollapsed ? COLLAPSED_LABEL_HEIGHT : LABEL_HEIGHT));
-    rows.push({ kind: "place", y: top, height: y - top, place: index, isCollapsed }, ...inside);
+    rows.push({ kind: "place", y: top, height: y - top, place: index, isCollapsed, level }, ...inside);
     y += PLACE_GAP;
   });
   return { rows, height: y + MARGIN, hiddenPlaces };

@@ -1,4 +1,4 @@
-"""The call graph and the flame graph with each actor apart: its methods are functions such as ``Store#93fc54dc.update``."""
+"""The call graph and the flame graph with each actor apart: its methods are such as ``Store#93fc54dc.update``."""
 
 from __future__ import annotations
 
@@ -49,10 +49,8 @@ def apart(calls: Calls, where: Places, ends: array[int], is_failed: Any, called:
     split.functions, split.function = _renamed(calls.functions, calls.function, place, where.places)
     place_of = np.where(call_of >= 0, place[call_of], -1) if len(place) else call_of
     named.names, named.name = _renamed(table.names, table.name, place_of, where.places)
-    functions = called.functions
-    is_tree = any(
-        len(functions[to].actors) > 1 and functions[by].actor == functions[to].actor for by, to in called.calls
-    )
+    ends_of_calls = ((called.functions[by], called.functions[to]) for by, to in called.calls)
+    is_tree = any(len(to.actors) > 1 and by.actor == to.actor for by, to in ends_of_calls)
     stacks = flame(named, ends, is_failed)
     return Apart(graph(split, ends, is_failed), stacks, is_tree and len(actors) <= _MOST_AT_FIRST)
 

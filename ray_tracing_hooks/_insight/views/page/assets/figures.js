@@ -133,8 +133,35 @@ function spent(spans, stacks) {
   return { own, share };
 }
 
-/** For each place: the time in which something ran without waiting (each moment once), the number of outermost spans that
- * started, and of failed ones. If several executions run at the same time, a waiting one does not stop the others.
+/** Adds the time from `a` to `b` to equal slices of `size` from 0: to `within` where it covers a part of a slice, and to
+ * `whole`, as a difference to the slice before, where it covers all of it.
+ * @param {Float64Array} within @param {Float64Array} whole @param {number} size @param {number} a @param {number} b @param {number} sign */
+function slice(within, whole, size, a, b, sign) {
+  /** @param {number} time */
+  const part = (time) => Math.max(0, Math.min(within.length - 1, Math.floor(time / size)));
+  const first = part(a), last = part(b);
+  if (first === last) within[first] += (sign * (b - a)) / size;
+  else {
+    within[first] += (sign * ((first + 1) * size - a)) / size;
+    whole[first + 1] += sign;
+    whole[last] -= sign;
+    within[last] += (sign * (b - last * size)) / size;
+  }
+}
+
+/** The mean of what `slice` added, in each slice.
+ * @param {Float64Array} within @param {Float64Array} whole */
+function filled(within, whole) {
+  let covering = 0;
+  return within.map((value, n) => Math.max(0, value + (covering += whole[n])));
+}
+
+/** The number of slices in which the share of the time in which a place is busy is drawn. */
+const PLACE_STRIP = 60;
+
+/** For each place: the time in which something ran without waiting (each moment once), also by slices of the range, the
+ * number of outermost spans that started, and of failed ones. If several executions run at the same time, a waiting one does
+ * not stop the others.
  * @param {Counted} spans @returns {PlaceFigures} */
 export function placeFigures(spans) {
   const { count, start, took, flags, lane, depth, range: [from, to], meta } = spans;
@@ -142,22 +169,29 @@ export function placeFigures(spans) {
   const lanes = new Uint32Array(places), idle = new Float64Array(places).fill(-1);
   for (const place of meta.lanes) lanes[place]++;
   const busy = new Float64Array(places), calls = new Uint32Array(places), errors = new Uint32Array(places);
-  const until = new Float64Array(places).fill(-1);
+  const until = new Float64Array(places).fill(-1), size = (to - from) / PLACE_STRIP || 1;
+  const within = Array.from(busy, () => new Float64Array(PLACE_STRIP)), whole = Array.from(busy, () => new Float64Array(PLACE_STRIP + 1));
+  /** @param {number} place @param {number} begin @param {number} end @param {number} sign */
+  const add = (place, begin, end, sign) => {
+    if (end <= begin) return;
+    busy[place] += sign * (end - begin);
+    slice(within[place], whole[place], size, begin - from, end - from, sign);
+  };
   for (let i = 0; i < count; i++) {
     if (!isIn(spans, i)) continue;
     const begin = Math.max(start[i], from), end = Math.min(start[i] + took[i], to), place = meta.lanes[lane[i]];
     if (flags[i] & FAILED) errors[place]++;
     if (flags[i] & WAITING && lanes[place] === 1) {
-      busy[place] -= Math.max(0, end - Math.max(begin, idle[place]));
+      add(place, Math.max(begin, idle[place]), end, -1);
       idle[place] = Math.max(idle[place], end);
     }
     if (depth[i]) continue;
     calls[place]++;
-    busy[place] += Math.max(0, end - Math.max(begin, until[place]));
+    add(place, Math.max(begin, until[place]), end, 1);
     until[place] = Math.max(until[place], end);
   }
   // A filter may show waits without what waited.
-  return { busy: busy.map((time) => Math.max(0, time)), calls, errors };
+  return { busy: busy.map((time) => Math.max(0, time)), calls, errors, strips: within.map((each, place) => filled(each, whole[place])) };
 }
 
 /** The execution that a span is in, or -1.
@@ -194,20 +228,10 @@ export function busyStrip(spans, parts = STRIP) {
       waited.set(held, b);
       sign = -1;
     }
-    const first = part(a), last = part(b);
-    if (first === last) running[first] += (sign * (b - a)) / size;
-    else {
-      running[first] += (sign * ((first + 1) * size - a)) / size;
-      whole[first + 1] += sign;
-      whole[last] -= sign;
-      running[last] += (sign * (b - last * size)) / size;
-    }
+    slice(running, whole, size, a, b, sign);
   }
-  for (let n = 0, covering = 0; n < parts; n++) {
-    covering += whole[n];
-    running[n] = Math.max(0, running[n] + covering);
-  }
-  return { running, failed, most: greatest(running), keep };
+  const found = filled(running, whole);
+  return { running: found, failed, most: greatest(found), keep };
 }
 
 /** The queue of each place: the most calls that waited at the same time, the number waiting at a moment, and the total time

@@ -1,6 +1,6 @@
 // Where the run took place: nodes, placement groups, workers and actors, each filled by its busy share of the range.
 
-import { el, emptied, inNextFrame } from "./dom.js";
+import { el, emptied, inNextFrame, svg } from "./dom.js";
 import { counted, duration, number, percent, safe, shortened } from "./format.js";
 import { LEAST_ON_PATH } from "./store.js";
 
@@ -21,7 +21,10 @@ export class Physical {
     });
   }
 
+  /** The strips of busy time are as high as the window has room for. */
   resize() {
+    const columns = Math.max(1, Math.floor(this.body.clientWidth / 244)), rows = Math.ceil(this.store.meta.places.length / columns);
+    this.body.style.setProperty("--strip", `${Math.max(24, Math.min(240, (this.body.clientHeight - 80) / rows - 120))}px`);
     this.redraw();
   }
 
@@ -31,7 +34,7 @@ export class Physical {
     const [from, to] = store.range;
     this.stale = false;
     const figures = store.placeFigures();
-    this.note.textContent = `Filled: share of ${duration(to - from)} (${store.isWhole ? "the whole run" : "the selected range"}) in which code ran there, ${ran}.`
+    this.note.textContent = `Bar and graph = share of ${duration(to - from)} (${store.isWhole ? "the whole run" : "the selected range"}) in which code ran there, ${ran}.`
       + (store.isFiltered ? " Filtered spans only." : "");
     this.boxes = new Map();
     emptied(this.body, nodes.map((_, n) => this.node(n, [...places.keys()].filter((id) => places[id].node === n), figures, to - from)));
@@ -55,7 +58,7 @@ export class Physical {
   }
 
   /** @param {number} id @param {PlaceFigures} figures @param {number} size */
-  box(id, { busy, calls, errors }, size) {
+  box(id, { busy, calls, errors, strips }, size) {
     const { store } = this;
     const { executions, path, places } = store.meta;
     const place = places[id];
@@ -67,8 +70,10 @@ export class Physical {
       el("span", { class: "fill", style: { width: `${100 * share}%` } }),
       el("span", { class: "title" }, shortened(safe(place.label), 34)),
       el("span", { class: "share" }, percent(share)),
-      el("span", { class: "soft" }, shortened(safe(place.detail), 40) || " "),
+      el("span", { class: "soft" }, shortened(safe(place.detail), 40) || "\u00a0"),
       el("span", { class: "soft" }, `${counted(calls[id], noun)}${errors[id] ? ` · ✗ ${number(errors[id])}` : ""}`),
+      svg("svg", { viewBox: `0 0 ${strips[id].length} 1`, preserveAspectRatio: "none", "aria-hidden": "true", class: "strip" },
+        svg("path", { d: `M0,1 ${Array.from(strips[id], (value, n) => `V${(1 - Math.min(1, value)).toFixed(3)} H${n + 1}`).join(" ")} V1 z` })),
       caller >= 0 ? el("span", { class: "soft" }, `called first by ${shortened(safe(places[caller].label), 30)}`) : null,
       onPath >= LEAST_ON_PATH ? el("span", { class: "pathshare" }, `${percent(onPath)} of the critical path`) : null);
     this.boxes.set(id, box);

@@ -191,7 +191,7 @@ export function drawGutter(view, context) {
       context.fillStyle = colours.panel;
       context.fillRect(0, y, width, row.height - 3);
       const { label, detail } = nodes[row.node], middle = y + row.height / 2 - 1;
-      write(`${view.collapsed.has("n" + row.node) ? "▸" : "▾"} ${shortened(safe(label), 44)}`, 10, middle, TITLE, colours.ink);
+      write(`${view.collapsed.has("n" + row.node) ? "▸" : "▾"} ${shortened(safe(label), 44)}`, 10, middle, TITLE, colours.ink, GUTTER - 14);
       if (detail) write(safe(detail), GUTTER + 8, middle, FIGURES, colours.soft);
     } else if (row.kind === "place") {
       const { label, detail } = places[row.place];

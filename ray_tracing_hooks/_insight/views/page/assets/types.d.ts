@@ -412,6 +412,8 @@ interface PlaceFigures {
   busy: Numbers;
   calls: Numbers;
   errors: Numbers;
+  /** For each place the share of each slice of the range in which it was busy. */
+  strips: Float64Array[];
 }
 
 interface Strip {

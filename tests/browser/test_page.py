@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import statistics
+from email.message import EmailMessage
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +93,10 @@ def test_figures_are_those_of_the_summary(report: MakeReport, run: str) -> None:
     analysis = opened.analysis
     page = opened.page
     assert page.locator(".fact .value").first.text_content() == duration(analysis.path.wall)
-    for kind, ns in analysis.split.kinds.items():
-        if ns > 0:
-            assert duration(ns) in (page.locator(".splitlist").text_content() or ""), kind
+    for kind, ns in analysis.path.kinds.items():
+        if ns > 0 and kind not in (paths.RUN, paths.SUBMIT):
+            row = page.locator(".columns tr", has=page.locator(f"text='{paths.MEANINGS[kind]}'"))
+            assert row.locator("td").last.text_content() == duration(ns), kind
     stacks = flame(analysis.table, ends_of(analysis.table), analysis.is_failed)
     figures = opened.js(
         "(found => [found.spans, found.summed, found.wall, found.own, found.share].map(each => Array.from(each)))"
@@ -101,7 +104,7 @@ def test_figures_are_those_of_the_summary(report: MakeReport, run: str) -> None:
     )
     assert figures[:4] == [stacks.spans, stacks.total, stacks.wall, stacks.own]
     assert figures[4] == pytest.approx(stacks.share, abs=2)
-    opened.open(view="logical")
+    opened.open(view="logical", actors=0)
     for function in analysis.functions:
         cells = page.locator("table.functions tbody tr", has=page.locator(f"text='{function.name}'")).first.locator(
             "td"
@@ -145,39 +148,88 @@ def test_findings_are_the_first_screen(report: MakeReport) -> None:
     opened = report("bottleneck").open()
     page = opened.page
     assert page.locator("#view-findings").is_visible()
-    assert page.locator("[data-finding=bottleneck-actor] .sentence").is_visible()
+    finding = page.locator("[data-finding=bottleneck-actor]")
+    assert finding.get_by_role("heading").inner_text() == "Actor Store#93fc54dc is a bottleneck"
+    assert finding.locator(".cost").inner_text().split("\n") == ["50 %", "at most 1.31 s"]
     page.locator("[data-finding=bottleneck-actor] button").first.click()
     assert page.locator("#view-timeline").is_visible()
     assert opened.js("store.matchedRows().length") > 0
 
 
-def test_a_part_of_the_time_opens_what_it_consists_of(report: MakeReport) -> None:
-    """Each part names its functions, and the actors and workers that were busy; its spans are a click away."""
+def test_a_wait_opens_the_functions_that_it_consists_of(report: MakeReport) -> None:
+    """Each kind of wait on the path names its functions, and its spans are a click away."""
     opened = report("bottleneck").open()
-    page, split = opened.page, opened.analysis.split
-    parts = page.locator(".partbutton")
-    kinds = parts.evaluate_all("all => all.map(each => each.dataset.kind)")
-    assert kinds == sorted(filter(None, split.kinds), key=lambda kind: -split.kinds[kind])
-    part = page.locator(".partbutton[data-kind='actor queue']")
-    assert part.get_attribute("aria-expanded") == "false"
-    part.focus()
+    page, path = opened.page, opened.analysis.path
+    wait = page.locator("[data-kind=scheduling]")
+    assert wait.get_attribute("aria-expanded") == "false"
+    wait.focus()
     page.keyboard.press("Enter")
-    assert part.get_attribute("aria-expanded") == "true"
-    row = page.locator("#split-inside tbody tr")
-    cells = row.locator("td").all_text_contents()
-    assert cells[0] == "Store.update"
-    assert cells[1].startswith("Store#")
-    assert cells[3] == duration(split.kinds["actor queue"])
-    row.get_by_role("button", name="on the timeline").click()
+    assert wait.get_attribute("aria-expanded") == "true"
+    rows = page.locator("#inside tbody tr")
+    assert {"start_up", "Store.__init__"} & {
+        each.removeprefix("__main__.") for each in rows.locator("td:first-child").all_text_contents()
+    }
+    assert path.kinds["scheduling"] == opened.js(
+        "store.meta.path.by.find(each => each.kind === 'scheduling').by.reduce((sum, each) => sum + each.ns, 0)"
+    )
+    rows.first.get_by_role("button", name="Show").click()
     assert page.locator("#view-timeline").is_visible()
-    names = {opened.js(f"store.label({each})") for each in opened.js("store.matchedRows()")}
-    assert names == {"Store.update ray.remote_worker"}
-    opened.open(view="findings", part="actor+queue")
-    assert part.get_attribute("aria-expanded") == "true"
-    page.locator(".partbutton[data-kind='run']").click()
-    assert part.get_attribute("aria-expanded") == "false"
-    page.locator(".partbutton[data-kind='run']").click()
-    assert not page.locator("#split-inside").is_visible()
+    assert opened.js("store.matchedRows().length") > 0
+    opened.open(view="findings", part="scheduling")
+    assert page.locator("#inside").is_visible()
+    wait.click()
+    assert not page.locator("#inside").is_visible()
+
+
+def test_the_tree_of_actors_is_seen_in_each_view(report: MakeReport) -> None:
+    """Actors that call others of their class are apart from the start, and the one with the planted bottleneck leads."""
+    opened = report("tree").open(view="logical")
+    page, busiest = opened.page, "Worker#88b20bad"
+    boxes = page.locator("#view-logical .box .title")
+    assert sum(each.startswith("Worker#") for each in boxes.all_text_contents()) == 5
+    called = opened.js(
+        """store.meta.graph.calls.map(({ from, to, count, path }) =>
+            [store.meta.graph.functions[from].label, store.meta.graph.functions[to].label, count, path])"""
+    )
+    assert max(called, key=lambda call: call[3])[:3] == ["Worker#65d67c84.process", f"{busiest}.process", 10]
+    opened.open(view="flame")
+    widest = opened.js(
+        "app.views.flame.frames.levels[2].map(id => [app.views.flame.frames.size[id], app.views.flame.label(id)])"
+    )
+    assert max(widest)[1] == f"{busiest}.process"
+    opened.open(view="physical")
+    first = page.locator(".boxes .place").first.inner_text()
+    assert busiest in first
+    assert "called first by Worker#65d67c84" in first
+    opened.open(view="timeline")
+    order = "app.views.timeline.order.map(([place, level]) => [store.meta.places[place].label, level])"
+    levels = [each for each in opened.js(order) if each[0].startswith("Worker#")]
+    assert [level for _, level in levels] == [0, 1, 2, 1, 2]
+    opened.open(view="stack", at=10 * SECOND)
+    assert page.locator("#view-stack tr", has_text=busiest).count() > 0
+
+
+def test_a_class_is_one_box_or_a_box_for_each_actor(report: MakeReport) -> None:
+    """A button switches both graphs, their figures stay those of the run, and the address holds the choice."""
+    opened = report("worker_tree").open(view="logical")
+    page, button = opened.page, opened.page.locator("#view-logical").get_by_role("button", name="By actor")
+    counts = "store.meta.graph.functions.reduce((sum, each) => sum + each.count, 0)"
+    total = "store.meta.flame.self.reduce((sum, each) => sum + each, 0)"
+    apart = opened.js(f"[{counts}, {total}]")
+    assert button.get_attribute("aria-pressed") == "true"
+    page.locator(".box .member").nth(3).click()
+    button.click()
+    opened.settle()
+    assert button.get_attribute("aria-pressed") == "false"
+    assert opened.js("store.selection") is None
+    assert opened.js(f"[{counts}, {total}]") == apart
+    assert "Worker ×7" in page.locator("#view-logical .box .title").all_text_contents()
+    assert "actors=0" in page.url
+    page.keyboard.press("3")
+    opened.settle()
+    assert "Worker.process" in opened.js("app.views.flame.frames.levels.flat().map(id => app.views.flame.label(id))")
+    assert opened.open(view="flame", actors=1).js("store.isApart")
+    assert not report("bottleneck").open(view="logical").js("store.other")
 
 
 def test_a_kind_of_time_has_its_colour_for_good(report: MakeReport) -> None:
@@ -185,10 +237,11 @@ def test_a_kind_of_time_has_its_colour_for_good(report: MakeReport) -> None:
     known: dict[str, set[str]] = {}
     for run, scheme in (("bottleneck", "light"), ("worker_tree", "dark"), ("pipeline", "light")):
         opened = report(run, scheme=scheme).open()
-        for part in opened.page.locator(".partbutton").all():
+        for part in opened.page.locator("td:has([data-kind])").all():
             colour = part.locator(".key").evaluate("key => getComputedStyle(key).backgroundColor")
-            known.setdefault(part.get_attribute("data-kind") or "", set()).add(colour)
-    assert {"run", "scheduling", "retrying", "actor queue", "worker queue"} <= set(known)
+            kind = part.locator("[data-kind]").get_attribute("data-kind") or ""
+            known.setdefault(kind, set()).add(colour)
+    assert {"scheduling", "retrying", "get", "delivery"} <= set(known)
     assert {len(colours) for colours in known.values()} == {1}
     assert len(set.union(*known.values())) == len(known)
     opened = report("healthy").open()
@@ -235,7 +288,9 @@ def test_the_timeline_says_what_it_shows(report: MakeReport) -> None:
     opened = report("worker_tree").open(view="timeline")
     page = opened.page
     legend = page.get_by_role("list", name="Legend")
-    for meaning in ("Worker.process", "submits a call", "waiting", "failed", "queued calls", "critical path"):
+    assert not legend.is_visible()
+    page.get_by_role("button", name="Legend").click()
+    for meaning in ("A color is a function", "submits a call", "waiting", "failed", "queued calls", "critical path"):
         assert meaning in legend.inner_text()
     whole = opened.js("store.range")
     page.get_by_role("button", name="Zoom in").click()
@@ -246,8 +301,6 @@ def test_the_timeline_says_what_it_shows(report: MakeReport) -> None:
     assert opened.js("store.range") == pytest.approx(near)
     page.get_by_role("button", name="Zoom out to the whole run").click()
     assert opened.js("store.range") == whole
-    legend.get_by_role("button", name="Worker.process").click()
-    assert opened.js("store.meta.graph.functions[store.selection.id].label") == "Worker.process"
     page.get_by_role("button", name="Legend").click()
     assert not legend.is_visible()
 
@@ -328,9 +381,9 @@ OUTSIDE = """() => {
 
 def test_a_function_has_one_median(report: MakeReport) -> None:
     """That of its executions; the spans that submit its calls are not mixed with them."""
-    opened = report("worker_tree").open(view="logical")
+    opened = report("worker_tree").open(view="logical", actors=0)
     function = next(each for each in opened.analysis.functions if each.name == "Worker.process")
-    opened.page.locator("#view-logical .member[aria-label^='Worker.process']").click()
+    opened.page.locator("#view-logical .member", has_text="Worker.process").click()
     terms = opened.page.locator(".details dt").all_text_contents()
     assert [term for term in terms if "edian" in term] == ["Run, median", "Queue, median"]
     assert duration(statistics.median(function.durations)) in opened.page.locator(".details dd").all_text_contents()
@@ -790,7 +843,7 @@ def test_it_is_dark_or_light_as_the_system_or_as_asked(report: MakeReport) -> No
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read(report: MakeReport, scheme: str) -> None:
-    """Text has the contrast of 4.5 that WCAG asks for, on all grounds that it stands on, in bars too."""
+    """Text has the contrast of 4.5 that WCAG asks for, on all grounds that it stands on, in bars too; bars have 3."""
     opened = report("worker_tree", scheme=scheme).open()
     assert opened.js("store.flags.some((flags, row) => store.failed(row) && flags & 64)")
     assert opened.page.evaluate(CONTRASTS) == []
@@ -810,14 +863,15 @@ CONTRASTS = """() => {
     const grounds = ["--surface", "--panel", "--raised"].map(value);
     const inks = ["--ink", "--soft", "--accent", "--bad"].map(value);
     const bad = [];
-    const ask = (ground, ink) => contrast(ground, ink) < 4.5 && bad.push([ground, ink, contrast(ground, ink)]);
+    const ask = (ground, ink, least = 4.5) => contrast(ground, ink) < least && bad.push([ground, ink, contrast(ground, ink)]);
     for (const ground of grounds) for (const ink of inks) ask(ground, ink);
     const functions = window.insight.store.names.map((_, index) => colours.ofNameIndex(index));
     const hex = colour => "#" + colour.match(/\\d+/g).map(part => Number(part).toString(16).padStart(2, "0")).join("");
-    const kinds = [...document.querySelectorAll(".splitlist .key")]
+    const kinds = [...document.querySelectorAll("td .key")]
         .map(key => hex(getComputedStyle(key).backgroundColor));
     const bars = [...functions, ...kinds, colours.failed, colours.submission, colours.path];
     for (const bar of bars) ask(bar, colours.text(bar));
+    for (const bar of [...bars, value("--accent")]) ask(colours.surface, bar, 3);
     const grounded = "surface path,panel path,warn-soft warn,bad-soft bad,accent-soft ink,accent-soft soft";
     for (const pair of grounded.split(",")) {
         ask(...pair.split(" ").map(name => value("--" + name)));
@@ -830,6 +884,87 @@ CONTRASTS = """() => {
     }
     return bad;
 }"""
+
+
+AXE = Path(__file__).parent.parent / "javascript" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="make lint installs axe-core")
+@pytest.mark.parametrize(("scheme", "size"), [("light", (1400, 900)), ("dark", (390, 844))])
+@pytest.mark.parametrize("run", ["worker_tree", "data_bottleneck", "late_rank", "waiting_requests"])
+def test_axe_finds_nothing_wrong(report: MakeReport, run: str, scheme: str, size: tuple[int, int]) -> None:
+    """No view breaks a rule of WCAG 2.2 AA that a program can check, with a span selected, and on a phone."""
+    opened = report(run, scheme=scheme, size=size)
+    opened.page.context.new_cdp_session(opened.page).send("Page.setBypassCSP", {"enabled": True})
+    opened.open()
+    opened.page.evaluate(AXE.read_text("utf-8"))
+    wrong = []
+    for view in opened.js("app.shownTabs.map(([key]) => key)"):
+        opened.js(f"(app.show('{view}'), app.selectSpan(3))")
+        opened.settle()
+        tags = "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']"
+        found = opened.page.evaluate(f"axe.run(document, {{ runOnly: {tags} }})")
+        wrong += [(view, each["id"], each["nodes"][0]["html"]) for each in found["violations"]]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("run", ["worker_tree", "data_bottleneck", "late_rank", "waiting_requests"])
+def test_it_fits_a_phone(report: MakeReport, run: str) -> None:
+    """Nothing is cut off at the right of a narrow screen, and each view can be opened."""
+    opened = report(run, size=(390, 844)).open()
+    for view in opened.js("app.shownTabs.map(([key]) => key)"):
+        opened.js(f"app.show('{view}')")
+        opened.settle()
+        assert opened.js("document.documentElement.scrollWidth") <= 390, view
+        assert opened.page.locator(f"#tab-{view}").get_attribute("aria-selected") == "true"
+    beyond = """() => [...document.querySelectorAll("header *, .findinglist *, .fact")]
+        .filter(each => each.getBoundingClientRect().right > 391).map(each => each.outerHTML)"""
+    opened.js("app.show('findings')")
+    assert opened.page.evaluate(beyond) == []
+
+
+def test_the_first_visit_has_a_hint(report: MakeReport) -> None:
+    """Until it is read, and not where the address says what to look at."""
+    opened = report("healthy").open(view="findings")
+    hint = opened.page.locator("#hint")
+    assert not hint.is_visible()
+    opened.page.goto("about:blank")
+    opened.page.goto(opened.path.as_uri())
+    opened.page.wait_for_selector("body[data-ready]")
+    assert hint.is_visible()
+    hint.get_by_role("button").click()
+    assert not hint.is_visible()
+    opened.page.goto("about:blank")
+    opened.page.goto(opened.path.as_uri())
+    opened.page.wait_for_selector("body[data-ready]")
+    assert not hint.is_visible()
+
+
+def test_ids_come_first_and_can_be_copied(report: MakeReport) -> None:
+    """The trace leads to the back end that was named; the findings can be copied as Markdown."""
+    opened = report("bottleneck", trace_url="https://jaeger.example/trace/{trace_id}").open(view="timeline", span=2)
+    page, trace = opened.page, opened.analysis.table.trace_id_of(2)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    assert page.locator(".details dt").first.inner_text() == "Trace"
+    assert page.locator(".details .id a").get_attribute("href") == f"https://jaeger.example/trace/{trace}"
+    page.get_by_role("button", name="Copy trace id").click()
+    page.locator("#hidden", has_text="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == trace
+    opened.open(view="findings").page.get_by_role("button", name="Copy as Markdown").click()
+    page.locator("#hidden", has_text="Copied").wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert "1. **Actor Store#93fc54dc is a bottleneck**: at most 1.31 s, 50 % of the run\n   " in copied
+
+
+def test_findings_lead_to_the_documentation(report: MakeReport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each by its kind, if the installed package names its documentation."""
+    installed = EmailMessage()
+    installed["Project-URL"] = "Source, https://example.org/a/b"
+    monkeypatch.setattr(metadata, "metadata", lambda _name: installed)
+    assert report("bottleneck").open().page.locator(".evidence a").count() == 0
+    installed["Project-URL"] = "Documentation, https://example.org/docs"
+    link = report("bottleneck").open().page.locator("[data-finding=bottleneck-actor] a")
+    assert link.get_attribute("href") == "https://example.org/docs/reference/findings.md#bottleneck-actor"
 
 
 # --- Hostile input ------------------------------------------------------------------------------------------------

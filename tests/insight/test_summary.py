@@ -2017,11 +2017,8 @@ def test_all_views_say_the_same_of_waiting(parts: str, mode: str, words: str, tm
     text = " ".join(summary(str(tmp_path)).stdout.split())
     assert json.loads(summary(str(tmp_path), "--json").stdout)["mode"] == mode
     analysis = Analysis(run.table())
-    split = report.split(analysis, {}, lambda _: -1, lambda _: -1)
-    assert split is not None
     sentence = recorded_words.certainty(analysis.calls, analysis.path)
     assert words in sentence
-    assert sentence in split["of"]
     assert sentence in report.critical_path(analysis, lambda _: -1, lambda _: -1)["about"]
     assert sentence in text
     assert recorded_words.waiting(analysis.calls) in text

@@ -116,7 +116,7 @@ def test_it_opens_the_page(tmp_path: Path, works: bool, monkeypatch: pytest.Monk
 
 
 def test_it_says_what_the_summary_says(tmp_path: Path) -> None:
-    """Findings, the split of the time and the critical path are the same in text and in the page."""
+    """Findings and the critical path are the same in text and in the page."""
     spans = RECORDED / "bottleneck.jsonl.gz"
     assert view(spans, "--output", tmp_path / "report.html").exit_code == 0
     shown = meta(tmp_path / "report.html")
@@ -134,13 +134,25 @@ def test_the_parts_of_the_time_consist_of_all_of_it(tmp_path: Path, run: str) ->
     """What each part consists of adds up to the part, and names spans of the page."""
     assert view(RECORDED / f"{run}.jsonl.gz", "--output", tmp_path / "report.html").exit_code == 0
     shown = meta(tmp_path / "report.html")
-    parts = shown["split"]["parts"]
-    assert parts
-    for part in parts:
-        assert sum(each["ns"] for each in part["by"]) + part["others"] == part["ns"], part["kind"]
+    parts = shown["path"]["by"]
+    assert sum(part["ns"] for part in parts) == shown["path"]["total"]
+    waits = [part for part in parts if part["by"]]
+    assert waits
+    for part in waits:
+        assert sum(each["ns"] for each in part["by"]) == part["ns"], part["kind"]
         assert all(0 <= row < shown["spans"] for each in part["by"] for row in each["rows"])
-        if part["kind"] in ("actor queue", "worker queue"):
-            assert all(each["place"] >= 0 for each in part["by"])
+
+
+@pytest.mark.parametrize(
+    ("address", "is_fine"),
+    [("https://a/trace/{trace_id}", True), ("javascript:{trace_id}", False), ("https://a/trace", False)],
+)
+def test_a_trace_leads_to_the_back_end_that_is_named(tmp_path: Path, address: str, is_fine: bool) -> None:
+    """By an address of the web with a place for the trace id; others are refused."""
+    report = tmp_path / "report.html"
+    done = view(RECORDED / "healthy.jsonl.gz", "--output", report, "--trace-url", address)
+    assert done.exit_code == (0 if is_fine else 2)
+    assert not is_fine or meta(report)["trace_url"] == address
 
 
 SECRET = "hunter2-the-secret"

@@ -45,7 +45,7 @@ test("arrows among the tabs go round", () => {
 });
 
 test("an address says again what it was written from", () => {
-  const look = { view: "timeline", range: [100, 200], query: 'a "b c" -d&e', showPath: false, part: "actor queue", dataset: 2, moment: 12, span: 7, theme: "dark" };
+  const look = { view: "timeline", range: [100, 200], query: 'a "b c" -d&e', showPath: false, apart: false, part: "actor queue", dataset: 2, moment: 12, span: 7, theme: "dark" };
   assert.deepEqual(read(written(look)), { ...look, function: -1, flame: -1, place: -1, name: -1 });
   assert.deepEqual(read(written({ view: "flame", flame: 3 })).flame, 3);
   assert.equal(written({ view: "findings" }), "#view=findings");

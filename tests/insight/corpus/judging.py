@@ -193,9 +193,6 @@ class Judged:
 
     def _page(self) -> Iterator[str]:
         page = content(self.analysis, "", 10**6, Redaction()).meta
-        split = {each["kind"]: each["ns"] for each in self.document["time_split"] if each["ns"]}
-        if {each["kind"]: each["ns"] for each in page["split"]["parts"]} != split:
-            yield "the page splits the time in another way"
         if page["path"]["by"]:
             path = self.document["critical_path"]
             parts = {each["function"]: each["ns"] for each in path["functions"]}

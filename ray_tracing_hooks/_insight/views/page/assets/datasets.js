@@ -31,7 +31,7 @@ export class Datasets {
     this.plot = el("div", { class: "plot" });
     this.tables = el("div", { class: "pipelinetables" });
     this.body = el("div", { class: "scroller", tabindex: 0 }, this.graph, el("p", { class: "note graphnote" }, "Bars: the share of each operator in the time of all tasks."),
-      el("div", { class: "plothead" }, el("h3", {}, "Over time"), el("div", { class: "segments", role: "group", "aria-label": "What the areas show" }, this.metrics), legend()), this.plot, this.tables);
+      el("div", { class: "plothead" }, el("h2", {}, "Over time"), el("div", { class: "segments", role: "group", "aria-label": "What the areas show" }, this.metrics), legend()), this.plot, this.tables);
     this.root = el("div", { class: "view datasets" }, el("div", { class: "viewbar" }, this.choice, this.zoom, this.note), this.body);
     this.plot.addEventListener("pointermove", (event) => this.hover(event));
     this.plot.addEventListener("pointerleave", () => app.hideTip());

@@ -2,7 +2,7 @@
 
 import { category } from "./colours.js";
 import { el, emptied } from "./dom.js";
-import { counted, duration, number, percent, safe, shortened } from "./format.js";
+import { counted, duration, number, safe, shortened } from "./format.js";
 import { partsOf } from "./requests.js";
 import { numberColumn, shareColumn, sortedTable, textColumn, timeColumn } from "./tables.js";
 

@@ -63,7 +63,7 @@ export class Logical {
   draw() {
     const { store } = this;
     const { boxes, boxOf, leftOut, size: [width, height] } = this.layout;
-    const { functions, calls, data } = store.meta.graph;
+    const { functions, data } = store.meta.graph;
     const { lit, shown } = store.functionFigures();
     /** @type {Asked} */
     const isShown = (id) => boxOf.has(id) && (!shown || shown[id] === 1);
@@ -142,8 +142,7 @@ export class Logical {
       event.stopPropagation();
       select();
     };
-    return svg("g", { class: `member${isLit ? "" : " unlit"}${id === store.chosenId("function") ? " chosen" : ""}`, "data-function": id, tabindex: 0, role: "button",
-      "aria-label": `${safe(each.label)}: ${counted(each.count, "call")}, ${counted(each.errors, "error")}, median run time ${duration(each.p50)}`, onclick: select, onkeydown },
+    return svg("g", { class: `member${isLit ? "" : " unlit"}${id === store.chosenId("function") ? " chosen" : ""}`, "data-function": id, tabindex: 0, role: "button", onclick: select, onkeydown },
       svg("title", {}, summary(each)),
       svg("rect", { x: 1, y, width: BOX_WIDTH - 2, height: METHOD_HEIGHT, class: "memberbox" }),
       this.isOnPath(each) ? svg("rect", { x: 1, y: y + 2, width: 4, height: METHOD_HEIGHT - 4, class: "pathmark" }) : null,

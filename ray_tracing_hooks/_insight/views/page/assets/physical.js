@@ -48,11 +48,11 @@ export class Physical {
     const mean = ids.reduce((sum, id) => sum + (places[id].kind === "driver" ? 0 : figures.busy[id]), 0) / size;
     const groups = [...new Set(ids.map((id) => places[id].group))];
     return el("section", { class: "node" },
-      el("h3", {}, safe(label), el("span", { class: "soft" }, ` ${detail ? safe(detail) + " · " : ""}${counted(ids.length, "process or actor", "processes and actors")} · ${mean.toFixed(1)} running on average`)),
-      accelerators.length ? el("div", { class: "group" }, el("h4", {}, "Accelerators: share of the time held in which they were used, over the whole run"),
+      el("h2", {}, safe(label), el("span", { class: "soft" }, ` ${detail ? safe(detail) + " · " : ""}${counted(ids.length, "process or actor", "processes and actors")} · ${mean.toFixed(1)} running on average`)),
+      accelerators.length ? el("div", { class: "group" }, el("h3", {}, "Accelerators: share of the time held in which they were used, over the whole run"),
         el("div", { class: "boxes" }, accelerators.map(accelerator))) : null,
       groups.map((group) => el("div", { class: group ? "group named" : "group" },
-        group ? el("h4", {}, "Placement group ", el("code", {}, shortened(safe(group), 24))) : null,
+        group ? el("h3", {}, "Placement group ", el("code", {}, shortened(safe(group), 24))) : null,
         el("div", { class: "boxes" }, ids.filter((id) => places[id].group === group).sort((a, b) => figures.busy[b] - figures.busy[a]).map((id) => this.box(id, figures, size))))),
       idle ? el("p", { class: "note" }, `${number(idle)} ran nothing in this range.`) : null);
   }
@@ -84,7 +84,6 @@ export class Physical {
     const chosen = this.store.matchedPlaces();
     for (const [id, box] of this.boxes) {
       box.classList.toggle("chosen", chosen.has(id));
-      box.classList.toggle("unlit", chosen.size > 0 && !chosen.has(id));
       box.setAttribute("aria-pressed", String(chosen.has(id)));
     }
   }

@@ -38,7 +38,7 @@ export class Requests {
         numberColumn("Count", (each) => each.count),
         numberColumn("Failed", (each) => each.failed, (each) => (each.failed ? number(each.failed) : "")),
         timeColumn("Median", (each) => each.p50), timeColumn("P95", (each) => each.p95), timeColumn("P99", (each) => each.p99), timeColumn("Max", (each) => each.p100),
-        textColumn("", (each) => each.slowest, (each) => this.link(each.slowest, "the slowest")),
+        textColumn("Example", (each) => each.slowest, (each) => this.link(each.slowest, "the slowest")),
       ],
     });
   }
@@ -55,7 +55,7 @@ export class Requests {
         timeColumn("Ran for", (each) => each.ran_p50, "The median"), timeColumn("P95", (each) => each.ran_p95),
         numberColumn("Replicas", (each) => each.replicas, (each) => (each.replicas ? number(each.replicas) : "")),
         ...(batched ? [numberColumn("Batches", (/** @type {RequestMethod} */ each) => each.batches, (each) => (each.batches ? number(each.batches) : "")), timeColumn("Of", (/** @type {RequestMethod} */ each) => each.batch_p50, "The median")] : []),
-        textColumn("", (each) => each.longest, (each) => this.link(each.longest, "the longest wait")),
+        textColumn("Example", (each) => each.longest, (each) => this.link(each.longest, "the longest wait")),
       ],
     });
   }

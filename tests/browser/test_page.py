@@ -89,7 +89,7 @@ def test_the_page_holds_the_spans_as_they_were_read(report: MakeReport) -> None:
 @pytest.mark.parametrize("run", ["worker_tree", "bottleneck", "killed"])
 def test_figures_are_those_of_the_summary(report: MakeReport, run: str) -> None:
     """What the page says of the time is what the analysis says; the browser adds up flames as Python does."""
-    opened = report(run).open(view="findings")
+    opened = report(run).open(view="findings", actors=0)
     analysis = opened.analysis
     page = opened.page
     assert page.locator(".fact .value").first.text_content() == duration(analysis.path.wall)
@@ -182,7 +182,7 @@ def test_a_wait_opens_the_functions_that_it_consists_of(report: MakeReport) -> N
 
 
 def test_the_tree_of_actors_is_seen_in_each_view(report: MakeReport) -> None:
-    """Actors that call others of their class are apart from the start, and the one with the planted bottleneck leads."""
+    """Actors that call others of their class are apart from the start, and that with the planted bottleneck leads."""
     opened = report("tree").open(view="logical")
     page, busiest = opened.page, "Worker#88b20bad"
     boxes = page.locator("#view-logical .box .title")
@@ -223,7 +223,7 @@ def test_a_class_is_one_box_or_a_box_for_each_actor(report: MakeReport) -> None:
     assert button.get_attribute("aria-pressed") == "false"
     assert opened.js("store.selection") is None
     assert opened.js(f"[{counts}, {total}]") == apart
-    assert "Worker ×7" in page.locator("#view-logical .box .title").all_text_contents()
+    assert page.locator("#view-logical .box .title", has_text="Worker ×").count() == 1
     assert "actors=0" in page.url
     page.keyboard.press("3")
     opened.settle()
@@ -442,6 +442,7 @@ def test_the_critical_path_is_drawn_in_each_view(report: MakeReport) -> None:
     assert opened.page.locator("#view-stack .badge.path").count() == 0
     assert "path=0" in opened.page.url
     assert not opened.open(view="timeline", path=0).js("store.showPath")
+    opened.page.get_by_role("button", name="Legend").click()
     assert "critical path" not in opened.page.get_by_role("list", name="Legend").inner_text()
 
 
@@ -459,10 +460,10 @@ def test_what_is_open_shows_as_a_stack_over_processes(report: MakeReport) -> Non
     assert [line.strip() for line in lines.locator(".stackname").all_text_contents()] == [
         "job.py ray.driverrunning",
         "step ray.remote",
-        "step ray.remote_workerrunning",
+        "steprunning",
     ]
     assert "ended" in (lines.nth(1).get_attribute("class") or "")
-    assert lines.nth(2).locator("td").nth(1).text_content() == "30.0 s"
+    assert lines.nth(2).locator("td").nth(2).text_content() == "30.0 s"
 
 
 def test_calls_that_wait_for_each_other_are_said(report: MakeReport) -> None:
@@ -483,8 +484,8 @@ def test_calls_that_wait_for_each_other_are_said(report: MakeReport) -> None:
     opened = report(Table.of(spans, 1_700_000_030 * SECOND)).open(view="stack")
     warning = opened.page.locator("#view-stack .warning").first.text_content() or ""
     assert "wait for each other" in warning
-    assert "ping ray.remote_worker" in warning
-    assert "pong ray.remote_worker" in warning
+    assert "ping" in warning
+    assert "pong" in warning
 
 
 # --- Selecting ----------------------------------------------------------------------------------------------------
@@ -523,7 +524,7 @@ def test_a_click_on_the_timeline_selects_in_all_views(report: MakeReport) -> Non
     lit = page.locator("#view-logical .member:not(.unlit)").evaluate_all(
         "all => all.map(each => each.dataset.function)"
     )
-    assert [opened.js(f"store.meta.graph.functions[{each}].label") for each in lit] == ["Worker.process"]
+    assert [opened.js(f"store.meta.graph.functions[{each}].method") for each in lit] == ["process"]
     assert opened.js(f"app.views.flame.isChosen(store.flame[{row}])")
 
 
@@ -556,7 +557,7 @@ def test_accelerators_show_how_much_they_are_used(report: MakeReport) -> None:
 @pytest.mark.parametrize(
     ("view", "choose", "kind"),
     [
-        ("logical", "#view-logical .member[aria-label^='Worker.process']", "function"),
+        ("logical", "#view-logical .member:has-text('square')", "function"),
         ("physical", "#view-physical [data-place='1']", "place"),
         ("flame", "#view-flame tbody tr:nth-child(3) .link", "flame"),
     ],
@@ -598,6 +599,7 @@ def test_a_span_without_an_end_has_no_duration(report: MakeReport) -> None:
         span("interrupted", 3, 1, state="lost", end_ns=1_700_000_000 * SECOND + 3),
     ]
     opened = report(spans).open(view="timeline")
+    opened.page.get_by_role("button", name="Legend").click()
     legend = opened.page.get_by_role("list", name="Legend")
     assert "not ended" in legend.inner_text()
     assert "submits a call" not in legend.inner_text()
@@ -605,6 +607,7 @@ def test_a_span_without_an_end_has_no_duration(report: MakeReport) -> None:
         opened.select(row)
         opened.page.locator(".details dd", has_text=said).wait_for()
     opened = report("healthy").open(view="timeline")
+    opened.page.get_by_role("button", name="Legend").click()
     legend = opened.page.get_by_role("list", name="Legend")
     assert "submits a call" in legend.inner_text()
     assert not {"failed", "not ended"} & set(legend.inner_text().split("\n"))
@@ -863,7 +866,8 @@ CONTRASTS = """() => {
     const grounds = ["--surface", "--panel", "--raised"].map(value);
     const inks = ["--ink", "--soft", "--accent", "--bad"].map(value);
     const bad = [];
-    const ask = (ground, ink, least = 4.5) => contrast(ground, ink) < least && bad.push([ground, ink, contrast(ground, ink)]);
+    const ask = (ground, ink, least = 4.5) =>
+        contrast(ground, ink) < least && bad.push([ground, ink, contrast(ground, ink)]);
     for (const ground of grounds) for (const ink of inks) ask(ground, ink);
     const functions = window.insight.store.names.map((_, index) => colours.ofNameIndex(index));
     const hex = colour => "#" + colour.match(/\\d+/g).map(part => Number(part).toString(16).padStart(2, "0")).join("");
@@ -1086,7 +1090,7 @@ def test_a_sample_says_that_it_is_one(report: MakeReport) -> None:
     assert opened.js("store.start.reduce((sum, _, row) => sum + store.failed(row), 0)") == sum(
         map(table.failed, range(len(table)))
     )
-    assert opened.page.locator(".fact .value").nth(1).text_content() == f"{len(table)}"
+    assert f"{len(table)} spans" in opened.page.locator(".quality").inner_text()
     opened.select(1)
     assert "attributes of 40 of its 80 spans" in (opened.page.locator(".details .note").text_content() or "")
 

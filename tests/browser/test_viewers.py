@@ -165,7 +165,7 @@ def test_perfetto_has_arrows_that_point_forward(perfetto: Perfetto) -> None:
 def test_perfetto_shows_nodes_workers_and_lanes(perfetto: Perfetto) -> None:
     """By their names; an actor that did several things at once has lanes."""
     nodes = perfetto.query("select name from process where name is not null order by 1")
-    assert nodes == [["node aaaa (10.0.0.7)"], ["node cccc (10.0.0.7)"]]
+    assert nodes == [["node aaaabbbb (10.0.0.7)"], ["node ccccdddd (10.0.0.7)"]]
     threads = {name for (name,) in perfetto.query("select distinct name from thread where name is not null")}
     assert {"driver (pid 1)", "Trainer#3f2a (pid 2)", "Trainer#3f2a (pid 3)"} <= threads
     tracks = {name for (name,) in perfetto.query("select distinct name from track where name is not null")}

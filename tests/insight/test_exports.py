@@ -354,11 +354,11 @@ def drawn(folder: Path) -> Scene:
 def test_a_timeline_has_nodes_and_lanes(folder: Path) -> None:
     seen = drawn(folder)
     assert [seen.places.places[there[0]].node_label for there in seen.nodes] == [
-        "node aaaa (10.0.0.7)",
-        "node cccc (10.0.0.7)",
+        "node aaaabbbb (10.0.0.7)",
+        "node ccccdddd (10.0.0.7)",
     ]
     labels = [lane_label(seen.places.places[lane.place], lane.number) for lane in seen.lanes.lanes]
-    assert labels == ["driver (pid 1)", "worker 0000 (pid 2)"]
+    assert labels == ["driver (pid 1)", "worker 00000002 (pid 2)"]
     assert [title(seen.table, row) for row in seen.by_lane()[1]] == ["m.f", HOSTILE]
 
 

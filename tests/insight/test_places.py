@@ -32,11 +32,13 @@ def test_a_process_is_told_by_its_resource() -> None:
     assert labels == {
         "drive": "driver (pid 1)",
         "submit": "driver (pid 1)",
-        "train": "Trainer#3f2a (pid 3)",
-        "user": "Trainer#3f2a (pid 3)",
-        "task": "worker 0000 (pid 4)",
+        "train": "Trainer#3f2a0000 (pid 3)",
+        "user": "Trainer#3f2a0000 (pid 3)",
+        "task": "worker 00000004 (pid 4)",
     }
-    assert [place.node_label for place in found.places] == ["node aaaa (10.0.0.7)"] * 2 + ["node cccc (10.0.0.7)"]
+    assert [place.node_label for place in found.places] == ["node aaaabbbb (10.0.0.7)"] * 2 + [
+        "node ccccdddd (10.0.0.7)"
+    ]
 
 
 def test_replicas_and_proxies_of_ray_serve_are_told_by_their_spans() -> None:
@@ -57,11 +59,11 @@ def test_replicas_and_proxies_of_ray_serve_are_told_by_their_spans() -> None:
     assert labels == {
         "GET /": "Serve proxy (pid 2)",
         "Front.__call__ serve.remote": "Serve proxy (pid 2)",
-        "run": "Front#kogt (pid 3)",
-        "Front.__call__ serve.replica": "Front#kogt (pid 3)",
-        "Model.__init__ serve.replica": "Model#szid (pid 4)",
-        "GET /api": "Api#3z1p (pid 5)",
-        "GET /mine": "worker 0000 (pid 6)",
+        "run": "Front#kogt0fru (pid 3)",
+        "Front.__call__ serve.replica": "Front#kogt0fru (pid 3)",
+        "Model.__init__ serve.replica": "Model#szid6cus (pid 4)",
+        "GET /api": "Api#3z1p36jt (pid 5)",
+        "GET /mine": "worker 00000006 (pid 6)",
         "GET /driver": "driver (pid 1)",
     }
 

@@ -116,7 +116,7 @@ export class App {
       this.focusView();
     });
     button("clear", () => this.clearFilter());
-    button("seen", () => {
+    button("understood", () => {
       byId("hint").hidden = true;
       this.focusView();
       localStorage.setItem(SEEN, "1");

@@ -183,5 +183,5 @@ test("spans are listed by what a column shows", () => {
 test("a place stands below the one that called it first, on its node", () => {
   const on = (node, kind = "actor") => ({ node, kind });
   const places = [on(0, "driver"), on(0), on(0), on(0), on(1), on(1), on(1)];
-  assert.deepEqual(nested(places, [-1, 0, 0, 1, 0, 6, 5]), [[0, 0], [1, 0], [3, 1], [2, 0], [4, 0], [5, 0], [6, 1]]);
+  assert.deepEqual(timeline.nested(places, [-1, 0, 0, 1, 0, 6, 5]), [[0, 0], [1, 0], [3, 1], [2, 0], [4, 0], [5, 0], [6, 1]]);
 });

@@ -41,11 +41,10 @@ pytest = $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) -n $(WORKERS)
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, print its trace and summary, and write .demo/report.html
-	@rm -rf .demo && mkdir .demo
-	@cd .demo && RAY_TRACING_LOCAL_DIR=$(ROOT)/.demo/spans RAY_TRACING_RAY=task,actor,job,get,wait $(BIN)/python ../examples/worker_tree.py
-	@cd .demo && for each in tree summary "view --output report.html"; do echo "==> ray-tracing-hooks $$each spans"; $(BIN)/ray-tracing-hooks $$each spans; done
-	@echo "==> Open .demo/report.html in a browser. The spans are in .demo/spans, as OTLP-JSON lines"
+demo: $(PACKAGE) ## Run a traced program on a small Ray cluster, print its summary and its trace, and write .demo/report.html
+	@rm -rf .demo && $(BIN)/ray-tracing-hooks demo --output .demo
+	@echo && echo "==> ray-tracing-hooks tree .demo/slow" && $(BIN)/ray-tracing-hooks tree .demo/slow
+	@echo "==> Open .demo/report.html in a browser. The spans are in .demo/slow and .demo/fast, as OTLP-JSON lines"
 
 prepare: $(PACKAGE) ## Install what `make test` needs, and run nothing
 	@$(if $(BESIDE),$(BIN)/python .ci/beside.py $(BESIDE))

@@ -47,6 +47,7 @@ _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
 
 
 _NAMES = (
+    "demo",
     "run",
     "tree",
     "summary",

@@ -167,7 +167,7 @@ _BAR = 20
 def progress(*, shown: bool = True, is_size: bool = False) -> Iterator[Advance]:
     """What shows on standard error, if it is a terminal, what is being done. It disappears at the end of the block.
 
-    With ``is_size`` the amount is a number of bytes.
+    With ``is_size`` the amount is a number of bytes. A total of 0 means that nobody knows it: there is no bar then.
     """
     stream = sys.stderr
     if not shown or not stream.isatty():
@@ -183,7 +183,8 @@ def progress(*, shown: bool = True, is_size: bool = False) -> Iterator[Advance]:
         last, before = now, doing
         bar = "#" * (_BAR * min(done, total) // max(1, total))
         amount = f"{size(done)} of {size(total)}" if is_size else f"{done:,} of {total:,}" if total > 1 else ""
-        line = safe(f"{doing}  {bar:.<{_BAR}}  {amount}", ascii_only=True)[: screen_width(stream) - 1]
+        text = f"{doing}  {bar:.<{_BAR}}  {amount}" if total else doing
+        line = safe(text, ascii_only=True)[: screen_width(stream) - 1]
         stream.write(f"\r\x1b[K{line}")
         stream.flush()
 

@@ -162,6 +162,7 @@ def test_packages_that_many_import_have_nothing_in_their_own_file() -> None:
 
 
 WITH_CODE = {
+    "_cli.demo",  # the command
     "_cli.summary",  # the command
     "_connection",  # the tracing of a process: what `_startup` makes
     "_insight.analysis.findings",  # the list of all findings

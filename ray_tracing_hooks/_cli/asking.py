@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import click
 
+from ray_tracing_hooks._cli.screen import SafeError
 from ray_tracing_hooks._ops import cluster
 from ray_tracing_hooks._ops.cluster import ConnectError, Visit
 from ray_tracing_hooks._ops.head import (
@@ -23,12 +24,6 @@ from ray_tracing_hooks._safety.guard import safe
 
 NO_RAY = "Ray is not installed here"
 
-address_option = click.option(
-    "--address",
-    metavar="ADDRESS",
-    help="The cluster: HOST:PORT of its head, or ray://HOST:PORT; by default RAY_ADDRESS, or the one on this machine.",
-)
-
 
 def cluster_address(given: str | None, *, clients: bool = True) -> str:
     """The address of the cluster; an invalid one ends the command with exit code 2.
@@ -42,7 +37,7 @@ def cluster_address(given: str | None, *, clients: bool = True) -> str:
 
 
 def answering_cluster(given: str | None, instead: str = "") -> str:
-    """The address of a cluster that answers; without one the command ends with exit code 2.
+    """The address of a cluster that answers; without one the command ends with exit code 1.
 
     ``instead`` is what else the user can give.
     """
@@ -51,21 +46,21 @@ def answering_cluster(given: str | None, instead: str = "") -> str:
         if not found.startswith(CLIENT):
             ask(found, TIMEOUT)
     except NoRayError as error:
-        raise click.UsageError(f"{NO_RAY}: {error}") from None
+        raise SafeError(f"{NO_RAY}: {error}") from None
     except NoClusterError as error:
-        raise click.UsageError(f"{error}: give the address of one with --address, or in RAY_ADDRESS{instead}") from None
+        raise SafeError(f"{error}: give the address of one with --address, or in RAY_ADDRESS{instead}") from None
     except NoAnswerError as error:
-        raise click.UsageError(f"{error}; `ray-tracing-hooks doctor` finds out more") from None
+        raise SafeError(f"{error}; `ray-tracing-hooks doctor` finds out more") from None
     return found
 
 
 @contextmanager
 def visiting(address: str) -> Iterator[Visit]:
     """A visit of all nodes of the cluster at this address within this block; if Ray refuses the connection, the command
-    ends with exit code 2.
+    ends with exit code 1.
     """
     try:
         with cluster.connected(address), cluster.visiting(cluster.nodes()) as visit:
             yield visit
     except ConnectError as error:
-        raise click.UsageError(safe(f"the connection to {address} fails: {error}")) from None
+        raise SafeError(f"the connection to {address} fails: {error}") from None

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
-from ray_tracing_hooks._cli.asking import address_option, answering_cluster, visiting
-from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, progress
-from ray_tracing_hooks._cli.text import SafeError, Seconds, count, examples, parse_duration, until
-from ray_tracing_hooks._insight.analysis.wording import shortened
+from ray_tracing_hooks._cli.asking import answering_cluster, visiting
+from ray_tracing_hooks._cli.options import address_option, examples, json_option, parse_duration, timeout_option
+from ray_tracing_hooks._cli.screen import Line, SafeError, aligned, print_lines, progress, until
+from ray_tracing_hooks._insight.analysis.wording import count, shortened
 from ray_tracing_hooks._ops.change import (
     APPLIED,
     FAILED,
@@ -39,26 +39,6 @@ _TITLE_WIDTH = 48
 _MOST_NS = 10**18
 """About 30 years."""
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def options(function: F) -> F:
-    """The options that these commands share."""
-    for option in (
-        click.option("--json", "as_json_", is_flag=True, help="Print a JSON object instead of text."),
-        click.option(
-            "--timeout",
-            type=Seconds(least=1),
-            default=15.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="How long the processes of a node may take to answer.",
-        ),
-        address_option,
-    ):
-        function = option(function)
-    return function
-
 
 def given(settings: Sequence[str], unset: Sequence[str] = ()) -> dict[str, str | None]:
     """The variables of arguments; an invalid one ends the command with exit code 2."""
@@ -71,11 +51,11 @@ def given(settings: Sequence[str], unset: Sequence[str] = ()) -> dict[str, str |
     return {**dict.fromkeys(removed), **added}
 
 
-def run(context: click.Context, wanted: Change, address: str | None, timeout: float, *, as_json_: bool) -> None:
+def run(context: click.Context, wanted: Change, address: str | None, timeout: float, *, in_json: bool) -> None:
     """Make the change, and show which processes have it. The exit code is 1 if not all of them have."""
     found = answering_cluster(address)
     try:
-        with progress(shown=not as_json_) as advance:
+        with progress(shown=not in_json) as advance:
             advance("connecting", 0, 1)
             with visiting(found) as visit:
                 outcome = change(visit, wanted, timeout, advance)
@@ -83,7 +63,7 @@ def run(context: click.Context, wanted: Change, address: str | None, timeout: fl
         raise click.UsageError(safe(str(error))) from None
     except ControlError as error:
         raise SafeError(str(error)) from None
-    if as_json_:
+    if in_json:
         click.echo(json.dumps(as_json(found, outcome, shown(outcome.control.variables)), indent=2))
     else:
         print_lines(_lines(found, outcome))
@@ -140,7 +120,6 @@ def _why(process: Any, outcome: Outcome) -> str:
 
 
 @click.command(
-    short_help="Record spans on a running cluster, without a restart.",
     epilog=examples(
         "ray-tracing-hooks enable",
         "ray-tracing-hooks enable exporters=otlp OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4317",
@@ -152,7 +131,9 @@ def _why(process: Any, outcome: Outcome) -> str:
     "--hook", metavar="MODULE:NAME", help="On a cluster without a hook: the hook for processes that start from now on."
 )
 @click.option("--actors", is_flag=True, help="With --hook: run it in actors with a name too, such as those of Serve.")
-@options
+@address_option
+@timeout_option()
+@json_option
 @click.pass_context
 def enable(
     context: click.Context,
@@ -161,7 +142,7 @@ def enable(
     actors: bool,
     address: str | None,
     timeout: float,
-    as_json_: bool,
+    in_json: bool,
 ) -> None:
     """Record spans on a running cluster from now on: in all its processes, and those that start later.
 
@@ -177,11 +158,10 @@ def enable(
     if actors and hook is None:
         raise click.UsageError("--actors needs --hook")
     wanted = Change(enabled=True, variables=given(settings), hook=hook, in_actors=actors)
-    run(context, wanted, address, timeout, as_json_=as_json_)
+    run(context, wanted, address, timeout, in_json=in_json)
 
 
 @click.command(
-    short_help="Record nothing on a running cluster, until it is enabled.",
     epilog=examples(
         "ray-tracing-hooks disable",
         "ray-tracing-hooks disable --for 1h",
@@ -195,9 +175,11 @@ def enable(
     metavar="DURATION",
     help="Record again after this time, such as 30m or 1h, unless another command comes first.",
 )
-@options
+@address_option
+@timeout_option()
+@json_option
 @click.pass_context
-def disable(context: click.Context, duration: int | None, address: str | None, timeout: float, as_json_: bool) -> None:
+def disable(context: click.Context, duration: int | None, address: str | None, timeout: float, in_json: bool) -> None:
     """Record nothing on a running cluster from now on, also in processes that start later, until `enable`.
 
     Spans that are open end as usual and are delivered. A hook that `enable --hook` has set is removed again.
@@ -209,11 +191,10 @@ def disable(context: click.Context, duration: int | None, address: str | None, t
     if duration is not None and not 10**9 <= duration <= _MOST_NS:
         raise click.BadParameter("expected a second or more, such as 30m or 1h", param_hint="--for")
     until = None if duration is None else time.time() + duration / 1e9
-    run(context, Change(enabled=False, until=until), address, timeout, as_json_=as_json_)
+    run(context, Change(enabled=False, until=until), address, timeout, in_json=in_json)
 
 
 @click.command(
-    short_help="Change settings of a running cluster, without a restart.",
     epilog=examples(
         "ray-tracing-hooks configure OTEL_TRACES_SAMPLER=parentbased_traceidratio OTEL_TRACES_SAMPLER_ARG=0.1",
         "ray-tracing-hooks configure exclude='Poller.*' rate_limit=100",
@@ -222,13 +203,15 @@ def disable(context: click.Context, duration: int | None, address: str | None, t
     ),
 )
 @click.argument("settings", metavar="[NAME=VALUE]...", nargs=-1)
-@click.option("--unset", metavar="NAME", multiple=True, help="Back to what each process was started with.")
+@click.option("--unset", metavar="NAME", multiple=True, help="Restore the value that each process started with.")
 @click.option(
     "--reset",
     is_flag=True,
     help="Undo all changes, including enable and disable; settings that are also given are applied after that.",
 )
-@options
+@address_option
+@timeout_option()
+@json_option
 @click.pass_context
 def configure(
     context: click.Context,
@@ -237,7 +220,7 @@ def configure(
     reset: bool,
     address: str | None,
     timeout: float,
-    as_json_: bool,
+    in_json: bool,
 ) -> None:
     """Change settings in all processes of a running cluster, and in those that start later.
 
@@ -252,4 +235,4 @@ def configure(
     variables = given(settings, unset)
     if not variables and not reset:
         raise click.UsageError("nothing to change: give NAME=VALUE, --unset NAME or --reset")
-    run(context, Change(variables=variables, reset=reset), address, timeout, as_json_=as_json_)
+    run(context, Change(variables=variables, reset=reset), address, timeout, in_json=in_json)

@@ -1,4 +1,4 @@
-"""``ray-tracing-hooks config``: shows the settings that result from this shell's variables and the settings file."""
+"""``ray-tracing-hooks config``: shows the settings that are in force in this shell; and ``completion``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import get_completion_class
 
 from ray_tracing_hooks import _compiled
-from ray_tracing_hooks._cli.text import examples, warn
+from ray_tracing_hooks._cli.options import examples, json_option
+from ray_tracing_hooks._cli.screen import SafeError, warn
 from ray_tracing_hooks._ops.diagnosis import PROBLEM, WARNING
 from ray_tracing_hooks._ops.effective import Effective, effective, misspelled, severity
 from ray_tracing_hooks._safety.guard import safe
@@ -56,15 +58,14 @@ class _Row(NamedTuple):
 
 
 @click.command(
-    short_help="Show every setting and where it comes from.",
     epilog=examples(
         "ray-tracing-hooks config",
         "RAY_TRACING_CONFIG=traces.yaml ray-tracing-hooks config --json",
     ),
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@json_option
 @click.pass_context
-def config(context: click.Context, as_json: bool) -> None:
+def config(context: click.Context, in_json: bool) -> None:
     """Show every setting: its value, where it comes from, and what it means.
 
     Settings are the RAY_TRACING_* variables, the YAML file that RAY_TRACING_CONFIG names, and the standard OTEL_*
@@ -91,7 +92,7 @@ def config(context: click.Context, as_json: bool) -> None:
     for variable in VARIABLES:
         value, source = otel.read_with_source(variable.name, os.environ, lambda _problem: None)
         standard.append(_row(variable, variable.forms(), value, source, _group(variable.name)))
-    if as_json:
+    if in_json:
         described = {
             "settings": [{"name": row.setting.name, **row.described()} for row in ours],
             "standard": [row.described() for row in standard],
@@ -190,3 +191,35 @@ def _print_wrapped(text: str, width: int | None, head: str) -> None:
     else:
         indent = " " * len(head)
         click.echo(click.wrap_text(text, max(width, len(head) + 20), initial_indent=head, subsequent_indent=indent))
+
+
+# --- Completion --------------------------------------------------------------------------------------------------
+
+_SHELLS = ("bash", "zsh", "fish")
+_PROGRAMS = ("ray-tracing-hooks", "rth")
+
+
+@click.command(
+    epilog=examples(
+        "ray-tracing-hooks completion bash >> ~/.bashrc",
+        "ray-tracing-hooks completion zsh >> ~/.zshrc",
+        "ray-tracing-hooks completion fish > ~/.config/fish/conf.d/ray-tracing-hooks.fish",
+    ),
+)
+@click.argument("shell", type=click.Choice(_SHELLS), required=False)
+@click.pass_context
+def completion(context: click.Context, shell: str | None) -> None:
+    """Print a completion script for your shell, which completes commands, options and their values.
+
+    SHELL defaults to the variable SHELL. bash must be 4.4 or newer.
+    """
+    shell = shell or os.path.basename(os.environ.get("SHELL", ""))
+    found = get_completion_class(shell) if shell in _SHELLS else None
+    if found is None:
+        raise click.UsageError(f"name the shell: one of {', '.join(_SHELLS)}")
+    try:
+        for program in _PROGRAMS:
+            variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
+            click.echo(found(context.find_root().command, {}, program, variable).source())
+    except RuntimeError as error:  # bash is too old, or not installed
+        raise SafeError(str(error)) from None

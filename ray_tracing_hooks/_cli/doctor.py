@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from ray_tracing_hooks._cli.asking import NO_RAY, address_option, cluster_address
+from ray_tracing_hooks._cli.asking import NO_RAY, cluster_address
+from ray_tracing_hooks._cli.options import address_option, examples, json_option, timeout_option
 from ray_tracing_hooks._cli.screen import Line, print_lines, progress
-from ray_tracing_hooks._cli.text import Seconds, count, examples
+from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._ops.checks import findings
 from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis, where
 from ray_tracing_hooks._ops.doctor import Options, examine
@@ -20,7 +21,6 @@ _STYLES = {PROBLEM: {"fg": "red"}, WARNING: {"fg": "yellow"}, GOOD: {"fg": "gree
 
 
 @click.command(
-    short_help="Find out why there are no spans, on every node.",
     epilog=examples(
         "ray-tracing-hooks doctor",
         "ray-tracing-hooks doctor --address 10.0.0.1:6379",
@@ -28,17 +28,10 @@ _STYLES = {PROBLEM: {"fg": "red"}, WARNING: {"fg": "yellow"}, GOOD: {"fg": "gree
     ),
 )
 @address_option
-@click.option("--hook", metavar="MODULE:NAME", help="Without a cluster: the hook that is going to be used.")
+@click.option("--hook", metavar="MODULE:NAME", help="Check this hook on this machine, without a cluster.")
 @click.option("--no-test-span", is_flag=True, help="Send no test spans.")
-@click.option(
-    "--timeout",
-    type=Seconds(least=1),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long each node may take to answer.",
-)
-@click.option("--json", "as_json_", is_flag=True, help="Print one JSON object instead of text.")
+@timeout_option()
+@json_option
 @click.pass_context
 def doctor(
     context: click.Context,
@@ -46,7 +39,7 @@ def doctor(
     hook: str | None,
     no_test_span: bool,
     timeout: float,
-    as_json_: bool,
+    in_json: bool,
 ) -> None:
     """Look at every node of a running cluster, and at this machine, and say what keeps spans from arriving.
 
@@ -69,10 +62,10 @@ def doctor(
         found, note = None, f"{error}, so only this machine was looked at; --address names a cluster"
     except NoRayError as error:
         found, note = None, f"{NO_RAY}: {error}"
-    with progress(shown=not as_json_) as advance:
+    with progress(shown=not in_json) as advance:
         facts = examine(found, Options(timeout, hook, not no_test_span), advance)
     results = findings(facts)
-    if as_json_:
+    if in_json:
         click.echo(json.dumps(as_json(facts, results), indent=2))
     else:
         print_lines(_lines(facts, results, note))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import sys
 import time
@@ -14,9 +15,19 @@ import click
 
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli import output as outputs
-from ray_tracing_hooks._cli.screen import Advance, counted, progress
-from ray_tracing_hooks._cli.text import SafeError, count, duration, examples, warn
+from ray_tracing_hooks._cli.options import (
+    all_option,
+    examples,
+    force_option,
+    job_option,
+    json_option,
+    paths_argument,
+    redaction_options,
+    trace_option,
+)
+from ray_tracing_hooks._cli.screen import Advance, SafeError, counted, progress, warn
 from ray_tracing_hooks._insight.analysis.data_quality import unread
+from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.ingest.parallel import collector_paused
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.views.exports import FORMATS, writer
@@ -28,47 +39,50 @@ _FORMATS_HELP = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.it
 
 
 @click.command(
-    short_help="Write spans to a file for another viewer.",
     epilog=examples(
-        "ray-tracing-hooks export --format perfetto --newest",
-        "ray-tracing-hooks export /tmp/spans --format parquet --output spans.parquet",
+        "ray-tracing-hooks export --format perfetto",
+        "ray-tracing-hooks export /tmp/spans --all --format parquet --output spans.parquet",
     ),
 )
-@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
-@click.option(
-    "-f", "--format", "format_name", type=click.Choice(list(FORMATS)), required=True, help=f"{_FORMATS_HELP}."
-)
+@paths_argument
+@click.option("--format", "format_name", type=click.Choice(list(FORMATS)), required=True, help=f"{_FORMATS_HELP}.")
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
     help="The file to write, compressed if its name ends in .gz; - is standard output. "
-    "By default, spans with the suffix of the format, in the current folder.",
+    "By default it is spans with the suffix of the format, in the current folder.",
 )
-@click.option("--newest", is_flag=True, help="Only the newest run, as shown by the other commands.")
-@click.option("--trace", "trace_id", metavar="ID", help="Only the trace whose id starts with this.")
-@click.option("--force", is_flag=True, help="Overwrite an existing file.")
-@inputs.redaction_options
+@force_option
+@trace_option
+@job_option
+@all_option
+@redaction_options
+@json_option
 def export(
     paths: tuple[str, ...],
     format_name: str,
     output: str | None,
-    newest: bool,
-    trace_id: str | None,
     force: bool,
+    trace_id: str | None,
+    job: str | None,
+    everything: bool,
     no_attributes: bool,
     redact: tuple[str, ...],
+    in_json: bool,
 ) -> None:
-    """Write recorded spans to a file for another viewer.
+    """Write the spans of a run to a file for another viewer: the newest run, unless you choose another.
 
-    PATH is a folder with *.jsonl files of OTLP-JSON, one such file, or the spool of a running node; by default the
-    folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. By default the spans of all runs are written. Notes on standard error
-    say what the format cannot represent. Attributes may contain confidential data: check the file before you share it,
-    or leave attributes out.
+    PATH is a folder or a file of spans, or the spool of a running node; by default RAY_TRACING_LOCAL_DIR, /tmp/spans.
+    Notes on standard error say what the format cannot represent. Attributes may contain confidential data: before you
+    share the file, check it, or write it with --no-attributes.
     """
+    which = inputs.Which(trace_id, job, everything=everything)
     output = f"spans{FORMATS[format_name].suffix}" if output is None else output
     write = writer(format_name)
     if output == "-":
+        if in_json:
+            raise click.UsageError("--json prints to standard output too: name a file with --output")
         if sys.stdout.isatty():
             raise click.BadParameter("a terminal cannot show this format: name a file", param_hint="--output")
     else:
@@ -82,7 +96,7 @@ def export(
         from_files = Source(
             files,
             redaction=Redaction(attributes=not no_attributes, redact=redact),
-            select=(lambda table: inputs.selected(table, trace_id)) if newest or trace_id is not None else None,
+            select=None if everything else lambda table: which.of(table)[0],
             on_bytes=counted(advance, "reading, in bytes", size),
             on_read=exported.read,
             on_spans=exported.write,
@@ -93,7 +107,7 @@ def export(
                 if not exported.spans:
                     raise SafeError(inputs.no_spans(paths, exported.quality))
         except ImportError as error:
-            raise click.UsageError(
+            raise SafeError(
                 f"--format {format_name} needs {error.name}: pip install 'ray-tracing-hooks[insight]'"
             ) from None
         except OSError as error:
@@ -102,8 +116,11 @@ def export(
         warn(note, "note")
     if problems := unread(exported.quality):
         warn(problems, "note")
-    if output != "-":
-        written = "" if is_stream else f" {_size(os.path.getsize(output))},"
+    taken = 0 if is_stream or output == "-" else os.path.getsize(output)
+    if in_json:
+        click.echo(json.dumps({"output": output, "format": format_name, "spans": exported.spans, "bytes": taken}))
+    elif output != "-":
+        written = "" if is_stream else f" {_size(taken)},"
         took = duration((time.monotonic() - began) * 1e9)
         # Standard output may be where the spans have gone.
         click.echo(f"{safe(output)}: {count(exported.spans, 'span')},{written} written in {took}", err=is_stream)

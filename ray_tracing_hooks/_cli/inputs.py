@@ -10,8 +10,7 @@ from typing import TypeVar
 import click
 import numpy as np
 
-from ray_tracing_hooks._cli.screen import counted, progress
-from ray_tracing_hooks._cli.text import SafeError, warn
+from ray_tracing_hooks._cli.screen import SafeError, counted, progress, warn
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.data_quality import unread
 from ray_tracing_hooks._insight.analysis.queues import states_beside
@@ -40,37 +39,19 @@ _HOW_TO_RECORD = (
 )
 
 
-def redaction_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options ``no_attributes`` and ``redact``, for files that are shared."""
-    left_out = click.option("--no-attributes", is_flag=True, help="Write only names, ids, times and outcomes.")
-    hidden = click.option(
-        "--redact",
-        metavar="KEY",
-        multiple=True,
-        help="Hide the values of this attribute; * and ? are wildcards.",
-    )
-    return left_out(hidden(command))
-
-
-def table(paths: Sequence[str], hint: str = "PATH") -> Table:
+def table(paths: Sequence[str]) -> Table:
     """The spans of :func:`files` as a table. Ends the command with exit code 1 if there are none."""
-    found = files(paths, hint)
+    found = files(paths)
     read = with_progress(found, load)
     if not len(read):
         raise SafeError(no_spans(paths, read.quality))
     return read
 
 
-def chosen(table: Table, trace_id: str | None, paths: Sequence[str] = ()) -> tuple[Analysis, int]:
-    """The newest run, or the trace whose id starts with this, with clocks corrected; and the number of runs.
-
-    It includes the task states beside the spans of ``paths``, or of the configured local folder. Ends the command with
-    exit code 2 if there is no such trace.
-    """
-    if trace_id is None:
-        found = runs(table)
-        return analysed(part_of(table, found[0]), paths), len(found)
-    return analysed(selected(table, trace_id), paths), 1
+def chosen(paths: Sequence[str], which: Which) -> tuple[Analysis, int]:
+    """The spans of ``which`` below ``paths``, as :func:`analysed`; and the number of runs."""
+    part, number = which.of(table(paths))
+    return analysed(part, paths), number
 
 
 def analysed(table: Table, paths: Sequence[str]) -> Analysis:
@@ -83,107 +64,88 @@ def analysed(table: Table, paths: Sequence[str]) -> Analysis:
     return Analysis.corrected(table, states, samples)
 
 
-class Part:
-    """The part of the spans that the options of ``view`` choose: a trace, the newest run, that of a job, or all runs.
+class Which:
+    """The spans that the options of a command choose: a trace, the newest run of a job, all runs, or the newest run.
 
-    Of these, only the spans that ran between two times, with their ancestors. ``begin`` and ``end`` are nanoseconds
-    from the first of them on, None for its start and its end. Ends the command with exit code 2 if the options
-    contradict each other.
+    Ends the command with exit code 2 if the options contradict each other, or if this cannot be the beginning of a
+    trace id.
     """
 
-    def __init__(
-        self, trace_id: str | None, job: str | None, everything: bool, begin: int | None, end: int | None
-    ) -> None:
+    def __init__(self, trace_id: str | None = None, job: str | None = None, *, everything: bool = False) -> None:
         options = {"--trace": trace_id is not None, "--job": job is not None, "--all": everything}
         if len(given := [option for option, is_given in options.items() if is_given]) > 1:
             raise click.UsageError(f"{' and '.join(given)} choose different spans: give one of them")
-        if begin is not None and end is not None and begin >= end:
-            raise click.UsageError("--from is not before --to: nothing would be left")
+        if trace_id is not None and not re.fullmatch("[0-9a-fA-F]{1,32}", trace_id):
+            raise click.BadParameter(
+                f"{trace_id!r} is not a trace id: expected up to 32 hex digits", param_hint="--trace"
+            )
         self._trace_id, self._job, self._everything = trace_id, job, everything
-        self._begin, self._end = begin, end
 
     def of(self, table: Table) -> tuple[Table, int]:
-        """The part of a table, and the number of runs of which it is the newest. Ends the command with exit code 2 if
-        the table has no such part.
+        """These spans, and the number of runs of which theirs is the newest. Ends the command with exit code 1 if there
+        are none.
         """
-        number = 1
+        if self._everything:
+            return table, 1
         if self._trace_id is not None:
-            table = selected(table, self._trace_id)
-        elif not self._everything:
-            found = runs(table)
-            if self._job is None:
-                number = len(found)
-            else:
-                found = [run for run in found if run.job.startswith(self._job.lower())]
-                if not found:
-                    raise click.BadParameter(f"no run is of a job that starts with {self._job!r}", param_hint="--job")
-            table = part_of(table, found[0])
-        return self._within(table), number
-
-    def _within(self, table: Table) -> Table:
-        if self._begin is None and self._end is None:
-            return table
-        start, ends = (as_numpy(column) - table.start[0] for column in (table.start, table.ends))
-        first, last = self._begin or 0, self._end if self._end is not None else int(ends.max())
-        rows = np.nonzero((start < max(last, 1)) & (ends >= first))[0].tolist()
-        if not rows:
-            raise click.BadParameter(
-                f"no span ran then: the spans that are chosen cover {duration(int(ends.max()))}", param_hint="--from"
+            wanted = table.traces.index(the_trace(table.traces, self._trace_id))
+            return table.part(row for row, trace in enumerate(table.trace) if trace == wanted), 1
+        found = runs(table)
+        if self._job is None:
+            return part_of(table, found[0]), len(found)
+        of_job = [run for run in found if run.job.startswith(self._job.lower())]
+        if not of_job:
+            raise SafeError(
+                f"none of {count(len(found), 'run')} is of a job that starts with {self._job!r} (--job): "
+                f"the newest is of job {found[0].job}"
             )
-        wanted = dict.fromkeys(rows)
-        for row in rows:
-            while (row := table.parent[row]) >= 0 and row not in wanted:
-                wanted[row] = None
-        return table.part(wanted)
+        return part_of(table, of_job[0]), 1
 
 
-def selected(table: Table, trace_id: str | None) -> Table:
-    """The spans of the newest run, or of the trace whose id starts with this; ends the command in the same way."""
-    if trace_id is None:
-        return part_of(table, runs(table)[0])
-    wanted = table.traces.index(the_trace(table.traces, trace_id))
-    return table.part(row for row, trace in enumerate(table.trace) if trace == wanted)
+def between(table: Table, begin: int | None, end: int | None) -> Table:
+    """The spans that ran between two times, with their ancestors.
 
-
-def check_trace_id(trace_id: str) -> None:
-    """End the command with exit code 2 if this cannot be the beginning of a trace id."""
-    if not re.fullmatch("[0-9a-fA-F]{1,32}", trace_id):
-        raise click.BadParameter(f"{trace_id!r} is not a trace id: expected up to 32 hex digits", param_hint="--trace")
+    The times are nanoseconds from the first span on, None for its start and for the end. Ends the command with exit
+    code 1 if no span ran then.
+    """
+    if begin is None and end is None:
+        return table
+    start, ends = (as_numpy(column) - table.start[0] for column in (table.start, table.ends))
+    first, last = begin or 0, end if end is not None else int(ends.max())
+    rows = np.nonzero((start < max(last, 1)) & (ends >= first))[0].tolist()
+    if not rows:
+        raise SafeError(f"no span ran then (--from, --to): the spans that are chosen cover {duration(int(ends.max()))}")
+    wanted = dict.fromkeys(rows)
+    for row in rows:
+        while (row := table.parent[row]) >= 0 and row not in wanted:
+            wanted[row] = None
+    return table.part(wanted)
 
 
 def the_trace(traces: Sequence[str], beginning: str) -> str:
-    """The one of these trace ids that starts with this. Ends the command with exit code 2 if none does, or several."""
-    check_trace_id(beginning)
+    """The one of these trace ids that starts with this. Ends the command with exit code 1 if none does, or several."""
     fits = sorted(trace for trace in traces if trace.startswith(beginning.lower()))
     if not fits:
-        raise click.BadParameter(
-            f"none of {count(len(traces), 'trace')} starts with {beginning!r}", param_hint="--trace"
-        )
+        raise SafeError(f"none of {count(len(traces), 'trace')} starts with {beginning!r} (--trace)")
     if len(fits) > 1:
         some = ", ".join(fits[:_SHOWN_TRACES]) + (", ..." if len(fits) > _SHOWN_TRACES else "")
-        raise click.BadParameter(
-            f"{len(fits):,} traces start with {beginning!r}: {some}; give more digits of the one that is meant",
-            param_hint="--trace",
-        )
+        raise SafeError(f"{len(fits):,} traces start with {beginning!r} (--trace): {some}; give more digits of one")
     return fits[0]
 
 
-def files(paths: Sequence[str], hint: str = "PATH") -> list[str]:
+def files(paths: Sequence[str]) -> list[str]:
     """The files with spans below ``paths``, or in the configured local folder if there are none; at least one.
 
-    ``hint`` names the parameter that the paths come from. Ends the command with exit code 2 for a path that cannot be
-    read, and 1 if there are no such files.
+    Ends the command with exit code 1 if there are no such files, or a path cannot be read.
     """
     try:
         found = span_files(given(paths), with_subfolders=True)
     except FileNotFoundError as error:
         if not paths:
             raise SafeError(f"no spans yet: the folder {_where(paths)} does not exist. {_HOW_TO_RECORD}") from None
-        raise click.BadParameter(
-            f"{error.filename!r} does not exist: expected a folder of spans or a file of them", param_hint=hint
-        ) from None
+        raise SafeError(f"{error.filename!r} does not exist: expected a folder or a file of spans") from None
     except OSError as error:
-        raise click.BadParameter(f"{error.filename!r} cannot be read: {error.strerror}", param_hint=hint) from None
+        raise SafeError(f"{error.filename!r} cannot be read: {error.strerror}") from None
     if not found:
         raise SafeError(f"no spans in {_where(paths)}: it contains no *.jsonl, *.jsonl.gz or *.spool. {_HOW_TO_RECORD}")
     return found

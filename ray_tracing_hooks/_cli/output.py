@@ -14,32 +14,32 @@ from typing import BinaryIO
 
 import click
 
+from ray_tracing_hooks._cli.screen import SafeError
+
 
 def may_replace(path: str, *, force: bool, is_ours: Callable[[str], bool] = lambda _path: False) -> bool:
     """Whether a file at ``path`` may be replaced: with ``force``, or if ``is_ours`` says that this package wrote it.
 
-    A FIFO or a character device of this user, or of root, loses nothing either. Ends the command with exit code 2 for a
-    folder, for any other file, for a file in a folder that is not there, and if there is no name.
+    A FIFO or a character device of this user, or of root, loses nothing either. Ends the command with exit code 1 for a
+    folder, for any other file, and for a file in a folder that is not there.
     """
     if not path:
         raise click.BadParameter("it is empty: name a file", param_hint="--output")
     if os.path.isdir(path):
-        raise click.BadParameter(f"{path!r} is a folder: name a file", param_hint="--output")
+        raise SafeError(f"{path!r} is a folder: name a file (--output)")
     if is_stream(path):
         found = os.stat(path)
         if not force and (found.st_uid not in {0, os.geteuid()} or stat.S_ISBLK(found.st_mode)):
-            raise click.BadParameter(
-                f"{path!r} is a device, or belongs to another user: --force writes to it", param_hint="--output"
-            )
+            raise SafeError(f"{path!r} is a device, or belongs to another user: --force writes to it")
         return True
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
-        raise click.BadParameter(f"{path!r}: there is no folder {folder!r}", param_hint="--output")
+        raise SafeError(f"{path!r} (--output): there is no folder {folder!r}")
     if force or not os.path.lexists(path):
         return force
     if is_ours(path):
         return True
-    raise click.BadParameter(f"{path!r} exists: --force overwrites it", param_hint="--output")
+    raise SafeError(f"{path!r} exists: --force overwrites it, --output names another")
 
 
 def is_stream(path: str) -> bool:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ray_tracing_hooks._cli.screen import progress
-from ray_tracing_hooks._cli.text import SafeError, Seconds, count, duration, examples, warn
+from ray_tracing_hooks._cli.options import Seconds, examples
+from ray_tracing_hooks._cli.screen import SafeError, progress, warn
+from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._ops.sources import is_session
 from ray_tracing_hooks._safety.errors import TracingError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Send recorded spans to an exporter.",
     epilog=examples(
         "ray-tracing-hooks replay /tmp/spans --exporter otlp",
         "ray-tracing-hooks replay /tmp/ray/session_latest/ray_tracing_hooks --dry-run",
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 @click.option("--again", is_flag=True, help="Start from the beginning, even if an earlier replay has sent a part.")
 @click.option("--dry-run", is_flag=True, help="Send nothing; only show how many spans would be sent where.")
 @click.option(
-    "--timeout",
+    "--retry-for",
+    "timeout",
     type=Seconds(least=0),
     default=60,
     show_default=True,
-    metavar="SECONDS",
     help="How long to retry while nothing is delivered.",
 )
 @click.pass_context
@@ -220,12 +220,12 @@ def _folders(paths: Sequence[str]) -> dict[str, list[str]]:
         for path in paths:
             if path.endswith(SUFFIX) and not os.path.isdir(path):
                 os.stat(path)
-                raise click.BadParameter(f"{path!r} is part of a spool: expected the spool folder", param_hint="PATH")
+                raise SafeError(f"{path!r} is part of a spool: expected the spool folder")
         files = span_files(paths, with_subfolders=True)
     except FileNotFoundError as error:
-        raise click.BadParameter(f"{error.filename!r} does not exist", param_hint="PATH") from None
+        raise SafeError(f"{error.filename!r} does not exist: expected a file or folder of spans, or a spool") from None
     except OSError as error:
-        raise click.BadParameter(f"{error.filename!r} cannot be read: {error.strerror}", param_hint="PATH") from None
+        raise SafeError(f"{error.filename!r} cannot be read: {error.strerror}") from None
     if not files:
         raise SafeError(f"no spans in {', '.join(paths)}: no *.jsonl, *.jsonl.gz or *.spool there")
     # By the real path of the folder, so that no file is sent twice.

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import click
 
-from ray_tracing_hooks._cli.text import count, examples, warn
+from ray_tracing_hooks._cli.options import examples
+from ray_tracing_hooks._cli.screen import warn
+from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._ops.hooks import BY_SETTINGS
 from ray_tracing_hooks._run import child, notes
 from ray_tracing_hooks._run.notes import LaunchInfo, Note
@@ -22,32 +24,33 @@ from ray_tracing_hooks._safety.private import open_folder
 from ray_tracing_hooks._settings.table import Settings, load_with_sources
 from ray_tracing_hooks._ship.flush import flush
 
-_PAGE = "report.html"
+_REPORT = "report.html"
 _RAY = next(setting for setting in Settings.rows if setting.name == "ray")
 _WAITS = frozenset({"get", "wait"})
 
 
 @click.command(
     context_settings={"allow_interspersed_args": False},
-    short_help="Run a program with tracing, and summarize it.",
     epilog=examples(
         "ray-tracing-hooks run train.py --epochs 3",
         "ray-tracing-hooks run --open -m package.module",
-        "ray-tracing-hooks run --spans spans/today train.py",
+        "ray-tracing-hooks run --output spans/today train.py",
     ),
 )
 @click.argument("program", type=click.Path())
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as for python -m.")
-@click.option("--spans", metavar="DIR", help="The folder for spans; by default a new one inside RAY_TRACING_LOCAL_DIR.")
-@click.option("--view", "views", is_flag=True, help=f"Also write the page of `view`, as {_PAGE} beside the spans.")
-@click.option("--open", "opens", is_flag=True, help="The same, and open it in the browser.")
+@click.option(
+    "-o", "--output", metavar="DIR", help="The folder for spans; by default a new one inside RAY_TRACING_LOCAL_DIR."
+)
+@click.option("--view", "views", is_flag=True, help=f"Also write the report, {_REPORT} beside the spans.")
+@click.option("--open", "opens", is_flag=True, help="Write the report, and open it in your browser.")
 @click.option("--no-waits", is_flag=True, help="Do not record waiting in ray.get and ray.wait.")
 def run(
     program: str,
     arguments: tuple[str, ...],
     is_module: bool,
-    spans: str | None,
+    output: str | None,
     views: bool,
     opens: bool,
     no_waits: bool,
@@ -66,7 +69,7 @@ def run(
     """
     settings, sources = load_with_sources(os.environ, warn)
     _check(program, is_module=is_module)
-    folder = _folder(spans, program, settings)
+    folder = _folder(output, program, settings)
     environ = {"RAY_TRACING_LOCAL_DIR": folder}
     if sources["ray"] == "default" and not no_waits:
         environ["RAY_TRACING_RAY"] = _RAY.kind.write(settings.ray | _WAITS)
@@ -75,7 +78,7 @@ def run(
     os.close(handle)
     try:
         try:
-            code = child.run(command, _environment(path, environ, has_own_folder=spans is None))
+            code = child.run(command, _environment(path, environ, has_own_folder=output is None))
         except OSError as error:
             raise click.ClickException(f"{command[0]} could not be started: {error.strerror}") from None
         _sum_up(list(notes.read(path)), folder, settings, views=views or opens, opens=opens)
@@ -100,12 +103,12 @@ def _folder(given: str | None, program: str, settings: Settings) -> str:
     """The folder for the spans of this run. One that is given is created now, another one with the first spans."""
     if given is not None:
         if not given:
-            raise click.BadParameter("it is empty: expected a folder for the spans", param_hint="--spans")
+            raise click.BadParameter("it is empty: expected a folder for the spans", param_hint="--output")
         try:
             os.close(open_folder(given, given=True))
         except OSError as error:
             why = f"expected a folder for the spans: {error.strerror}"
-            raise click.BadParameter(f"{given!r}: {why}", param_hint="--spans") from None
+            raise click.BadParameter(f"{given!r}: {why}", param_hint="--output") from None
         return os.path.abspath(given)
     name = os.path.basename(os.path.abspath(program)).removesuffix(".py")
     return os.path.join(settings.local_dir, f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
@@ -219,25 +222,27 @@ def _show(connections: Sequence[Note], folder: str, *, is_of_run: bool, views: b
     from ray_tracing_hooks._cli import inputs  # noqa: PLC0415
     from ray_tracing_hooks._cli.summary import print_summary  # noqa: PLC0415
     from ray_tracing_hooks._cli.view import opened_in_browser  # noqa: PLC0415
-    from ray_tracing_hooks._cli.view import write as write_page  # noqa: PLC0415
+    from ray_tracing_hooks._cli.view import write as write_report  # noqa: PLC0415
     from ray_tracing_hooks._insight.views.page import is_report  # noqa: PLC0415
 
     trace_id = next((note.trace_id for note in connections if note.trace_id), None) if not is_of_run else None
-    analysis, number = inputs.chosen(inputs.table([folder]), trace_id, [folder])
+    analysis, number = inputs.chosen([folder], inputs.Which(trace_id))
     click.echo(err=True)
     print_summary(analysis, number, most=_MOST_LINES - 3, err=True)
     quoted = safe(shlex.quote(folder) + (f" --trace {trace_id}" if trace_id else ""))
     if not views:
         click.echo(f"more: ray-tracing-hooks summary {quoted}", err=True)
-        click.echo(f"as a page: ray-tracing-hooks view {quoted} --open", err=True)
+        click.echo(f"as a report: ray-tracing-hooks view {quoted} --open", err=True)
         return
-    page = os.path.join(folder, _PAGE)
-    if os.path.lexists(page) and not is_report(page):
-        raise click.ClickException(f"{page!r} exists and is not a report: use ray-tracing-hooks view {quoted} -o FILE")
-    write_page(page, analysis, replace=True, source=os.path.basename(folder))
-    shown = opens and opened_in_browser(Path(page).absolute().as_uri())
+    report = os.path.join(folder, _REPORT)
+    if os.path.lexists(report) and not is_report(report):
+        raise click.ClickException(
+            f"{report!r} exists and is not a report: name another, ray-tracing-hooks view {quoted} -o FILE"
+        )
+    write_report(report, analysis, replace=True, source=os.path.basename(folder))
+    shown = opens and opened_in_browser(Path(report).absolute().as_uri())
     click.echo(
-        f"{count(len(analysis.table), 'span')} in {safe(folder)}. The page: {safe(page)}"
+        f"{count(len(analysis.table), 'span')} in {safe(folder)}. The report: {safe(report)}"
         f"{'' if shown else ' (open it in a browser)'}",
         err=True,
     )

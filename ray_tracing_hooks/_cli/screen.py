@@ -1,4 +1,4 @@
-"""Prints lines of text, cut to the width of the screen, and coloured on a terminal; and what is being done."""
+"""Prints messages, and lines cut to the width of the screen and coloured on a terminal; and what is being done."""
 
 from __future__ import annotations
 
@@ -205,3 +205,20 @@ def counted(advance: Advance, doing: str, total: int) -> Callable[[int], None]:
         advance(doing, done, total)
 
     return add
+
+
+def warn(text: str, kind: str = "warning") -> None:
+    """Print a message on stderr. It may quote untrusted text, such as a file name or a server's response."""
+    click.echo(f"{kind}: {safe(text)}", err=True)
+
+
+class SafeError(click.ClickException):
+    """Ends the command with exit code 1 and a message, in which untrusted text is escaped."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(safe(message))
+
+
+def until(when: float | None) -> str:
+    """The end of a sentence about something that lasts until this time, in seconds since the epoch; empty for None."""
+    return "" if when is None else time.strftime(" until %Y-%m-%d %H:%M:%S %Z", time.localtime(when))

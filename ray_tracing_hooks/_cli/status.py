@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from ray_tracing_hooks._cli.asking import address_option, answering_cluster, visiting
-from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, progress, screen_width
-from ray_tracing_hooks._cli.text import Seconds, count, duration, examples, until
-from ray_tracing_hooks._insight.analysis.wording import shortened
+from ray_tracing_hooks._cli.asking import answering_cluster, visiting
+from ray_tracing_hooks._cli.options import Seconds, address_option, examples, json_option, timeout_option
+from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, progress, screen_width, until
+from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
 from ray_tracing_hooks._ops import cluster
 from ray_tracing_hooks._ops.cluster import Visit
 from ray_tracing_hooks._ops.facts import Spool
@@ -30,34 +30,25 @@ _TITLES = ("NODE", "WRITERS", "SPANS/S", "TO", "DELIVERED", "WAITING", "OLDEST",
 
 
 @click.command(
-    short_help="Show what each node records, delivers and has waiting.",
     epilog=examples(
         "ray-tracing-hooks status",
         "ray-tracing-hooks status --address 10.0.0.1:6379 --watch",
     ),
 )
 @address_option
-@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh until you press Ctrl-C.")
 @click.option(
     "--interval",
     type=Seconds(least=1),
-    default=2.0,
+    default=2,
     show_default=True,
-    metavar="SECONDS",
-    help="With --watch: how often.",
+    help="Seconds between two refreshes of --watch.",
 )
-@click.option(
-    "--timeout",
-    type=Seconds(least=1),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long each node may take to answer.",
-)
-@click.option("--json", "as_json_", is_flag=True, help="Print a JSON object instead of text; with --watch one a line.")
+@timeout_option()
+@json_option
 @click.pass_context
 def status(
-    context: click.Context, address: str | None, watch: bool, interval: float, timeout: float, as_json_: bool
+    context: click.Context, address: str | None, watch: bool, interval: float, timeout: float, in_json: bool
 ) -> None:
     """Show what each node of a running cluster records, delivers and has waiting.
 
@@ -66,21 +57,23 @@ def status(
     spool's limit removed; the first line also counts those that could not be written to disk. Counts start at zero
     when a shipper starts.
 
+    --json prints an object, and with --watch an object on each line.
+
     The exit code is 1 if a node does not answer, spans are lost, or delivery fails.
     """
     found = answering_cluster(address)
     with contextlib.ExitStack() as stack:
-        with progress(shown=not as_json_) as advance:
+        with progress(shown=not in_json) as advance:
             advance("connecting", 0, 1)
             visit = stack.enter_context(visiting(found))
             advance("asking the nodes", 0, 1)
             first = take(visit, timeout)
         if watch:
-            _watch(found, visit, first, interval, timeout, as_json_=as_json_)
+            _watch(found, visit, first, interval, timeout, in_json=in_json)
             return
         time.sleep(_BETWEEN)
         last = take(visit, timeout, first)
-    if as_json_:
+    if in_json:
         click.echo(json.dumps(as_json(found, last), indent=2))
     else:
         print_lines(_lines(found, last))
@@ -89,10 +82,10 @@ def status(
 
 
 def _watch(
-    address: str, visit: Visit, first: Sequence[NodeStatus], interval: float, timeout: float, *, as_json_: bool
+    address: str, visit: Visit, first: Sequence[NodeStatus], interval: float, timeout: float, *, in_json: bool
 ) -> None:
     """Show the status until Ctrl-C."""
-    shown = _shower(address, as_json_=as_json_)
+    shown = _shower(address, in_json=in_json)
     statuses = list(first)
     with contextlib.suppress(KeyboardInterrupt), shown as show:
         while True:
@@ -103,9 +96,9 @@ def _watch(
 
 
 @contextlib.contextmanager
-def _shower(address: str, *, as_json_: bool) -> Iterator[Callable[[Sequence[NodeStatus]], None]]:
+def _shower(address: str, *, in_json: bool) -> Iterator[Callable[[Sequence[NodeStatus]], None]]:
     """What shows a status: in the place of the last one on a terminal, and else below it."""
-    if as_json_:
+    if in_json:
         yield lambda statuses: click.echo(json.dumps(as_json(address, statuses)))
         return
 

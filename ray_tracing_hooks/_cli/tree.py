@@ -18,10 +18,19 @@ import click
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import inputs
-from ray_tracing_hooks._cli.screen import cell_len, fitted, is_coloured, terminal_width
-from ray_tracing_hooks._cli.text import count, duration, examples, parse_duration
+from ray_tracing_hooks._cli.options import (
+    Number,
+    all_option,
+    examples,
+    job_option,
+    json_option,
+    parse_duration,
+    paths_argument,
+    trace_option,
+)
+from ray_tracing_hooks._cli.screen import cell_len, fitted, is_coloured, terminal_width, warn
 from ray_tracing_hooks._insight.analysis import data_quality
-from ray_tracing_hooks._insight.analysis.wording import shortened, size
+from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened, size
 from ray_tracing_hooks._insight.model import span as model
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.errors import error_text, was_stopped
@@ -31,27 +40,44 @@ from ray_tracing_hooks._insight.model.table import RUNNING, Table
 from ray_tracing_hooks._insight.views.outline import Item, Trace, groups, outline, traces
 from ray_tracing_hooks._safety.guard import safe
 
+_LEGEND = """\b
+How to read it:
+  TIME             how long a call ran
+  QUEUED           how long it waited before that
+  SUBMIT           how long .remote() took
+  x300             equal siblings: the median, minimum and maximum of their times
+  [retry 1]        a further attempt of a task; [restart 1] of an actor
+  [no execution]   a call that no traced worker has started
+  [never ended]    a span that its program did not end, so it has no TIME
+  [stopped]        a task that Ray Data ended, since it needed no more blocks
+  "a name"         the one from .options(name=...)
+  ROWS, BYTES      the output of datasets, of their operators, and of their tasks
+  TOTAL            the times of these tasks, added up
+
+"""
+
 
 @click.command(
-    short_help="Show traces as trees.",
-    epilog=examples(
+    epilog=_LEGEND
+    + examples(
         "ray-tracing-hooks tree",
         "ray-tracing-hooks tree /tmp/spans --errors",
         "ray-tracing-hooks tree --name 'Worker.*' --min-duration 1s",
     ),
 )
-@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
+@paths_argument
 @click.option("--name", metavar="PATTERN", help="Only spans whose name contains this, or matches it if it has * or ?.")
-@click.option("--trace", "trace_id", metavar="ID", help="Only the trace whose id starts with this.")
 @click.option("--errors", is_flag=True, help="Only spans that failed or were interrupted.")
 @click.option(
     "--min-duration",
     type=parse_duration,
-    metavar="TIME",
+    metavar="DURATION",
     help="Only spans that took at least this long, such as 10ms or 1.5s.",
 )
-@click.option("--last", type=click.IntRange(min=1), default=10, show_default=True, help="The number of traces to show.")
-@click.option("--all", "everything", is_flag=True, help="Show all traces.")
+@trace_option
+@job_option
+@all_option
+@click.option("--last", type=Number(1), default=10, show_default=True, help="Show this many traces, the newest first.")
 @click.option("--no-collapse", is_flag=True, help="Do not group equal siblings.")
 @click.option("--raw", is_flag=True, help="Show submission and execution of a call as two spans.")
 @click.option("--attributes", is_flag=True, help="Show the attributes of every span below it.")
@@ -62,55 +88,47 @@ from ray_tracing_hooks._safety.guard import safe
     multiple=True,
     help="Show attributes whose key matches this, such as ray.arguments or http.*.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list of traces, every span with its children.")
+@json_option
 def tree(
     paths: tuple[str, ...],
     name: str | None,
-    trace_id: str | None,
     errors: bool,
     min_duration: int | None,
-    last: int,
+    trace_id: str | None,
+    job: str | None,
     everything: bool,
+    last: int,
     no_collapse: bool,
     raw: bool,
     attributes: bool,
     keys: tuple[str, ...],
-    as_json: bool,
+    in_json: bool,
 ) -> None:
-    """Show traces as trees, the newest first.
+    """Show the traces of a run as trees: of the newest run, unless you choose another.
 
-    PATH is a folder with *.jsonl files of OTLP-JSON, one such file, or the spool of a running node; by default the
-    folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. Options that select spans keep their ancestors too.
+    PATH is a folder or a file of spans, or the spool of a running node; by default RAY_TRACING_LOCAL_DIR, /tmp/spans.
+    Options that select spans keep their ancestors too.
 
-    A call is one line: TIME is its execution, SUBMIT is the time that .remote() took, QUEUED the time between them.
-    Equal siblings are one line, such as "x300", with the median, the minimum and the maximum of their times. [retry 1]
-    is a further attempt of a task, [restart 1] of an actor; [no execution] is a call that no traced worker has started.
-    A name in quotes is the one from .options(name=...); calls with few different names have a line for each. [never
-    ended] is a span that its program did not end, so it has no TIME. [stopped] is a task that Ray Data ended because it
-    needed no more of its blocks. ROWS and BYTES are the output of datasets, their operators and the tasks for their
-    blocks, whose times are added up in TOTAL.
+    --json prints a list of traces, each span with its children.
     """
-    if trace_id is not None:
-        inputs.check_trace_id(trace_id)
-    table = inputs.table(paths)
+    which = inputs.Which(trace_id, job, everything=everything)
+    table, others = which.of(inputs.table(paths))
     now_ns = table.now_ns
-    if trace_id is not None:
-        trace_id = inputs.the_trace(table.traces, trace_id)
     keep = _chosen(table, name, errors, min_duration)
-    chosen = [
-        part
-        for trace in traces(table)
-        if trace_id is None or trace.trace_id == trace_id
-        if (part := trace.selected(keep) if keep else trace)
-    ]
-    shown = chosen if everything else chosen[:last]
-    if as_json:
+    chosen = [part for trace in traces(table) if (part := trace.selected(keep) if keep else trace)]
+    shown = chosen[:last]
+    if in_json:
         _print_json(shown, now_ns)
     elif shown:
         shape = _Shape(pair=not raw, collapse=not no_collapse, keys=("*",) if attributes else keys)
         _print_trees(shown, len(chosen), shape, now_ns)
     if not shown:
-        click.echo(f"none of {count(len(table.traces), 'trace')} has a matching span", err=True)
+        click.echo(f"no span matches: searched {count(len(table.traces), 'trace')}", err=True)
+    if others > 1:
+        warn(
+            f"this is the newest of {count(others, 'run')}; --job ID shows another, --all shows all",
+            "note",
+        )
     if note := _note(table.quality, shown):
         click.echo(note, err=True)
 
@@ -313,8 +331,8 @@ def _print_trees(traces: Sequence[Trace], total: int, shape: _Shape, now_ns: int
     for parts in _aligned(lines, width, signs):
         click.echo(_styled(parts, has_colour=has_colour))
     if total > len(traces):
-        hidden = count(total - len(traces), "older trace")
-        click.echo(_styled([(f"{hidden} not shown; use --all or a greater --last", "dim")], has_colour=has_colour))
+        text = f"{count(total - len(traces), 'older trace')} not shown; --last {total} shows all"
+        click.echo(_styled([(text, "dim")], has_colour=has_colour))
 
 
 def _heading(trace: Trace, now_ns: int) -> str:

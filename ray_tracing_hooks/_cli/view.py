@@ -10,9 +10,19 @@ import click
 
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli import output as outputs
-from ray_tracing_hooks._cli.screen import counted, progress
-from ray_tracing_hooks._cli.text import SafeError, count, examples, parse_duration, warn
+from ray_tracing_hooks._cli.options import (
+    Number,
+    all_option,
+    examples,
+    job_option,
+    parse_duration,
+    paths_argument,
+    redaction_options,
+    trace_option,
+)
+from ray_tracing_hooks._cli.screen import SafeError, counted, progress, warn
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._insight.ingest.parallel import collector_paused
 from ray_tracing_hooks._insight.views import page
 from ray_tracing_hooks._safety.guard import safe
@@ -28,7 +38,6 @@ def _trace_url(_context: click.Context, _parameter: click.Parameter, value: str)
 
 
 @click.command(
-    short_help="Write a run as one HTML page.",
     epilog=examples(
         "ray-tracing-hooks view --open",
         "ray-tracing-hooks view /tmp/spans --output run.html --no-attributes",
@@ -36,24 +45,22 @@ def _trace_url(_context: click.Context, _parameter: click.Parameter, value: str)
         "ray-tracing-hooks view --watch /tmp/ray/session_latest/ray_tracing_hooks",
     ),
 )
-@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
+@paths_argument
 @click.option("-o", "--output", metavar="FILE", default="report.html", show_default=True, help="The file to write.")
-@click.option(
-    "--trace", "trace_id", metavar="ID", help="The trace whose id starts with this, instead of the newest run."
-)
-@click.option("--job", metavar="ID", help="The newest run whose Ray job id starts with this.")
-@click.option("--all", "everything", is_flag=True, help="All runs in one page.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file that is no report.")
+@trace_option
+@job_option
+@all_option
 @click.option(
     "--from", "begin", metavar="DURATION", type=parse_duration, help="Only spans that ran this long after the start."
 )
 @click.option("--to", "end", metavar="DURATION", type=parse_duration, help="Only spans that began before this.")
-@click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
+@click.option("--open", "opens", is_flag=True, help="Open the report in your browser.")
+@click.option("--watch", "watches", is_flag=True, help="Keep the report up to date, and serve it to your browser.")
 @click.option(
-    "--watch", "watches", is_flag=True, help="Write it again when files change, and serve it to a browser here."
+    "--port", metavar="PORT", type=Number(0, 65535), default=0, help="The port of --watch; by default a free one."
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --watch: the port; by default a free one.")
-@click.option("--force", is_flag=True, help="Overwrite an existing file that is not a report.")
-@inputs.redaction_options
+@redaction_options
 @click.option(
     "--trace-url",
     metavar="URL",
@@ -63,14 +70,14 @@ def _trace_url(_context: click.Context, _parameter: click.Parameter, value: str)
 )
 @click.option(
     "--max-spans",
-    type=click.IntRange(min=1),
+    type=Number(1),
     default=page.MOST_SPANS,
-    show_default=True,
-    help="With more spans, a sample is drawn; figures cover all spans.",
+    help=f"Draw a sample of this many spans, by default {page.MOST_SPANS:,}; figures cover all spans.",
 )
 def view(
     paths: tuple[str, ...],
     output: str,
+    force: bool,
     trace_id: str | None,
     job: str | None,
     everything: bool,
@@ -79,33 +86,36 @@ def view(
     opens: bool,
     watches: bool,
     port: int,
-    force: bool,
     no_attributes: bool,
     redact: tuple[str, ...],
     trace_url: str,
     max_spans: int,
 ) -> None:
-    """Write a run to one HTML file, to open in a browser and to share.
+    """Write the report of a run, one HTML file: of the newest run, unless you choose another.
 
-    The file is self-contained and connects to nothing. It shows findings, timeline, flame graph, call graph, where work
-    ran, and what was open at any time. PATH is a folder with *.jsonl files of OTLP-JSON, one such file, or the spool of
-    a running node; by default the folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. Attributes may contain confidential
-    data: leave them out, or redact some, before you share the file. Only you can read the file.
+    The file needs no other, and connects to nothing. It shows findings, timeline, flame graph, call graph, where work
+    ran, and what was open at any time. Only you can read it. Attributes may contain confidential data: before you share
+    the file, write it with --no-attributes or --redact.
+
+    PATH is a folder or a file of spans, or the spool of a running node; by default RAY_TRACING_LOCAL_DIR, /tmp/spans.
 
     With --watch, anyone on this machine who has the printed address can see the spans; from another machine, use a
     tunnel such as ssh -L. Ctrl-C ends it.
     """
-    part = inputs.Part(trace_id, job, everything, begin, end)
+    which = inputs.Which(trace_id, job, everything=everything)
+    if begin is not None and end is not None and begin >= end:
+        raise click.UsageError("--from is not before --to: nothing would be left")
     if watches and outputs.is_stream(output):
         raise click.BadParameter(f"{output!r} is no file that --watch could serve: name a file", param_hint="--output")
 
     def make() -> str:
-        """Write the page, and return what to say of it."""
+        """Write the report, and return what to say of it."""
         replace = outputs.may_replace(output, force=force, is_ours=page.is_report)
         redaction = page.Redaction(attributes=not no_attributes, redact=redact)
         table = inputs.table(paths)
         redaction.apply(table)
-        table, others = part.of(table)
+        table, others = which.of(table)
+        table = inputs.between(table, begin, end)
         analysis = inputs.analysed(table, paths)
         where = ", ".join(map(os.path.basename, paths)) or "spans"
         size = write(
@@ -151,7 +161,7 @@ def write(
     trace_url: str = "",
     max_spans: int = page.MOST_SPANS,
 ) -> int:
-    """Write the page of a run to a file, and return its size, 0 for a stream. Ends the command with 1 on failure."""
+    """Write the report of a run to a file, and return its size, 0 for a stream. Ends the command with 1 on failure."""
     spans = len(analysis.table)
     is_stream = outputs.is_stream(output)
     try:
@@ -167,23 +177,23 @@ def write(
                 redaction=redaction,
                 most_spans=max_spans,
                 trace_url=trace_url,
-                on_spans=counted(advance, "writing the page", min(spans, page.MOST_DETAILS)),
+                on_spans=counted(advance, "writing the report", min(spans, page.MOST_DETAILS)),
             )
         size = 0 if is_stream else os.path.getsize(output)
     except OSError as error:
         raise SafeError(f"{output}: {error.strerror or error}") from None
     if drawn < spans:
-        warn(f"the page draws {drawn:,} of {count(spans, 'span')}; its figures cover all spans", "note")
+        warn(f"the report draws {drawn:,} of {count(spans, 'span')}; its figures cover all spans", "note")
     return size
 
 
 def opened_in_browser(address: str) -> bool:
-    """Open a page in the user's browser; if there is none, print a note."""
+    """Open an address in the user's browser; if there is none, print a note."""
     import webbrowser  # noqa: PLC0415  only with --open
 
     # Without a display, `webbrowser` starts a text browser, which cannot show the page and takes over the terminal.
     has_display = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
     if (has_display or sys.platform == "darwin") and webbrowser.open(address):
         return True
-    warn("no browser was found: copy the page to a machine with one, or set BROWSER", "note")
+    warn("no browser was found: copy the report to a machine with one, or set BROWSER", "note")
     return False

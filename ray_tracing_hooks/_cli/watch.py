@@ -23,7 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import click
 
-from ray_tracing_hooks._cli.text import SafeError
+from ray_tracing_hooks._cli.screen import SafeError
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._safety.private import open_file
 

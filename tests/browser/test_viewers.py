@@ -88,7 +88,7 @@ def table(folder: Path) -> Table:
 
 def exported(folder: Path, name: str, output: str) -> bytes:
     out = folder.parent / output
-    result = CliRunner().invoke(main, ["export", str(folder), "-f", name, "-o", str(out), "--force"])
+    result = CliRunner().invoke(main, ["export", str(folder), "--format", name, "-o", str(out), "--force"])
     assert result.exit_code == 0, result.output
     return out.read_bytes()
 
@@ -212,7 +212,7 @@ def test_parquet_is_a_table_of_the_spans(folder: Path, table: Table) -> None:
     """In other processes: nothing here needs pyarrow."""
     out = folder.parent / "spans.parquet"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(VIEWERS)])}
-    command = [sys.executable, "-m", "ray_tracing_hooks", "export", str(folder), "-f", "parquet", "-o", str(out)]
+    command = [sys.executable, "-m", "ray_tracing_hooks", "export", str(folder), "--format", "parquet", "-o", str(out)]
     subprocess.run(command, env=environment, check=True, timeout=100, capture_output=True)
     read = subprocess.run(
         [sys.executable, "-c", _READ, str(out)], env=environment, check=True, timeout=100, capture_output=True

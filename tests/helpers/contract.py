@@ -123,7 +123,7 @@ def commands(group: click.Command, name: str) -> Iterator[str]:
         for sentence in re.findall(r"[^.]*\bexit codes?\b.*?(?:\.(?= |$)|$)", help_text, flags=re.IGNORECASE):
             yield f"    exit: {sentence.strip()}"
         if isinstance(group, click.Group):
-            for each in group.list_commands(context):
+            for each in sorted(group.list_commands(context)):
                 below = group.get_command(context, each)
                 assert below is not None
                 yield from commands(below, f"{name} {each}")

@@ -146,7 +146,7 @@ def test_a_file_that_exists_is_kept_unless_told_otherwise(folder: Path) -> None:
     """Nothing is lost to a slip."""
     (folder.parent / "out").write_text("mine")
     result, out = export(folder, "otlp")
-    assert (result.exit_code, out.read_text()) == (2, "mine")
+    assert (result.exit_code, out.read_text()) == (1, "mine")
     assert "exists: --force overwrites it" in result.output
     assert len(otlp(exported(folder, "otlp", "--force"))) == 5
 
@@ -154,7 +154,7 @@ def test_a_file_that_exists_is_kept_unless_told_otherwise(folder: Path) -> None:
 def test_what_cannot_be_written_leaves_nothing_behind(folder: Path) -> None:
     """A folder that is not there; a file without spans."""
     result, _ = export(folder, "perfetto", output="missing/out")
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert f"there is no folder '{folder.parent / 'missing'}'" in "".join(result.output.splitlines())
     (folder / "a.jsonl").write_text("{}\n")
     result, _ = export(folder, "perfetto")
@@ -166,20 +166,20 @@ def test_what_cannot_be_written_leaves_nothing_behind(folder: Path) -> None:
 def test_the_name_is_by_the_format_where_none_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the current folder."""
     monkeypatch.chdir(folder.parent)
-    assert CliRunner().invoke(main, ["export", str(folder), "-f", "perfetto"]).exit_code == 0
+    assert CliRunner().invoke(main, ["export", str(folder), "--format", "perfetto"]).exit_code == 0
     assert sorted(os.listdir(".")) == ["spans", "spans.pftrace"]
 
 
 def test_standard_output_takes_the_file(folder: Path) -> None:
     """For a pipe."""
-    result = CliRunner().invoke(main, ["export", str(folder), "-f", "otlp", "-o", "-"])
+    result = CliRunner().invoke(main, ["export", str(folder), "--format", "otlp", "-o", "-"])
     assert (result.exit_code, len(result.stdout.splitlines())) == (0, 5)
 
 
 @pytest.mark.parametrize("name", ["otlp", "perfetto"])
 def test_a_full_disk_ends_the_command_with_an_error(folder: Path, name: str) -> None:
     """And not with a note that the input is damaged."""
-    command = [sys.executable, "-m", "ray_tracing_hooks", "export", str(folder), "-f", name, "-o", "-"]
+    command = [sys.executable, "-m", "ray_tracing_hooks", "export", str(folder), "--format", name, "-o", "-"]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
@@ -199,7 +199,7 @@ def test_a_package_that_is_missing_is_named(folder: Path, monkeypatch: pytest.Mo
     """With the command that installs it."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     result, _ = export(folder, "parquet")
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "--format parquet needs pyarrow: pip install 'ray-tracing-hooks[insight]'" in result.output
     assert os.listdir(folder.parent) == ["spans"]
 
@@ -222,18 +222,18 @@ def test_attributes_can_be_left_out(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", EVERYWHERE)
 def test_one_run_or_one_trace_can_be_chosen(folder: Path, name: str) -> None:
-    """Otherwise all are written. A line with spans of others is not written with them."""
+    """Otherwise it is the newest run. A line with spans of others is not written with them."""
     other = "f" * 32
     older = [span(1, EPOCH - 500, EPOCH - 400, trace_id=other), span(2, EPOCH - 490, EPOCH - 480, 1, trace_id=other)]
     (folder / "b.jsonl").write_text(lines(older))
-    for arguments, expected in (((), 7), (("--newest",), 5), (("--trace", "FFF"), 2), (("--trace", TRACE_ID[:5]), 5)):
+    for arguments, expected in (((), 5), (("--all",), 7), (("--trace", "FFF"), 2), (("--trace", TRACE_ID[:5]), 5)):
         result, out = export(folder, name, "--force", *arguments)
         assert result.exit_code == 0, result.output
         assert f"{expected} spans, " in result.stdout
         if name == "otlp":
             assert len(otlp(out)) == expected
-    for wrong in ("0000", "xyz"):
-        assert export(folder, name, "--trace", wrong, output="wrong")[0].exit_code == 2
+    for wrong, code in (("0000", 1), ("xyz", 2)):
+        assert export(folder, name, "--trace", wrong, output="wrong")[0].exit_code == code
     assert sorted(os.listdir(folder.parent)) == ["out", "spans"]
 
 
@@ -327,7 +327,7 @@ def test_a_spool_is_written_as_files_are(tmp_path: Path) -> None:
     writer.start(prefix, running.SerializeToString())
     writer.span(prefix, again.SerializeToString())
     try:
-        arguments = [str(tmp_path / "spans"), str(tmp_path / "spool"), "-f"]
+        arguments = [str(tmp_path / "spans"), str(tmp_path / "spool"), "--format"]
         found = {}
         for name in EVERYWHERE:
             result = CliRunner().invoke(main, ["export", *arguments, name, "-o", str(tmp_path / name)])

@@ -158,7 +158,7 @@ def test_a_line_with_names_of_kinds_is_exported(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps(with_hex_ids(MessageToDict(MESSAGE))) + "\n")
     for name, kind in (("otlp", b'"SPAN_KIND_SERVER"'), ("perfetto", b"server")):
-        written = CliRunner().invoke(main, ["export", str(path), "-f", name, "-o", "-"])
+        written = CliRunner().invoke(main, ["export", str(path), "--format", name, "-o", "-"])
         assert (written.exit_code, kind in written.stdout_bytes, "skipped" in written.stderr) == (0, True, False)
 
 
@@ -196,7 +196,7 @@ def test_no_export_leaves_out_a_line_in_silence(name: str, tmp_path: Path) -> No
     other = MessageToDict(MESSAGE, preserving_proto_field_name=True)
     path = tmp_path / "a.jsonl"
     path.write_text(f"{json.dumps(with_hex_ids(MessageToDict(MESSAGE)))}\n{json.dumps(other)}\n")
-    written = CliRunner().invoke(main, ["export", str(path), "-f", name, "-o", "-"])
+    written = CliRunner().invoke(main, ["export", str(path), "--format", name, "-o", "-"])
     assert written.exit_code == 0
     assert f"1 bad line skipped (the first: {path}:2: not OTLP" in written.stderr
     assert "expected an object with resourceSpans, found resource_spans" in written.stderr

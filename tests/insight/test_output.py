@@ -16,7 +16,7 @@ from hand_made import HandMade
 
 from ray_tracing_hooks._cli import main
 
-COMMANDS = (["view", "--no-attributes"], ["export", "-f", "otlp"])
+COMMANDS = (["view", "--no-attributes"], ["export", "--format", "otlp"])
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_fifo_of_another_user_gets_nothing_by_accident(folder: Path, tmp_path:
     os.mkfifo(fifo)
     os.chown(fifo, 65534, -1)
     refused = run(*command, folder, "-o", fifo)
-    assert refused.exit_code == 2
+    assert refused.exit_code == 1
     assert "belongs to another user: --force writes to it" in " ".join(refused.stderr.split())
 
 
@@ -101,6 +101,6 @@ def test_a_packed_export_goes_into_a_fifo(folder: Path, tmp_path: Path) -> None:
     found: list[bytes] = []
     reader = threading.Thread(target=lambda: found.append(fifo.read_bytes()), daemon=True)
     reader.start()
-    assert run("export", folder, "-f", "otlp", "-o", fifo).exit_code == 0
+    assert run("export", folder, "--format", "otlp", "-o", fifo).exit_code == 0
     reader.join(60)
     assert gzip.decompress(found[0]) == (folder / "a.jsonl").read_bytes()

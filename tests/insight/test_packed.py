@@ -166,7 +166,7 @@ def test_each_command_says_so(tmp_path: Path) -> None:
     written = run("view", folder, "-o", out)
     assert f"{out}: 20 spans, " in written.stdout
     for name in ("perfetto", "otlp"):
-        written = run("export", folder, "-f", name, "-o", out, "--force")
+        written = run("export", folder, "--format", name, "-o", out, "--force")
         assert f"{out}: 20 spans, " in written.stdout
         assert written.stderr.count(str(path)) == 1
         assert said in written.stderr

@@ -84,7 +84,7 @@ def outputs(folder: Path, into: Path, *options: str) -> dict[str, bytes]:
         if name == "parquet":
             found[name] = in_parquet(folder, *options)
             continue
-        command = ["view"] if name == "page" else ["export", "-f", name]
+        command = ["view"] if name == "page" else ["export", "--format", name]
         out = into / name
         result = CliRunner().invoke(main, [*command, str(folder), "-o", str(out), "--force", *options])
         assert result.exit_code == 0, result.output
@@ -211,7 +211,7 @@ def test_without_attributes_there_is_no_trace_state_and_no_redacted_service(tmp_
         ("none", ["--no-attributes"]),
         ("no service", ["--no-attributes", "--redact", "service.*"]),
     ):
-        command = ["export", str(tmp_path / "a.jsonl"), "-f", "otlp", "-o", "-", *options]
+        command = ["export", str(tmp_path / "a.jsonl"), "--format", "otlp", "-o", "-", *options]
         held[name] = CliRunner().invoke(main, command).stdout
     assert [held[name].count("secret") for name in held] == [2, 0, 0]
     assert [held[name].count("shop") for name in held] == [1, 1, 0]

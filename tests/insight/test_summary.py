@@ -380,14 +380,13 @@ def test_of_several_runs_the_newest_is_shown(tmp_path: Path) -> None:
 
 
 def test_wrong_use(tmp_path: Path) -> None:
-    """An invalid or missing trace, a path that does not exist: exit code 2. No spans: 1."""
+    """What is no trace id: exit code 2. A trace or a path that is not there, no spans: 1."""
     summary(recorded("healthy"), "--trace", "xyz", code=2)
-    summary(recorded("healthy"), "--trace", "0123456789abcdef", code=2)
-    summary(str(tmp_path / "none"), code=2)
-    assert (
-        "Invalid value for --against"
-        in summary(recorded("healthy"), "--against", str(tmp_path / "none"), code=2).stderr
-    )
+    summary(recorded("healthy"), "--trace", "0123456789abcdef", code=1)
+    none = str(tmp_path / "none")
+    said = f"Error: {none!r} does not exist: expected a folder or a file of spans\n"
+    assert summary(none, code=1).stderr == said
+    assert summary(recorded("healthy"), "--against", none, code=1).stderr == said
     summary(str(tmp_path), code=1)
 
 

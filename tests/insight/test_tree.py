@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 from terminal import STYLE, in_terminal
 
 from ray_tracing_hooks._cli import main
-from ray_tracing_hooks._cli.text import duration, parse_duration
+from ray_tracing_hooks._cli.options import parse_duration
+from ray_tracing_hooks._insight.analysis.wording import duration
 from ray_tracing_hooks._safety.guard import safe
 
 SECOND = 10**9
@@ -273,7 +274,7 @@ def test_a_span_of_a_dead_process_is_marked(folder: Folder) -> None:
     first, second = lines(folder.path)
     assert first.startswith("f [lost]  ")
     assert second == "   ✗ worker died"
-    assert run(folder.path).stderr == "note: 1 span interrupted by the death of its process\n"
+    assert run(folder.path, "--all").stderr == "note: 1 span interrupted by the death of its process\n"
 
 
 def test_a_process_that_ended_in_good_order_has_its_cause(folder: Folder) -> None:
@@ -290,13 +291,13 @@ def test_a_task_that_ray_data_stopped_is_no_error(folder: Folder) -> None:
     folder.call("Map", error="KeyboardInterrupt", attributes=of_operator)
     folder.new_trace()
     folder.call("Map", error="worker died: force ray.cancel", attributes=of_operator | {"ray.end_estimated": True})
-    assert [left(line) for line in lines(folder.path)] == ["Map [stopped]", "Map [stopped]"]
-    assert "error" not in run(folder.path).stdout
+    assert [left(line) for line in lines(folder.path, "--all")] == ["Map [stopped]", "Map [stopped]"]
+    assert "error" not in run(folder.path, "--all").stdout
     assert run(folder.path, "--errors").stdout == ""
-    assert [trace["errors"] for trace in json.loads(run(folder.path, "--json").stdout)] == [0, 0]
+    assert [trace["errors"] for trace in json.loads(run(folder.path, "--all", "--json").stdout)] == [0, 0]
     folder.new_trace()
     folder.call("f", error="KeyboardInterrupt", attributes=cancelled)
-    assert [left(line) for line in lines(folder.path, "--errors")] == [
+    assert [left(line) for line in lines(folder.path, "--all", "--errors")] == [
         "f",
         "   ✗ ray.exceptions.TaskCancelledError: KeyboardInterrupt",
     ]
@@ -371,7 +372,7 @@ def test_nothing_chosen_is_said_and_no_failure(folder: Folder) -> None:
     folder.span("fine")
     result = run(folder.path, "--errors")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "none of 1 trace has a matching span\n"
+    assert result.stderr == "no span matches: searched 1 trace\n"
     assert run(folder.path, "--errors", "--json").stdout == "[]\n"
 
 
@@ -380,11 +381,25 @@ def test_the_newest_traces_are_shown_and_the_others_counted(folder: Folder) -> N
     for number in range(12):
         folder.new_trace()
         folder.span(f"run {number}", start=number * SECOND)
-    *shown, rest = lines(folder.path)
+    *shown, rest = lines(folder.path, "--all")
     assert [left(line) for line in shown] == [f"run {number}" for number in range(11, 1, -1)]
-    assert rest == "2 older traces not shown; use --all or a greater --last"
-    assert len(lines(folder.path, "--all")) == 12
-    assert left(lines(folder.path, "--last", 1)[0]) == "run 11"
+    assert rest == "2 older traces not shown; --last 12 shows all"
+    assert len(lines(folder.path, "--all", "--last", 12)) == 12
+    assert left(lines(folder.path, "--all", "--last", 1)[0]) == "run 11"
+
+
+def test_the_newest_run_is_shown_unless_another_is_chosen(folder: Folder) -> None:
+    """As in other commands; a note tells that there are others. A run may have many traces, which name its job."""
+    for number in range(4):
+        folder.new_trace()
+        attributes = {"ray.job_id": f"0{number // 2}000000"}
+        where = {**WORKER, "ray.cluster.session_name": "session"}
+        folder.span(f"part {number}", start=number * SECOND, attributes=attributes, where=where)
+    assert [left(line) for line in lines(folder.path)] == ["part 3", "part 2"]
+    assert run(folder.path).stderr.startswith("note: this is the newest of 2 runs; --job ID")
+    assert [left(line) for line in lines(folder.path, "--job", "00")] == ["part 1", "part 0"]
+    assert run(folder.path, "--job", "00").stderr == ""
+    assert len(lines(folder.path, "--all")) == 4
 
 
 def test_a_trace_is_chosen_by_the_beginning_of_its_id(folder: Folder) -> None:
@@ -402,11 +417,11 @@ def test_the_beginning_of_several_ids_means_none_of_them(folder: Folder) -> None
         folder.trace = f"ab{number:030x}"
         folder.span(f"run {number}")
     refused = run(folder.path, "--trace", "AB")
-    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert (refused.exit_code, refused.stdout) == (1, "")
     said = " ".join(refused.stderr.split())
     some = ", ".join(f"ab{number:030x}" for number in range(3))
-    assert f"Invalid value for --trace: 4 traces start with 'AB': {some}, ...; give more digits" in said
-    assert run(folder.path, "--trace", f"ab{3:030x}"[:31]).exit_code == 2
+    assert f"4 traces start with 'AB' (--trace): {some}, ...; give more digits" in said
+    assert run(folder.path, "--trace", f"ab{3:030x}"[:31]).exit_code == 1
     assert len(lines(folder.path, "--trace", f"AB{3:030x}")) == 1
 
 
@@ -495,26 +510,30 @@ def test_the_note_counts_spans_without_a_parent_in_the_traces_that_are_shown(fol
     folder.span("orphan", "f" * 16)
     folder.new_trace()
     folder.span("fine")
-    assert run(folder.path).stderr == "note: 1 span without the parent it names\n"
+    assert run(folder.path, "--all").stderr == "note: 1 span without the parent it names\n"
     assert run(folder.path, "--trace", folder.trace).stderr == ""
-    assert run(folder.path, "--name", "fine", "--json").stderr == ""
+    assert run(folder.path, "--all", "--name", "fine", "--json").stderr == ""
 
 
 def test_wrong_use_ends_with_code_2(folder: Folder) -> None:
     """A path that does not exist and an option's value that is wrong: what was given and what is expected."""
     folder.span("fine")
     for arguments, complaint in (
-        (["/no/such"], "'/no/such' does not exist: expected a folder of spans or a file of them"),
         ([folder.path, "--trace", "xyz"], "'xyz' is not a trace id: expected up to 32 hex digits"),
         ([folder.path, "--min-duration", "fast"], "'fast' is not a duration: expected a number and us, ms, s, m or h"),
         ([folder.path, "--min-duration", "9" * 400 + "s"], "... is longer than any span"),
-        ([folder.path, "--trace", "f"], "none of 1 trace starts with 'f'"),
-        ([folder.path, "--last", "0"], "0 is not in the range x>=1"),
+        ([folder.path, "--last", "0"], "'0' is not valid: expected a whole number from 1 to 1,000,000,000"),
         ([folder.path, "--colour"], "No such option"),
     ):
         result = run(*arguments)
         assert (result.exit_code, result.stdout) == (2, "")
         assert complaint in " ".join(result.stderr.split())
+    for arguments, complaint in (
+        (["/no/such"], "'/no/such' does not exist: expected a folder or a file of spans"),
+        ([folder.path, "--trace", "f"], "none of 1 trace starts with 'f' (--trace)"),
+    ):
+        result = run(*arguments)
+        assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: {complaint}\n")
 
 
 def test_a_place_without_spans_ends_with_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

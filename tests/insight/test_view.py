@@ -63,9 +63,9 @@ def test_the_page_is_one_file_that_only_its_owner_can_read(tmp_path: Path) -> No
     [
         (("--trace", "ab", "--all"), "--trace and --all choose different spans: give one of them"),
         (("--trace", "ab", "--job", "01"), "--trace and --job choose different spans: give one of them"),
-        (("--job", "7f"), "no run is of a job that starts with '7f'"),
         (("--from", "2s", "--to", "2s"), "--from is not before --to: nothing would be left"),
-        (("--from", "1h"), "no span ran then: the spans that are chosen cover"),
+        (("--max-spans", "0"), "'0' is not valid: expected a whole number from 1 to 1,000,000,000"),
+        (("--port", "65536"), "'65536' is not valid: expected a whole number from 0 to 65,535"),
         (("--output", ""), "it is empty: name a file"),
     ],
 )
@@ -75,6 +75,21 @@ def test_wrong_use_ends_with_code_2(options: tuple[str, ...], complaint: str) ->
     assert complaint in " ".join(refused.stderr.split())
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--job", "7f"), "none of 1 run is of a job that starts with '7f' (--job): the newest is of job 01000000"),
+        (("--from", "1h"), "no span ran then (--from, --to): the spans that are chosen cover"),
+    ],
+)
+def test_what_is_not_there_ends_with_code_1(options: tuple[str, ...], complaint: str) -> None:
+    """And with no text on usage."""
+    refused = view(RECORDED / "worker_tree.jsonl.gz", *options)
+    assert refused.exit_code == 1
+    assert complaint in " ".join(refused.stderr.split())
+    assert "Usage" not in refused.stderr
+
+
 def test_it_writes_over_reports_of_its_own_alone(tmp_path: Path) -> None:
     """The same call can be made again; any other file stays as it is without --force, as with `export`."""
     page, spans = tmp_path / "report.html", RECORDED / "worker_tree.jsonl.gz"
@@ -82,12 +97,12 @@ def test_it_writes_over_reports_of_its_own_alone(tmp_path: Path) -> None:
     assert view(spans, "--output", page, "--no-attributes").exit_code == 0
     page.write_text("<!doctype html>\nmy own work")
     refused = view(spans, "--output", page)
-    assert refused.exit_code == 2
+    assert refused.exit_code == 1
     assert "exists: --force overwrites it" in refused.stderr.replace("\n", " ")
     assert page.read_text() == "<!doctype html>\nmy own work"
     page.unlink()
     page.symlink_to(tmp_path / "elsewhere")
-    assert view(spans, "--output", page).exit_code == 2
+    assert view(spans, "--output", page).exit_code == 1
     assert view(spans, "--output", page, "--force").exit_code == 0
     assert not (tmp_path / "elsewhere").exists()
 
@@ -286,9 +301,9 @@ def test_a_sample_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["nowhere"], 2, "does not exist"),
-        (["{folder}", "--output", "{folder}"], 2, "is a folder"),
-        (["{folder}", "--output", "{folder}/no/report.html"], 2, "there is no folder"),
+        (["nowhere"], 1, "does not exist"),
+        (["{folder}", "--output", "{folder}"], 1, "is a folder"),
+        (["{folder}", "--output", "{folder}/no/report.html"], 1, "there is no folder"),
         (["{folder}", "--trace", "zz"], 2, "not a trace id"),
         (["{empty}"], 1, "no spans"),
     ],

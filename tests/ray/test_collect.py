@@ -258,17 +258,17 @@ def shippers(folder: Path) -> None:
                 os.kill(int(pid), signal.SIGKILL)
 
 
-def test_wrong_use_is_said(tmp_path: Path) -> None:
+def test_wrong_use_is_told_from_what_is_not_there(tmp_path: Path) -> None:
     session = tmp_path / "session_1"
     session.mkdir()
-    for arguments, expected in (
-        ((), "no cluster that `ray start` has started runs here"),
-        ((str(tmp_path), "--address", "127.0.0.1:1"), "give either session folders or --address"),
-        ((str(tmp_path / "nowhere"),), "does not exist"),
-        ((str(tmp_path),), "is no session folder of Ray"),
-        ((str(session), "--output", "nothing://x"), "cannot write to nothing://x: it needs fsspec and the package"),
+    for code, arguments, expected in (
+        (1, (), "no cluster that `ray start` has started runs here"),
+        (2, (str(tmp_path), "--address", "127.0.0.1:1"), "give either session folders or --address"),
+        (1, (str(tmp_path / "nowhere"),), "is no session folder of Ray"),
+        (1, (str(tmp_path),), "is no session folder of Ray"),
+        (2, (str(session), "--output", "nothing://x"), "cannot write to nothing://x: it needs fsspec and the package"),
     ):
         done = command("collect", *arguments, RAY_TMPDIR=str(tmp_path))
-        assert done.returncode == 2, done.stdout
+        assert done.returncode == code, done.stdout
         assert expected in " ".join(done.stderr.split())
     assert await_spans(tmp_path, lambda spans: not spans) == []

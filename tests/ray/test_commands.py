@@ -140,7 +140,7 @@ def test_the_processes_of_a_command_that_has_just_ended_are_known_as_its_own(clu
     "words", [["status"], ["disable"], ["collect", "--output", "spans"]], ids=lambda words: words[0]
 )
 @pytest.mark.parametrize("kind", ["", "ray://"], ids=["head", "client"])
-def test_an_address_where_no_cluster_answers_is_wrong_usage(words: list[str], kind: str, tmp_path: Path) -> None:
+def test_an_address_where_no_cluster_answers_is_no_wrong_usage(words: list[str], kind: str, tmp_path: Path) -> None:
     """That of a head, and that of a server for clients."""
     done = subprocess.run(
         [*COMMAND, *words, "--address", f"{kind}127.0.0.1:{free_port()}"],
@@ -151,7 +151,7 @@ def test_an_address_where_no_cluster_answers_is_wrong_usage(words: list[str], ki
         timeout=PATIENCE,
         check=False,
     )
-    assert done.returncode == 2
-    assert f"Usage: python -m ray_tracing_hooks {words[0]} " in done.stderr
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
     assert ("the connection to ray://127.0.0.1:" if kind else "no answer from a Ray cluster at ") in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -66,7 +66,7 @@ def test_a_program_that_is_cut_off_is_summed_up(ending: str, code: int, tmp_path
     folder = tmp_path / "here"
     folder.mkdir(mode=0o700)
     (folder / "report.html").write_text("my own work")
-    done = run("--view", "--spans", str(folder), arguments=(ending,), RAY_TRACING_RAY="task")
+    done = run("--view", "--output", str(folder), arguments=(ending,), RAY_TRACING_RAY="task")
     assert (done.stdout, done.returncode) == (RESULT, code), done.stderr
     counted = Counter(span.name for span in spans_in(folder))
     assert counted["__main__.add ray.remote_worker"] == 3

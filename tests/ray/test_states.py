@@ -175,16 +175,16 @@ def test_states_that_only_the_dashboard_has_are_fetched_from_there(tmp_path: Pat
 
 def test_without_a_cluster_it_says_so(tmp_path: Path) -> None:
     nobody = command("states", str(tmp_path), "--address", f"127.0.0.1:{free_port()}", "--timeout", "2")
-    assert nobody.returncode == 2
+    assert nobody.returncode == 1
     assert "no answer from a Ray cluster at " in nobody.stderr
     wrong = command("states", str(tmp_path), "--address", "nonsense")
     assert wrong.returncode == 2
     assert "'nonsense' is not the address of a cluster's head: expected HOST:PORT" in wrong.stderr
     none = command("states", str(tmp_path), RAY_TMPDIR=str(tmp_path))
-    assert none.returncode == 2
+    assert none.returncode == 1
     assert "no cluster that `ray start` has started runs here" in none.stderr
     (tmp_path / "ray.py").write_text("raise ImportError('there is no Ray')")
     alone = command("states", PYTHONPATH=f"{tmp_path}:{environment()['PYTHONPATH']}")
-    assert alone.returncode == 2
-    assert "Ray, which is not installed here" in alone.stderr
+    assert alone.returncode == 1
+    assert "Ray is not installed here" in alone.stderr
     assert list(tmp_path.glob("*.ndjson")) == []

@@ -344,12 +344,12 @@ def test_spans_whose_own_folder_takes_no_files_are_collected_from_their_spool(tm
     assert [span.name for span in read(span_files([folder]))[0]] == ["left"]
 
 
-def test_a_folder_that_is_no_session_is_wrong_usage(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_session_is_refused(tmp_path: Path) -> None:
     """Not a session in which nothing is new."""
     words = ["collect", str(tmp_path), "--output", str(tmp_path / "output")]
     done = CliRunner().invoke(main, words)
-    assert done.exit_code == 2
-    assert "is no session folder of Ray, such as /tmp/ray/session_latest" in " ".join(done.output.split())
+    assert done.exit_code == 1
+    assert "is no session folder of Ray: expected one such as /tmp/ray/session_latest" in " ".join(done.output.split())
     assert not (tmp_path / "output").exists()
     (tmp_path / "ray_tracing_hooks").mkdir(mode=0o700)
     assert CliRunner().invoke(main, words).exit_code == 0

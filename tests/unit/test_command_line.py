@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -16,19 +18,68 @@ from ray_tracing_hooks._cli import main
 COMMANDS = main.list_commands(click.Context(main))
 
 
+HEADINGS = ["Record:", "Look:", "Cluster:", "Delivery:", "Set-up:"]
+
+
+def shown(*words: str) -> str:
+    """What it prints in a terminal of 80 columns."""
+    return CliRunner().invoke(main, list(words), terminal_width=80).output
+
+
 def test_the_list_of_commands_is_cut_nowhere() -> None:
-    """In a terminal of 80 columns each has a whole sentence."""
-    shown = CliRunner().invoke(main, ["--help"], terminal_width=80).output
-    lines = shown.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    assert len(lines) == len(COMMANDS)
-    assert all(line.endswith(".") and not line.endswith("...") for line in lines)
+    """It has groups, and each command has a whole sentence."""
+    lines = shown("--help").splitlines()
+    sentences = [line for line in lines if line[2:].partition(" ")[0] in COMMANDS]
+    assert len(sentences) == len(COMMANDS)
+    assert all(line.endswith(".") and not line.endswith("...") for line in sentences)
+    assert [line for line in lines if line in HEADINGS] == HEADINGS
+
+
+@pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in COMMANDS)], ids=lambda words: words[0])
+def test_help_is_for_people(words: list[str]) -> None:
+    """It has no notation of programs, such as ranges and types, and no text that is wider than the terminal."""
+    text = shown(*words)
+    assert not re.search(r"RANGE|TEXT|INTEGER|FLOAT|x>=|<=x|\d\.0\b(?!\.)", text)
+    options = text.partition("Options:\n")[2].partition("\n\n")[0]
+    assert [line for line in options.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("option", ["--json", "--address", "--timeout", "--trace", "--job", "--all", "--open"])
+def test_an_option_is_the_same_in_every_command(option: str) -> None:
+    """It has one name for its value, and except for what can be opened or has several runs, one sentence."""
+    found = [
+        (each.name, each.metavar, each.type.name, tuple(each.opts), (each.help or "").partition(".")[0])
+        for name in COMMANDS
+        if (command := main.get_command(click.Context(main), name))
+        for each in command.params
+        if isinstance(each, click.Option) and option in each.opts
+    ]
+    assert len(found) > 2
+    length = 4 if option in {"--all", "--open"} else 5
+    assert len({each[:length] for each in found}) == 1
+
+
+def test_help_imports_no_command() -> None:
+    """Some would take longer than people wait for it; so would the completion of their names."""
+    program = (
+        "import sys; from ray_tracing_hooks._cli import main; main(['--help'], standalone_mode=False); "
+        "print(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    loaded = set(re.findall(r"'ray_tracing_hooks\._cli\.(\w+)'", done))
+    assert loaded == {"options"}
+    assert "numpy" not in done
+
+
+def test_the_command_has_a_short_name() -> None:
+    points = {point.name: point.value for point in importlib.metadata.distribution("ray-tracing-hooks").entry_points}
+    assert points["rth"] == points["ray-tracing-hooks"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_shows_examples_that_it_understands(name: str) -> None:
     """Each is a line of its own, with options that there are."""
-    shown = CliRunner().invoke(main, [name, "--help"], terminal_width=80).output
-    examples = [line.strip() for line in shown.partition("Examples:\n")[2].splitlines()]
+    examples = [line.strip() for line in shown(name, "--help").partition("Examples:\n")[2].splitlines()]
     assert len(examples) >= 2
     command = main.get_command(click.Context(main), name)
     assert command is not None
@@ -58,7 +109,8 @@ def test_a_closed_output_is_as_good_as_none() -> None:
 def test_a_shell_is_told_how_to_complete(shell: str) -> None:
     script = CliRunner().invoke(main, ["completion", shell])
     assert script.exit_code == 0
-    assert f"_RAY_TRACING_HOOKS_COMPLETE={shell}_complete" in script.output
+    for name in ("_RAY_TRACING_HOOKS", "_RTH"):
+        assert f"{name}_COMPLETE={shell}_complete" in script.output
     wrong = CliRunner().invoke(main, ["completion"], env={"SHELL": "/bin/tcsh"})
     assert wrong.exit_code == 2
     assert "name the shell: one of bash, zsh, fish" in wrong.output
@@ -95,23 +147,17 @@ def test_commands_that_show_no_spans_import_nothing_for_it() -> None:
 
 
 WAITING = [
-    *(["enable"], ["disable"], ["configure", "exclude=a"], ["status"], ["doctor"], ["collect"], ["states"]),
-    ["replay", "/nowhere"],
+    *(["enable", "--timeout"], ["disable", "--timeout"], ["configure", "exclude=a", "--timeout"]),
+    *(["status", "--timeout"], ["doctor", "--timeout"], ["collect", "--timeout"], ["states", "--timeout"]),
+    *(["replay", "/nowhere", "--retry-for"], ["status", "--watch", "--interval"]),
 ]
 
 
-@pytest.mark.parametrize("words", WAITING, ids=lambda words: words[0])
+@pytest.mark.parametrize("words", WAITING, ids=lambda words: f"{words[0]} {words[-1]}")
 @pytest.mark.parametrize("given", ["nan", "inf", "1e300", "-1", "soon", ""])
 def test_a_time_limit_is_a_number_of_seconds(words: list[str], given: str) -> None:
     """Anything else is wrong usage, before something is asked or sent."""
-    done = CliRunner().invoke(main, [*words, "--timeout", given])
+    done = CliRunner().invoke(main, [*words, given])
     assert done.exit_code == 2
     said = " ".join(done.output.split())
-    assert f"Invalid value for '--timeout': '{given}' is not valid: expected a number of seconds from" in said
-
-
-@pytest.mark.parametrize("given", ["nan", "inf", "0"])
-def test_how_often_the_status_is_shown_is_a_number_of_seconds(given: str) -> None:
-    done = CliRunner().invoke(main, ["status", "--watch", "--interval", given])
-    assert done.exit_code == 2
-    assert f"'{given}' is not valid: expected a number of seconds from 1 to 1,000,000,000" in done.output
+    assert f"Invalid value for '{words[-1]}': '{given}' is not valid: expected a number of seconds from" in said

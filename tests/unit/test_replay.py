@@ -452,7 +452,7 @@ def test_a_server_that_stays_away_ends_it_and_it_can_go_on(collector: Collector,
     source.mkdir()
     (source / "a.jsonl").write_bytes(b"".join(line([number], 1_000_000) for number in range(1, 6)))
     os.environ["RAY_TRACING_LOCAL_DIR"] = str(tmp_path / "copy")
-    result = replay("--timeout", "0.3", "--exporter", "otlp", "--exporter", "local", source)
+    result = replay("--retry-for", "0.3", "--exporter", "otlp", "--exporter", "local", source)
     assert result.exit_code == 1
     assert re.search(
         rf"^error: OTLP {collector.url}/v1/traces: .*503.*\. 2 spans sent, 3 left; run it again to continue from there",
@@ -891,7 +891,7 @@ def test_two_replays_of_a_folder_do_not_run_at_once(collector: Collector, tmp_pa
 
 
 def test_wrong_use_is_told(collector: Collector, tmp_path: Path) -> None:
-    """With exit code 2; a folder without spans is not an error of use."""
+    """With exit code 2; a path without spans, or that is not there, is not an error of use."""
     file = tmp_path / "a.jsonl"
     file.write_bytes(line([1]))
     (tmp_path / "x.000000.spool").write_bytes(b"")
@@ -899,8 +899,8 @@ def test_wrong_use_is_told(collector: Collector, tmp_path: Path) -> None:
     os.environ["RAY_TRACING_LOCAL_DIR"] = str(tmp_path)
     known = ", ".join(known_sinks())
     for arguments, code, text in (
-        ([tmp_path / "none"], 2, f"{str(tmp_path / 'none')!r} does not exist"),
-        ([tmp_path / "x.000000.spool"], 2, "is part of a spool: expected the spool folder"),
+        ([tmp_path / "none"], 1, f"{str(tmp_path / 'none')!r} does not exist"),
+        ([tmp_path / "x.000000.spool"], 1, "is part of a spool: expected the spool folder"),
         (["--exporter", "oltp", file], 2, f"unknown exporter 'oltp': expected one of {known}, or an"),
         (["--exporter", "local", file], 2, "which is being replayed: expected another RAY_TRACING_LOCAL_DIR"),
         ([tmp_path / "empty"], 1, "no *.jsonl, *.jsonl.gz or *.spool there"),

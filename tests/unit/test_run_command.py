@@ -201,9 +201,9 @@ def test_ctrl_c_at_a_terminal_comes_to_the_program_once(tmp_path: Path) -> None:
         (["nowhere.py"], "'nowhere.py' does not exist: expected a Python file, or -m and a module"),
         (["python3", "program.py"], "Leave out 'python3': ray-tracing-hooks run program.py"),
         (["ls"], "commands that are not Python files are not supported"),
-        (["--spans", "{file}", "{file}"], "expected a folder for the spans: it is not a folder"),
-        (["--spans", "{file}/spans", "{file}"], "expected a folder for the spans"),
-        (["--spans", "", "{file}"], "it is empty: expected a folder for the spans"),
+        (["--output", "{file}", "{file}"], "expected a folder for the spans: it is not a folder"),
+        (["--output", "{file}/spans", "{file}"], "expected a folder for the spans"),
+        (["--output", "", "{file}"], "it is empty: expected a folder for the spans"),
         ([], "Missing argument 'PROGRAM'"),
     ],
 )

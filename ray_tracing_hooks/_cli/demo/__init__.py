@@ -17,9 +17,9 @@ import click
 
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli import output as outputs
-from ray_tracing_hooks._cli.screen import print_lines, progress
+from ray_tracing_hooks._cli.options import examples
+from ray_tracing_hooks._cli.screen import SafeError, print_lines, progress, warn
 from ray_tracing_hooks._cli.summary import comparison, print_summary
-from ray_tracing_hooks._cli.text import SafeError, examples, warn
 from ray_tracing_hooks._cli.view import opened_in_browser
 from ray_tracing_hooks._cli.view import write as write_report
 from ray_tracing_hooks._insight.analysis.comparison import compare
@@ -43,7 +43,6 @@ _PAUSE = 0.2
 
 
 @click.command(
-    short_help="Find the bottleneck of a small program.",
     epilog=examples("ray-tracing-hooks demo", "ray-tracing-hooks demo --open"),
 )
 @click.option("-o", "--output", metavar="DIR", help="The folder to write; by default a new one with your spans.")
@@ -61,7 +60,7 @@ def demo(output: str | None, opens: bool) -> None:
     replace = outputs.may_replace(report, force=False, is_ours=is_report)
 
     click.echo(f"1. This program takes longer than it must:\n   {_SLOW}\n")
-    before = inputs.chosen(inputs.table([_spans(_SLOW, folder)]), None)[0]
+    before = inputs.chosen([_spans(_SLOW, folder)], inputs.Which())[0]
     print_summary(before, 1, most=_MOST_LINES)
     write_report(report, before, replace=replace, source=os.path.basename(_SLOW))
     shown = opens and opened_in_browser(Path(report).absolute().as_uri())
@@ -69,7 +68,7 @@ def demo(output: str | None, opens: bool) -> None:
     click.echo(f"\n2. The same program with that advice:\n   {_FAST}\n")
     for line in _difference():
         click.echo(click.style(line, fg="green" if line.lstrip().startswith("+") else "red"))
-    now = inputs.chosen(inputs.table([_spans(_FAST, folder)]), None)[0]
+    now = inputs.chosen([_spans(_FAST, folder)], inputs.Which())[0]
     print_lines(comparison.lines(compare(now, before, find(now))))
 
     click.echo(f"\n{'Opened' if shown else 'Open in a browser:'} {safe(report)}")

@@ -7,26 +7,24 @@ import json
 import click
 
 from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli.options import examples, job_option, json_option, paths_argument, trace_option
 from ray_tracing_hooks._cli.screen import Row, height, print_lines
 from ray_tracing_hooks._cli.summary import comparison, document, text
-from ray_tracing_hooks._cli.text import examples
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.comparison import compare
 from ray_tracing_hooks._insight.analysis.findings import find
 
 
 @click.command(
-    short_help="Show where the time of a run went.",
     epilog=examples(
         "ray-tracing-hooks summary",
         "ray-tracing-hooks summary spans/today --against spans/yesterday",
         "ray-tracing-hooks summary --check --json > summary.json",
     ),
 )
-@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
-@click.option(
-    "--trace", "trace_id", metavar="ID", help="The trace whose id starts with this, instead of the newest run."
-)
+@paths_argument
+@trace_option
+@job_option
 @click.option("--against", metavar="PATH", help="Compare with the newest run in this folder or file.")
 @click.option(
     "--check",
@@ -34,26 +32,29 @@ from ray_tracing_hooks._insight.analysis.findings import find
     help="Exit with code 1 if there are findings, or if with --against the self time of a function became longer.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Also show evidence: span ids and the steps of the critical path.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with more details.")
+@json_option
 def summary(
-    paths: tuple[str, ...], trace_id: str | None, against: str | None, check: bool, verbose: bool, as_json: bool
+    paths: tuple[str, ...],
+    trace_id: str | None,
+    job: str | None,
+    against: str | None,
+    check: bool,
+    verbose: bool,
+    in_json: bool,
 ) -> None:
-    """Show where the time of a run went, and what is worth a look.
+    """Show where the time of a run went, and what to fix first: of the newest run, unless you choose another.
 
-    PATH is a folder with *.jsonl files of OTLP-JSON, one such file, or the spool of a running node; by default the
-    folder of RAY_TRACING_LOCAL_DIR, /tmp/spans. If it has several runs, the newest is shown.
+    PATH is a folder or a file of spans, or the spool of a running node; by default RAY_TRACING_LOCAL_DIR, /tmp/spans.
 
     The critical path is what the end of the run waited for, back to its beginning. What waited for what is known if
     RAY_TRACING_RAY=+get,wait recorded it. Otherwise the analysis assumes that a caller waits for
     what ended last; the summary says so.
     """
-    analysis, number = inputs.chosen(inputs.table(paths), trace_id, paths)
-    before = (
-        inputs.chosen(inputs.table([against], hint="--against"), None, [against])[0] if against is not None else None
-    )
+    analysis, number = inputs.chosen(paths, inputs.Which(trace_id, job))
+    before = inputs.chosen([against], inputs.Which())[0] if against is not None else None
     findings = find(analysis)
     compared = compare(analysis, before, findings) if before is not None else None
-    if as_json:
+    if in_json:
         written = document.document(analysis, findings, runs=number, steps=verbose)
         if compared is not None:
             written["against"] = comparison.document(compared)

@@ -119,7 +119,7 @@ def _heading(analysis: Analysis, number: int) -> Iterator[str]:
     if number > 1:
         yield (
             f"This is the newest of {count(number, 'run')}; --trace ID shows another "
-            "(ray-tracing-hooks tree lists the ids)."
+            "(ray-tracing-hooks tree --all lists the ids)."
         )
 
 

@@ -228,7 +228,7 @@ def judged(program: Program, form: str, folder: Path) -> Judged:
 
 def of_file(program: Program, form: str, path: Path, measured: dict[str, Any]) -> Judged:
     """A form of a program whose spans are in this file or folder, and what it measured."""
-    analysis, _ = inputs.chosen(inputs.table([str(path)]), None, [str(path)])
+    analysis, _ = inputs.chosen([str(path)], inputs.Which())
     return Judged(program, form, analysis, measured)
 
 

@@ -1,0 +1,194 @@
+"""``ray-tracing-hooks collect`` and ``states``: fetch span files and task states of a running cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+
+import click
+
+from ray_tracing_hooks._cli.asking import NO_RAY, answering_cluster, cluster_address, visiting
+from ray_tracing_hooks._cli.options import address_option, examples, json_option, timeout_option
+from ray_tracing_hooks._cli.screen import SafeError, progress, warn
+from ray_tracing_hooks._formats import task_states
+from ray_tracing_hooks._insight.analysis.wording import count, size
+from ray_tracing_hooks._ops.collect import Collected, Here, OfNode, Source, SourceError
+from ray_tracing_hooks._ops.collect import collect as fetch
+from ray_tracing_hooks._ops.head import NoClusterError, NoRayError
+from ray_tracing_hooks._ops.sources import is_session
+from ray_tracing_hooks._ops.target import Target, TargetError, target_of
+from ray_tracing_hooks._ray.states import Answer, ask, keep
+from ray_tracing_hooks._safety.guard import safe
+from ray_tracing_hooks._settings.table import load
+
+
+@click.command(
+    epilog=examples(
+        "ray-tracing-hooks collect --output spans",
+        "ray-tracing-hooks collect --address 10.0.0.1:6379 --output s3://bucket/spans",
+        "ray-tracing-hooks collect /tmp/ray/session_latest --output spans",
+    ),
+)
+@click.argument("sessions", metavar="[SESSION_DIR]...", nargs=-1, type=click.Path())
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR|URL",
+    help="The folder to write, or a URL for fsspec, such as s3://bucket/spans. By default it is "
+    "RAY_TRACING_COLLECT_TO, else spans-SESSION.",
+)
+@click.option("--all", "everything", is_flag=True, help="Also fetch files of earlier sessions.")
+@address_option
+@timeout_option(default=60)
+@json_option
+@click.pass_context
+def collect(
+    context: click.Context,
+    sessions: tuple[str, ...],
+    output: str | None,
+    everything: bool,
+    address: str | None,
+    timeout: float,
+    in_json: bool,
+) -> None:
+    """Fetch the span files of all nodes of a running cluster, and what is left in spools, into one place.
+
+    These are the files of the local exporter: spans, log records, metrics and task states of this session. Spans that
+    shippers still have are written first. They come through Ray, so nodes need no access to the target. Run it again to
+    fetch only files that are new or have grown.
+
+    After the end of a cluster, name its session folder: what is left in its spools on this machine is written to files,
+    and these are collected. The exit code is 1 if not all could be collected.
+    """
+    if sessions and address:
+        raise click.UsageError("give either session folders or --address")
+    folders = [_session(session) for session in sessions]
+    options = {"everything": everything, "timeout": timeout}
+    try:
+        with _sources(folders, address, timeout) as (found, session):
+            target = _target(output or load(os.environ, warn).collect_to or f"spans-{session}")
+            with progress(shown=not in_json, is_size=True) as advance:
+                result = fetch(found, options, target, advance)
+    except TargetError as error:
+        raise SafeError(str(error)) from None
+    if in_json:
+        click.echo(json.dumps({"output": target.text, "sources": len(found), **asdict(result)}))
+    else:
+        _sum_up(result, target, len(found), are_nodes=not folders)
+    if result.problems:
+        context.exit(1)
+
+
+def _session(folder: str) -> str:
+    """The session folder of Ray that is named. Any other path ends the command with exit code 1."""
+    path = os.path.realpath(folder)
+    if not is_session(path):
+        raise SafeError(f"{folder!r} is no session folder of Ray: expected one such as /tmp/ray/session_latest")
+    return path
+
+
+@contextmanager
+def _sources(folders: Sequence[str], address: str | None, timeout: float) -> Iterator[tuple[list[Source], str]]:
+    """The machines to collect from, and the name of their session."""
+    if folders:
+        yield [Here(folder) for folder in folders], os.path.basename(folders[0])
+        return
+    found = answering_cluster(address, ", or the session folder of one that has ended")
+    try:
+        with visiting(found) as visit:
+            nodes: list[Source] = [OfNode(visit, node, timeout) for node in visit.nodes]
+            yield nodes, os.path.basename(str(nodes[0].place()["session_dir"]))
+    except SourceError as error:
+        raise SafeError(f"the connection to {found} fails: {error}") from None
+
+
+def _target(place: str) -> Target:
+    try:
+        return target_of(place, lambda: warn(f"another run writes to {place}: waiting for its end", "note"))
+    except TargetError as error:
+        raise click.BadParameter(safe(str(error)), param_hint="--output") from None
+
+
+def _sum_up(result: Collected, target: Target, sources: int, *, are_nodes: bool) -> None:
+    for problem in result.problems:
+        warn(problem)
+    what = count(sources, "node") if are_nodes else count(sources, "session")
+    fetched = f"{size(result.fetched_bytes)} fetched now" if result.fetched_bytes else "nothing new"
+    click.echo(f"{count(result.files, 'file')}, {size(result.bytes)} of {what} in {safe(target.text)}; {fetched}")
+    if result.files and "://" not in target.text:
+        click.echo(f"next: ray-tracing-hooks summary {shlex.quote(safe(target.text))}")
+
+
+# --- States of tasks -----------------------------------------------------------------------------------------------
+
+
+@click.command(
+    epilog=examples(
+        "ray-tracing-hooks states",
+        "ray-tracing-hooks states /tmp/spans --address 10.0.0.1:6379",
+    ),
+)
+@click.argument("folder", metavar="[DIR]", required=False)
+@address_option
+@timeout_option()
+@json_option
+def states(folder: str | None, address: str | None, timeout: float, in_json: bool) -> None:
+    """Fetch the times at which tasks entered each state, for summary and view.
+
+    They are written to DIR, by default the folder of RAY_TRACING_LOCAL_DIR, /tmp/spans, as task-states-SESSION.ndjson.
+    With this file, summary and view show what calls waited for before they ran: arguments, resources and workers,
+    fetching, or the actor. Ray keeps the states while the cluster runs, by default of the last 100,000 attempts. Run
+    the command again later to add to the file. Ray must be installed here.
+    """
+    folder = folder or load(os.environ, warn).local_dir
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise SafeError(f"{folder!r} is not a folder: name one for the task states")
+    address = _address(address)
+    answer = _ask(address, timeout)
+    path = os.path.join(folder, task_states.file_name(answer.session))
+    try:
+        _, known, fetched = keep(folder, answer)
+    except OSError as error:
+        raise SafeError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise SafeError(f"{path} is left as it is: {error}. Move it away, or name another folder") from None
+    if not fetched:
+        raise SafeError(
+            f"the cluster at {address} has no task states: it has run no tasks, RAY_task_events is off, or they are "
+            "reported to its dashboard alone (RAY_enable_core_worker_task_event_to_gcs=0), which does not answer"
+        )
+    if answer.dropped:
+        warn(f"Ray has dropped {count(answer.dropped, 'event')} of tasks: what these waited for is unknown", "note")
+    if in_json:
+        click.echo(json.dumps({"output": path, "attempts": known, "fetched": fetched, "dropped": answer.dropped}))
+    else:
+        click.echo(f"{safe(path)}: {count(known, 'attempt')} of tasks, {fetched:,} of them fetched now")
+
+
+def _address(given: str | None) -> str:
+    """The address of the cluster's head; ends the command with exit code 1 without one."""
+    try:
+        return cluster_address(given, clients=False)
+    except NoRayError as error:
+        raise SafeError(f"{NO_RAY}: {error}") from None
+    except NoClusterError as error:
+        raise SafeError(f"{error}: give the address of its head with --address HOST:PORT, or in RAY_ADDRESS") from None
+
+
+def _ask(address: str, timeout: float) -> Answer:
+    """The answer of the cluster; exit code 1 without one."""
+    import grpc  # noqa: PLC0415
+
+    try:
+        return ask(address, timeout)
+    except grpc.RpcError as error:
+        code = error.code()
+        if code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
+            why = "it requires the token that it was started with (RAY_AUTH_TOKEN)"
+        else:
+            why = f"is this the address of a running head, and can it be reached from here? ({code.name})"
+        raise SafeError(f"no answer from a Ray cluster at {address}: {why}") from None

@@ -2,7 +2,7 @@
 import js from "@eslint/js";
 
 const GLOBALS = [
-  "atob", "Blob", "CSS", "DecompressionStream", "document", "DataView", "Element", "fetch", "history", "HTMLDialogElement", "HTMLElement",
+  "atob", "Blob", "CSS", "DecompressionStream", "document", "localStorage", "navigator", "DataView", "Element", "fetch", "history", "HTMLDialogElement", "HTMLElement",
   "HTMLInputElement", "location", "Node", "performance", "queueMicrotask", "requestAnimationFrame", "ResizeObserver", "Response", "TextDecoder",
   "URLSearchParams", "window", "getComputedStyle", "setTimeout", "clearTimeout",
 ];

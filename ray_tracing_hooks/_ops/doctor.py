@@ -32,11 +32,13 @@ class Options(NamedTuple):
         timeout: Seconds for each node to answer.
         hook: The hook that is to be used, where no cluster runs.
         sends: Whether test spans are sent.
+        alone: Why there is no cluster, where somebody looked for one.
     """
 
     timeout: float = 30.0
     hook: str | None = None
     sends: bool = True
+    alone: str = ""
 
 
 Progress = Callable[[str, int, int], None]
@@ -57,7 +59,8 @@ def examine(address: str | None, options: Options, progress: Progress) -> Facts:
         if address is None:
             progress("looking at this machine", 0, 1)
             hook = options.hook or BY_SETTINGS
-            facts = Facts(None, None, "", False, hook, (), _here({**request, "hook": hook}, is_alone=True))
+            here = _here({**request, "hook": hook}, is_alone=True)
+            facts = Facts(None, None, "", False, hook, (), here, options.alone)
         else:
             facts = _of_cluster(address, options, request, progress, threads)
     return facts

@@ -205,6 +205,7 @@ class Facts(NamedTuple):
         hook: The hook of the cluster, or the one that is to be used.
         nodes: What was found on the nodes.
         here: What was found on this machine.
+        alone: Why there is no cluster, if somebody looked for one; else empty.
     """
 
     address: str | None
@@ -214,6 +215,7 @@ class Facts(NamedTuple):
     hook: str | None
     nodes: tuple[Host, ...]
     here: Host
+    alone: str = ""
 
     @property
     def hosts(self) -> tuple[Host, ...]:

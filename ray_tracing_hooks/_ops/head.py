@@ -68,7 +68,7 @@ def find(given: str | None, *, clients: bool = True) -> str:
     except Exception as error:  # noqa: BLE001  Ray raises different errors for invalid addresses
         raise AddressError(f"{wanted!r} is not the address of a cluster's head: {expected} ({error})") from None
     if found is None:
-        raise NoClusterError("no cluster that `ray start` has started runs here")
+        raise NoClusterError("no Ray cluster started by `ray start` runs on this machine")
     if not re.fullmatch(rf"{_HOST}:\d+", str(found)):
         raise AddressError(f"{wanted!r} is not the address of a cluster's head: {expected}")
     return str(found)

@@ -529,8 +529,8 @@ def test_wrong_use_ends_with_code_2(folder: Folder) -> None:
         assert (result.exit_code, result.stdout) == (2, "")
         assert complaint in " ".join(result.stderr.split())
     for missing, complaint in (
-        (["/no/such"], "'/no/such' does not exist: expected a folder or a file of spans"),
-        ([folder.path, "--trace", "f"], "none of 1 trace starts with 'f' (--trace)"),
+        (("/no/such",), "'/no/such' does not exist: expected a folder or a file of spans"),
+        ((folder.path, "--trace", "f"), "none of 1 trace starts with 'f' (--trace)"),
     ):
         result = run(*missing)
         assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: {complaint}\n")

@@ -262,7 +262,7 @@ def test_wrong_use_is_told_from_what_is_not_there(tmp_path: Path) -> None:
     session = tmp_path / "session_1"
     session.mkdir()
     for code, arguments, expected in (
-        (1, (), "no cluster that `ray start` has started runs here"),
+        (1, (), "no Ray cluster started by `ray start` runs on this machine"),
         (2, (str(tmp_path), "--address", "127.0.0.1:1"), "give either session folders or --address"),
         (1, (str(tmp_path / "nowhere"),), "is no session folder of Ray"),
         (1, (str(tmp_path),), "is no session folder of Ray"),

@@ -507,7 +507,7 @@ def test_where_nothing_answers_it_looks_at_this_machine(tmp_path: Path) -> None:
     alone = {"RAY_TMPDIR": str(tmp_path), "RAY_TRACING_LOCAL_DIR": str(tmp_path / "spans")}
     code, report = doctor(**alone)
     assert code == 0, report["findings"]
-    assert [finding["id"] for finding in report["findings"]] == ["hook", "settings", "delivery", "disk"]
+    assert [finding["id"] for finding in report["findings"]] == ["no-cluster", "hook", "settings", "delivery", "disk"]
     assert not (tmp_path / "spans").exists(), "it leaves nothing behind"
 
     code, report = doctor(
@@ -613,7 +613,7 @@ def seen(watching: subprocess.Popen[str], condition: Callable[[dict[str, Any]], 
 @pytest.mark.slow  # it waits for an answer
 def test_status_needs_a_cluster(tmp_path: Path) -> None:
     for arguments, expected in (
-        ((), "no cluster that `ray start` has started runs here"),
+        ((), "no Ray cluster started by `ray start` runs on this machine"),
         (("--address", f"127.0.0.1:{free_port()}"), "`ray-tracing-hooks doctor` finds out more"),
     ):
         done = subprocess.run(

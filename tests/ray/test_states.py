@@ -182,7 +182,7 @@ def test_without_a_cluster_it_says_so(tmp_path: Path) -> None:
     assert "'nonsense' is not the address of a cluster's head: expected HOST:PORT" in wrong.stderr
     none = command("states", str(tmp_path), RAY_TMPDIR=str(tmp_path))
     assert none.returncode == 1
-    assert "no cluster that `ray start` has started runs here" in none.stderr
+    assert "no Ray cluster started by `ray start` runs on this machine" in none.stderr
     (tmp_path / "ray.py").write_text("raise ImportError('there is no Ray')")
     alone = command("states", PYTHONPATH=f"{tmp_path}:{environment()['PYTHONPATH']}")
     assert alone.returncode == 1

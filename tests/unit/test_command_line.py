@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -161,3 +162,19 @@ def test_a_time_limit_is_a_number_of_seconds(words: list[str], given: str) -> No
     assert done.exit_code == 2
     said = " ".join(done.output.split())
     assert f"Invalid value for '{words[-1]}': '{given}' is not valid: expected a number of seconds from" in said
+
+
+def test_a_block_for_a_bug_report_has_no_secret(tmp_path: Path) -> None:
+    """It can be pasted into a page as it is, and needs no cluster."""
+    canary = "c4n4ry"
+    variables = {
+        "OTEL_EXPORTER_OTLP_HEADERS": f"api-key={canary}",
+        "RAY_TRACING_EXPORTERS": "otlp",
+        "RAY_TMPDIR": str(tmp_path),
+    }
+    done = CliRunner(env=variables).invoke(main, ["doctor", "--report", "--no-test-span"])
+    first, *_, last = done.stdout.splitlines()
+    assert (first, last) == ("```text", "```")
+    assert "  OTEL_EXPORTER_OTLP_HEADERS=api-key=********" in done.stdout
+    assert "warning no-cluster: no Ray cluster started by `ray start` runs on this machine" in done.stdout
+    assert canary not in done.output

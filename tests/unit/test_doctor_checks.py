@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ray_tracing_hooks._cli.doctor import _lines
+from ray_tracing_hooks._cli.doctor import _lines, as_text
 from ray_tracing_hooks._ops.checks import findings
 from ray_tracing_hooks._ops.cluster import Node
 from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis, merged, where
@@ -131,11 +131,15 @@ def test_which_variables_are_against_metrics_of_ray() -> None:
 
 
 def test_without_a_cluster_nobody_says_that_there_are_no_problems() -> None:
-    """Only this machine was looked at."""
+    """Only this machine was looked at. If a cluster was looked for, that there is none is a warning."""
     alone = facts(address=None, head=None, nodes=())
     assert [finding.severity for finding in bad(alone)] == []
-    assert "Passed" in list(_lines(alone, findings(alone), ""))
-    assert "No problems found" in list(_lines(facts(), findings(facts()), ""))
+    assert "Passed" in list(_lines(alone, findings(alone)))
+    assert "No problems found" in list(_lines(facts(), findings(facts())))
+    (missed,) = bad(alone._replace(alone="no cluster runs here"))
+    assert (missed.id, missed.severity) == ("no-cluster", WARNING)
+    assert missed.what == "no cluster runs here: only this machine was checked"
+    assert "--address HOST:PORT" in missed.advice
 
 
 CASES: dict[str, tuple[Facts, str, str, str]] = {
@@ -527,6 +531,22 @@ def test_the_same_on_several_nodes_is_one_finding() -> None:
 )
 def test_places_are_named_in_short(places: tuple[str, ...], text: str) -> None:
     assert where(places, dict.fromkeys(f"n{number}" for number in range(10))) == text
+
+
+def test_the_block_for_a_bug_report_has_versions_settings_and_problems() -> None:
+    """Nodes that are alike have them once. The text of a secret is that of the node, which has masked it."""
+    settings = {"OTEL_EXPORTER_OTLP_HEADERS": ("api-key=******** (0a1b2c3d)", "OTEL_EXPORTER_OTLP_HEADERS")}
+    silent = Host("b", Node("bb", "b", "10.0.0.2", False), failure="silent", text="no answer within 30 s")
+    found = facts(silent, place("c", ray="2.59.0", examined=examined(settings=settings)))
+    first, cluster, *lines = as_text(found, findings(found))
+    assert first.startswith(f"ray-tracing-hooks {__version__}, compiled part ")
+    assert cluster == "cluster 10.0.0.1:6379, 3 nodes, hook ray_tracing_hooks.otlp:setup"
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(VERSIONS.items()))
+    a, c = (f"  Python 3.11.7, Ray {ray}, ray-tracing-hooks {__version__}, {versions}" for ray in ("2.60.0", "2.59.0"))
+    of_c = ["c:", c, "  exporters: otlp", "  OTEL_EXPORTER_OTLP_HEADERS=api-key=******** (0a1b2c3d)"]
+    assert lines[: 3 + len(of_c)] == ["a, here:", a, "  exporters: otlp", *of_c]
+    assert lines[3 + len(of_c)] == "problems and warnings:"
+    assert "  problem node-silent (b): no answer within 30 s came" in lines
 
 
 def test_the_report_has_what_is_known() -> None:

@@ -14,6 +14,13 @@ from ray_tracing_hooks._version import __version__
 
 def check(facts: Facts) -> Iterator[Diagnosis]:
     """The cluster, and then each of its nodes."""
+    if facts.alone:
+        yield Finding(
+            "no-cluster",
+            WARNING,
+            f"{facts.alone}: only this machine was checked",
+            advice="run this on a node of a cluster, or give its address, --address HOST:PORT",
+        )
     if facts.needs_token:
         yield Diagnosis(
             "cluster-token",

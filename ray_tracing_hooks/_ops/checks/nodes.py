@@ -15,7 +15,7 @@ from ray_tracing_hooks._version import __version__
 def check(facts: Facts) -> Iterator[Diagnosis]:
     """The cluster, and then each of its nodes."""
     if facts.alone:
-        yield Finding(
+        yield Diagnosis(
             "no-cluster",
             WARNING,
             f"{facts.alone}: only this machine was checked",

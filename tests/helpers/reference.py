@@ -32,6 +32,7 @@ _SECTIONS = {
     "order": "The order of waiting",
     "waiting": "The cluster",
     "serve": "Ray Serve",
+    "serve_calls": "Calls between deployments",
     "data": "Ray Data",
     "train_tune": "Ray Train and Ray Tune",
 }

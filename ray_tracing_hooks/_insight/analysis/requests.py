@@ -229,6 +229,8 @@ def requests(found: ServeSpans, is_failed: Any) -> Requests | None:
     is_slow = np.zeros(len(durations), bool)
     if len(durations) >= _LEAST_FOR_SLOWEST:
         is_slow[np.argsort(-durations, kind="stable")[: round(len(durations) * SLOWEST)]] = True
+    # Where most were refused, those that were served are no tail.
+    served = 2 * int(np.count_nonzero(is_failed[roots.row])) < len(durations)
     walk = _Walk(found)
     walk.go(roots)
     parts = walk.parts(is_slow)
@@ -239,7 +241,7 @@ def requests(found: ServeSpans, is_failed: Any) -> Requests | None:
         running,
         int(np.count_nonzero(is_unrecorded)),
         int(np.count_nonzero(is_slow)),
-        walk.tail(parts, is_slow, roots.row, durations) if len(durations) >= _LEAST_FOR_TAIL else None,
+        walk.tail(parts, is_slow, roots.row, durations) if len(durations) >= _LEAST_FOR_TAIL and served else None,
     )
 
 

@@ -13,7 +13,7 @@ from ray_tracing_hooks._insight.model.calls import EXECUTION, OTHER, SUBMISSION,
 from ray_tracing_hooks._insight.model.grouped import tops
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, INTERNAL, PRODUCER, SERVER
-from ray_tracing_hooks._insight.model.table import LOST, Table
+from ray_tracing_hooks._insight.model.table import ENDED, LOST, Table
 
 _OF_DEPLOYMENTS = names.SERVE_CALL, names.SERVE_REPLICA, names.SERVE_BATCH, names.SERVE_CHOICE, names.SERVE_ROUTE
 _LOADING = f" {names.SERVE_MULTIPLEXED}"
@@ -56,6 +56,8 @@ class ServeSpans:
         self.starts = np.nonzero(self._ends_with(_REPLICA) & (kind == INTERNAL))[0]
         """The constructors of replicas."""
         self.is_batch = self._ends_with(_BATCH)
+        self.is_loading = self._ends_with(_LOADING) & (kind == INTERNAL)
+        """Loads of models."""
         self.is_choice = self._ends_with(_CHOICE) & ~self.is_server
         """Replicas that are chosen before they are called."""
         has_replica = np.array([names.RAY_SERVE_REPLICA_ID in site for site in table.sites], bool)
@@ -94,9 +96,8 @@ class ServeSpans:
     def _are_inner(self, calls: Calls) -> Any:
         table, kind = self.table, as_numpy(self.table.kind)
         is_ours = np.array([each == names.SCOPE for each in table.scopes], bool)[as_numpy(table.scope)]
-        loads = self._ends_with(_LOADING)
         # A server in a replica is the instrumentation of the application: it is all of its code.
-        may_be = (~is_ours & (kind != SERVER) | loads) & (as_numpy(calls.role) == OTHER)
+        may_be = (~is_ours & (kind != SERVER) | self.is_loading) & (as_numpy(calls.role) == OTHER)
         around, resource = self._replica_frame, self.resource
         is_in_replica = (around >= 0) & (self.is_replica | self.is_direct)[around]
         return may_be & is_in_replica & (resource[around] == resource)
@@ -210,6 +211,25 @@ class ServeSpans:
         # Where clocks differ, it may seem to have ended before it was called.
         return np.where(replica >= 0, np.maximum(self.ends[replica], self.start[rows]), self.ends[rows])
 
+    def around(self, row: int) -> int:
+        """The proxy, router or replica that a span is of, or is nearest below; -1 if there is none."""
+        return int(self._replica_frame[row])
+
+    def end_of(self, rows: Any) -> Any:
+        """When these calls of deployments, requests or executions ended."""
+        return np.where(self.replica[rows] >= 0, self.end_of_call(rows), self.ends[rows])
+
+    def took(self, row: int) -> int:
+        """How long one of these took, in nanoseconds."""
+        return max(0, int(self.end_of(np.array([row]))[0] - self.start[row]))
+
+    def is_ended(self, rows: Any) -> Any:
+        """Whether it is recorded when these ended."""
+        replica = self.replica[rows]
+        return (
+            (self.state[rows] == ENDED) & ((replica < 0) | (self.state[replica] == ENDED)) & ~self.is_unrecorded[rows]
+        )
+
     def roots(self) -> Roots:
         """All requests, by start."""
         above = self.above
@@ -250,6 +270,12 @@ def of_methods(table: Table) -> Any:
     )
     # A route may end like these names.
     return (calls & (kind == PRODUCER)) | (runs & (kind != SERVER))
+
+
+def is_refused(table: Table, row: int) -> bool:
+    """Whether a call of a deployment failed since as many as may wait for a replica did so already."""
+    error = table.attribute(row, names.ERROR_TYPE)
+    return table.failed(row) and isinstance(error, str) and error.endswith(".BackPressureError")
 
 
 def without_suffix(name: str) -> str:

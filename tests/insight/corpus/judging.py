@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,13 +28,19 @@ from ray_tracing_hooks._insight.analysis.findings import find
 from ray_tracing_hooks._insight.views.page.content import content
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
-PLANTED, ASSUMED, MENDED = "planted", "assumed", "mended"
-"""The forms of a program: as planted, the same as if its waits had not been recorded, and without its cause."""
+PLANTED, ASSUMED, MENDED, FASTER, SLOWER = "planted", "assumed", "mended", "faster", "slower"
+"""The forms of a program: as planted, the same as if its waits had not been recorded, without its cause, and with all
+times a tenth and ten times as long."""
+
+SCALES = {FASTER: 0.1, SLOWER: 10.0}
+
+_SECONDS = re.compile(r"_time(\.|$)|\.seconds$|^ray\.timeout$")
+"""Attributes that are durations."""
 
 NOISE = 0.3
 """Seconds by which two runs of the same program may differ, besides a tenth."""
 
-_TRUE_OF = {PLANTED: frozenset[str](), ASSUMED: frozenset({"unrecorded"})}
+_TRUE_OF = {ASSUMED: frozenset({"unrecorded"})}
 """Kinds of findings that are true of any program in this form: time is unexplained where waits were not recorded."""
 
 _OF_FUNCTIONS = (RUN, SUBMIT)
@@ -111,6 +119,8 @@ class Judged:
         found = {"false": "; ".join(self._false()), "sum": "; ".join(self._sums())}
         if self.form == PLANTED:
             found["page"] = "; ".join(self._page())
+        if self.form in SCALES and not self.program.is_healthy:
+            found |= {"first": "; ".join(self._first()), "cost": "; ".join(self._costs())}
         if self.form == PLANTED and not self.program.is_healthy:
             found |= {
                 "first": "; ".join(self._first()),
@@ -121,6 +131,8 @@ class Judged:
         return {check: text for check, text in found.items() if text}
 
     def _first(self) -> Iterator[str]:
+        if self.form == FASTER and not self.findings:
+            return  # what it costs is less than is worth a word
         for number, cost in enumerate(self.named):
             if cost is None:
                 wanted = self.program.on_path or " or ".join(self.program.finds[number])
@@ -136,7 +148,7 @@ class Judged:
                 yield f"{', '.join(missing)} not in: {text}"
 
     def _costs(self) -> Iterator[str]:
-        costs = self.measured["planted"]["costs"]
+        costs = [each * SCALES.get(self.form, 1) for each in self.measured["planted"]["costs"]]
         for number, (claimed, real) in enumerate(zip(self.named, costs, strict=False)):
             if claimed is not None and not real / FACTOR <= claimed <= real * FACTOR:
                 yield f"cause {number + 1} is said to cost {claimed:.2f} s, and costs {real:.2f} s"
@@ -162,9 +174,9 @@ class Judged:
                 left = each["share"] * self.wall
                 if each["kind"] in expected and left > max(0.3 * sum(self.measured[PLANTED]["costs"]), QUIET):
                     yield f"{each['kind']} is mended, and said to cost {left:.2f} s: {each['text']}"
-            elif is_large and each["kind"] not in expected | set(program.beside) | _TRUE_OF[self.form]:
+            elif is_large and each["kind"] not in expected | set(program.beside) | _TRUE_OF.get(self.form, frozenset()):
                 yield f"{each['kind']} {each['share']:.0%}: {each['text']}"
-        if self.form == MENDED:
+        if self.form == MENDED or self.form in SCALES:
             return
         for word in program.never:
             if word in self.text:
@@ -212,7 +224,7 @@ class Judged:
 
 def forms(program: Program) -> tuple[str, ...]:
     """Those in which a program is judged."""
-    return (PLANTED, ASSUMED) if program.is_healthy else (PLANTED, ASSUMED, MENDED)
+    return (PLANTED, ASSUMED, *SCALES) if program.is_healthy else (PLANTED, ASSUMED, MENDED, *SCALES)
 
 
 def judged(program: Program, form: str, folder: Path) -> Judged:
@@ -223,7 +235,62 @@ def judged(program: Program, form: str, folder: Path) -> Judged:
         path.write_bytes(b"\n".join(without_waits(gzip.decompress(recorded.read_bytes()).splitlines())))
         if program.states:
             shutil.copy(states_of(program, mended=False), folder)
+    if form in SCALES:
+        recorded, path = path, folder / f"{form}.jsonl"
+        lines = [json.loads(line) for line in gzip.decompress(recorded.read_bytes()).splitlines()]
+        origin = min(int(each["startTimeUnixNano"]) for line in lines for each in _spans(line))
+        path.write_text("\n".join(json.dumps(scaled(line, SCALES[form], origin)) for line in lines))
+        if program.states:
+            told = states_of(program, mended=False)
+            states = (scaled(json.loads(line), SCALES[form], origin) for line in told.read_text().splitlines())
+            (folder / told.name).write_text("\n".join(map(json.dumps, states)))
     return of_file(program, form, path, measured(program))
+
+
+def scaled(data: Any, scale: float, origin: int) -> Any:
+    """A part of a recording, or of Ray's task states, with all times so much longer. ``origin`` stays."""
+
+    def time(ns: int) -> int:
+        return origin + round((ns - origin) * scale)
+
+    if isinstance(data, list):
+        return [scaled(each, scale, origin) for each in data]
+    if not isinstance(data, dict):
+        return data
+    key = data.get("key", "")
+    if key == "process.creation.time":
+        began = datetime.fromisoformat(data["value"]["stringValue"])
+        moved = datetime.fromtimestamp(time(round(began.timestamp() * 1e9)) / 1e9, timezone.utc)
+        return {"key": key, "value": {"stringValue": moved.isoformat(timespec="milliseconds").replace("+00:00", "Z")}}
+    if key.endswith("unix_nano"):
+        return {"key": key, "value": {"intValue": str(time(int(data["value"]["intValue"])))}}
+    if _SECONDS.search(key):
+        return {"key": key, "value": _times(data["value"], scale)}
+    found = {}
+    for name, value in data.items():
+        if name.lower().endswith("unixnano") or name.endswith("unix_nano"):
+            found[name] = type(value)(time(int(value)))
+        elif name == "states":
+            found[name] = {state: time(at) for state, at in value.items()}
+        else:
+            found[name] = scaled(value, scale, origin)
+    return found
+
+
+def _times(value: Any, scale: float) -> Any:
+    """A duration in seconds, or several, so much longer."""
+    if "arrayValue" in value:
+        return {"arrayValue": {"values": [_times(each, scale) for each in value["arrayValue"].get("values", ())]}}
+    return {kind: float(each) * scale if kind == "doubleValue" else each for kind, each in value.items()}
+
+
+def _spans(line: Any) -> Iterator[Any]:
+    return (
+        each
+        for of_resource in line["resourceSpans"]
+        for of_scope in of_resource.get("scopeSpans", ())
+        for each in of_scope["spans"]
+    )
 
 
 def of_file(program: Program, form: str, path: Path, measured: dict[str, Any]) -> Judged:

@@ -16,6 +16,7 @@ from ray_tracing_hooks._insight.analysis.findings import (
     failures,
     order,
     serve,
+    serve_calls,
     train_tune,
     waiting,
 )
@@ -55,7 +56,12 @@ FINDERS = (
     serve.slow_replica_starts,
     serve.waiting_for_replicas,
     serve.waiting_for_batches,
-    serve.slow_requests,
+    serve.loading_models,
+    serve_calls.refused_requests,
+    serve_calls.requests_in_turn,
+    serve_calls.slow_deliveries,
+    serve_calls.slow_replicas,
+    serve_calls.slow_requests,
     waiting.unrecorded,
     waiting.worker_start,
     waiting.slow_loading,
@@ -66,9 +72,15 @@ FINDERS = (
 )
 
 
+_CAUSE = 0.1
+"""The share of the run from which a finding is a cause that comes before unexplained time."""
+
+
 def find(analysis: Analysis) -> list[Finding]:
     """All findings: failures and hangs first, then by cost, largest first; time that nothing explains last.
 
+    Time that no span explains is no cause, so it comes after what is one: what costs a tenth of the run, or makes
+    requests slow.
     Only failures where spans of traces that were not sampled are among the others: what these cost, and what else took
     time, is not known without the spans that are missing.
     """
@@ -77,10 +89,23 @@ def find(analysis: Analysis) -> list[Finding]:
         found = [finding for finding in found if finding.is_failure]
         for finding in found:
             finding.share = 0.0
-    return sorted(
-        found,
-        key=lambda finding: (not finding.is_failure, finding.kind == waiting.UNRECORDED, -finding.share),
-    )
+    ordered = sorted(found, key=lambda each: (_rank(each), -each.share, -each.requests_share))
+    return _after_causes(ordered)
+
+
+def _after_causes(found: list[Finding]) -> list[Finding]:
+    """With the order in which requests come after what makes each of them slow."""
+    last = max((place for place, each in enumerate(found) if each.requests_share >= _CAUSE), default=-1)
+    late = [each for each in found[: last + 1] if each.kind == serve_calls.IN_TURN and not each.requests_share]
+    return [*(each for each in found[: last + 1] if each not in late), *late, *found[last + 1 :]]
+
+
+def _rank(finding: Finding) -> int:
+    if finding.is_failure:
+        return 0
+    if finding.kind == waiting.UNRECORDED:
+        return 2
+    return 1 if finding.share >= _CAUSE or finding.requests_share else 3
 
 
 _BEHIND = {order.BARRIER: "and a barrier behind", order.RESULTS_IN_ORDER: "and results are taken in order"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from statistics import median
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import covered, percentile
+from ray_tracing_hooks._insight.analysis.on_path import around
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION
@@ -27,6 +29,8 @@ _ACTOR_SATURATED = 0.7
 """With backpressure, as in Ray Data, few calls wait for an actor at a time, but the next one whenever one ends."""
 _ACTOR_COST = 0.1
 _ACTOR_HOTTER = 1.5
+_ACTOR_WAITS = 0.3
+"""The part of its busy time in which it waits for other calls that is worth a word."""
 
 
 def bottleneck_actors(analysis: Analysis) -> list[Finding]:
@@ -75,7 +79,7 @@ def _of_operators(analysis: Analysis) -> set[str]:
 
 def _is_hot(actor: Actor, actors: list[Actor]) -> bool:
     """Whether it clearly has more work than others of its class: if a whole pool is busy, no one actor is the cause."""
-    others = [each.self_time for each in actors if each.actor_class == actor.actor_class and each is not actor]
+    others = [each.self_time for each in actors if _is_peer(each, actor)]
     return not others or actor.self_time >= _ACTOR_HOTTER * sum(others) / len(others)
 
 
@@ -93,6 +97,12 @@ def _actor_finding(actor: Actor, analysis: Analysis, cost: float, *, is_known: b
         f"it was in use, while up to {count(actor.deepest, 'call')} waited for it (median wait {duration(waited)}, "
         f"{count(len(actor.executions), 'call')} from {count(actor.callers, 'caller')})"
     )
+    waits = max(0, actor.busy - actor.self_time)
+    if actor.slots == 1 and waits >= _ACTOR_WAITS * actor.busy:
+        text += f"; {percent(waits / actor.busy)} of that it waited for other calls"
+    peers = [len(each.executions) for each in analysis.actors if _is_peer(each, actor)]
+    if peers:
+        text += f"; {count(len(peers), 'other actor')} of its class ran {count(round(median(peers)), 'call')} (median)"
     slowest = sorted(actor.executions, key=lambda row: -analysis.self_time[row])
     figures: dict[str, float | int | str] = {
         "actor": actor.name,
@@ -108,13 +118,30 @@ def _actor_finding(actor: Actor, analysis: Analysis, cost: float, *, is_known: b
         "self_time_ns": actor.self_time,
         "on_path_ns": actor.on_path,
     }
+    figures["peers"] = len(peers)
     title, is_assumed = f"Actor {name} is a bottleneck", not is_known
     return Finding(
-        BOTTLENECK_ACTOR, text, _actor_advice(actor, analysis), cost, slowest, figures, is_assumed, title=title
+        BOTTLENECK_ACTOR,
+        text,
+        _actor_advice(actor, analysis, is_alone=not peers),
+        cost,
+        slowest,
+        figures,
+        is_assumed,
+        title=title,
     )
 
 
-def _actor_advice(actor: Actor, analysis: Analysis) -> str:
+def _is_peer(each: Actor, actor: Actor) -> bool:
+    return each.actor_class == actor.actor_class and each.actor_id != actor.actor_id
+
+
+def _actor_advice(actor: Actor, analysis: Analysis, *, is_alone: bool) -> str:
+    if not is_alone and not actor.group:
+        return (
+            "give its peers a larger part of the work: choose actors by load instead of by key, as ray.util.ActorPool "
+            "does, or split what this one has"
+        )
     if actor.slots == 1 and not actor.group:
         return (
             "an actor runs its calls one at a time: split its work across several actors, make its methods shorter, or "
@@ -148,7 +175,7 @@ class _Blocking:
 def blocked_event_loops(analysis: Analysis) -> list[Finding]:
     """Methods of async actors that block the event loop, so that no other call starts or continues.
 
-    Measures: the time on the critical path in methods of these actors while the loop stood still.
+    Measures: the time on the critical path in these methods, and in what they called, while the loop stood still.
     Threshold: 3 calls that waited, and a twentieth of the run.
     Looks the same: a process without a processor, or another thread that keeps the interpreter; so it is assumed.
     Advice: to await, to run what blocks in a thread, or to use a threaded actor.
@@ -213,12 +240,17 @@ def _by_actor(analysis: Analysis, blocking: Iterable[Stall]) -> dict[str, list[t
 
 
 def _on_path(analysis: Analysis, blocking: _Blocking) -> int:
-    """How long the run waited for any method of these actors while the loop was blocked."""
-    calls, blocked = analysis.calls, _by_actor(analysis, blocking.stalls)
+    """How long the run waited for any method of these actors while the loop was blocked, or for what the method that
+    blocked it had called: it may have done so in a ``ray.get``.
+    """
+    calls, table, blocked = analysis.calls, analysis.table, _by_actor(analysis, blocking.stalls)
+    keeping = {stall.row for stall in blocking.stalls}
     found = 0
     for step in analysis.path.steps:
-        if step.kind == RUN and 0 <= step.row < len(analysis.table):
-            found += covered(blocked.get(calls.place(step.row).actor, ()), step.start, step.end)
+        if 0 <= step.row < len(table):
+            row = step.row if step.kind == RUN and calls.place(step.row).actor in blocked else -1
+            row = row if row >= 0 else around(table, step.row, keeping)
+            found += covered(blocked[calls.place(row).actor], step.start, step.end) if row >= 0 else 0
     return found
 
 
@@ -234,8 +266,9 @@ def _loop_finding(analysis: Analysis, function: str, blocking: _Blocking, on_pat
         f"{count(len(blocking.waited), 'call')} waited for it (median {duration(waited)})"
     )
     advice = (
-        "use await to wait (asyncio.sleep, an async client), and run blocking calls and computations in a thread, with "
-        "asyncio.to_thread; or make the methods plain functions that run in threads, with max_concurrency"
+        "use await to wait (asyncio.sleep, an async client, no ray.get), and run blocking calls and "
+        "computations in a thread, with asyncio.to_thread; or make the methods plain functions that run in threads, "
+        "with max_concurrency"
     )
     figures: dict[str, float | int | str] = {
         "function": function,

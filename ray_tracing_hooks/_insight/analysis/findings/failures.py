@@ -21,6 +21,7 @@ from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import DRIVER, EXECUTION, GET, OTHER, SUBMISSION, WAITS
 from ray_tracing_hooks._insight.model.errors import error_text, error_type
 from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.serve_spans import is_refused
 from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
 
 _READ = 1000
@@ -378,7 +379,7 @@ def failed_spans(analysis: Analysis) -> Iterable[Finding]:
 
     Measures: their number, and the types of their errors; it claims no cost.
     Threshold: one span, without those that only pass on the error of a span below them.
-    Looks the same: errors that the program expects, such as responses with a status of 5xx.
+    Looks the same: errors that the program expects; refused requests are another finding.
     Advice: none: it depends on the program.
     Needs: spans with their status.
     """
@@ -394,6 +395,7 @@ def failed_spans(analysis: Analysis) -> Iterable[Finding]:
         and row not in above_failed
         and calls.frame[row] not in within
         and not _OF_LIBRARY.search(table.name_of(row))
+        and not is_refused(table, row)
     ]
     if not rows:
         return

@@ -43,10 +43,14 @@ class Finding:
     without_errors: str = ""
     """The text to show where types or messages of exceptions are redacted, for a text that quotes one."""
 
+    requests_share: float = 0.0
+    """Of what makes requests to Ray Serve slow: its share of their time. It is the cost where none of the run is known,
+    as in one whose clients are outside."""
+
     def cost(self, wall: int) -> str:
-        """The share of a run of ``wall`` nanoseconds as text for people; empty if it is 0."""
+        """The share of a run of ``wall`` nanoseconds as text for people; empty if no cost is known."""
         if not self.share:
-            return ""
+            return f"{percent(self.requests_share)} of the time of requests" if self.requests_share else ""
         share = percent(self.share)
         if share.startswith("<"):
             return "less than 1 % of the run"

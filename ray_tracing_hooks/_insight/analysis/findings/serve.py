@@ -5,27 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, REPLICA_QUEUE, RUN
+from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, REPLICA_QUEUE, RUN, Path
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import in_both, percentile
-from ray_tracing_hooks._insight.analysis.requests import (
-    CODE,
-    DELIVERY,
-    LOOP,
-    REPLICA_WAIT,
-    SLOWEST,
-    SPAN,
-    Method,
-    Part,
-    Requests,
-)
+from ray_tracing_hooks._insight.analysis.on_path import in_replicas
+from ray_tracing_hooks._insight.analysis.requests import CODE, DELIVERY, LOOP, REPLICA_WAIT, SPAN, Method, Requests
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, whole
+from ray_tracing_hooks._insight.model.grouped import most_at_once
 from ray_tracing_hooks._insight.model.serve_spans import ServeSpans
 
 _REPLICA_LEAST_REQUESTS = 10
@@ -39,79 +32,202 @@ _REPLICA_LEAST_WAIT = 10_000_000
 """Of half of the calls, in nanoseconds: less is what Ray Serve takes to hand over a request."""
 
 
+@dataclass
+class Deployment:
+    """What is known of the requests to a deployment. Times are nanoseconds of requests, unless they say otherwise."""
+
+    application: str
+    name: str
+    methods: list[Method]
+    waited: int
+    delivered: int
+    looped: int
+    """In which accepted requests waited for the event loop."""
+    own_share: float
+    """How much of the time in its replicas its own code took, as far as requests waited for it."""
+    is_busy: bool
+    """Whether no replica was idle for most of the time in which requests waited for one."""
+    at_once: int
+    """The most requests that ran at once in a replica."""
+    batch: int
+    """The most requests in a batch; 0 without batches."""
+    late: list[int]
+    """The starts of replicas that ended after the first request came."""
+
+    @property
+    def replicas(self) -> int:
+        return max(each.replicas for each in self.methods)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether requests wait for its event loops for a good part of the time of its own code."""
+        own = self.own_share * sum(each.in_requests for each in self.methods)
+        return self.looped >= _LEAST_BLOCKED * own > 0
+
+    def on_path(self, analysis: Analysis, path: Path, *kinds: str) -> int:
+        """How much of a path its calls waited for their replicas in these ways."""
+        # That edge of a wait means the event loop of the replica.
+        steps = (
+            step for step in path.steps if step.kind in kinds and (step.kind, step.edge) != (REPLICA_QUEUE, BY_CODE)
+        )
+        names_of = analysis.calls.frame_name
+        return sum(step.end - step.start for step in steps if _deployment(names_of(step.row)) == self.name)
+
+
+def deployments(analysis: Analysis) -> Iterator[Deployment]:
+    """The deployments whose replicas ran requests."""
+    found, spans = analysis.requests, analysis.serve_spans
+    if found is None or spans is None:
+        return
+    by_deployment: dict[tuple[str, str], list[Method]] = {}
+    for each in found.methods:
+        if each.waited:
+            by_deployment.setdefault((each.application, _deployment(each.name)), []).append(each)
+    of_method = {each: _deployment_of(spans, each) for each in np.unique(spans.method).tolist()}
+    ran = np.nonzero(spans.is_replica | spans.is_direct)[0]
+    first = min((analysis.table.start[route.rows[0]] for route in found.routes), default=0)
+    for (application, name), methods in by_deployment.items():
+        own = [each for each, its in of_method.items() if its == (application, name)]
+        rows = ran[np.isin(spans.method[ran], own)]
+        starts = [row for row in spans.starts.tolist() if _started(analysis, row) == name]
+        calls = spans.called[np.isin(spans.method[spans.called], own) & (spans.choice[spans.called] > 0)]
+        chosen = list(
+            zip(spans.start[calls].tolist(), (spans.start[calls] + spans.choice[calls]).tolist(), strict=True)
+        )
+        free = _united([each for its in _by_replica(spans, rows, starts) for each in its])
+        yield Deployment(
+            application,
+            name,
+            methods,
+            _time(found, REPLICA_WAIT, application, name),
+            _time(found, DELIVERY, application, name),
+            _time(found, LOOP, application, name),
+            _own_share(found, application, name, methods),
+            2 * in_both(chosen, free) <= sum(end - begin for begin, end in _united(chosen)),
+            max(
+                (_at_once(spans, rows[spans.resource[rows] == each]) for each in np.unique(spans.resource[rows])),
+                default=0,
+            ),
+            _largest_batch(spans, own, application, name),
+            [row for row in starts if analysis.table.end_or_now(row) > first > 0],
+        )
+
+
+def _started(analysis: Analysis, row: int) -> str:
+    """The deployment of which this is the start of a replica."""
+    return analysis.table.name_of(row).partition(".__init__")[0]
+
+
+def _by_replica(spans: ServeSpans, rows: Any, starts: Sequence[int]) -> Iterator[list[tuple[int, int]]]:
+    """When each replica of a deployment was ready and ran no request, up to its last one."""
+    ready = {int(spans.resource[row]): int(spans.ends[row]) for row in starts}
+    for replica in np.unique(spans.resource[rows]).tolist():
+        own = rows[spans.resource[rows] == replica]
+        ran = _united(list(zip(spans.start[own].tolist(), spans.ends[own].tolist(), strict=True)))
+        begins = [ready.get(replica, ran[0][0] if ran else 0), *(end for _, end in ran)]
+        yield list(zip(begins, (begin for begin, _ in ran), strict=False))
+
+
+def _united(times: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same time in intervals that do not overlap."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(times):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        elif end > begin:
+            found.append((begin, end))
+    return found
+
+
+def _at_once(spans: ServeSpans, rows: Any) -> int:
+    rows = rows[spans.ends[rows] > spans.start[rows]]
+    return most_at_once(spans.start[rows], spans.ends[rows])
+
+
+def _largest_batch(spans: ServeSpans, own: list[int], application: str, name: str) -> int:
+    """The most requests in a batch of a deployment, by its methods or by other functions of it."""
+    rows = np.nonzero(spans.is_batch)[0][:_MOST_BATCHES].tolist()
+    of = {
+        each: int(spans.method[each]) in own or _deployment_of(spans, int(spans.method[each])) == (application, name)
+        for each in rows
+    }
+    return max(
+        (whole(spans.table.attribute(each, names.RAY_SERVE_BATCH_SIZE)) or 0 for each in rows if of[each]), default=0
+    )
+
+
 def waiting_for_replicas(analysis: Analysis) -> list[Finding]:
     """Requests to Ray Serve that wait until a replica of a deployment accepts them.
 
     Measures: these waits on the critical path, where a driver may wait for requests; the text has their share.
     Threshold: a fifth of the time of requests; and 10 ms in the median of 10 of them, or a tenth of the run.
-    Looks the same: a busy router, so other waits have to be shorter; replicas that wait for others come last.
-    Advice: more replicas, or more requests at once; if they wait for what they call, to make that faster.
+    Looks the same: large arguments and busy routers: replicas have to be busy; replicas that wait for others come last.
+    Advice: more replicas, or sooner, or more requests at once; if they wait for what they call, to make that faster.
     Needs: spans of requests, with how long the choice of a replica took.
     """
     found = analysis.requests
     if found is None:
         return []
-    by_deployment: dict[tuple[str, str], list[Method]] = {}
-    for each in found.methods:
-        if each.waited:
-            by_deployment.setdefault((each.application, _deployment(each.name)), []).append(each)
     waiting = [
-        (_own_share(found, application, name, methods), application, name, waited, methods)
-        for (application, name), methods in by_deployment.items()
-        if (waited := _time(found, REPLICA_WAIT, application, name)) >= _REPLICA_LEAST_SHARE * found.time
-        and waited >= _time(found, DELIVERY, application, name)
+        each
+        for each in deployments(analysis)
+        if each.waited >= _REPLICA_LEAST_SHARE * found.time
+        and each.is_busy
+        and each.waited >= each.delivered
         and (
             (
                 found.count >= _REPLICA_LEAST_REQUESTS
-                and max(percentile(each.waited, 0.5) for each in methods) >= _REPLICA_LEAST_WAIT
+                and max(percentile(method.waited, 0.5) for method in each.methods) >= _REPLICA_LEAST_WAIT
             )
-            or _waited(analysis, name)
+            or _waited(analysis, each)
         )
     ]
-    waiting.sort(key=lambda each: each[0] < _LEAST_OWN)
+    waiting.sort(key=lambda each: each.own_share < _LEAST_OWN)
     return [
         _replica_finding(
             found,
-            name,
-            waited,
-            methods,
-            _replica_advice(found, application, name, own_share),
-            _waited(analysis, name) if own_share >= _LEAST_OWN else 0.0,
+            each,
+            _waited(analysis, each),
         )
-        for own_share, application, name, waited, methods in waiting
+        for each in waiting
     ]
 
 
-def _waited(analysis: Analysis, deployment: str) -> float:
+def _waited(analysis: Analysis, deployment: Deployment) -> float:
     """The share of the run, from 0 to 1, in which it waited for requests to get a replica; 0 if that is little."""
     if analysis.ends_with_request:
         return 0.0
-    steps = (step for step in analysis.split.steps if step.kind == REPLICA_QUEUE and step.edge != BY_CODE)
-    waited = sum(
-        step.end - step.start for step in steps if _deployment(analysis.calls.frame_name(step.row)) == deployment
-    )
+    waited = deployment.on_path(analysis, analysis.split, REPLICA_QUEUE)
     return waited / analysis.split.wall if waited and waited >= _REPLICA_COST * analysis.split.wall else 0.0
 
 
 def _own_share(found: Requests, application: str, deployment: str, methods: Sequence[Method]) -> float:
-    """How much of the time in its replicas its own code took, as far as requests waited for it."""
     inside = sum(each.in_requests for each in methods)
     return sum(_time(found, kind, application, deployment) for kind in (CODE, SPAN, LOOP)) / inside if inside else 1.0
 
 
-def _replica_advice(found: Requests, application: str, deployment: str, own_share: float) -> str:
+def _replica_advice(each: Deployment) -> str:
     """What helps: more replicas do not if they would all wait for another deployment."""
-    if own_share < _LEAST_OWN:
+    if each.own_share < _LEAST_OWN:
         return (
-            f"its replicas are full since {percent(1 - own_share)} of the time of requests in them went to what they "
-            "called: make that faster first (see where the time of requests went)"
+            f"its replicas are full since {percent(1 - each.own_share)} of the time of requests in them went to what "
+            "they called: make that faster first (see where the time of requests went)"
         )
-    more = "more replicas (num_replicas; min_replicas where they start too late)"
-    own = own_share * sum(each.in_requests for each in found.methods if _deployment(each.name) == deployment)
-    if _time(found, LOOP, application, deployment) >= _LEAST_BLOCKED * own > 0:
+    more = "more replicas (num_replicas)"
+    if each.is_blocked:
         return (
             f"let no code keep the event loop of a replica, for which requests wait too; then {more}; a larger "
             "max_ongoing_requests would not help"
+        )
+    if each.late:
+        return (
+            "have enough replicas before the requests come (min_replicas), let autoscaling add them sooner "
+            "(upscale_delay_s, target_ongoing_requests), and load less in __init__"
+        )
+    if each.batch and each.batch >= each.at_once:
+        return (
+            "a larger max_ongoing_requests: a batch has only requests that a replica has accepted, so it cannot have "
+            f"more than that; then {more}"
         )
     larger = "a larger max_ongoing_requests, if its code mostly awaits or waits in threads"
     return f"{more}; less work for each request; {larger}"
@@ -129,33 +245,39 @@ def _time(found: Requests, kind: str, application: str, deployment: str) -> int:
     )
 
 
-def _replica_finding(
-    found: Requests, deployment: str, waited: int, methods: Sequence[Method], advice: str, share: float
-) -> Finding:
-    longest = max(methods, key=lambda each: percentile(each.waited, 0.95))
-    at_95, replicas = percentile(longest.waited, 0.95), max(each.replicas for each in methods)
+def _replica_finding(found: Requests, each: Deployment, share: float) -> Finding:
+    is_effect = each.is_blocked or each.own_share < _LEAST_OWN  # whose cost is that of its cause
+    longest = max(each.methods, key=lambda method: percentile(method.waited, 0.95))
+    at_95 = percentile(longest.waited, 0.95)
+    late = f", {len(each.late):,} of them ready only after the first request came," if each.late else ""
     text = (
-        f"waiting for a replica of {quoted(deployment)} took {percent(waited / found.time)} of the time of "
-        f"{count(found.count, 'request')}: with {count(replicas, 'replica')}, a call began after "
-        f"{duration(percentile(longest.waited, 0.5))} in the median, {duration(at_95)} at the 95th percentile"
+        f"waiting for a replica of {quoted(each.name)} took {percent(each.waited / found.time)} of the time of "
+        f"{count(found.count, 'request')}: with {count(each.replicas, 'replica')}{late} that ran at most "
+        f"{each.at_once:,} at once, a call began after {duration(percentile(longest.waited, 0.5))} in the median, "
+        f"{duration(at_95)} at the 95th percentile"
     )
+    if each.batch and each.batch >= each.at_once:
+        text += f"; its batches had at most {count(each.batch, 'request')}"
     figures: dict[str, float | int | str] = {
-        "deployment": deployment,
+        "deployment": each.name,
         "requests": found.count,
-        "waited_ns": waited,
-        "waited_share": waited / found.time,
+        "waited_ns": each.waited,
+        "waited_share": each.waited / found.time,
         "p95_ns": at_95,
-        "replicas": replicas,
+        "replicas": each.replicas,
+        "late_replicas": len(each.late),
+        "most_at_once": each.at_once,
     }
-    rows = [row for each in sorted(methods, key=lambda each: -each.waited[-1]) for row in each.longest]
+    rows = [row for method in sorted(each.methods, key=lambda method: -method.waited[-1]) for row in method.longest]
     return Finding(
         "waiting-for-replicas",
         text,
-        advice,
-        share,
+        _replica_advice(each),
+        0.0 if is_effect else share,
         rows,
         figures,
-        title=f"Requests wait for replicas of {quoted(deployment)}",
+        title=f"Requests wait for replicas of {quoted(each.name)}",
+        requests_share=0.0 if is_effect else each.waited / found.time,
     )
 
 
@@ -166,7 +288,7 @@ _BLOCKED_LEAST_SHARE = 0.1
 def blocked_replicas(analysis: Analysis) -> Iterator[Finding]:
     """Requests that a replica of Ray Serve had accepted, and whose code waited for its event loop.
 
-    Measures: ``ray.serve.event_loop.wait_time`` of requests; it claims no cost, since no run ends with them.
+    Measures: the critical path in its code meanwhile; the text has the share of ``ray.serve.event_loop.wait_time``.
     Threshold: a tenth of the time of requests, in 5 executions.
     Looks the same: code in another thread that keeps the interpreter.
     Advice: to await, to run what blocks in threads, or more replicas; more requests at once would only wait.
@@ -178,17 +300,18 @@ def blocked_replicas(analysis: Analysis) -> Iterator[Finding]:
     by_deployment: dict[tuple[str, str], int] = {}
     for part in found.parts:
         if part.kind == LOOP:
-            key = part.application, part.name.rpartition(".")[0]
+            key = part.application, _deployment(part.name)
             by_deployment[key] = by_deployment.get(key, 0) + part.time
     waits = np.nonzero(spans.loop_wait)[0]
-    deployments = {each: _deployment_of(spans, each) for each in np.unique(spans.method[waits]).tolist()}
+    of_method = {each: _deployment_of(spans, each) for each in np.unique(spans.method[waits]).tolist()}
     for (application, deployment), waited in by_deployment.items():
-        own = [each for each, its in deployments.items() if its == (application, deployment)]
+        own = [each for each, its in of_method.items() if its == (application, deployment)]
         rows = waits[np.isin(spans.method[waits], own)].tolist()
         if waited < _BLOCKED_LEAST_SHARE * found.time or len(rows) < _BLOCKED_LEAST_WAITS:
             continue
         median = float(np.median(spans.loop_wait[rows]))
         share = waited / found.time
+        times = [(int(spans.start[row]), int(spans.start[row] + spans.loop_wait[row])) for row in rows]
         yield Finding(
             "blocked-replica",
             f"waiting for the event loops of replicas of {quoted(deployment)} took {percent(share)} of the time of "
@@ -196,7 +319,7 @@ def blocked_replicas(analysis: Analysis) -> Iterator[Finding]:
             f"{duration(median)} in the median, while other code kept the loop",
             "await what waits in async methods (asyncio.sleep, async clients, a result instead of ray.get); run what "
             "blocks, and methods without async, in threads (asyncio.to_thread); for code that computes, more replicas",
-            0.0,
+            _on_path(analysis, spans, rows, times),
             sorted(rows, key=lambda row: -spans.loop_wait[row]),
             {
                 "deployment": deployment,
@@ -207,7 +330,22 @@ def blocked_replicas(analysis: Analysis) -> Iterator[Finding]:
                 "median_ns": round(median),
             },
             title=f"Code keeps the event loops of replicas of {quoted(deployment)}",
+            requests_share=share,
         )
+
+
+def _on_path(analysis: Analysis, spans: ServeSpans, rows: Sequence[int], times: Sequence[tuple[int, int]]) -> float:
+    """The share of the run in which the critical path was in the replicas of these rows, and in what they had called,
+    each at the time that belongs to its row.
+    """
+    if analysis.ends_with_request or not analysis.path.wall:
+        return 0.0
+    by_replica: dict[int, list[tuple[int, int]]] = {}
+    for row, time in zip(rows, times, strict=True):
+        by_replica.setdefault(int(spans.resource[row]), []).append(time)
+    return (
+        in_replicas(spans, analysis.path, {each: _united(its) for each, its in by_replica.items()}) / analysis.path.wall
+    )
 
 
 def _deployment_of(spans: ServeSpans, method: int) -> tuple[str, str]:
@@ -231,13 +369,13 @@ def slow_replica_starts(analysis: Analysis) -> Iterator[Finding]:
     spans, calls, table, path = analysis.serve_spans, analysis.calls, analysis.table, analysis.path
     if spans is None or not path.wall:
         return
-    drivers = set(calls.drivers())
-    called = [row for row in spans.called.tolist() if calls.frame[row] in drivers]
-    first = min(map(table.start.__getitem__, called), default=path.end)
+    drivers, found = set(calls.drivers()), analysis.requests
+    first = min((table.start[route.rows[0]] for route in found.routes), default=path.end) if found else path.end
     steps = [(step.start, min(step.end, first)) for step in path.steps if step.kind == RUN and step.row in drivers]
     by_deployment: dict[str, list[int]] = {}
     for row in spans.starts.tolist():
-        by_deployment.setdefault(table.name_of(row).partition(".__init__")[0], []).append(row)
+        if table.start[row] < first:
+            by_deployment.setdefault(_started(analysis, row), []).append(row)
     for deployment, rows in by_deployment.items():
         built = [(table.start[row], table.end_or_now(row)) for row in rows]
         waited = in_both(built, [step for step in steps if step[0] < step[1]])
@@ -343,67 +481,91 @@ def _batch_finding(analysis: Analysis, found: Requests, spans: ServeSpans, metho
         "waited_share": share,
     }
     rows = sorted(waiting.rows, key=dict(zip(waiting.rows, times, strict=True)).__getitem__, reverse=True)
-    saved = in_both(waiting.waits, _in_replicas(analysis, spans)) / analysis.path.wall if analysis.path.wall else 0.0
+    saved = _on_path(analysis, spans, waiting.rows, waiting.waits)
     title = f"Requests wait for batches of {quoted(name)} to fill"
-    return Finding("waiting-for-batches", text, advice, min(1.0, saved), rows, figures, title=title)
-
-
-def _in_replicas(analysis: Analysis, spans: ServeSpans) -> Sequence[tuple[int, int]]:
-    """When the critical path went through requests in replicas."""
-    is_there = spans.is_replica | spans.is_direct
-    return [
-        (step.start, step.end)
-        for step in analysis.path.steps
-        if step.kind == RUN and 0 <= step.row < len(is_there) and is_there[step.row]
-    ]
-
-
-_SHOWN_DIGITS = 8
-
-
-def slow_requests(analysis: Analysis) -> Iterator[Finding]:
-    """The part of the time of requests that distinguishes the slowest 5 % of them.
-
-    Measures: how much longer that part is in the slowest ones; it claims no cost.
-    Threshold: 100 requests, twice as long on average, half of the difference, and as long in half of the slowest ones.
-    Looks the same: requests of another kind, such as a route that is always slow.
-    Advice: the command that shows the slowest one.
-    Needs: spans of requests.
-    """
-    found = analysis.requests
-    tail = found.tail if found is not None else None
-    if found is None or tail is None:
-        return
-    part = tail.part
-    trace = analysis.table.trace_id_of(tail.rows[0])[:_SHOWN_DIGITS]
-    where = f", mostly in replica {quoted(tail.replica)}" if tail.replica else ""
-    text = (
-        f"the slowest {percent(SLOWEST)} of {count(found.count, 'request')} took {duration(tail.slow)} on average, the "
-        f"others {duration(tail.others)}: {percent(tail.share)} of the difference is {quoted(found.described(part))} "
-        f"({duration(tail.slow_part)} instead of {duration(tail.others_part)}){where}"
+    return Finding(
+        "waiting-for-batches", text, advice, saved, rows, figures, title=title, requests_share=min(1.0, share)
     )
-    command = f"tree --trace {trace} --attributes" if part.kind == SPAN else f"summary --trace {trace}"
-    advice = f"ray-tracing-hooks {command} shows the slowest one{_more(part)}"
-    figures: dict[str, float | int | str] = {
-        "requests": found.count,
-        "slowest": found.slow,
-        "kind": part.kind,
-        "name": part.name,
-        "span": part.span,
-        "replica": tail.replica,
-        "slow_ns": round(tail.slow),
-        "others_ns": round(tail.others),
-        "part_slow_ns": round(tail.slow_part),
-        "part_others_ns": round(tail.others_part),
-        "difference_share": tail.share,
-    }
-    title = f"The slowest requests are slow by {quoted(found.described(part))}"
-    yield Finding("slow-requests", text, advice, 0.0, tail.rows, figures, title=title)
 
 
-def _more(part: Part) -> str:
-    if part.kind == CODE:
-        return "; spans of your own in this method would show what takes the time"
-    if part.kind in (REPLICA_WAIT, LOOP):
-        return "; see whether many requests came at that time"
-    return ""
+_LOADED_AGAIN = 3
+_LOADING_COST = 0.1
+
+
+@dataclass
+class _Loads:
+    """The loads of models by one function. Times are nanoseconds."""
+
+    models: set[str] = field(default_factory=set)
+    replicas: set[int] = field(default_factory=set)
+    rows: list[int] = field(default_factory=list)
+    again: list[int] = field(default_factory=list)
+    """Those of a model that its replica had loaded before."""
+
+
+def loading_models(analysis: Analysis) -> Iterator[Finding]:
+    """Models that replicas load again, after they had made room for others (``@serve.multiplexed``).
+
+    Measures: the critical path in replicas while they load a model that they have loaded before.
+    Threshold: 3 such loads, and a tenth of the run, or of the time of requests that load.
+    Looks the same: nothing: the first load of a model in a replica does not count, nor one that failed.
+    Advice: room for more models, or fewer models for each replica.
+    Needs: spans of loads with the ids of the models.
+    """
+    found, spans, table = analysis.requests, analysis.serve_spans, analysis.table
+    if found is None or spans is None or not found.time:
+        return
+    for name, loads in _loads(analysis, spans).items():
+        took = sum(map(table.duration, loads.again))
+        in_requests = sum(part.time for part in found.parts if part.kind == SPAN and part.span == name)
+        of_requests = in_requests / found.time * took / max(1, sum(map(table.duration, loads.rows)))
+        times = [(table.start[row], table.end_or_now(row)) for row in loads.again]
+        share = _on_path(analysis, spans, loads.again, times)
+        if len(loads.again) < _LOADED_AGAIN or max(share, of_requests) < _LOADING_COST:
+            continue
+        loader = name.removesuffix(f" {names.SERVE_MULTIPLEXED}")
+        function = quoted(loader)
+        usual = percentile(sorted(map(table.duration, loads.again)), 0.5)
+        yield Finding(
+            "loading-models",
+            f"{function} loaded {count(len(loads.models), 'model')} {count(len(loads.rows), 'time')} in "
+            f"{count(len(loads.replicas), 'replica')}, {len(loads.again):,} of these times one that the replica had "
+            f"loaded before: {duration(usual)} each (median), {duration(took)} in all",
+            "a larger max_num_models_per_replica, if memory allows; more replicas, so that each has fewer models; or "
+            "load models faster, from memory or a local disk",
+            share,
+            sorted(loads.again, key=lambda row: -table.duration(row)),
+            {
+                "function": loader,
+                "models": len(loads.models),
+                "loads": len(loads.rows),
+                "again": len(loads.again),
+                "median_ns": usual,
+                "took_ns": took,
+            },
+            title=f"{function} loads the same models again",
+            requests_share=min(1.0, of_requests),
+        )
+
+
+def _loads(analysis: Analysis, spans: ServeSpans) -> dict[str, _Loads]:
+    """By the name of the span."""
+    table = analysis.table
+    found: dict[str, _Loads] = {}
+    known: set[tuple[int, str, object]] = set()
+    for row in np.nonzero(spans.is_loading & ~spans.is_failed)[0].tolist():
+        name, replica, model = (
+            table.name_of(row),
+            table.resource[row],
+            table.attribute(row, names.RAY_SERVE_MULTIPLEXED_MODEL_ID),
+        )
+        if not isinstance(model, str):
+            continue
+        each = found.setdefault(name, _Loads())
+        each.models.add(model)
+        each.replicas.add(replica)
+        each.rows.append(row)
+        if (replica, name, model) in known:
+            each.again.append(row)
+        known.add((replica, name, model))
+    return found

@@ -46,6 +46,7 @@ from ray_tracing_hooks._insight.model.worker_starts import Start, Workers
 
 _WORKER_COST = 0.1
 _WORKER_LEAST = 1_000_000_000
+_WORKER_ACTORS = 5
 
 
 def worker_start(analysis: Analysis) -> list[Finding]:
@@ -63,8 +64,12 @@ def worker_start(analysis: Analysis) -> list[Finding]:
     if cost < _WORKER_LEAST or cost / path.wall < _WORKER_COST:
         return []
     found = Workers(analysis.table).of_resource
-    used = dict.fromkeys(analysis.table.resource)
-    started = [start for index in used if (start := found[index]) is not None and start.ready > path.start]
+    used = [
+        index
+        for index in dict.fromkeys(analysis.table.resource)
+        if (start := found[index]) is not None and start.ready > path.start
+    ]
+    started = [start for index in used if (start := found[index]) is not None]
     at_once, processors = max(_at_once(started, node) for node in {start.node for start in started})
     each = percentile(sorted(start.ready - start.created for start in started), 0.5)
     of = f" on a node with {count(processors, 'processor')}" if processors else ""
@@ -72,6 +77,9 @@ def worker_start(analysis: Analysis) -> list[Finding]:
         f"{count(len(started), 'worker')} started while it ran, up to {at_once:,} at once{of}, and took "
         f"{duration(each)} (median) until they were ready for work"
     )
+    actors = _short_lived(analysis, used)
+    if actors:
+        text += f"; {actors}"
     if elsewhere := path.kinds[STARTING] - cost:
         text += f"; another {duration(elsewhere)} in which the run waited for workers is part of other findings"
     steps = sorted((step for step in path.steps if step.kind == STARTING), key=lambda step: step.start - step.end)
@@ -84,9 +92,24 @@ def worker_start(analysis: Analysis) -> list[Finding]:
     }
     rows = list(dict.fromkeys(step.row for step in steps))
     title = "Starting worker processes"
-    return [
-        Finding("worker-start", text, _worker_advice(at_once, processors), cost / path.wall, rows, figures, title=title)
-    ]
+    advice = _worker_advice(at_once, processors)
+    if actors:
+        advice = "keep a few actors, and give each many calls (ray.util.ActorPool), instead of an actor for each call"
+    return [Finding("worker-start", text, advice, cost / path.wall, rows, figures, title=title)]
+
+
+def _short_lived(analysis: Analysis, used: Collection[int]) -> str:
+    """The class most of whose actors ran one call only, in a process of its own, in words; empty if there is none."""
+    resource = analysis.table.resource
+    short = Counter(
+        each.actor_class
+        for each in analysis.actors
+        if len(each.executions) == 1 and resource[each.executions[0]] in used
+    )
+    ((name, number),) = short.most_common(1) or [("", 0)]
+    if number < _WORKER_ACTORS:
+        return ""
+    return f"{number:,} of the workers were for actors of {quoted(name)} that ran one call each"
 
 
 def _worker_advice(at_once: int, processors: int) -> str:

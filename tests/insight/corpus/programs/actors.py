@@ -301,6 +301,46 @@ def actor_restarts(run):
             run.cost(max(0, time.perf_counter() - begun - 0.1))
 
 
+@ray.remote(num_cpus=1)
+def look_up(seconds):
+    return spend(seconds)
+
+
+@ray.remote(num_cpus=0)
+class Cache:
+    async def get(self, seconds, mended):
+        ref = look_up.remote(seconds)
+        return await ref if mended else ray.get(ref)
+
+
+@planted("blocked-event-loop", says=("Cache.get",), at_most={"scheduling": 0.3})
+def blocking_get_in_async_actor(run):
+    """A coroutine of an async actor waits for tasks with a blocking get."""
+    cache = Cache.remote()
+    with run.costing(less=0.1):
+        ray.get([cache.get.remote(run.seconds(0.1), run.mended) for _ in range(24)])
+
+
+@ray.remote(num_cpus=1)
+class Job:
+    def run(self, seconds):
+        return spend(seconds)
+
+
+@planted("worker-start", says=("Job", "one call each"), cluster={"num_cpus": 4})
+def an_actor_for_each_item(run):
+    """The driver makes an actor for each of twenty-four items, though actors can run many calls."""
+    if run.mended:
+        jobs = [Job.remote() for _ in range(4)]
+        ray.get([jobs[number % 4].run.remote(0.05) for number in range(24)])
+        return
+    with run.costing(less=24 / 4 * 0.05):
+        for _ in range(6):
+            jobs = [Job.remote() for _ in range(4)]
+            ray.get([job.run.remote(0.05) for job in jobs])
+            del jobs
+
+
 @planted("bottleneck-actor", "get-in-loop")
 def queue_and_loop(run):
     """An actor that thirty calls wait for, and then another one whose calls are waited for one by one."""

@@ -4,6 +4,7 @@ No span shows that a driver waits for a request over HTTP, so what these cost th
 """
 
 import asyncio
+import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -114,7 +115,7 @@ def blocking_replica(run):
         list(threads.map(lambda _: fetch(address), range(run.times(40))))
 
 
-@planted(on_path="Slow.__call__", beside=("waiting-for-replicas",), **WITH)
+@planted(on_path="Slow.__call__", beside=("requests-in-turn",), **WITH)
 def calls_by_handle(run):
     """The driver calls a slow deployment by handle and waits for each response, one after the other."""
     from ray import serve
@@ -174,7 +175,7 @@ def requests_time_out(run):
             pass
 
 
-@planted("failed-spans", says=("KeyError",), beside=("waiting-for-replicas",), **WITH)
+@planted("failed-spans", says=("KeyError",), beside=("requests-in-turn",), **WITH)
 def failing_requests(run):
     """A fifth of the requests fail in the deployment behind the ingress."""
     from ray import serve
@@ -218,6 +219,238 @@ def slow_caller(run):
         handle.remote(value).result()
 
 
+@planted("refused-requests", says=("Payments",), beside=("waiting-for-replicas",), **WITH)
+def refused_requests(run):
+    """Clients try again, since a deployment lets only two requests wait."""
+    from ray import serve
+
+    @serve.deployment(max_ongoing_requests=20 if run.mended else 2, max_queued_requests=2, ray_actor_options=NONE)
+    class Payments:
+        async def __call__(self, request):
+            await asyncio.sleep(0.2)
+            return "paid"
+
+    address = over_http(run, Payments.bind())
+
+    def pay(_):
+        while fetch(address) == 503:
+            time.sleep(0.1)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(pay, range(run.times(40))))
+
+
+@planted("loading-models", says=("Zoo.load", "4 models"), beside=("requests-in-turn",), **WITH)
+def too_many_models(run):
+    """Requests for four models by turns, in a replica that has room for two."""
+    from ray import serve
+
+    @serve.deployment(max_ongoing_requests=4, ray_actor_options=NONE)
+    class Zoo:
+        @serve.multiplexed(max_num_models_per_replica=4 if run.mended else 2)
+        async def load(self, model):
+            await asyncio.sleep(0.3)
+            return model
+
+        async def __call__(self, value):
+            await self.load(serve.get_multiplexed_model_id())
+            await asyncio.sleep(0.02)
+            return value
+
+    handle = deployed(run, Zoo.bind())
+    for number in range(run.times(28)):
+        begun = time.perf_counter()
+        handle.options(multiplexed_model_id=f"model-{number % 4}").remote(number).result()
+        if number >= 4:  # each model has to be loaded once
+            run.cost(max(0, time.perf_counter() - begun - 0.02))
+
+
+@planted("requests-in-turn", says=("Shop",), **WITH)
+def awaits_in_turn(run):
+    """An ingress awaits three deployments one after the other, none of which needs the result of another."""
+    from ray import serve
+
+    @serve.deployment(max_ongoing_requests=50, ray_actor_options=NONE)
+    class Part:
+        async def __call__(self, value):
+            await asyncio.sleep(0.2)
+            return value
+
+    parts = [Part.options(name=name).bind() for name in ("Price", "Stock", "Offers")]
+
+    is_mended = run.mended
+
+    @serve.deployment(max_ongoing_requests=50, ray_actor_options=NONE)
+    class Shop:
+        def __init__(self, *parts):
+            self.parts = parts
+
+        async def __call__(self, value):
+            if is_mended:
+                return await asyncio.gather(*[part.remote(value) for part in self.parts])
+            return [await part.remote(value) for part in self.parts]
+
+    handle = deployed(run, Shop.bind(*parts))
+    for number in range(run.times(6)):
+        with run.costing(less=0.2):
+            for response in [handle.remote(number) for _ in range(4)]:
+                response.result()
+
+
+@planted("requests-in-turn", says=("30 calls of Scorer",), **WITH)
+def one_request_at_a_time(run):
+    """A driver waits for each response before the next request, of two replicas with room for all."""
+    from ray import serve
+
+    @serve.deployment(num_replicas=2, max_ongoing_requests=20, ray_actor_options=NONE)
+    class Scorer:
+        async def __call__(self, value):
+            await asyncio.sleep(0.15)
+            return value
+
+    handle = deployed(run, Scorer.bind())
+    with run.costing(less=0.15):
+        if run.mended:
+            for response in [handle.remote(value) for value in range(30)]:
+                response.result()
+            return
+        for value in range(run.times(30)):
+            handle.remote(value).result()
+
+
+@planted("slow-replica", says=("Ranker",), beside=("waiting-for-replicas", "slow-requests"), **WITH)
+def slow_replica(run):
+    """One of three replicas takes ten times as long."""
+    from ray import serve
+
+    seconds, place = run.seconds(1, 0.1), os.path.join(os.environ["CORPUS_FOLDER"], "slow")
+
+    @serve.deployment(num_replicas=3, max_ongoing_requests=20, ray_actor_options=NONE)
+    class Ranker:
+        def __init__(self):
+            try:
+                os.mkdir(place)
+                self.seconds = seconds
+            except FileExistsError:
+                self.seconds = 0.1
+
+        async def __call__(self, request):
+            await asyncio.sleep(self.seconds)
+            return "ranked"
+
+    address = over_http(run, Ranker.bind())
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: fetch(address), range(run.times(80))))
+
+
+@planted("slow-deliveries", says=("Sink",), beside=("requests-in-turn",), **WITH)
+def large_payloads(run):
+    """A deployment passes long lists to another one, which are pickled piece by piece."""
+    from ray import serve
+
+    items = 1000 if run.mended else 4_000_000
+
+    @serve.deployment(max_ongoing_requests=10, ray_actor_options=NONE)
+    class Sink:
+        def __call__(self, values):
+            return len(values)
+
+    @serve.deployment(max_ongoing_requests=10, ray_actor_options=NONE)
+    class Source:
+        def __init__(self, sink):
+            self.sink, self.values = sink, list(range(items))
+
+        async def __call__(self, value):
+            return await self.sink.remote(self.values)
+
+    handle = deployed(run, Source.bind(Sink.bind()))
+    for value in range(run.times(12)):
+        with run.costing():
+            handle.remote(value).result()
+
+
+@planted("waiting-for-replicas", says=("Embedder", "batches had at most 1"), **WITH)
+def batches_of_one(run):
+    """A deployment that batches requests accepts only one at a time."""
+    from ray import serve
+
+    @serve.deployment(max_ongoing_requests=20 if run.mended else 1, ray_actor_options=NONE)
+    class Embedder:
+        @serve.batch(max_batch_size=16, batch_wait_timeout_s=0.02)
+        async def embed(self, values):
+            await asyncio.sleep(0.15)
+            return values
+
+        async def __call__(self, value):
+            return await self.embed(value)
+
+    handle = deployed(run, Embedder.bind())
+    with run.costing(less=0.15):
+        for response in [handle.remote(value) for value in range(run.times(32))]:
+            response.result()
+
+
+@planted("waiting-for-replicas", says=("Late", "ready only after"), beside=("slow-actor-start",), **WITH)
+def replicas_come_late(run):
+    """Autoscaling begins with one replica, and the others load for two seconds while a burst of requests waits."""
+    from ray import serve
+
+    scaling = {
+        "min_replicas": 4 if run.mended else 1,
+        "max_replicas": 4,
+        "target_ongoing_requests": 1,
+        "upscale_delay_s": 0.5,
+        "metrics_interval_s": 0.2,
+        "look_back_period_s": 0.5,
+    }
+
+    @serve.deployment(max_ongoing_requests=2, autoscaling_config=scaling, ray_actor_options=NONE)
+    class Late:
+        def __init__(self):
+            spend(2)
+
+        async def __call__(self, request):
+            await asyncio.sleep(0.3)
+            return "late"
+
+    address = over_http(run, Late.bind())
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: fetch(address), range(run.times(80))))
+
+
+@planted(
+    "blocked-replica",
+    says=("Features",),
+    never=("a larger max_ongoing_requests, if",),
+    beside=("slow-actor-start",),
+    **WITH,
+)
+def blocking_get_in_replica(run):
+    """A coroutine of a replica waits for tasks with a blocking get."""
+    import ray
+    from ray import serve
+
+    @ray.remote(num_cpus=1)
+    def feature(value):
+        return spend(0.1)
+
+    is_mended = run.mended
+
+    @serve.deployment(max_ongoing_requests=40, ray_actor_options=NONE)
+    class Features:
+        def __init__(self):
+            ray.get([feature.remote(0) for _ in range(6)])
+
+        async def __call__(self, value):
+            ref = feature.remote(value)
+            return await ref if is_mended else ray.get(ref)
+
+    handle = deployed(run, Features.bind())
+    with run.costing(less=0.1):
+        for response in [handle.remote(value) for value in range(run.times(24))]:
+            response.result()
+
+
 @healthy(**WITH)
 def balanced_application(run):
     """Two replicas with room for all requests of eight clients."""
@@ -249,6 +482,36 @@ def computing_replica(run):
     address = over_http(run, Light.bind())
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: fetch(address), range(60)))
+
+
+@healthy(**WITH)
+def passed_on_response(run):
+    """An ingress passes the response of one deployment to the next one, which needs it."""
+    from ray import serve
+
+    @serve.deployment(max_ongoing_requests=20, ray_actor_options=NONE)
+    class Prepare:
+        async def __call__(self, value):
+            await asyncio.sleep(0.1)
+            return value
+
+    @serve.deployment(max_ongoing_requests=20, ray_actor_options=NONE)
+    class Infer:
+        async def __call__(self, value):
+            await asyncio.sleep(0.15)
+            return value
+
+    @serve.deployment(max_ongoing_requests=20, ray_actor_options=NONE)
+    class Front:
+        def __init__(self, prepare, infer):
+            self.prepare, self.infer = prepare, infer
+
+        async def __call__(self, request):
+            return await self.infer.remote(self.prepare.remote("ok"))
+
+    address = over_http(run, Front.bind(Prepare.bind(), Infer.bind()))
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: fetch(address), range(40)))
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ FINDERS = (
     waiting.slow_loading,
     train_tune.training_start,
     waiting.waiting_for_resources,
+    waiting.few_at_once,
     waiting.slow_results,
     data.spilling,
 )

@@ -56,7 +56,7 @@ class _Taken(NamedTuple):
 def _costly_orders(analysis: Analysis) -> Iterator[tuple[int, list[_Taken], int]]:
     """The frame, the results that it took, and the cost."""
     least = max(_LEAST, _COST * analysis.path.wall)
-    for frame in _callers(analysis):
+    for frame in callers(analysis):
         if analysis.ran_on_path[frame] < least:
             continue
         for taken in _in_turn(analysis.calls, frame):
@@ -70,7 +70,7 @@ def _costly_orders(analysis: Analysis) -> Iterator[tuple[int, list[_Taken], int]
                 yield frame, taken, cost
 
 
-def _callers(analysis: Analysis) -> list[int]:
+def callers(analysis: Analysis) -> list[int]:
     """The frames on the critical path that wait several times, in one thread and always with spans."""
     calls = analysis.calls
     is_wait, unknown = np.isin(as_numpy(calls.role), WAITS), calls.with_futures | calls.with_threads
@@ -147,7 +147,7 @@ def barriers(analysis: Analysis) -> list[Finding]:
     Needs: waits of the caller, in one thread.
     """
     found = []
-    for frame in _callers(analysis):
+    for frame in callers(analysis):
         for rounds in _series(analysis, frame):
             cost = _cost_of_barriers(analysis, frame, rounds)
             if cost >= max(_LEAST, _COST * analysis.path.wall):
@@ -294,8 +294,10 @@ def chains(analysis: Analysis) -> list[Finding]:
             "depth": depth,
             "ran_ns": took,
         }
-        title = f"Calls of {function} form a chain"
-        found.append(Finding("chain", text, advice, cost / wall, rows, figures, title=title))
+        title = f"{function} runs in a chain"
+        # Steps that need their order may look like this, but not if the first two are of the same kind.
+        is_assumed = not _merges_equals(analysis, rows)
+        found.append(Finding("chain", text, advice, cost / wall, rows, figures, is_assumed, title=title))
     return found
 
 
@@ -319,6 +321,17 @@ def _links(analysis: Analysis) -> Iterator[list[int]]:
             chain = []
     if chain:
         yield chain
+
+
+def _merges_equals(analysis: Analysis, rows: list[int]) -> bool:
+    """Whether the first call of a chain took results of two calls of the function that makes what the others merge."""
+    calls = analysis.calls
+    made = [
+        [calls.functions[calls.function[call]] for _, call in calls.made_by(submission) if call >= 0]
+        for submission in (calls.submission[calls.call_of[row]] for row in rows[:2])
+        if submission >= 0
+    ]
+    return len(made) > 1 and len(made[0]) > 1 and len(set(made[0])) == 1 and made[0][0] in made[1]
 
 
 def _is_merge(analysis: Analysis, row: int, before: int) -> bool:

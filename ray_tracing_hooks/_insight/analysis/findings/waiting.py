@@ -34,12 +34,14 @@ from ray_tracing_hooks._insight.analysis.findings.driver import (
     tiny_functions,
 )
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.order import callers
 from ray_tracing_hooks._insight.analysis.findings.train_tune import starting_in_training
 from ray_tracing_hooks._insight.analysis.functions import covered, percentile
 from ray_tracing_hooks._insight.analysis.loading import Loading, loading
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, size
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls, is_put
+from ray_tracing_hooks._insight.model.grouped import by_first, most_at_once
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import RUNNING, Table
 from ray_tracing_hooks._insight.model.worker_starts import Start, Workers
@@ -362,6 +364,90 @@ def _held(begins: Any, ends: Any, amounts: Any) -> list[tuple[int, float]]:
     times, changes = np.concatenate([begins, ends]), np.concatenate([amounts, -amounts])
     order = np.lexsort((changes, times))
     return list(zip(times[order].tolist(), np.cumsum(changes[order]).tolist(), strict=True))
+
+
+_FEW_CALLS = 8
+_FEW_ROUNDS = 4
+_FEW_QUEUED = 0.2
+"""The part of its time that a call waits at most, in the median, where nothing but its caller holds calls back."""
+_FEW_IN_USE = 0.5
+
+
+def few_at_once(analysis: Analysis) -> list[Finding]:
+    """Callers that wait for one of a few calls before they submit the next one, while processors are free.
+
+    Measures: these calls on the critical path, for the share of the processors that are not in use meanwhile.
+    Threshold: 0.5 s and a tenth of the run; 8 calls, 4 times those under way; half of the CPUs that tasks held once.
+    Looks the same: calls that need the results of those before; one at a time is a finding of its own.
+    Advice: to keep more calls under way.
+    Needs: waits of the caller, and the resources of tasks; how many CPUs there are is not recorded.
+    """
+    calls, table, found = analysis.calls, analysis.table, []
+    site = as_numpy(table.site)
+    told = [str(each.get(names.RAY_ASSIGNED_RESOURCES) or "") for each in table.sites]
+    needs = np.array([_resources(each).get("CPU", 0.0) for each in told])
+    is_task = (needs > 0) & np.array([not place.actor for place in calls.places], bool)
+    for frame in callers(analysis):
+        members = as_numpy(calls.members(frame))
+        made = as_numpy(calls.call_of)[members]
+        ran = as_numpy(calls.execution)[made[made >= 0]]
+        ran = ran[ran >= 0]
+        ran = ran[is_task[site[ran]]]
+        of = as_numpy(calls.function)[as_numpy(calls.call_of)[ran]]
+        for function in by_first(of):
+            rows = ran[of == function]
+            least = max(_RESOURCES_LEAST // 2, _RESOURCES_COST * analysis.path.wall)
+            on_path = sum(analysis.ran_on_path[row] for row in rows.tolist())
+            if len(rows) < _FEW_CALLS or on_path < least or calls.functions[function] in tiny_functions(analysis):
+                continue
+            submitted = calls.submitted_at()[as_numpy(calls.call_of)[rows]]
+            starts, ends = as_numpy(table.start)[rows], as_numpy(table.ends)[rows]
+            under_way = most_at_once(submitted, np.maximum(ends, submitted + 1))
+            is_held_back = np.median(starts - submitted) > _FEW_QUEUED * np.median(ends - starts)
+            if under_way < 2 or len(rows) < _FEW_ROUNDS * under_way or is_held_back:
+                continue
+            step = Step(RUN, int(starts.min()), int(ends.max()), -1, "", -1)
+            used = max(amount for _, amount in _held(*_holding(analysis, "CPU", "", [step], with_actors=True)))
+            most = _most_held(analysis, needs)
+            cost = on_path * (1 - used / most) if most else 0.0
+            if used <= _FEW_IN_USE * most and cost >= least:
+                found.append(_few_finding(analysis, frame, rows.tolist(), under_way, used, most, cost))
+    return found
+
+
+def _most_held(analysis: Analysis, needs: Any) -> float:
+    """How many CPUs tasks held at once that made no calls: those that wait for theirs do not hold any."""
+    rows = np.nonzero(as_numpy(analysis.calls.role) == EXECUTION)[0]
+    rows = rows[~np.isin(rows, analysis.calls.frames_with_members(1))]
+    rows = rows[
+        np.array([not place.actor for place in analysis.calls.places], bool)[as_numpy(analysis.table.site)[rows]]
+    ]
+    amounts = needs[as_numpy(analysis.table.site)[rows]]
+    held = _held(as_numpy(analysis.table.start)[rows], as_numpy(analysis.table.ends)[rows], amounts)
+    return max((amount for _, amount in held), default=0.0)
+
+
+def _few_finding(
+    analysis: Analysis, frame: int, rows: list[int], under_way: int, used: float, most: float, cost: float
+) -> Finding:
+    caller, function = quoted(analysis.calls.frame_name(frame)), analysis.calls.function_of(rows[0])
+    text = (
+        f"{caller} had at most {under_way:,} of its {count(len(rows), 'call')} of {quoted(function)} under way, and "
+        f"they began at once: up to {used:g} CPUs were in use meanwhile, and {most:g} at another time"
+    )
+    advice = (
+        "submit more calls before it waits for one, unless they need its result: as many as there are CPUs, or more"
+    )
+    figures: dict[str, float | int | str] = {
+        "caller": analysis.calls.frame_name(frame),
+        "function": function,
+        "calls": len(rows),
+        "under_way": under_way,
+        "used_cpus": used,
+        "most_cpus": most,
+    }
+    title = f"{caller} keeps few calls of {quoted(function)} under way"
+    return Finding("few-at-once", text, advice, cost / analysis.path.wall, rows, figures, title=title)
 
 
 def _waiting(analysis: Analysis) -> dict[str, _Waiting]:

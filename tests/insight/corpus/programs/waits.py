@@ -226,5 +226,19 @@ def one_pending_call(run):
             ray.get(done)
 
 
+@planted("few-at-once", says=("scan",))
+def small_window(run):
+    """Four tasks have run at once, and then the driver keeps two of sixteen others under way."""
+    ray.get([lookup.remote(number, run.seconds(0.3)) for number in range(4)])
+    pending, number = [], run.times(16)
+    with run.costing(less=number * run.seconds(0.4) / 4):
+        while number or pending:
+            while number and len(pending) < (4 if run.mended else 2):
+                pending.append(scan.remote(number, run.seconds(0.4)))
+                number -= 1
+            done, pending = ray.wait(pending)
+            ray.get(done)
+
+
 if __name__ == "__main__":
     main()

@@ -113,7 +113,7 @@ export class Findings {
       el("p", { class: "cost" }, share ? [el("strong", {}, share), el("span", {}, cost.split(",")[0])] : el("span", { class: "levelmark", role: "img", "aria-label": level }, LEVEL_MARKS[level])),
       el("h3", {}, title),
       el("p", { class: "told" }, text),
-      advice ? el("p", { class: "advice" }, `→ ${advice[0].toUpperCase()}${advice.slice(1)}`) : null,
+      advice ? el("p", { class: "advice" }, `→ ${advice.replace(/^[a-z]+(?=[ ,])/, (word) => word[0].toUpperCase() + word.slice(1))}`) : null,
       el("p", { class: "evidence" },
         rows.length ? el("button", { type: "button", onclick: () => this.app.showRows(rows, title) }, `Show ${counted(rows.length, "span")}`) : null,
         documentation ? el("a", { href: `${documentation}#${kind}`, target: "_blank", rel: "noreferrer" }, "About this finding") : null));

@@ -119,7 +119,7 @@ export class App {
     button("understood", () => {
       byId("hint").hidden = true;
       this.focusView();
-      localStorage.setItem(SEEN, "1");
+      window.localStorage.setItem(SEEN, "1");
     });
     /** @type {HTMLButtonElement} */ (byId("path")).disabled = !store.meta.path.steps.length;
   }
@@ -138,6 +138,7 @@ export class App {
       const tab = byId(`tab-${each}`);
       tab.setAttribute("aria-selected", String(each === key));
       tab.tabIndex = each === key ? 0 : -1;
+      if (each === key) tab.scrollIntoView({ block: "nearest", inline: "nearest" });
       if (isByKey && each === key) this.say(label);
     }
     document.body.dataset.view = key;
@@ -200,7 +201,7 @@ export class App {
   /** Copy a text, and say for a while whether it worked.
    * @param {string} text */
   async copy(text) {
-    const copied = navigator.clipboard ? navigator.clipboard.writeText(text) : Promise.reject(new Error("no clipboard"));
+    const copied = window.navigator.clipboard ? window.navigator.clipboard.writeText(text) : Promise.reject(new Error("no clipboard"));
     this.store.report(await copied.then(() => "Copied", () => "Your browser does not let this page copy"));
     setTimeout(() => this.store.report(""), 3000);
   }
@@ -474,7 +475,7 @@ async function begin() {
     status.remove();
     // A shared address says what to look at, so it needs no hint; without storage, the hint would come back each time.
     try {
-      byId("hint").hidden = !!location.hash || localStorage.getItem(SEEN) !== null;
+      byId("hint").hidden = !!location.hash || window.localStorage.getItem(SEEN) !== null;
     } catch {
       byId("hint").hidden = true;
     }

@@ -332,26 +332,17 @@ def test_the_page_of_one_request_says_what_its_time_went_to_and_nothing_of_a_dri
     root = run.request(0, 100, error="500")
     run.call(root, "Front.__call__", 5, 10, 10, 90, error="ValueError")
     shown = page(run)
-    assert shown["split"] is None
     assert (shown["path"]["steps"], shown["path"]["by"]) == ([], [])
     assert sum(each["share"] for each in shown["requests"]["parts"]) == pytest.approx(1)
     facts = {label: value for label, value, *_ in shown["facts"]}
-    assert facts == {"wall time": "100 ms", "requests": "1", "requests failed": "1", "spans": "3", "spans failed": "2"}
-
-
-def test_the_page_says_what_ended() -> None:
-    run = Served()
-    run.span("start", 0, 10)
-    assert page(run)["split"]["of"].startswith("The 10.0 ms until the run ended: ")
-    run.driver(0, 100, trace=2)
-    assert page(run)["split"]["of"].startswith("The 100 ms until the driver ended: ")
+    assert facts == {"wall time": "100 ms", "requests": "1", "failed requests": "1", "failed spans": "2"}
 
 
 def test_a_page_without_requests_names_none() -> None:
     run = HandMade()
     run.driver(0, 100)
     labels = [label for label, *_ in page(run)["facts"]]
-    assert labels[:4] == ["wall time", "spans", "calls", "spans failed"]
+    assert labels == ["wall time", "failed spans"]
 
 
 def test_time_that_requests_explain_is_not_unexplained() -> None:

@@ -208,7 +208,7 @@ def test_what_runs_for_an_hour_shows_until_it_ends(node: Node) -> None:
     shipper.kill()
     ended(shipper)
 
-    command = [sys.executable, "-m", "ray_tracing_hooks", "tree", str(node.spool), str(node.out)]
+    command = [sys.executable, "-m", "ray_tracing_hooks", "tree", "--all", str(node.spool), str(node.out)]
     assert "s [running]   1h 0" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     spans, quality = read(span_files([str(node.spool), str(node.out)]))
     (running,) = [span for span in spans if span.state == "running"]

@@ -287,7 +287,7 @@ def test_replay_and_tree_read_such_a_spool_as_far_as_it_goes(node: Node, tmp_pat
     planted = plant(node)
     (node.spool / "1-1-good.000000.spool").write_bytes(segment(1, 100))
     before = {path: path.read_bytes() for path in planted.values()}
-    shown = CliRunner().invoke(main, ["tree", str(node.spool)])
+    shown = CliRunner().invoke(main, ["tree", "--all", str(node.spool)])
     assert shown.exit_code == 0
     assert "137 older traces not shown" in shown.output
     assert "8 bad lines skipped" in shown.output

@@ -13,7 +13,7 @@ html_copy_source = False
 extensions = ["myst_parser"]
 myst_heading_anchors = 4
 nitpicky = True
-exclude_patterns = ["ARCHITECTURE.md"]  # for contributors
+exclude_patterns = ["ARCHITECTURE.md", "GLOSSARY.md"]  # for contributors
 
 
 def _links_out(_app: Any, name: str, source: list[str]) -> None:
@@ -22,7 +22,7 @@ def _links_out(_app: Any, name: str, source: list[str]) -> None:
 
     def whole(link: re.Match[str]) -> str:
         path = os.path.normpath(os.path.join("docs", os.path.dirname(name), link[2]))
-        if path.startswith("docs/") and not path.endswith("ARCHITECTURE.md"):
+        if path.startswith("docs/") and not path.endswith("ARCHITECTURE.md", "GLOSSARY.md"):
             return link[0]
         return f"[{link[1]}]({url}/blob/{tag}/{path}{link[3] or ''})" if url and tag else link[1]
 

@@ -53,7 +53,7 @@ def test_a_program_is_traced_without_an_edit(tmp_path: Path) -> None:
     assert driver.end_ns - got.end_ns < 500_000_000, "it ends where the program does, before Ray's sleep at the exit"
     assert "plain.py took" in done.stderr
     assert "waiting was recorded" in " ".join(done.stderr.split())
-    assert f"8 spans in {folder}. The page: {folder / 'report.html'}" in done.stderr
+    assert f"8 spans in {folder}. The report: {folder / 'report.html'}" in done.stderr
     assert (folder / "report.html").stat().st_size > 10_000
     # The command says it at the end, so the program does not.
     assert "next: " not in done.stderr

@@ -22,7 +22,7 @@ def _links_out(_app: Any, name: str, source: list[str]) -> None:
 
     def whole(link: re.Match[str]) -> str:
         path = os.path.normpath(os.path.join("docs", os.path.dirname(name), link[2]))
-        if path.startswith("docs/") and not path.endswith("ARCHITECTURE.md", "GLOSSARY.md"):
+        if path.startswith("docs/") and not path.endswith(("ARCHITECTURE.md", "GLOSSARY.md")):
             return link[0]
         return f"[{link[1]}]({url}/blob/{tag}/{path}{link[3] or ''})" if url and tag else link[1]
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
 
-from ray_tracing_hooks._cli.options import Seconds, examples
+from ray_tracing_hooks._cli.options import Seconds, examples, json_option
 from ray_tracing_hooks._cli.screen import SafeError, progress, warn
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.ingest.files import span_files
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="How long to retry while nothing is delivered.",
 )
+@json_option
 @click.pass_context
 def replay(
     context: click.Context,
@@ -54,6 +57,7 @@ def replay(
     again: bool,
     dry_run: bool,
     timeout: float,
+    in_json: bool,
 ) -> None:
     """Send spans from files, or from a leftover spool, to an exporter.
 
@@ -62,6 +66,8 @@ def replay(
     --exporter, the exporters are those of RAY_TRACING_EXPORTERS. If that is unset or only local, they are those that
     the spool was recorded for, and otlp for files. They are configured by the same variables as in a job, such as
     OTEL_EXPORTER_OTLP_ENDPOINT.
+
+    --json prints an object for each exporter, on a line of its own; "left" is null if counting them took too long.
 
     The progress is stored beside the files, for each exporter and address: run it again after an interruption and it
     continues from there; if the files have grown, it sends only the new spans. The exit code is 1 if not all could be
@@ -75,7 +81,8 @@ def replay(
         warn(problem)
     folders = _folders(paths)
     if not folders:
-        click.echo("nothing is left to send: a spool is removed once its shipper has delivered everything in it")
+        if not in_json:
+            click.echo("nothing is left to send: a spool is removed once its shipper has delivered everything in it")
         return
     environ = _delivery_environment(settings)
     wanted = _wanted(exporters, settings, environ, folders)
@@ -86,7 +93,7 @@ def replay(
         secrets = Secrets(os.environ, environ, {"endpoint": settings.jaeger_endpoint or ""})
         stack.enter_context(others_on_stderr(secrets))
         for plan, of_plan in wanted.items():
-            run = _Run(plan, environ, secrets, timeout=timeout, again=again)
+            run = _Run(plan, environ, secrets, timeout=timeout, again=again, in_json=in_json)
             if dry_run:
                 wrong |= not run.try_out(of_plan)
             else:
@@ -111,6 +118,7 @@ class _Run:
         *,
         timeout: float,
         again: bool,
+        in_json: bool,
     ) -> None:
         from ray_tracing_hooks._ship.registry import destinations  # noqa: PLC0415  as below
         from ray_tracing_hooks._ship.replay import Losses  # noqa: PLC0415  not needed to print a help text
@@ -119,6 +127,7 @@ class _Run:
         self._environ = environ
         self._timeout = timeout
         self._again = again
+        self._in_json = in_json
         self._secrets = secrets
         self._problems = Losses(self._secrets.mask)
         self._reported: set[str] = set()
@@ -157,7 +166,7 @@ class _Run:
         began = time.monotonic()
         failure = None
         try:
-            with _progress(replays, self._where) as portion:
+            with _progress(replays, self._where, shown=not self._in_json) as portion:
                 for each in replays:
                     if dry_run:
                         each.count(portion)
@@ -173,21 +182,35 @@ class _Run:
 
     def _sum_up(self, replays: Sequence[Replay], failure: str | None, seconds: float, *, dry_run: bool) -> None:
         sent, lost = sum(each.sent for each in replays), sum(each.lost for each in replays)
+        before = sum(each.before for each in replays)
         for problem in self._problems.take_unreported():
             warn(problem)
+        # Keep the lines apart from what the exporter `console` prints.
+        echo = partial(click.echo, err=self._exporter == "console")
+        found = [each.left() for each in replays] if failure is not None else []
+        left, is_complete = sum(spans for spans, _ in found), all(complete for _, complete in found)
+        if self._in_json:
+            described = {
+                "exporter": self._exporter,
+                "destination": self._where,
+                "is_dry_run": dry_run,
+                "spans": sent,
+                "lost": lost,
+                "sent_before": before,
+                "left": left if is_complete else None,
+                "error": failure,
+            }
+            echo(json.dumps(described))
+            return
         if failure is not None:
-            found = [each.left() for each in replays]
-            left = (
-                f"{'' if all(complete for _, complete in found) else 'at least '}{sum(spans for spans, _ in found):,}"
-            )
+            more = f"{'' if is_complete else 'at least '}{left:,}"
             warn(
-                f"{self._where}: {failure}. {_number(sent, lost)} sent, {left} left; run it again"
+                f"{self._where}: {failure}. {_number(sent, lost)} sent, {more} left; run it again"
                 f"{' without --again' if self._again else ''} to continue from there.",
                 "error",
             )
             return
         files = count(sum(each.files for each in replays), "file")
-        before = sum(each.before for each in replays)
         if dry_run:
             line = f"{count(sent, 'span')} in {files} would be sent to {self._where}"
         elif not sent and not before:
@@ -196,8 +219,7 @@ class _Run:
             line = f"nothing new: {count(before, 'span')} sent to {self._where} before; --again sends them again"
         else:
             line = f"{_number(sent, lost)} in {files} sent to {self._where} in {duration(seconds * 1e9)}"
-        # Keep it apart from what the exporter `console` prints.
-        click.echo(line, err=self._exporter == "console")
+        echo(line)
 
     def _waiting(self, problem: str) -> None:
         problem = self._secrets.mask(problem)
@@ -356,10 +378,10 @@ def _hold(stack: ExitStack, folders: Mapping[str, Sequence[str]]) -> None:
 
 
 @contextmanager
-def _progress(replays: Sequence[Replay], where: str) -> Iterator[Callable[[], None]]:
+def _progress(replays: Sequence[Replay], where: str, *, shown: bool) -> Iterator[Callable[[], None]]:
     """What is called after each portion, to show how much is done."""
     began, total = time.monotonic(), sum(each.size for each in replays)
-    with progress(is_size=True) as advance:
+    with progress(shown=shown, is_size=True) as advance:
 
         def portion() -> None:
             rate = sum(each.sent for each in replays) / max(time.monotonic() - began, 1e-3)

@@ -166,8 +166,12 @@ def test_what_cannot_be_written_leaves_nothing_behind(folder: Path) -> None:
 def test_the_name_is_by_the_format_where_none_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the current folder."""
     monkeypatch.chdir(folder.parent)
-    assert CliRunner().invoke(main, ["export", str(folder), "--format", "perfetto"]).exit_code == 0
+    result = CliRunner().invoke(main, ["export", str(folder), "--format", "perfetto", "--json"])
+    assert result.exit_code == 0
     assert sorted(os.listdir(".")) == ["spans", "spans.pftrace"]
+    taken = os.path.getsize("spans.pftrace")
+    written = {"output": "spans.pftrace", "format": "perfetto", "spans": 5, "bytes": taken}
+    assert json.loads(result.stdout) == written
 
 
 def test_standard_output_takes_the_file(folder: Path) -> None:

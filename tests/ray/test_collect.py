@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -122,9 +123,11 @@ def test_the_spans_of_all_nodes_come_to_one_folder(spread: Spread, tmp_path: Pat
     assert again.returncode == 0
     assert "; nothing new" in again.stdout
     spread.run("second")
-    more = spread.collect(str(output))
+    more = spread.collect(str(output), "--json")
     assert more.returncode == 0
-    assert " fetched now" in more.stdout
+    described = json.loads(more.stdout)
+    assert (described["output"], described["sources"], described["problems"]) == (str(output), 3, [])
+    assert described["bytes"] > described["fetched_bytes"] > 0
     assert len(spans_in(output)) == len(spans) + 21, "a root, ten submissions, and ten executions"
 
 

@@ -152,6 +152,7 @@ def test_an_address_where_no_cluster_answers_is_no_wrong_usage(words: list[str],
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("Error: ")
+    assert "\nError: " in f"\n{done.stderr}"
+    assert "Usage: " not in done.stderr
     assert ("the connection to ray://127.0.0.1:" if kind else "no answer from a Ray cluster at ") in done.stderr
     assert list(tmp_path.iterdir()) == []

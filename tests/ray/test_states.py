@@ -158,7 +158,7 @@ def test_states_that_only_the_dashboard_has_are_fetched_from_there(tmp_path: Pat
     port = head.add_insecure_port("0.0.0.0:0")  # the command looks up the address of this machine
     head.start()
     try:
-        done = command("states", str(tmp_path), "--address", f"127.0.0.1:{port}", RAY_AUTH_MODE="disabled")
+        done = command("states", str(tmp_path), "--json", "--address", f"127.0.0.1:{port}", RAY_AUTH_MODE="disabled")
     finally:
         head.stop(None)
         dashboard.shutdown()
@@ -166,6 +166,8 @@ def test_states_that_only_the_dashboard_has_are_fetched_from_there(tmp_path: Pat
     assert asked == [("/api/task_events/query", True)], done.stderr
     if answers:
         assert done.returncode == 0, done.stderr
+        file = str(tmp_path / "task-states-session_1.ndjson")
+        assert json.loads(done.stdout) == {"output": file, "attempts": 1, "fetched": 1, "dropped": 0}
         _, (attempt,) = task_states.read(str(tmp_path / "task-states-session_1.ndjson"))
         assert (attempt.task_id, attempt.attempt, attempt.name, attempt.states) == ("ab", 1, "f", {"RUNNING": 7})
     else:

@@ -461,6 +461,11 @@ def test_a_server_that_stays_away_ends_it_and_it_can_go_on(collector: Collector,
     )
     assert f"5 spans in 1 file sent to {tmp_path / 'copy'} in" in result.stdout
     assert sum(file.read_bytes().count(b'"spanId"') for file in (tmp_path / "copy").glob("*.jsonl")) == 5
+    again = replay("--retry-for", "0.3", "--json", "--exporter", "otlp", source)
+    described = json.loads(again.stdout)
+    assert (again.exit_code, described["exporter"], described["is_dry_run"]) == (1, "otlp", False)
+    assert [described[each] for each in ("spans", "lost", "sent_before", "left")] == [0, 0, 2, 3]
+    assert "503" in described["error"]
     collector.answer = lambda _number: (200, b"")
     assert replay("--exporter", "otlp", source).exit_code == 0
     assert collector.numbers() == [1, 2, 3, 4, 5]

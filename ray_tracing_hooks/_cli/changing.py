@@ -156,7 +156,7 @@ def enable(
     if hook is not None and (not is_ours(hook) or hook not in HOOKS):
         raise click.BadParameter(f"{hook!r} is not one of {', '.join(HOOKS)}", param_hint="--hook")
     if actors and hook is None:
-        raise click.UsageError("--actors needs --hook")
+        raise click.UsageError("--actors needs --hook, the hook that actors run")
     wanted = Change(enabled=True, variables=given(settings), hook=hook, in_actors=actors)
     run(context, wanted, address, timeout, in_json=in_json)
 
@@ -189,7 +189,9 @@ def disable(context: click.Context, duration: int | None, address: str | None, t
     Prints how many processes have stopped, and which have not; the exit code is 1 if any have not.
     """
     if duration is not None and not 10**9 <= duration <= _MOST_NS:
-        raise click.BadParameter("expected a second or more, such as 30m or 1h", param_hint="--for")
+        raise click.BadParameter(
+            f"{duration / 1e9:g} s is not valid: expected a second or more, such as 30m or 1h", param_hint="--for"
+        )
     until = None if duration is None else time.time() + duration / 1e9
     run(context, Change(enabled=False, until=until), address, timeout, in_json=in_json)
 

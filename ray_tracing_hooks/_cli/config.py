@@ -216,7 +216,7 @@ def completion(context: click.Context, shell: str | None) -> None:
     shell = shell or os.path.basename(os.environ.get("SHELL", ""))
     found = get_completion_class(shell) if shell in _SHELLS else None
     if found is None:
-        raise click.UsageError(f"name the shell: one of {', '.join(_SHELLS)}")
+        raise click.UsageError(f"{shell!r} (SHELL) has no completion: name the shell: one of {', '.join(_SHELLS)}")
     try:
         for program in _PROGRAMS:
             variable = f"_{program.replace('-', '_').upper()}_COMPLETE"

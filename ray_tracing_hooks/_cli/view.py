@@ -144,7 +144,7 @@ def view(
 
         watch(lambda: click.echo(make()), inputs.given(paths), output, port, begun)
     elif outputs.is_stream(output):
-        click.echo(make(), err=True)  # standard output may be where the page has gone
+        click.echo(make(), err=True)  # standard output may be where the report has gone
     else:
         said = make()
         then = "" if opens and opened_in_browser(Path(output).absolute().as_uri()) else " Open it in a browser."

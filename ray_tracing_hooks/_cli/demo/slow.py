@@ -1,4 +1,4 @@
-"""Prices 160 orders. Each needs an exchange rate, which one actor gets from a database."""
+"""Prices 200 orders. Each needs an exchange rate, which one actor gets from a database."""
 
 import time
 
@@ -21,8 +21,8 @@ def price(orders, rates):
 
 
 # The hook is the only word about tracing.
-ray.init("local", num_cpus=2, include_dashboard=False, _tracing_startup_hook="ray_tracing_hooks.local:setup")
-orders = [(number, ("EUR", "GBP", "USD")[number % 3]) for number in range(160)]
+ray.init("local", num_cpus=3, include_dashboard=False, _tracing_startup_hook="ray_tracing_hooks.local:setup")
+orders = [(number, ("EUR", "GBP", "USD")[number % 3]) for number in range(200)]
 rates = Rates.remote()
 total = sum(ray.get([price.remote(orders[half::2], rates) for half in range(2)]))
 print(f"{len(orders)} orders: {total:,.2f} dollars")

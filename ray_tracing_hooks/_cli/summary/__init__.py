@@ -67,31 +67,26 @@ def summary(
         raise click.exceptions.Exit(1)
 
 
+_BRIEF = ((2, 3, False), (1, 3, False), (1, 3, True), (1, 2, True), (1, 1, True), (0, 3, True), (0, 1, True))
+"""How many findings are described, how many parts of the time are named, and whether sentences are short: in this order
+until it is short enough."""
+
+
 def print_summary(analysis: Analysis, number: int, *, most: int, err: bool = False) -> None:
     """Print what matters most of a run, the newest of ``number`` runs, on standard output or error.
 
-    It takes at most ``most`` lines: as many findings are described and named as have room. Only a screen of fewer than
-    80 columns may take more.
+    It takes at most ``most`` lines: as many findings are described and named as have room, and sentences are shorter
+    where even the first one has none. Only a screen of fewer than 80 columns may take more.
     """
     findings = find(analysis)
     named = min(len(findings), text.SHOWN_FINDINGS)
-    # Number described and named, and whether with advice and with details of the run. The evidence of the first finding
-    # is worth more than advice, and both are worth more than the details.
-    forms = [
-        *(
-            (described, shown, True, False)
-            for described in (2, 1)
-            for shown in range(named, min(named, described) - 1, -1)
-        ),
-        (1, 1, True, True),
-        (1, 1, False, True),
-        *((0, shown, False, True) for shown in range(named, 0, -1)),
-    ]
     lines: list[str | Row] = []
-    for described, shown, advises, is_short in forms:
-        if not lines or height(lines, err=err) > most:
-            found = text.brief(
-                analysis, findings, number, described=described, shown=shown, advises=advises, is_short=is_short
-            )
-            lines = list(found)
+    for described, parts, is_short in _BRIEF:
+        for shown in range(named, min(named, max(1, described)) - 1, -1):
+            if not lines or height(lines, err=err) > most:
+                lines = list(
+                    text.brief(
+                        analysis, findings, number, described=described, shown=shown, parts=parts, is_short=is_short
+                    )
+                )
     print_lines(lines, err=err)

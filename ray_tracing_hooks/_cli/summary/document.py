@@ -39,8 +39,9 @@ may contain anything. The members:
 ``parallelism``    calls that ran at the same time: ``average``, ``peak``, ``buckets`` over the wall time; ``waiting``:
                    how many waited in ``ray.get`` and similar calls, on average; ``workers``, ``nodes``.
 ``findings``       ``kind``, ``title``, ``text``, ``advice``, ``share`` and ``cost_ns`` (the time on the critical path
-                   that it costs, which is the most that the run could save), ``figures``, ``is_assumed``, ``evidence``
-                   (ids of spans).
+                   that it costs, which is the most that the run could save), ``requests_share`` (of the time of
+                   requests to Ray Serve; 0 if it is not about these), ``figures``, ``is_assumed``, ``evidence`` (ids of
+                   spans).
 ``against``        compared with an earlier run: its ``run``; ``differences`` of the runs apart from the program, as
                    texts; ``time_split`` with ``ns`` and ``before_ns`` by ``kind``, the largest first, empty if a
                    run has only requests to Ray Serve; ``findings`` of either run by ``kind`` and ``subject``, which

@@ -28,7 +28,6 @@ _SHOWN_ACCELERATORS = 8
 SHOWN_FINDINGS = 10
 _SHOWN_EVIDENCE = 5
 _SHOWN_PATH = 10
-_SHOWN_PARTS = 3
 _NAME_WIDTH = 40
 _PART_WIDTH = 60
 _BAR = 16
@@ -73,36 +72,35 @@ def brief(
     *,
     described: int,
     shown: int,
-    advises: bool = True,
-    is_short: bool = False,
+    parts: int,
+    is_short: bool,
 ) -> Iterator[str | Row]:
-    """What matters most of it: the first ``shown`` findings, with the texts of the first ``described``, and advice.
-
-    ``is_short``: without what the run consists of, and why it is not certain.
+    """What matters most of it: the first ``shown`` findings, the texts of the first ``described``, and ``parts`` of the
+    time. ``is_short``: with no more of each sentence than its first part.
     """
-    heading = _heading(analysis, number)
-    yield from (line.partition("   ")[0] for line in heading) if is_short else heading
+    yield from _heading(analysis, number, is_short=is_short)
     if _is_bad(analysis):
-        yield shortened(_quality(analysis), _PART_WIDTH if is_short else 2 * WIDEST)
-    yield from _findings(analysis, findings, verbose=False, described=described, shown=shown, advises=advises)
+        yield shortened(_quality(analysis), 2 * WIDEST)
+    yield from _findings(analysis, findings, verbose=False, described=described, shown=shown, is_short=is_short)
     yield ""
-    if (found := analysis.requests) is not None and found.parts:
-        parts = [(found.described(part), part.time) for part in found.parts]
-        yield _went(parts, found.time, f" of {count(found.count, 'request')}")
-    if not analysis.ends_with_request and analysis.path.coverage:
-        parts = [(_first_words(what), time) for what, time in _parts(analysis)]
+    found = analysis.requests
+    has_requests = found is not None and bool(found.parts)
+    if found is not None and has_requests:
+        of_requests = [(found.described(part), part.time) for part in found.parts[:parts]]
+        yield _went(of_requests, found.time, f" of {count(found.count, 'request')}")
+    if not analysis.ends_with_request and analysis.path.coverage and not (has_requests and parts == 1):
+        of_run = [(_first_words(what), time) for what, time in _parts(analysis)[:parts]]
         certainty = recorded.certainty(analysis.calls, analysis.path)
-        if is_short:
-            certainty = f"{certainty.partition(':')[0]}."
-        yield f"{_went(parts, analysis.path.wall, _whose(analysis))} {certainty}"
+        certainty = f"{certainty.partition(':')[0]}." if is_short else certainty
+        yield f"{_went(of_run, analysis.path.wall, _whose(analysis))} {certainty}"
 
 
 def _went(parts: Sequence[tuple[str, int]], total: int, whose: str) -> str:
-    most = [f"{percent(time / total)} {shortened(what, _PART_WIDTH)}" for what, time in parts[:_SHOWN_PARTS]]
+    most = [f"{percent(time / total)} {shortened(what, _PART_WIDTH)}" for what, time in parts]
     return f"Where the {duration(total)}{whose} went: {', '.join(most)}."
 
 
-def _heading(analysis: Analysis, number: int) -> Iterator[str]:
+def _heading(analysis: Analysis, number: int, *, is_short: bool = False) -> Iterator[str]:
     path, table = analysis.path, analysis.table
     start = datetime.fromtimestamp(path.start / 1e9).astimezone()
     went = "has run for" if RUNNING in table.state else "took at least" if path.is_cut else "took"
@@ -112,10 +110,8 @@ def _heading(analysis: Analysis, number: int) -> Iterator[str]:
     is_of_requests = analysis.serves and (analysis.ends_with_driver or analysis.ends_with_request)
     if analysis.requests is not None and is_of_requests and analysis.requests.count > 1:
         what = f"{count(analysis.requests.count, 'request')} to Ray Serve within"
-    yield (
-        f"{what} {duration(path.wall)}   {start:%Y-%m-%d %H:%M:%S}   "
-        f"{', '.join([*_contents(analysis), count(len(table), 'span')])}"
-    )
+    more = f"   {start:%Y-%m-%d %H:%M:%S}   {', '.join([*_contents(analysis), count(len(table), 'span')])}"
+    yield f"{what} {duration(path.wall)}{'' if is_short else more}"
     if number > 1:
         yield (
             f"This is the newest of {count(number, 'run')}; --trace ID shows another "
@@ -148,7 +144,7 @@ def _findings(
     verbose: bool,
     described: int = SHOWN_FINDINGS,
     shown: int = SHOWN_FINDINGS,
-    advises: bool = True,
+    is_short: bool = False,
 ) -> Iterator[str]:
     """The first ``shown``; those beyond the first ``described`` without evidence and advice."""
     yield ""
@@ -164,9 +160,10 @@ def _findings(
         yield f" {place}. {finding.headline}{f': {cost}' if cost else ''}"
         if place > described:
             continue
-        yield f"    {finding.text}"
-        if finding.advice and advises:
-            yield f"    -> {finding.advice}"
+        text, advice = (each.partition("; ")[0] if is_short else each for each in (finding.text, finding.advice))
+        yield f"    {text}"
+        if advice:
+            yield f"    -> {advice}"
         if verbose:
             rows = finding.rows[:_SHOWN_EVIDENCE]
             more = f" and {count(len(finding.rows) - len(rows), 'other')}" if len(finding.rows) > len(rows) else ""

@@ -262,7 +262,7 @@ def _loop_finding(analysis: Analysis, function: str, blocking: _Blocking, on_pat
     where = "of its async actor" if len(blocking.actors) == 1 else f"of {count(len(blocking.actors), 'async actor')}"
     text = (
         f"{quoted(function)} seems to block the event loop {where}: {count(len(stalls), 'time')}, for up to "
-        f"{duration(longest)} and {duration(stood_still)} in all, no other call started or ended while it ran, and "
+        f"{duration(longest)} and {duration(stood_still)} in all, no other call started or ended while it ran; "
         f"{count(len(blocking.waited), 'call')} waited for it (median {duration(waited)})"
     )
     advice = (

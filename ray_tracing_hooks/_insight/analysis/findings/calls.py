@@ -19,6 +19,7 @@ from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS
 from ray_tracing_hooks._insight.model.grouped import by_first, split
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
+from ray_tracing_hooks._insight.model.table import LOST
 
 STRAGGLER = "straggler"
 
@@ -39,7 +40,7 @@ def stragglers(analysis: Analysis) -> list[Finding]:
 
     Measures: by how much these calls ran longer than the median on the critical path.
     Threshold: 4 calls, a twentieth of the run, 3 times the median; a fifth of the calls at most, with half the excess.
-    Looks the same: calls with two kinds of work, one of them rare; larger blocks are a finding of their own.
+    Looks the same: calls with two kinds of work, one of them rare; lost workers and larger blocks are other findings.
     Advice: to split the work, to start it first, or to take other results first, as far as that would help.
     Needs: executions; without waits it is assumed.
     """
@@ -53,7 +54,8 @@ def stragglers(analysis: Analysis) -> list[Finding]:
         for rows in _alike(analysis, function):
             times = as_numpy(analysis.self_time)[rows]
             usual = percentile(as_array(np.sort(times), "q"), 0.5)
-            slow = _few(times, usual, rows)
+            # A call whose process died is a finding of its own.
+            slow = [row for row in _few(times, usual, rows) if analysis.table.state[row] != LOST]
             excess = sum(max(0, min(on_path[row], analysis.self_time[row]) - usual) for row in slow)
             if slow and excess / wall >= _STRAGGLER_COST:
                 skewed = skewed_blocks(analysis, rows, slow, usual, excess)

@@ -252,7 +252,7 @@ def _replica_finding(found: Requests, each: Deployment, share: float) -> Finding
     late = f", {len(each.late):,} of them ready only after the first request came," if each.late else ""
     text = (
         f"waiting for a replica of {quoted(each.name)} took {percent(each.waited / found.time)} of the time of "
-        f"{count(found.count, 'request')}: with {count(each.replicas, 'replica')}{late} that ran at most "
+        f"{count(found.count, 'request')}; with {count(each.replicas, 'replica')}{late} that ran at most "
         f"{each.at_once:,} at once, a call began after {duration(percentile(longest.waited, 0.5))} in the median, "
         f"{duration(at_95)} at the 95th percentile"
     )
@@ -315,7 +315,7 @@ def blocked_replicas(analysis: Analysis) -> Iterator[Finding]:
         yield Finding(
             "blocked-replica",
             f"waiting for the event loops of replicas of {quoted(deployment)} took {percent(share)} of the time of "
-            f"{count(found.count, 'request')}: {count(len(rows), 'request')} that a replica had accepted waited "
+            f"{count(found.count, 'request')}; {count(len(rows), 'request')} that a replica had accepted waited "
             f"{duration(median)} in the median, while other code kept the loop",
             "await what waits in async methods (asyncio.sleep, async clients, a result instead of ray.get); run what "
             "blocks, and methods without async, in threads (asyncio.to_thread); for code that computes, more replicas",

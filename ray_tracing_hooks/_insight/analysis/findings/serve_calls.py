@@ -159,7 +159,9 @@ def _in_turn(spans: ServeSpans, frame: Any, rows: Any) -> list[Any]:
     is_next = np.insert(number[1:] == number[:-1], 0, values=False)[: len(rows)] & (until <= start)
     is_new = np.insert(number[1:] != number[:-1], 0, values=True)[: len(rows)]
     is_free = is_new | is_next
-    is_alone = is_free & np.append(is_free[1:], values=True)[: len(rows)] & spans.is_ended(rows)
+    is_alone = (
+        is_free & np.append(is_free[1:], values=True)[: len(rows)] & spans.is_ended(rows) & ~spans.is_failed[rows]
+    )
     follows = is_next & np.insert(is_alone[:-1], 0, values=False)[: len(rows)] & is_alone
     series = np.cumsum(is_alone & ~follows)
     is_many = is_alone & (np.bincount(series[is_alone], minlength=len(rows) + 1)[series] > 1)
@@ -232,7 +234,7 @@ def slow_deliveries(analysis: Analysis) -> Iterator[Finding]:
             share = each.on_path(analysis, analysis.path, REQUEST_DELIVERY, REPLICA_QUEUE) / analysis.path.wall
         text = (
             f"until {count(len(times), 'call')} of {quoted(each.name)} began in a replica, {duration(usual)} passed in "
-            f"the median, {percent(took / found.time)} of the time of requests, though replicas were free: arguments "
+            f"the median, {percent(took / found.time)} of the time of requests, though replicas were free; arguments "
             "were pickled and sent, or the caller, the router or the replica was busy"
         )
         yield Finding(

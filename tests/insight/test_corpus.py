@@ -14,7 +14,16 @@ from corpus.gaps import GAPS
 from corpus.judging import ASSUMED, MENDED, PLANTED, forms, judged
 from corpus.recording import MOST_BYTES, RECORDED, is_recorded, measured, path_of
 
+from ray_tracing_hooks._cli import screen
+from ray_tracing_hooks._cli.summary import print_summary
+
 load_all()
+LONG = {
+    *("blocked_event_loop", "blocking_get_in_replica", "deadlock", "late_first_step", "memory_holds_back"),
+    *("requests_time_out", "slow_start"),
+}
+"""Programs whose first finding has no room for its advice on a narrow screen."""
+
 CASES = [(program, form) for program in PROGRAMS.values() if is_recorded(program) for form in forms(program)]
 
 
@@ -29,6 +38,21 @@ def test_what_is_said_is_true(program: Program, form: str, tmp_path: Path) -> No
     known = {check for name, of, check in map(str.split, GAPS) if (name, of) == (program.name, form)}
     assert not {check: text for check, text in complaints.items() if check not in known}
     assert not known - complaints.keys(), "no gaps any more: take them out of corpus/gaps.py"
+
+
+@pytest.mark.parametrize("program", [program for program, form in CASES if form == PLANTED], ids=named)
+def test_after_a_run_a_narrow_screen_has_room_for_it(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fifteen lines of 80 columns, three of which are not of the summary; with advice, if it has any."""
+    monkeypatch.setattr(screen, "screen_width", lambda _: 80)
+    found = judged(program, PLANTED, tmp_path)
+    print_summary(found.analysis, 1, most=12)
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) <= 12
+    assert max(map(len, shown)) <= 80
+    if found.findings and found.findings[0]["advice"] and program.name not in LONG:
+        assert any(line.startswith("    -> ") for line in shown)
 
 
 def test_each_gap_is_of_a_program() -> None:

@@ -776,7 +776,7 @@ def test_blocked_event_loops_are_named_and_more_requests_at_once_not_advised(loo
     assert ("would not help" in found["waiting-for-replicas"].advice) == is_found
     if is_found:
         assert found["blocked-replica"].text == (
-            "waiting for the event loops of replicas of Gate took 27 % of the time of 20 requests: 20 requests that a "
+            "waiting for the event loops of replicas of Gate took 27 % of the time of 20 requests; 20 requests that a "
             "replica had accepted waited 40.0 ms in the median, while other code kept the loop"
         )
 
@@ -1273,3 +1273,98 @@ def test_calls_that_a_task_makes_are_a_part_of_the_task() -> None:
     run.run(run.submit(resize, "store", 50, worker="w1"), 55, 95, worker="w2")
     run.call(resize, "Model.infer", 50, 50, 50, 90)
     assert parts(run.found()) == {(CODE, "Gate.__call__"): 50, (CALLS, "resize"): 50}
+
+
+# --- how requests are made, refused and delivered -----------------------------------------------------------------
+
+
+def kinds(run: Served) -> set[str]:
+    return {each.kind for each in find(Analysis(run.table()))}
+
+
+@pytest.mark.parametrize(
+    ("pause", "is_found"), [(0, True), (-50, False), (-1, True)], ids=["one by one", "at once", "it ends a bit later"]
+)
+def test_calls_of_a_request_that_follow_each_other_are_named(pause: float, is_found: bool) -> None:
+    """Calls that overlap are none of them, but for the moment in which a replica ends after its result is there."""
+    run = Served()
+    for number in range(6):
+        root = run.request(0, 300, trace=number + 1)
+        front = run.call(root, "Front.__call__", 0, 0, 1, 300, trace=number + 1)
+        for place in range(2):
+            begun = 2 + place * (100 + pause)
+            name, replica = ("Price.get", "p") if place else ("Stock.get", "s")
+            run.call(front, name, begun, begun, begun, begun + 100, trace=number + 1, replica=replica, caller="r1")
+    assert ("requests-in-turn" in kinds(run)) == is_found
+
+
+@pytest.mark.parametrize(("clients", "pause", "is_found"), [(1, 5, True), (2, 5, False), (1, 500, False)])
+def test_requests_over_http_count_as_those_of_one_client_only_if_they_leave_no_pauses(
+    clients: int, pause: float, is_found: bool
+) -> None:
+    """Others come by themselves, or from several clients."""
+    run = Served()
+    run.driver(0, 12 * (100 + pause))
+    for number in range(12):
+        for client in range(clients):
+            begun, trace = number * (100 + pause), 2 + number * clients + client
+            root = run.request(begun, begun + 100, trace=trace)
+            run.call(root, "Front.__call__", begun, begun, begun, begun + 99, trace=trace)
+    assert ("requests-in-turn" in kinds(run)) == is_found
+
+
+@pytest.mark.parametrize(("models", "again"), [(2, 6), (8, 0)])
+def test_models_that_are_loaded_again_are_named_and_others_are_not(models: int, again: int) -> None:
+    """The first load of each is needed."""
+    run = Served()
+    for number in range(8):
+        begun = number * 100
+        root = run.request(begun, begun + 100, trace=number + 1)
+        front = run.call(root, "Zoo.__call__", begun, begun, begun, begun + 100, trace=number + 1)
+        attributes = {names.RAY_SERVE_MULTIPLEXED_MODEL_ID: f"m{number % models}"}
+        name = f"Zoo.load {names.SERVE_MULTIPLEXED}"
+        run.span(name, begun, begun + 80, front, worker="r1", trace=number + 1, attributes=attributes)
+    found = [each for each in find(Analysis(run.table())) if each.kind == "loading-models"]
+    assert [each.figures["again"] for each in found] == [again] * bool(again)
+    assert [each.requests_share for each in found] == [pytest.approx(0.8 * again / 8)] * bool(again)
+
+
+def test_refused_requests_are_one_finding_without_a_cost() -> None:
+    """Not failed spans of any kind, and most of them are not the slowest requests of those that were refused."""
+    run = Served()
+    for number in range(120):
+        root = run.request(number, number + 2, trace=number + 1, error="503" if number % 4 else "")
+        begun = () if number % 4 else (number + 1, number + 150)
+        error = "ray.serve.exceptions.BackPressureError" if number % 4 else ""
+        run.call(root, "Pay.__call__", number, number + 1, *begun, trace=number + 1, error=error)
+    (found,) = (each for each in find(Analysis(run.table())) if each.is_failure)
+    assert (found.kind, found.figures["refused"], found.figures["calls"]) == ("refused-requests", 90, 120)
+    assert not found.cost(10)
+    assert "slow-requests" not in kinds(run)
+
+
+@pytest.mark.parametrize(("earlier", "kind"), [(True, "slow-deliveries"), (False, "waiting-for-replicas")])
+def test_only_where_a_replica_was_free_requests_were_long_on_their_way(earlier: bool, kind: str) -> None:
+    """The choice of a replica lasts until it has the request with its arguments, or until there is a replica."""
+    run = Served()
+    if earlier:
+        root = run.request(0, 1, trace=99)
+        run.call(root, "Sink.__call__", 0, 0, 0, 1, trace=99)
+    for number in range(12):
+        begun = 10 + number * 200 if earlier else 10
+        root = run.request(begun, begun + 110, trace=number + 1)
+        run.call(root, "Sink.__call__", begun, begun + 100, begun + 100, begun + 110, trace=number + 1)
+    assert kinds(run) & {"slow-deliveries", "waiting-for-replicas"} == {kind}
+
+
+def test_time_without_spans_comes_after_what_makes_requests_slow() -> None:
+    """Where the clients are outside, no cost of the run is known."""
+    run = Served()
+    run.parts = "serve,get,wait"
+    driver = run.driver(0, 10_000)
+    run.get(driver, ["0" * 48 + "01000000"], 1, 9_000)
+    for number in range(12):
+        root = run.request(0, 100, trace=number + 2)
+        run.call(root, "Gate.__call__", 0, 60, 60, 100, trace=number + 2)
+    found = [each.kind for each in find(Analysis(run.table()))]
+    assert found == ["waiting-for-replicas", "unrecorded"]

@@ -292,7 +292,8 @@ def test_a_run_ends_with_a_few_lines(name: str, capsys: pytest.CaptureFixture[st
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) <= most
         assert [line for line in lines if line.startswith(" 1. ")] == [
-            f" 1. {each.headline}" + (f": {each.cost(analysis.path.wall)}" if each.share else "") for each in found[:1]
+            f" 1. {each.headline}" + (f": {cost}" if (cost := each.cost(analysis.path.wall)) else "")
+            for each in found[:1]
         ]
         assert any(line.startswith("Where the ") for line in lines) or not analysis.path.coverage
         named = sum(bool(re.match(r" \d+\. ", line)) for line in lines)
@@ -1373,7 +1374,7 @@ def test_a_method_that_blocks_its_event_loop_is_named() -> None:
     assert (finding.kind, finding.is_assumed) == ("blocked-event-loop", True)
     assert finding.text.startswith(
         "Store.push seems to block the event loop of its async actor: 7 times, for up to 99.0 ms and 693 ms in all, "
-        "no other call started or ended while it ran, and 7 calls waited for it"
+        "no other call started or ended while it ran; 7 calls waited for it"
     )
     assert finding.figures["waiting_calls"] == 7
     assert finding.share > 0.6

@@ -40,8 +40,14 @@ _SECONDS = re.compile(r"_time(\.|$)|\.seconds$|^ray\.timeout$")
 NOISE = 0.3
 """Seconds by which two runs of the same program may differ, besides a tenth."""
 
-_TRUE_OF = {ASSUMED: frozenset({"unrecorded"})}
-"""Kinds of findings that are true of any program in this form: time is unexplained where waits were not recorded."""
+_OF_RAY = frozenset(
+    {"large-arguments", "slow-results", "tiny-tasks", "training-start", "waiting-for-resources", "worker-start"}
+)
+"""Kinds of findings about what Ray itself takes, from more milliseconds or seconds on than it usually takes."""
+
+_TRUE_OF = {ASSUMED: frozenset({"unrecorded"}), SLOWER: _OF_RAY}
+"""Kinds of findings that are true of any program in this form: time is unexplained where waits were not recorded, and
+Ray takes ten times as long where all is as much slower."""
 
 _OF_FUNCTIONS = (RUN, SUBMIT)
 """Kinds of time on the critical path that are listed by function."""
@@ -98,7 +104,11 @@ class Judged:
             wanted = self.document["run"]["name"] if program.on_path == DRIVER else program.on_path
             quiet = all(each["share"] < QUIET or each["kind"] in program.beside for each in self.findings)
             return [first[1] if first[0].split(" ")[0] == wanted and quiet else None]
-        first_ones = self.findings[: len(program.finds)]
+        expected = {kind for kinds in program.finds for kind in kinds}
+        most = self.findings
+        if self.form == SLOWER:
+            most = [each for each in most if each["kind"] not in _OF_RAY - expected]
+        first_ones = most[: len(program.finds)]
         costs: list[float | None] = []
         for kinds in program.finds:
             fits = next((each for each in first_ones if each["kind"] in kinds), None)
@@ -119,9 +129,8 @@ class Judged:
         found = {"false": "; ".join(self._false()), "sum": "; ".join(self._sums())}
         if self.form == PLANTED:
             found["page"] = "; ".join(self._page())
-        if self.form in SCALES:
-            # Ray's own times are scaled too, such as what a submission takes: other findings may be true then.
-            del found["false"]
+        if self.form in SCALES and not self.program.is_healthy:
+            found |= {"first": "; ".join(self._first()), "cost": "; ".join(self._costs())}
         if self.form == PLANTED and not self.program.is_healthy:
             found |= {
                 "first": "; ".join(self._first()),
@@ -132,7 +141,12 @@ class Judged:
         return {check: text for check, text in found.items() if text}
 
     def _first(self) -> Iterator[str]:
+        said = {each["kind"] for each in self.findings}
         for number, cost in enumerate(self.named):
+            kinds = self.program.finds[number] if self.program.finds else ()
+            may_go = self.form == FASTER or (self.form == SLOWER and not _OF_RAY.isdisjoint(kinds))
+            if kinds and may_go and said.isdisjoint(kinds):
+                continue  # what it costs then is not worth a word, or no more than what Ray takes
             if cost is None:
                 wanted = self.program.on_path or " or ".join(self.program.finds[number])
                 heads = [f"{each['kind']} {each['share']:.0%}" for each in self.findings[:3]]
@@ -147,8 +161,10 @@ class Judged:
                 yield f"{', '.join(missing)} not in: {text}"
 
     def _costs(self) -> Iterator[str]:
-        costs = self.measured["planted"]["costs"]
+        costs = [each * SCALES.get(self.form, 1) for each in self.measured["planted"]["costs"]]
         for number, (claimed, real) in enumerate(zip(self.named, costs, strict=False)):
+            if self.form in SCALES and not _OF_RAY.isdisjoint((*self.program.finds, ())[number]):
+                continue  # a part of what it costs is what Ray takes
             if claimed is not None and not real / FACTOR <= claimed <= real * FACTOR:
                 yield f"cause {number + 1} is said to cost {claimed:.2f} s, and costs {real:.2f} s"
 
@@ -175,7 +191,7 @@ class Judged:
                     yield f"{each['kind']} is mended, and said to cost {left:.2f} s: {each['text']}"
             elif is_large and each["kind"] not in expected | set(program.beside) | _TRUE_OF.get(self.form, frozenset()):
                 yield f"{each['kind']} {each['share']:.0%}: {each['text']}"
-        if self.form == MENDED:
+        if self.form == MENDED or self.form in SCALES:
             return
         for word in program.never:
             if word in self.text:

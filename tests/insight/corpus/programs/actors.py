@@ -290,7 +290,7 @@ class Fragile:
         return spend(0.1)
 
 
-@planted(("killed-workers", "actor-restarts"), says=("Fragile",), beside=("worker-start", "straggler"))
+@planted(("killed-workers", "actor-restarts"), says=("Fragile",), beside=("worker-start",))
 def actor_restarts(run):
     """An actor dies twice, and loads its state again for a second each time."""
     fragile = Fragile.remote(os.environ["CORPUS_FOLDER"], run.seconds(1))

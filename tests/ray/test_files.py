@@ -16,8 +16,8 @@ from support import logs_in_json, run_example, with_data, with_extras
 pytestmark = pytest.mark.xdist_group("runs")  # files that look at the same runs of programs
 
 EXAMPLES = sorted(EXAMPLES_FOLDER.glob("*.py"))
-OF_TRAINING = EXAMPLES_FOLDER / "training.py"
-"""Is run with the other tests of training."""
+OTHERS = {EXAMPLES_FOLDER / name for name in ("training.py", "slow_job.py")}
+"""The tests of training run the one, and those of snippets the other, which has no hook of its own."""
 
 
 def test_each_line_is_a_traces_data_for_an_independent_parser(cluster: Cluster) -> None:
@@ -46,7 +46,7 @@ def test_files_are_for_their_owner_alone(cluster: Cluster) -> None:
     }
 
 
-@pytest.mark.parametrize("example", [each for each in EXAMPLES if each != OF_TRAINING], ids=lambda path: str(path.stem))
+@pytest.mark.parametrize("example", [each for each in EXAMPLES if each not in OTHERS], ids=lambda path: str(path.stem))
 def test_an_example_runs_as_it_stands_and_its_trace_can_be_shown(example: Path, tmp_path: Path) -> None:
     if 'encoding="JSON"' in example.read_text() and not logs_in_json():
         pytest.skip("this Ray does not write its logs as JSON")

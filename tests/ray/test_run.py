@@ -80,7 +80,7 @@ def test_in_a_traced_cluster_the_spans_are_with_those_of_its_workers(cluster: Cl
     """Where the cluster's spans go, all of this run go; the summary is of this run's trace."""
     done = run(RAY_ADDRESS=cluster.address, RAY_TRACING_LOCAL_DIR=str(cluster.spans))
     assert (done.stdout, done.returncode) == (RESULT, 3), done.stderr
-    assert "3 calls of 1 function" in done.stderr
+    assert "plain.py took " in done.stderr
     assert "The spans of its workers go where that cluster's settings say" in " ".join(done.stderr.split())
     (trace,) = re.findall(r"ray-tracing-hooks view \S+ --trace (\w{32}) --open", done.stderr)
     assert Counter(span.name for span in spans_in(cluster.spans) if span.trace_id == trace) == {

@@ -24,9 +24,10 @@ from ray_tracing_hooks._ops.effective import Effective, effective, misspelled, s
 from ray_tracing_hooks._ops.hooks import exporters_of
 from ray_tracing_hooks._ops.reach import trial
 from ray_tracing_hooks._ops.spools import LOCAL, SPOOL, folder, spools_of
+from ray_tracing_hooks._safety.secrets import is_name_of_secret
 from ray_tracing_hooks._settings.otel import OTLP, OTLP_METRICS, VARIABLES, read_with_source
 from ray_tracing_hooks._settings.table import all_settings
-from ray_tracing_hooks._settings.values import masked
+from ray_tracing_hooks._settings.values import MASK, masked
 from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.start import environment
 
@@ -130,10 +131,13 @@ def _spool(found: Effective, session: str | None) -> str | None:
 def _rows(found: Effective, environ: Mapping[str, str], salt: str) -> dict[str, list[str]]:
     """The settings and standard variables that are set: by variable their value and its source.
 
-    The value of a secret has a digest in its place: it can be compared with that of another node, and nothing else.
+    The value of a secret has a digest in its place: it can be compared with that of another node, and nothing else. Of
+    other mappings, values whose keys look like the name of a secret are masked.
     """
 
     def shown(row: Any, value: Any) -> str:
+        if isinstance(value, Mapping) and not row.secret:
+            value = {key: MASK if is_name_of_secret(key) else each for key, each in value.items()}
         text: str = row.text(value)
         if not row.secret:
             return text

@@ -12,7 +12,8 @@ from ray_tracing_hooks._cli.doctor import _lines, as_text
 from ray_tracing_hooks._ops.checks import findings
 from ray_tracing_hooks._ops.cluster import Node
 from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis, merged, where
-from ray_tracing_hooks._ops.examination import _against_ray
+from ray_tracing_hooks._ops.effective import effective
+from ray_tracing_hooks._ops.examination import _against_ray, _rows
 from ray_tracing_hooks._ops.facts import LOCAL_HOST, Clock, Examined, Facts, Folder, Host, Spool, Trial, as_json
 from ray_tracing_hooks._ops.head import Head
 from ray_tracing_hooks._ops.reach import SPEAKS_TLS
@@ -531,6 +532,13 @@ def test_the_same_on_several_nodes_is_one_finding() -> None:
 )
 def test_places_are_named_in_short(places: tuple[str, ...], text: str) -> None:
     assert where(places, dict.fromkeys(f"n{number}" for number in range(10))) == text
+
+
+def test_a_node_masks_resource_attributes_whose_keys_name_a_secret() -> None:
+    """The block for a bug report has the others as they are."""
+    environ = {"OTEL_RESOURCE_ATTRIBUTES": "deployment=blue,api.token=hunter2"}
+    value, variable = _rows(effective(environ), environ, "salt")["OTEL_RESOURCE_ATTRIBUTES"]
+    assert (value, variable) == ("deployment=blue,api.token=********", "OTEL_RESOURCE_ATTRIBUTES")
 
 
 def test_the_block_for_a_bug_report_has_versions_settings_and_problems() -> None:

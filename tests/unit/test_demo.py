@@ -41,3 +41,9 @@ def test_it_overwrites_nothing_of_the_user(tmp_path: Path) -> None:
     assert done.exit_code != 0
     assert "report.html' exists" in done.output
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_an_empty_name_of_its_folder_is_wrong_use() -> None:
+    result = CliRunner().invoke(main, ["demo", "--output", ""])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "it is empty: name a folder" in result.stderr

@@ -1313,9 +1313,9 @@ def test_requests_over_http_count_as_those_of_one_client_only_if_they_leave_no_p
     assert ("requests-in-turn" in kinds(run)) == is_found
 
 
-@pytest.mark.parametrize(("models", "again"), [(2, 6), (8, 0)])
+@pytest.mark.parametrize(("models", "again"), [(2, 6), (8, 0), (1, 0)])
 def test_models_that_are_loaded_again_are_named_and_others_are_not(models: int, again: int) -> None:
-    """The first load of each is needed."""
+    """The first load of each is needed, and for a single one no replica has made room for another."""
     run = Served()
     for number in range(8):
         begun = number * 100
@@ -1327,6 +1327,16 @@ def test_models_that_are_loaded_again_are_named_and_others_are_not(models: int, 
     found = [each for each in find(Analysis(run.table())) if each.kind == "loading-models"]
     assert [each.figures["again"] for each in found] == [again] * bool(again)
     assert [each.requests_share for each in found] == [pytest.approx(0.8 * again / 8)] * bool(again)
+
+
+def test_requests_that_end_before_they_begin_have_no_share_of_their_time() -> None:
+    """Where a clock was set back, their time is nothing."""
+    run = Served()
+    for number in range(12):
+        begun = 100 * number
+        root = run.request(begun + 50, begun, trace=number + 1)
+        run.call(root, "M.f", begun + 10, begun + 2, begun + 30, begun + 3, trace=number + 1)
+    assert not kinds(run) & {"waiting-for-replicas", "waiting-for-batches"}
 
 
 def test_refused_requests_are_one_finding_without_a_cost() -> None:

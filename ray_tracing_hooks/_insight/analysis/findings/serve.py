@@ -166,7 +166,7 @@ def waiting_for_replicas(analysis: Analysis) -> list[Finding]:
     Needs: spans of requests, with how long the choice of a replica took.
     """
     found = analysis.requests
-    if found is None:
+    if found is None or not found.time:
         return []
     waiting = [
         each
@@ -500,13 +500,13 @@ class _Loads:
     replicas: set[int] = field(default_factory=set)
     rows: list[int] = field(default_factory=list)
     again: list[int] = field(default_factory=list)
-    """Those of a model that its replica had loaded before."""
+    """Those of a model that its replica had loaded before another one."""
 
 
 def loading_models(analysis: Analysis) -> Iterator[Finding]:
     """Models that replicas load again, after they had made room for others (``@serve.multiplexed``).
 
-    Measures: the critical path in replicas while they load a model that they have loaded before.
+    Measures: the critical path in replicas while they load a model that they have loaded before another one.
     Threshold: 3 such loads, and a tenth of the run, or of the time of requests that load.
     Looks the same: nothing: the first load of a model in a replica does not count, nor one that failed.
     Advice: room for more models, or fewer models for each replica.
@@ -552,20 +552,21 @@ def _loads(analysis: Analysis, spans: ServeSpans) -> dict[str, _Loads]:
     """By the name of the span."""
     table = analysis.table
     found: dict[str, _Loads] = {}
-    known: set[tuple[int, str, object]] = set()
-    for row in np.nonzero(spans.is_loading & ~spans.is_failed)[0].tolist():
-        name, replica, model = (
-            table.name_of(row),
-            table.resource[row],
-            table.attribute(row, names.RAY_SERVE_MULTIPLEXED_MODEL_ID),
-        )
+    # By replica and name: the model that was loaded last, and when each was there.
+    last: dict[tuple[int, str], str] = {}
+    there: dict[tuple[int, str, str], int] = {}
+    rows = np.nonzero(spans.is_loading & ~spans.is_failed)[0]
+    for row in rows[np.argsort(spans.start[rows], kind="stable")].tolist():
+        name, replica = table.name_of(row), table.resource[row]
+        model = table.attribute(row, names.RAY_SERVE_MULTIPLEXED_MODEL_ID)
         if not isinstance(model, str):
             continue
         each = found.setdefault(name, _Loads())
         each.models.add(model)
         each.replicas.add(replica)
         each.rows.append(row)
-        if (replica, name, model) in known:
+        earlier = there.get((replica, name, model))
+        if earlier is not None and earlier <= table.start[row] and last[replica, name] != model:
             each.again.append(row)
-        known.add((replica, name, model))
+        last[replica, name], there[replica, name, model] = model, table.end_or_now(row)
     return found

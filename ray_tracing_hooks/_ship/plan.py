@@ -102,18 +102,16 @@ class ShipPlan(NamedTuple):
 
 
 JAEGER_ENDPOINT = "RAY_TRACING_JAEGER_ENDPOINT"
-_OF_SINKS = [variables_of(sink) for sink in SINKS]
-_OURS = (JAEGER_ENDPOINT, *(ours for ours, _ in _OF_SINKS))
-"""The settings of this package that are here: the endpoint of Jaeger, which may contain a password, and those that
-sinks declare. The others are in the plan."""
+_MERGED = (JAEGER_ENDPOINT, *(beginning for sink in SINKS for beginning in variables_of(sink)))
+"""How the variables begin whose values are among the settings: the endpoint of Jaeger, which may contain a password,
+and all that settings of sinks follow. The other settings are in the plan."""
 
 _PREFIXES = (
     "OTEL_EXPORTER_",
     "OTEL_BSP_",
     "OTEL_METRIC",
     "OTEL_PYTHON_EXPORTER_",
-    *_OURS,
-    *(other for _, other in _OF_SINKS),
+    *_MERGED,
 )
 _OTHER_SIGNALS = ("OTEL_EXPORTER_OTLP_PROFILES_", "OTEL_METRICS_EXPORTER")
 _NAMES = frozenset(
@@ -150,8 +148,11 @@ def of_delivery(environ: Mapping[str, str], directory: Callable[[], str] = os.ge
 def with_settings(
     environ: Mapping[str, str], settings: Settings, directory: Callable[[], str] = os.getcwd
 ) -> dict[str, str]:
-    """The same, with the settings that are passed on in it: they may be from a file, and invalid ones are left out."""
-    found = {name: value for name, value in of_delivery(environ, directory).items() if not name.startswith(_OURS)}
+    """The same, with the settings that are passed on in it: they may be from a file, and invalid ones are left out.
+
+    A setting that has its default is not in it, and neither is the standard variable that would apply in its place.
+    """
+    found = {name: value for name, value in of_delivery(environ, directory).items() if not name.startswith(_MERGED)}
     if settings.jaeger_endpoint is not None:
         found[JAEGER_ENDPOINT] = settings.jaeger_endpoint
     return found | as_variables(settings)

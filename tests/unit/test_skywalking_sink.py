@@ -24,6 +24,8 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.skywalking import headers, ids
 from ray_tracing_hooks._formats.skywalking.headers import Reference
+from ray_tracing_hooks._settings import table
+from ray_tracing_hooks._ship.plan import with_settings
 from ray_tracing_hooks._ship.registry import destination_of, make_sink
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, SinkContext
 from ray_tracing_hooks._ship.sinks import skywalking
@@ -516,6 +518,24 @@ def test_where_spans_go(environ: dict[str, str], text: str) -> None:
     problems: list[str] = []
     assert destination_of("skywalking", PLAN, environ, problems.append).text == text
     assert problems == []
+
+
+@pytest.mark.parametrize("is_in_file", [False, True])
+def test_a_setting_with_the_value_of_its_default_precedes_the_agents_variable(
+    is_in_file: bool, tmp_path: Path
+) -> None:
+    """In the shipper too, to which defaults are not passed on."""
+    environ = {"SW_AGENT_PROTOCOL": "http", "SW_AGENT_FORCE_TLS": "true", "SW_AGENT_NAME": "shop"}
+    if is_in_file:
+        file = tmp_path / "tracing.yaml"
+        file.write_text("skywalking_transport: grpc\nskywalking_tls: false\n")
+        environ["RAY_TRACING_CONFIG"] = str(file)
+    else:
+        environ |= {"RAY_TRACING_SKYWALKING_TRANSPORT": "grpc", "RAY_TRACING_SKYWALKING_TLS": "0"}
+    of_shipper = with_settings(environ, table.load(environ, pytest.fail))
+    found = skywalking.read(of_shipper, pytest.fail)
+    assert [server.address for server in found.servers] == ["http://localhost:11800"]
+    assert of_shipper == {"RAY_TRACING_SKYWALKING_SERVICE": "shop"}
 
 
 @pytest.mark.parametrize(

@@ -33,14 +33,12 @@ class Control(NamedTuple):
         version: The number of the change, which only one command of a cluster can take; 0 is what it started with.
         enabled: Whether spans are recorded; None as the cluster was started.
         variables: Environment variables that take precedence over those of each process; an empty value unsets one.
-        late_hook: Whether the hook of the cluster was set while it was running.
         until: Where nothing is recorded for a time only, when that ends, in seconds since the epoch; otherwise None.
     """
 
     version: int = 0
     enabled: bool | None = None
     variables: Mapping[str, str] = {}
-    late_hook: bool = False
     until: float | None = None
 
     def __repr__(self) -> str:
@@ -98,7 +96,7 @@ class Control(NamedTuple):
             raise ValueError("it does not say what is set")
         if until is not None and until <= time.time():
             enabled, until = True, None
-        return cls(version, enabled, variables, found.get("late_hook") is True, until)
+        return cls(version, enabled, variables, until)
 
 
 _APPLIED = "applied-"

@@ -224,7 +224,7 @@ class Change(NamedTuple):
         enabled, until = self.enabled, self.until
         if enabled is None and not self.reset:
             enabled, until = before.enabled, before.until
-        return Control(before.version + 1, enabled, variables, before.late_hook, until)
+        return Control(before.version + 1, enabled, variables, until)
 
 
 def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str, int, int], None]) -> Outcome:
@@ -241,22 +241,14 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
         return answer.value
 
     progress("looking at the cluster", 0, 1)
-    before = ask(change_on_node.look)
-    hook, late = before["hook"], bool(before["late"])
-    sets_hook = _must_set(hook, wanted)
-    if sets_hook:
+    if _must_set(ask(change_on_node.look)["hook"], wanted):
         assert wanted.hook is not None
         _check_importable(visit, wanted.hook, timeout)
-        hook, late = wanted.hook, True
     _check_exporters(visit, wanted, timeout)
     # First where new processes find it, then in those that run.
-    known, control = _store(ask, wanted, sets_hook=sets_hook)
-    removes_hook = known.late_hook and not control.late_hook
-    if sets_hook:
-        ask(change_on_node.store_hook, hook)
-    elif removes_hook:
-        ask(change_on_node.remove_hook)
-        hook = None
+    before, control, hook = _store(ask, wanted)
+    sets_hook = hook is not None and before["hook"] is None
+    late = before["late"] or sets_hook
     actors: dict[str, str] = {}
     if sets_hook and wanted.in_actors:
         progress("running the hook in named actors", 0, 1)
@@ -279,14 +271,15 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
     return Outcome(control, nodes, _described(visit, living, answers, timeout), hook, late, actors)
 
 
-def _store(ask: Callable[..., Any], wanted: Change, *, sets_hook: bool) -> tuple[Control, Control]:
-    """Store what is set after the change; returns what was set before, and that. Raises ControlError or
-    UsageError.
+def _store(ask: Callable[..., Any], wanted: Change) -> tuple[Mapping[str, Any], Control, str | None]:
+    """Store what is set after the change; returns what was found before, what is set now, and the hook now.
 
-    If other commands change it at the same time, each begins with what the one before has set.
+    If other commands change it at the same time, each begins with what the one before has set. Raises ControlError or
+    UsageError.
     """
     for _ in range(_ATTEMPTS):
         found = ask(change_on_node.look)
+        sets_hook = _must_set(found["hook"], wanted)
         try:
             known = Control.decode(found["control"])
         except ValueError as error:
@@ -297,11 +290,11 @@ def _store(ask: Callable[..., Any], wanted: Change, *, sets_hook: bool) -> tuple
                 ) from None
             known = Control(int(time.time()))  # later than any version that a process may have
         control = wanted.after(known)
-        goes = wanted.enabled is False and wanted.until is None
-        control = control._replace(late_hook=sets_hook or (known.late_hook and not goes))
+        removes_hook = found["late"] and wanted.enabled is False and wanted.until is None
+        hook = wanted.hook if sets_hook else None if removes_hook else found["hook"]
         _check_size(control)
-        if ask(change_on_node.store, control.encode(), found["control"]):
-            return known, control
+        if ask(change_on_node.store, found, control.encode(), hook):
+            return found, control, hook
     raise ControlError(f"other commands have changed this cluster {_ATTEMPTS} times; this one has changed nothing")
 
 

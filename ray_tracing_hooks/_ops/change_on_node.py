@@ -1,8 +1,8 @@
 """What ``enable``, ``disable`` and ``configure`` run on the nodes of a cluster, in actors of their own.
 
 The functions are those of the node's own package. What is set for the cluster is in its key-value store, beside its
-hook, where each process finds it that connects later, on any node. All commands store it on the head, under the lock of
-the folder from which its processes learn of changes: so of two at the same time, the second one sees the first one's.
+hook, where each process finds it that connects later, on any node. All commands store both on the head, under the lock
+of the folder from which its processes learn of changes. So of two at the same time, the second one sees the first.
 """
 
 from __future__ import annotations
@@ -73,8 +73,9 @@ def unknown_exporter(value: str) -> str | None:
     return problems[0].rpartition("; using ")[0] if problems else None
 
 
-def store(text: bytes, before: bytes) -> bool:
-    """Set it for all processes that connect from now on; False if another command has changed what was set ``before``.
+def store(found: Mapping[str, Any], text: bytes, hook: str | None) -> bool:
+    """Set a control and a hook for all processes that connect from now on; False if another command has changed what
+    :func:`look` has ``found``. A ``hook`` of None removes that of the cluster.
 
     Called on the head. Raises OSError if the lock cannot be had.
     """
@@ -82,25 +83,19 @@ def store(text: bytes, before: bytes) -> bool:
     folder = open_folder(_folder())
     try:
         with locked(inside(folder), time.monotonic() + _TIMEOUT):
-            if (client.internal_kv_get(CONTROL, NAMESPACE, _TIMEOUT) or b"") != before:
+            if look() != found:
                 return False
             client.internal_kv_put(CONTROL, text, True, NAMESPACE, _TIMEOUT)
+            if hook is None:
+                # That some processes have none stays true.
+                client.internal_kv_del(HOOK, False, NAMESPACE, _TIMEOUT)
+            elif found["hook"] is None:
+                # In this order: a process that sees the hook also sees that others have not run it.
+                client.internal_kv_put(SET_LATE, b"1", True, NAMESPACE, _TIMEOUT)
+                client.internal_kv_put(HOOK, hook.encode(), True, NAMESPACE, _TIMEOUT)
     finally:
         os.close(folder)
     return True
-
-
-def store_hook(hook: str) -> None:
-    """Set the hook for all processes that connect from now on."""
-    client = _worker().gcs_client
-    # In this order: a process that sees the hook also sees that others have not run it.
-    client.internal_kv_put(SET_LATE, b"1", True, NAMESPACE, _TIMEOUT)
-    client.internal_kv_put(HOOK, hook.encode(), True, NAMESPACE, _TIMEOUT)
-
-
-def remove_hook() -> None:
-    """Leave the cluster without a hook, as it was. That some processes have none stays true."""
-    _worker().gcs_client.internal_kv_del(HOOK, False, NAMESPACE, _TIMEOUT)
 
 
 def processes() -> list[dict[str, Any]]:

@@ -374,7 +374,7 @@ def test_what_is_malformed_is_an_error(text: bytes) -> None:
 
 
 def test_what_is_set_survives_its_text() -> None:
-    whole = Control(3, False, {"RAY_TRACING_EXCLUDE": "a.*"}, late_hook=True)
+    whole = Control(3, False, {"RAY_TRACING_EXCLUDE": "a.*"}, 2e9)
     assert Control.decode(whole.encode()) == whole
     assert Control.decode(b"") == Control()
     assert "a.*" not in repr(whole)

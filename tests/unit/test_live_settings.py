@@ -16,8 +16,19 @@ from ray_tracing_hooks._cli.changing import disable
 from ray_tracing_hooks._connection.changes import control_folder
 from ray_tracing_hooks._control.control import Control, locked
 from ray_tracing_hooks._ops import change_on_node
-from ray_tracing_hooks._ops.change import Change, ControlError, UsageError, _store, names_of, shown, variables_of
-from ray_tracing_hooks._ray.cluster import CONTROL
+from ray_tracing_hooks._ops.change import (
+    Change,
+    ControlError,
+    Outcome,
+    UsageError,
+    change,
+    names_of,
+    shown,
+    variables_of,
+)
+from ray_tracing_hooks._ops.cluster import Answer, Node
+from ray_tracing_hooks._ops.hooks import HOOKS
+from ray_tracing_hooks._ray.cluster import CONTROL, HOOK
 from ray_tracing_hooks._safety.errors import SettingError
 from ray_tracing_hooks._settings.table import LIVE, Settings
 
@@ -180,14 +191,21 @@ def test_the_command_says_when_spans_are_recorded_again(monkeypatch: pytest.Monk
         assert "such as" in result.output
 
 
+SETUP = HOOKS[0]
+HEAD = Node("id", "head", "127.0.0.1", is_head=True)
+
+
 class Head:
-    """Runs what a command asks of the head, on a key-value store of its own."""
+    """The visit of a cluster of one node, which has a key-value store of its own, a hook and no processes."""
+
+    nodes = (HEAD,)
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, session_dir: Path) -> None:
-        self.values: dict[bytes, bytes] = {}
+        self.values: dict[bytes, bytes] = {HOOK: SETUP.encode()}
         self.before_storing: list[Callable[[], object]] = []
         node = SimpleNamespace(get_session_dir_path=lambda: str(session_dir))
         monkeypatch.setattr(change_on_node, "_worker", lambda: SimpleNamespace(gcs_client=self, node=node))
+        monkeypatch.setattr(change_on_node, "processes", list)
 
     def internal_kv_put(self, key: bytes, value: bytes, *_: object) -> None:
         self.values[key] = value
@@ -198,13 +216,29 @@ class Head:
     def internal_kv_multi_get(self, keys: list[bytes], *_: object) -> dict[bytes, bytes]:
         return {key: self.values[key] for key in keys if key in self.values}
 
-    def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def internal_kv_del(self, key: bytes, *_: object) -> None:
+        self.values.pop(key, None)
+
+    def ask(self, _node: Node, function: Callable[..., Any], *arguments: Any) -> Answer:
         while self.before_storing and function is change_on_node.store:
             self.before_storing.pop()()
-        return function(*arguments)
+        try:
+            return Answer(function(*arguments))
+        except OSError as error:
+            return Answer(failure="failed", text=str(error))
 
-    def change(self, change: Change) -> Control:
-        return _store(self.ask, change, sets_hook=False)[1]
+    def answer(self, answer: Answer, _timeout: float) -> Answer:
+        return answer
+
+    def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> dict[Node, Answer]:
+        return {HEAD: self.ask(HEAD, function, *arguments)}
+
+    def outcome(self, wanted: Change, timeout: float = 30.0) -> Outcome:
+        visit: Any = self
+        return change(visit, wanted, timeout, lambda *_: None)
+
+    def change(self, wanted: Change) -> Control:
+        return self.outcome(wanted).control
 
     def set(self, **variables: str | None) -> Control:
         return self.change(Change(variables=variables))
@@ -221,13 +255,51 @@ def test_two_commands_at_the_same_time_both_have_their_effect(monkeypatch: pytes
     assert sorted(last.variables) == ["RAY_TRACING_EXCLUDE", "RAY_TRACING_INCLUDE", "RAY_TRACING_RATE_LIMIT"]
 
 
+ENABLE, DISABLE = Change(enabled=True, hook=SETUP), Change(enabled=False)
+
+
+@pytest.mark.parametrize(("last", "hook"), [(ENABLE, SETUP.encode()), (DISABLE, None)])
+def test_the_hook_is_that_of_the_later_of_two_commands_at_the_same_time(
+    last: Change, hook: bytes | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One of them enables the cluster with a hook, and the other one removes it again."""
+    head = Head(monkeypatch, tmp_path)
+    del head.values[HOOK]
+    head.change(ENABLE)
+    if last is DISABLE:
+        head.before_storing = [lambda: [head.change(each) for each in (DISABLE, ENABLE)]]
+    else:
+        head.before_storing = [lambda: head.change(DISABLE)]
+    outcome = head.outcome(last)
+    assert outcome.control.enabled is last.enabled
+    assert (outcome.hook or "").encode() == (hook or b"")
+    assert head.values.get(HOOK) == hook
+
+
+def test_a_hook_that_two_commands_set_at_the_same_time_is_removed_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    head = Head(monkeypatch, tmp_path)
+    del head.values[HOOK]
+    head.before_storing.append(lambda: head.change(ENABLE))
+    assert head.outcome(ENABLE).is_hook_late
+    assert head.outcome(DISABLE).hook is None
+    assert HOOK not in head.values
+
+
+def test_a_hook_from_the_start_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    head = Head(monkeypatch, tmp_path)
+    outcome = head.outcome(DISABLE)
+    assert (outcome.hook, outcome.is_hook_late, head.values[HOOK]) == (SETUP, False, SETUP.encode())
+
+
 def test_a_command_waits_while_another_one_stores_its_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     head = Head(monkeypatch, tmp_path)
     head.set(RAY_TRACING_EXCLUDE="a")
     monkeypatch.setattr(change_on_node, "_TIMEOUT", 0.1)
     with (
         locked(str(control_folder(str(tmp_path))), time.monotonic()),
-        pytest.raises(OSError, match="another command that publishes a change here does not finish"),
+        pytest.raises(ControlError, match="another command that publishes a change here does not finish"),
     ):
         head.set(RAY_TRACING_EXCLUDE="b")
     assert head.set(RAY_TRACING_INCLUDE="c").variables == {"RAY_TRACING_EXCLUDE": "a", "RAY_TRACING_INCLUDE": "c"}
@@ -246,8 +318,7 @@ def test_what_cannot_be_understood_can_be_reset(text: bytes, monkeypatch: pytest
     """Only that, since nobody knows what would be lost."""
     head = Head(monkeypatch, tmp_path)
     head.set(RAY_TRACING_EXCLUDE="a")
-    for key in head.values:
-        head.values[key] = text
+    head.values[CONTROL] = text
     with pytest.raises(ControlError, match="`ray-tracing-hooks configure --reset` removes it"):
         head.set(RAY_TRACING_EXCLUDE="b")
     reset = head.change(Change(reset=True))

@@ -189,7 +189,7 @@ def locked(folder: str, deadline: float) -> Iterator[None]:
     """Hold the folder's lock, so that no other command of this machine replaces a later change by its own, or removes
     its answers. A network file system may not know locks of other machines.
 
-    Raises OSError if another process holds it until the ``deadline``.
+    Raises TimeoutError if another process holds it until the ``deadline``, and OSError if the folder cannot be used.
     """
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -199,7 +199,7 @@ def locked(folder: str, deadline: float) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise OSError("another command that publishes a change here does not finish") from None
+                    raise TimeoutError("another command that publishes a change here does not finish") from None
             time.sleep(_LOCK_STEP)
         yield
     finally:

@@ -11,8 +11,8 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from ray_tracing_hooks._connection.changes import control_folder
@@ -77,25 +77,38 @@ def store(found: Mapping[str, Any], text: bytes, hook: str | None) -> bool:
     """Set a control and a hook for all processes that connect from now on; False if another command has changed what
     :func:`look` has ``found``. A ``hook`` of None removes that of the cluster.
 
-    Called on the head. Raises OSError if the lock cannot be had.
+    Called on the head. Raises TimeoutError if the lock cannot be had.
     """
     client = _worker().gcs_client
-    folder = open_folder(_folder())
-    try:
-        with locked(inside(folder), time.monotonic() + _TIMEOUT):
-            if look() != found:
-                return False
-            client.internal_kv_put(CONTROL, text, True, NAMESPACE, _TIMEOUT)
-            if hook is None:
-                # That some processes have none stays true.
-                client.internal_kv_del(HOOK, False, NAMESPACE, _TIMEOUT)
-            elif found["hook"] is None:
-                # In this order: a process that sees the hook also sees that others have not run it.
-                client.internal_kv_put(SET_LATE, b"1", True, NAMESPACE, _TIMEOUT)
-                client.internal_kv_put(HOOK, hook.encode(), True, NAMESPACE, _TIMEOUT)
-    finally:
-        os.close(folder)
+    with _alone():
+        if look() != found:
+            return False
+        client.internal_kv_put(CONTROL, text, True, NAMESPACE, _TIMEOUT)
+        if hook is None:
+            # That some processes have none stays true.
+            client.internal_kv_del(HOOK, False, NAMESPACE, _TIMEOUT)
+        elif found["hook"] is None:
+            # In this order: a process that sees the hook also sees that others have not run it.
+            client.internal_kv_put(SET_LATE, b"1", True, NAMESPACE, _TIMEOUT)
+            client.internal_kv_put(HOOK, hook.encode(), True, NAMESPACE, _TIMEOUT)
     return True
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Hold the lock of this node's folder. Where the folder cannot be used, the block runs without one, and
+    :func:`apply` reports it.
+    """
+    with ExitStack() as stack:
+        try:
+            folder = open_folder(_folder())
+            stack.callback(os.close, folder)
+            stack.enter_context(locked(inside(folder), time.monotonic() + _TIMEOUT))
+        except TimeoutError:
+            raise
+        except OSError:
+            pass
+        yield
 
 
 def processes() -> list[dict[str, Any]]:

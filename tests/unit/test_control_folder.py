@@ -338,7 +338,7 @@ def test_a_command_that_does_not_finish_is_reported(folder: str) -> None:
     opened = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX)
-        with pytest.raises(OSError, match="another command that publishes a change here does not finish"):
+        with pytest.raises(TimeoutError, match="another command that publishes a change here does not finish"):
             publish(folder, control(2), {}, 0.1)
     finally:
         os.close(opened)

@@ -305,6 +305,16 @@ def test_a_command_waits_while_another_one_stores_its_change(monkeypatch: pytest
     assert head.set(RAY_TRACING_INCLUDE="c").variables == {"RAY_TRACING_EXCLUDE": "a", "RAY_TRACING_INCLUDE": "c"}
 
 
+def test_a_cluster_whose_head_has_no_folder_can_be_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The head's processes cannot learn of it, and the command says so."""
+    session = tmp_path / "a file"
+    session.touch()
+    head = Head(monkeypatch, session)
+    outcome = head.outcome(DISABLE)
+    assert Control.decode(head.values[CONTROL]) == outcome.control == Control(1, enabled=False)
+    assert outcome.nodes == {HEAD: "the folder of this package in Ray's session folder cannot be used"}
+
+
 def test_values_that_are_no_longer_set_are_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """They may be secrets."""
     head = Head(monkeypatch, tmp_path)

@@ -134,8 +134,15 @@ _PATIENCE = 3.0
 starting."""
 
 
+_UNSURE = "; `ray-tracing-hooks status` shows what is set now"
+"""How an error goes on while the change is being stored."""
+
+_STORED = "; the change is set, but processes that run may not have it: run the command again"
+"""The same once it has been stored."""
+
+
 class ControlError(TracingError):
-    """It cannot be changed; nothing has been."""
+    """It cannot be changed, or not everywhere; the text says so if something may have been changed."""
 
 
 class UsageError(TracingError):
@@ -234,10 +241,10 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
     """
     head = visit.nodes[0]
 
-    def ask(function: Callable[..., Any], *arguments: Any) -> Any:
+    def ask(function: Callable[..., Any], *arguments: Any, otherwise: str = "") -> Any:
         answer = visit.answer(visit.ask(head, function, *arguments), timeout)
         if answer.failure is not None:
-            raise ControlError(f"{head.name}: {answer.text}")
+            raise ControlError(f"{head.name}: {answer.text}{otherwise}")
         return answer.value
 
     progress("looking at the cluster", 0, 1)
@@ -246,7 +253,7 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
         _check_importable(visit, wanted.hook, timeout)
     _check_exporters(visit, wanted, timeout)
     # First where new processes find it, then in those that run.
-    before, control, hook = _store(ask, wanted)
+    before, control, hook = _store(ask, wanted, timeout)
     sets_hook = hook is not None and before["hook"] is None
     late = before["late"] or sets_hook
     actors: dict[str, str] = {}
@@ -258,7 +265,7 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
     asked: set[str] = set()
     for number in range(_ROUNDS):
         progress("telling the processes", number, _ROUNDS)
-        new = [each for each in ask(change_on_node.processes) if each["id"] not in asked]
+        new = [each for each in ask(change_on_node.processes, otherwise=_STORED) if each["id"] not in asked]
         if number and not new:
             break
         told = _tell(visit, control, new, timeout, is_hook_late=late)
@@ -267,11 +274,11 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
         for answer in told.values():
             answers.update(answer.value or {})
     # Some have ended meanwhile; and what has started since then has learned it from the cluster.
-    living = [each for each in ask(change_on_node.processes) if each["id"] in asked]
+    living = [each for each in ask(change_on_node.processes, otherwise=_STORED) if each["id"] in asked]
     return Outcome(control, nodes, _described(visit, living, answers, timeout), hook, late, actors)
 
 
-def _store(ask: Callable[..., Any], wanted: Change) -> tuple[Mapping[str, Any], Control, str | None]:
+def _store(ask: Callable[..., Any], wanted: Change, timeout: float) -> tuple[Mapping[str, Any], Control, str | None]:
     """Store what is set after the change; returns what was found before, what is set now, and the hook now.
 
     If other commands change it at the same time, each begins with what the one before has set. Raises ControlError or
@@ -293,7 +300,7 @@ def _store(ask: Callable[..., Any], wanted: Change) -> tuple[Mapping[str, Any], 
         removes_hook = found["late"] and wanted.enabled is False and wanted.until is None
         hook = wanted.hook if sets_hook else None if removes_hook else found["hook"]
         _check_size(control)
-        if ask(change_on_node.store, found, control.encode(), hook):
+        if ask(change_on_node.store, found, control.encode(), hook, timeout / 2, otherwise=_UNSURE):
             return found, control, hook
     raise ControlError(f"other commands have changed this cluster {_ATTEMPTS} times; this one has changed nothing")
 

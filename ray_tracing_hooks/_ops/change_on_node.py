@@ -73,14 +73,14 @@ def unknown_exporter(value: str) -> str | None:
     return problems[0].rpartition("; using ")[0] if problems else None
 
 
-def store(found: Mapping[str, Any], text: bytes, hook: str | None) -> bool:
+def store(found: Mapping[str, Any], text: bytes, hook: str | None, timeout: float) -> bool:
     """Set a control and a hook for all processes that connect from now on; False if another command has changed what
     :func:`look` has ``found``. A ``hook`` of None removes that of the cluster.
 
-    Called on the head. Raises TimeoutError if the lock cannot be had.
+    Called on the head. Raises TimeoutError if other commands hold the lock for ``timeout`` seconds.
     """
     client = _worker().gcs_client
-    with _alone():
+    with _alone(timeout):
         if look() != found:
             return False
         client.internal_kv_put(CONTROL, text, True, NAMESPACE, _TIMEOUT)
@@ -95,7 +95,7 @@ def store(found: Mapping[str, Any], text: bytes, hook: str | None) -> bool:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _alone(timeout: float) -> Iterator[None]:
     """Hold the lock of this node's folder. Where the folder cannot be used, the block runs without one, and
     :func:`apply` reports it.
     """
@@ -103,7 +103,7 @@ def _alone() -> Iterator[None]:
         try:
             folder = open_folder(_folder())
             stack.callback(os.close, folder)
-            stack.enter_context(locked(inside(folder), time.monotonic() + _TIMEOUT))
+            stack.enter_context(locked(inside(folder), time.monotonic() + timeout))
         except TimeoutError:
             raise
         except OSError:

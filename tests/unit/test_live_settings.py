@@ -294,14 +294,16 @@ def test_a_hook_from_the_start_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_a_command_waits_while_another_one_stores_its_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """For less time than it may take."""
     head = Head(monkeypatch, tmp_path)
     head.set(RAY_TRACING_EXCLUDE="a")
-    monkeypatch.setattr(change_on_node, "_TIMEOUT", 0.1)
+    began = time.monotonic()
     with (
         locked(str(control_folder(str(tmp_path))), time.monotonic()),
-        pytest.raises(ControlError, match="another command that publishes a change here does not finish"),
+        pytest.raises(ControlError, match="does not finish; `ray-tracing-hooks status` shows what is set now"),
     ):
-        head.set(RAY_TRACING_EXCLUDE="b")
+        head.outcome(Change(variables={"RAY_TRACING_EXCLUDE": "b"}), timeout=2)
+    assert time.monotonic() - began < 2
     assert head.set(RAY_TRACING_INCLUDE="c").variables == {"RAY_TRACING_EXCLUDE": "a", "RAY_TRACING_INCLUDE": "c"}
 
 
@@ -313,6 +315,18 @@ def test_a_cluster_whose_head_has_no_folder_can_be_changed(monkeypatch: pytest.M
     outcome = head.outcome(DISABLE)
     assert Control.decode(head.values[CONTROL]) == outcome.control == Control(1, enabled=False)
     assert outcome.nodes == {HEAD: "the folder of this package in Ray's session folder cannot be used"}
+
+
+def test_an_error_says_that_the_change_is_stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    head = Head(monkeypatch, tmp_path)
+
+    def fails() -> None:
+        raise OSError("no answer")
+
+    monkeypatch.setattr(change_on_node, "processes", fails)
+    with pytest.raises(ControlError, match="head: no answer; the change is set, but processes that run may not have"):
+        head.change(DISABLE)
+    assert Control.decode(head.values[CONTROL]).enabled is False
 
 
 def test_values_that_are_no_longer_set_are_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

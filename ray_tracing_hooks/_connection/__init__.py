@@ -48,6 +48,10 @@ class Configuration(NamedTuple):
     exporters: tuple[str, ...] | None
     records: bool
 
+    def __repr__(self) -> str:
+        # Without variables, which may be secrets.
+        return f"Configuration({self.settings}, {self.exporters}, {self.records})"
+
 
 class Connection:
     """Tracing of this process from ``ray.init`` to ``ray.shutdown``.

@@ -220,6 +220,10 @@ class Change(NamedTuple):
     in_actors: bool = False
     until: float | None = None
 
+    def __repr__(self) -> str:
+        # Without values, which may be secrets.
+        return f"Change({self.enabled}, {sorted(self.variables)}, {self.reset}, {self.hook})"
+
     def after(self, before: Control) -> Control:
         """What is set then."""
         variables = {} if self.reset else dict(before.variables)

@@ -44,6 +44,10 @@ class Effective(NamedTuple):
     destinations: list[Destination]
     problems: list[str]
 
+    def __repr__(self) -> str:
+        # Without variables, which may be secrets.
+        return f"Effective({self.settings}, {self.plan})"
+
 
 def effective(
     environ: Mapping[str, str],

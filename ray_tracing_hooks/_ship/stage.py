@@ -119,6 +119,10 @@ class StageContext(NamedTuple):
     problems: Problems
     turn_ended: Callable[[], None]
 
+    def __repr__(self) -> str:
+        # Without variables, which may be secrets.
+        return f"StageContext({self.spool_dir!r}, {self.plan})"
+
 
 class Stage(ABC):
     """Reads from each look at the spool what is new to it, and stores its progress.

@@ -13,6 +13,9 @@ from plans import made_plan
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._connection import Configuration
+from ray_tracing_hooks._ops.change import Change
+from ray_tracing_hooks._ops.effective import effective
 from ray_tracing_hooks._sdk import resource
 from ray_tracing_hooks._settings.otel import check
 from ray_tracing_hooks._settings.table import load
@@ -23,6 +26,7 @@ from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.registry import destinations
 from ray_tracing_hooks._ship.sink import SinkContext
 from ray_tracing_hooks._ship.sinks import jaeger, otlp
+from ray_tracing_hooks._ship.stage import StageContext
 
 CANARY = "cnrySecretQx7"
 ENVIRON = {
@@ -38,11 +42,14 @@ def test_no_object_shows_a_secret() -> None:
     """Tracebacks of many tools show what the local variables look like."""
     settings = load(ENVIRON, pytest.fail)
     plan = made_plan(("otlp",), "/out", 1, 1, 1)
-    surroundings = SinkContext(plan, {}, lambda _: None, lambda *_: None, ENVIRON, lambda _: None)
     objects = [
         settings,
         plan,
-        surroundings,
+        SinkContext(plan, {}, lambda _: None, lambda *_: None, ENVIRON, lambda _: None),
+        StageContext("/spool", plan, ENVIRON, Problems(), lambda: None),
+        Configuration(settings, ENVIRON, None, records=True),
+        effective(ENVIRON),
+        Change(variables=ENVIRON),
         otlp.read(ENVIRON, pytest.fail),
         jaeger.read(plan, ENVIRON, pytest.fail),
         Secrets(ENVIRON),

@@ -247,7 +247,7 @@ def _iteration(original: Callable[..., Any]) -> Callable[..., Any]:
     return iteration
 
 
-def _note_state(_result: Any, controller: Any, _state: Any) -> None:
+def _note_state(_result: Any, controller: Any, *_args: Any, **_kwargs: Any) -> None:
     attempts = _runs.get(controller)
     if attempts is not None:
         # A callback that fails changes it.

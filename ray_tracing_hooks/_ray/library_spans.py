@@ -170,24 +170,7 @@ def followed_by(note: Callable[..., None], doing: str) -> Callable[[Callable[...
 
 def preceded_by(note: Callable[..., None], doing: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A wrapper that calls ``note`` with the arguments of a method before it runs."""
-
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if tracing.active is not None:
-                try:
-                    note(*args, **kwargs)
-                except Exception as error:  # noqa: BLE001  as above
-                    failed(doing, error)
-            try:
-                return original(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-
-        return call
-
-    return wrap
+    return within(note, doing)
 
 
 def in_context(function: Callable[..., Any], context: Context) -> Callable[..., Any]:

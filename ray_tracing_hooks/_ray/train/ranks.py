@@ -29,7 +29,7 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._ray import library_spans, tracing
-from ray_tracing_hooks._ray.library_spans import spanned
+from ray_tracing_hooks._ray.library_spans import followed_by, spanned
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._ray.train.run import end_span, of_run
@@ -158,7 +158,7 @@ def patch_reports(patches: Patches) -> bool:
         patches.wrap(TrainContext, "report", spanned(_begin_report, end_step))
         and patches.wrap(TrainContext, "_sync_checkpoint_dir_name_across_ranks", _synchronizing)
         and patches.wrap(TrainContext, "_upload_checkpoint", spanned(_begin_transfer))
-        and patches.wrap(TrainContext, "_wait_then_report", _handing_over)
+        and patches.wrap(TrainContext, "_wait_then_report", _timed("handover"))
     )
 
 
@@ -166,26 +166,35 @@ def _begin_report(active: Tracing, context: Any, metrics: Any, *_args: Any, **_o
     return begin_step(active, names.TRAIN_REPORT, context, context.get_world_rank(), of_metrics(active, metrics))
 
 
+def _timed(attribute: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A wrapper that keeps how long a method takes as this attribute of the step."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            began = monotonic()
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+            finally:
+                setattr(step, attribute, monotonic() - began)
+
+        return call
+
+    return wrap
+
+
 def _synchronizing(original: Callable[..., Any]) -> Callable[..., Any]:
     """At the barrier, all ranks learn the name of the folder for the checkpoint."""
+    return followed_by(_note_folder, "tracing the transfer of a checkpoint")(_timed("barrier")(original))
 
-    @functools.wraps(original)
-    def synchronize(*args: Any, **kwargs: Any) -> Any:
-        began = monotonic()
-        try:
-            folder = original(*args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-        finally:
-            step.barrier = monotonic() - began
-        if tracing.active is not None:
-            if len(_transfers) >= _MOST_TRANSFERS:
-                _transfers.clear()
-            _transfers[folder] = get_current()
-        return folder
 
-    return synchronize
+def _note_folder(folder: str, *_args: Any, **_kwargs: Any) -> None:
+    if len(_transfers) >= _MOST_TRANSFERS:
+        _transfers.clear()
+    _transfers[folder] = get_current()
 
 
 def _begin_transfer(
@@ -198,21 +207,6 @@ def _begin_transfer(
     if step.span is not None:
         step.span.set_attributes(attributes)
     return library_spans.begin(active, names.TRAIN_TRANSFER, around, attributes)
-
-
-def _handing_over(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def hand_over(*args: Any, **kwargs: Any) -> Any:
-        began = monotonic()
-        try:
-            return original(*args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-        finally:
-            step.handover = monotonic() - began
-
-    return hand_over
 
 
 def patch_collectives(patches: Patches) -> bool:

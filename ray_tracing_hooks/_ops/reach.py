@@ -249,7 +249,7 @@ def _deliver(plan: ShipPlan, environ: dict[str, str], name: str, heard: _Heard, 
                 sink.deliver(batches)
             except DeliveryError:
                 # An installed exporter wants another attempt to tell a bad span from a bad server.
-                if not sink.prefers_full_batches:
+                if not sink.needs_more_to_judge:
                     raise
             else:
                 return

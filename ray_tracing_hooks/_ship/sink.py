@@ -55,12 +55,12 @@ class Sink(Protocol):
 
     Attributes:
         delay: How many seconds spans may wait in the spool to be sent in larger batches.
-        prefers_full_batches: After a failure, whether the sink needs more spans to find the cause: spans that have
+        needs_more_to_judge: After a failure, whether the sink needs more spans to find the cause: spans that have
             arrived since are then appended to the same batches before the next call.
     """
 
     delay: float
-    prefers_full_batches: bool
+    needs_more_to_judge: bool
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         """Deliver all of ``batches``. A span that can never be delivered is skipped and counted.

@@ -403,7 +403,7 @@ class SinkStage(Stage):
         if self._sink is None:
             self._sink = self._make_sink()
         sink = self._sink
-        if self._pending and sink.prefers_full_batches:
+        if self._pending and sink.needs_more_to_judge:
             # In place, so that the sink need not repeat what it has already done of the portion.
             more = next(self._follower.follow(snapshot), [])
             self.counters.read(more)

@@ -340,7 +340,7 @@ def test_a_bad_span_that_waits_is_told_from_a_bad_server_by_those_that_come_late
     sink, batches = make("ours"), [batch(1)]
     with pytest.raises(DeliveryError):
         sink.deliver(batches)
-    assert getattr(sink, "prefers_full_batches", False)
+    assert getattr(sink, "needs_more_to_judge", False)
     batches.append(batch(2, 3))
     deliver(sink, batches)
     assert sorted(ours.taken) == [2, 3]

@@ -159,7 +159,7 @@ class EntryPointSink:
         self._batches: Sequence[Batch] | None = None
         self._left: deque[ReadableSpan] = deque()
         self._known = 0
-        self.prefers_full_batches = False
+        self.needs_more_to_judge = False
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         if batches is not self._batches:
@@ -167,7 +167,7 @@ class EntryPointSink:
         if len(batches) > self._known:
             self._left.extend(self._decoded(batches[self._known :]))
             self._known = len(batches)
-        self.prefers_full_batches = False
+        self.needs_more_to_judge = False
         suspects: dict[int, int] = {}  # by id, how often they failed alone after others succeeded without them
         failed: list[ReadableSpan] = []  # the spans of the previous attempt, if it failed
         while self._left:
@@ -197,7 +197,7 @@ class EntryPointSink:
                 self._at_once = max(1, len(spans) // 2)
                 if failed or len(self._left) == 1:
                     # More spans may show whether the spans or the server are the cause.
-                    self.prefers_full_batches = len(self._left) < self._most
+                    self.needs_more_to_judge = len(self._left) < self._most
                     raise DeliveryError(f"the exporter {self._name!r} accepts no spans at present: {problem}")
                 failed = spans
                 if len(spans) == 1:

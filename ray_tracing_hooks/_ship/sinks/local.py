@@ -98,7 +98,7 @@ class LocalSink:
     """
 
     delay = 0.0
-    prefers_full_batches = False
+    needs_more_to_judge = False
 
     def __init__(self, context: SinkContext) -> None:
         settings = context.plan.settings

@@ -67,7 +67,7 @@ class SendingSink(ABC):
 
     def __init__(self, context: SinkContext, transport: Transport, delay: float) -> None:
         self.delay = delay
-        self.prefers_full_batches = False
+        self.needs_more_to_judge = False
         self._transport = transport
         self._lose = context.lose
         self._problem = context.problem
@@ -100,7 +100,7 @@ class SendingSink(ABC):
         """Called when the server has accepted this request."""
 
     def deliver(self, batches: Sequence[Batch]) -> None:
-        self.prefers_full_batches = False
+        self.needs_more_to_judge = False
         if batches is not self._batches:
             self._batches, self._known = batches, 0
             self._requests.clear()
@@ -124,7 +124,7 @@ class SendingSink(ABC):
                 failures += self._failed(request, refusal)
                 if failures > _MOST_FAILURES or (self._requests and self._requests[0] in tried):
                     # Others may show whether these spans or the server are to blame.
-                    self.prefers_full_batches = all(each.failures is not None for each in self._requests)
+                    self.needs_more_to_judge = all(each.failures is not None for each in self._requests)
                     raise self._later(refusal) from None
                 continue
             self._requests.popleft()

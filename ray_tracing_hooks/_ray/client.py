@@ -252,7 +252,7 @@ class Server:
 
     def serve(self, patches: Patches) -> None:
         """Use the contexts of the client's calls, if this Ray supports that and the client can be notified."""
-        if not (in_place(self._patch, patches) and self._cluster.announce_to_client(self._active.process.job_id)):
+        if not (in_place(self._patch, patches) and self._cluster.invite_client(self._active.process.job_id)):
             self.decide()
 
     def decide(self) -> None:

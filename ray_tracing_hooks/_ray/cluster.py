@@ -185,7 +185,7 @@ class Cluster:
         found = _worker().gcs_client.internal_kv_get(job_id.encode(), JOB_TRACES, _TIMEOUT)
         return JobTrace(*_JOB_TRACE.unpack(found)) if found is not None else None
 
-    def announce_to_client(self, job_id: str) -> bool:
+    def invite_client(self, job_id: str) -> bool:
         """Tell the client of a job that its server is traced; returns whether that succeeded."""
         try:
             client, key = _worker().gcs_client, client_key(job_id)

@@ -107,7 +107,6 @@ class Use:
         self.method: type[hotpath.Method] | Nothing = hotpath.Method if on else _nothing
         self.passing: type[hotpath.Passing] | Nothing = hotpath.Passing if on else _nothing
         self.starting: type[hotpath.Starting] | Nothing = hotpath.Starting if on else _nothing
-        self.call_json: type[hotpath.CallJson] | Nothing = hotpath.CallJson if on else _nothing
         self.good_records: Callable[..., int | None] = hotpath.good_records if on else _nothing
 
     def described(self) -> str:

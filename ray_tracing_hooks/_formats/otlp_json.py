@@ -351,14 +351,15 @@ def _template(message: bytes) -> str:
 
 def _compiled_call() -> Callable[[bytes], str | None] | None:
     """The compiled :func:`_call`, if it could be imported. It returns None for other spans and what was added to."""
+    if _compiled.hotpath is None:
+        return None
     constants = (
         *(encode.BEFORE_TRACE_ID, encode.BEFORE_SPAN_ID, encode.BEFORE_PARENT_ID, encode.START_TAG, encode.END_TAG),
         *(bytes(TEMPLATE_TAGS), encode.BEFORE_SUBMIT_TIME, _SUBMIT_TIME.encode()),
     )
     flags = [each for encoded, value in FLAGS.items() for each in (encoded, str(value).encode())]
     ids = [each for before, text in _ID_KEYS.items() for each in (before, text.encode())]
-    made = _compiled.use.call_json(_template, constants, tuple(flags), tuple(ids))
-    return made.write if made is not None else None
+    return _compiled.hotpath.CallJson(_template, constants, tuple(flags), tuple(ids)).write
 
 
 _call_json = _compiled_call()

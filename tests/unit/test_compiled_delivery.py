@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import struct
 import zlib
@@ -106,6 +107,21 @@ def test_what_writes_calls_is_made_of_the_right_constants() -> None:
             _compiled.hotpath.CallJson(str, constants, flags, ids)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         _compiled.hotpath.CallJson(str, list(names), pairs, pairs)  # type: ignore[arg-type]
+
+
+def test_the_compiled_part_may_be_switched_on_after_the_import() -> None:
+    """As by the settings of a later connection of the process."""
+    before = _compiled.use.is_on
+    _compiled.use.allow(False)
+    try:
+        spec = importlib.util.find_spec(otlp_json.__name__)
+        assert spec is not None
+        assert spec.loader is not None
+        imported = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(imported)
+    finally:
+        _compiled.use.allow(before)
+    assert imported._call_json is not None
 
 
 def test_what_is_no_span_is_refused_and_what_describes_a_template_may_fail() -> None:

@@ -234,7 +234,7 @@ class SharedTrace:
         published: That trace, once every process of this job can know it: in a driver when it has been published, in a
             worker when it has been read, unless its calls carry their context in any case.
         inherited: In a worker the trace of its job, for calls that carry no context; None if there is none, or it is
-            unknown (:meth:`learn`).
+            unknown (:meth:`load_job_trace`).
         link: In a driver, the encoded link of calls that begin a trace, to the span of its submitted job; or empty.
     """
 

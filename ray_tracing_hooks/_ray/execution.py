@@ -20,7 +20,7 @@ from ray_tracing_hooks import _compiled, names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import submit_time
 from ray_tracing_hooks._ray import dispatch, generators, tracing
-from ray_tracing_hooks._ray.arguments import KEY, arrivals
+from ray_tracing_hooks._ray.arguments import KEY, RecordedArguments, arrivals
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.inherited import Inherited, compiled_execution
 from ray_tracing_hooks._ray.propagation import (
@@ -43,7 +43,6 @@ from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._safety.patching import Patches
 
 if TYPE_CHECKING:
-    from ray_tracing_hooks._ray.arguments import RecordedArguments
     from ray_tracing_hooks._record.span import Parent, RecordedSpan
 
 
@@ -184,8 +183,6 @@ def _recorded_arguments(function: Any, name: str, class_name: str) -> RecordedAr
     if active is None or active.redactor is None:
         return None
     try:
-        from ray_tracing_hooks._ray.arguments import RecordedArguments  # noqa: PLC0415  opt-in
-
         return RecordedArguments(active.redactor, function, name, is_method=bool(class_name))
     except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here
         failed("reading the parameters of a function", error)

@@ -83,7 +83,7 @@ class DeliveryCounters:
         self._is_failing = False
 
     def counts(self) -> dict[str, Any]:
-        """The counts, by the fields of :class:`~ray_tracing_hooks._ship.figures.Destination`."""
+        """The counts, by the fields of :class:`~ray_tracing_hooks._ship.figures.DestinationFigures`."""
         return {
             "received": self._received,
             "delivered": self._delivered,

@@ -252,6 +252,8 @@ def _look_around(calls: Calls, context: Context) -> Around:
 
 def _submissions(calls: Calls, around: Around) -> _compiled.hotpath.Submissions | None:
     """``around`` for the compiled part, if that is in use."""
+    if not _compiled.use.is_on:
+        return None
     return _compiled.use.submissions(
         made_of=(calls, around),
         context=around.context,

@@ -367,7 +367,7 @@ def test_a_collector_gets_them_at_the_endpoint_for_logs(protocol: str, tmp_path:
         }
         plan = made_plan(("otlp",), str(tmp_path), 1, 1, 1, log_records=True)
         said: list[str] = []
-        surroundings = SinkContext(
+        context = SinkContext(
             plan,
             {},
             lambda _: None,
@@ -376,7 +376,7 @@ def test_a_collector_gets_them_at_the_endpoint_for_logs(protocol: str, tmp_path:
             said.append,
             signal=LOGS,
         )
-        sink = otlp.make(surroundings)
+        sink = otlp.make(context)
         sink.deliver([batch])
         sink.close()
     (request,) = collector.requests
@@ -400,10 +400,10 @@ def test_log_records_wait_for_credentials_and_not_for_a_collector_that_takes_non
     with listening() as server:
         environ = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT": server.endpoint}
         plan = made_plan(("otlp",), str(tmp_path), 1, 1, 1, log_records=True)
-        surroundings = SinkContext(
+        context = SinkContext(
             plan, {}, lambda _: None, lambda text, number: counted.append((text, number)), environ, lambda _: None, LOGS
         )
-        sink = otlp.make(surroundings)
+        sink = otlp.make(context)
         server.answers["/v1/logs"] = 404
         sink.deliver([Batch(b"", b"", [record])])
         server.answers["/v1/logs"] = 401

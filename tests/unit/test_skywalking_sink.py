@@ -521,9 +521,7 @@ def test_where_spans_go(environ: dict[str, str], text: str) -> None:
 
 
 @pytest.mark.parametrize("is_in_file", [False, True])
-def test_a_setting_with_the_value_of_its_default_precedes_the_agents_variable(
-    is_in_file: bool, tmp_path: Path
-) -> None:
+def test_a_setting_with_the_value_of_its_default_precedes_the_agents_variable(is_in_file: bool, tmp_path: Path) -> None:
     """In the shipper too, to which defaults are not passed on."""
     environ = {"SW_AGENT_PROTOCOL": "http", "SW_AGENT_FORCE_TLS": "true", "SW_AGENT_NAME": "shop"}
     if is_in_file:

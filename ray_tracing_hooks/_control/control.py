@@ -100,11 +100,11 @@ class Control(NamedTuple):
 
 
 _APPLIED = "applied-"
-_UNSEEN = ".new"
+_TEMPORARY = ".new"
 """How the name of an answer ends that is being written."""
 
-_TOLD = ".told"
-"""How the name of a file ends that has the process id, and the start, of a process that was told."""
+_ASKED = ".asked"
+"""How the name of a file ends that has the process id, and the start, of a process that should answer."""
 
 _STEP = 0.05
 _LOCK_STEP = 0.005
@@ -147,7 +147,7 @@ def publish(
 
 
 def silent(folder: str) -> list[int]:
-    """The ids of the processes that were told of the change in this folder, have not answered, and still run.
+    """The ids of the processes that should answer to the change in this folder, have not, and still run.
 
     Raises OSError, and ValueError if what is set there cannot be understood.
     """
@@ -159,7 +159,7 @@ def silent(folder: str) -> list[int]:
     found = []
     for name in names:
         process, suffix = os.path.splitext(name)
-        if suffix == _TOLD and process not in names:
+        if suffix == _ASKED and process not in names:
             pid, _, began = _text(os.path.join(answers, name)).partition(" ")
             if began and began == str(start_time(pid)):
                 found.append(int(pid))
@@ -176,7 +176,7 @@ def acknowledge(folder: str, control: Control, process: str, problem: str = "", 
         try:
             if if_lately and time.time() - os.stat(os.path.join(folder, CONTROL)).st_mtime > _LATELY:
                 return
-            name = process + _UNSEEN
+            name = process + _TEMPORARY
             with open(open_file(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, folder=opened), "wb") as file:
                 file.write(problem.encode("utf-8", "replace"))
             os.rename(name, process, src_dir_fd=opened, dst_dir_fd=opened)
@@ -222,7 +222,7 @@ def _note(answers: str, expected: Mapping[str, int]) -> None:
     opened = open_folder(answers)
     try:
         for process, pid in expected.items():
-            with open(open_file(process + _TOLD, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, folder=opened), "w") as file:
+            with open(open_file(process + _ASKED, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, folder=opened), "w") as file:
                 began = start_time(pid)
                 file.write(f"{pid}" if began is None else f"{pid} {began}")
     finally:
@@ -254,7 +254,7 @@ def _await(answers: str, expected: set[str], deadline: float) -> None:
 def _names(answers: str) -> list[str]:
     """The processes that have answered. Raises OSError if another command has removed the folder."""
     try:
-        return [name for name in os.listdir(answers) if not name.endswith((_UNSEEN, _TOLD))]
+        return [name for name in os.listdir(answers) if not name.endswith((_TEMPORARY, _ASKED))]
     except FileNotFoundError:
         raise OSError("another version has been set meanwhile, by another command") from None
 

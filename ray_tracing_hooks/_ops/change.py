@@ -176,8 +176,8 @@ class Outcome(NamedTuple):
 
     Attributes:
         control: What is set now.
-        nodes: The nodes that were told, each with why that failed, or an empty text.
-        processes: All processes that were told and live, on these nodes and others, but those of commands.
+        nodes: The nodes that were asked, each with why that failed, or an empty text.
+        processes: All processes that were asked and live, on these nodes and others, but those of commands.
         hook: The hook of the cluster.
         is_hook_late: Whether it was set while the cluster was running.
         actors: The named actors in which the hook was run now, each with what failed, or an empty text.
@@ -272,10 +272,10 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
         new = [each for each in ask(change_on_node.processes, otherwise=_STORED) if each["id"] not in asked]
         if number and not new:
             break
-        told = _tell(visit, control, new, timeout, is_hook_late=late)
+        by_node = _tell(visit, control, new, timeout, is_hook_late=late)
         asked.update(each["id"] for each in new)
-        nodes = {node: answer.text if answer.failure is not None else "" for node, answer in told.items()}
-        for answer in told.values():
+        nodes = {node: answer.text if answer.failure is not None else "" for node, answer in by_node.items()}
+        for answer in by_node.values():
             answers.update(answer.value or {})
     # Some have ended meanwhile; and what has started since then has learned it from the cluster.
     living = [each for each in ask(change_on_node.processes, otherwise=_STORED) if each["id"] in asked]

@@ -18,7 +18,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -40,43 +39,6 @@ from ray_tracing_hooks._safety.exceptions import hide_frame
 from ray_tracing_hooks._safety.guard import failed, guarded, report
 from ray_tracing_hooks._safety.patching import Patches, in_place
 from ray_tracing_hooks._safety.private import open_folder
-
-
-def connected_worker() -> Any:
-    """The connection of this thread's client, or None."""
-    client = sys.modules.get("ray.util.client")
-    return client.ray.get_context().client_worker if client is not None and client.ray.is_connected() else None
-
-
-def patch_connect(patches: Patches, on_connected: Callable[[], None]) -> bool:
-    """Call ``on_connected`` when this process has connected as a client."""
-    from ray.util.client import _ClientContext  # noqa: PLC0415  the hook's module must be importable without Ray
-
-    return patches.wrap(_ClientContext, "connect", _notifying(on_connected))
-
-
-def patch_local_connect(patches: Patches, on_connected: Callable[[], None]) -> bool:
-    """Call ``on_connected`` when this process has connected as a driver."""
-    from ray._private import worker  # noqa: PLC0415  as above
-
-    return patches.wrap(worker, "connect", _notifying(on_connected))
-
-
-def _notifying(on_connected: Callable[[], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def connect(*args: Any, **kwargs: Any) -> Any:
-            try:
-                result = original(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-            on_connected()
-            return result
-
-        return connect
-
-    return wrap
-
 
 _MARK = "ray_tracing_hooks:"
 

@@ -106,3 +106,23 @@ def test_a_loop_that_waits_with_ray_wait_runs_one_call_at_a_time(is_one: bool) -
         run.wait(driver, pending, begin + 1, begin + 91, ready=pending[:1])
         run.get(driver, pending[:1], begin + 92, begin + 93)
     assert ("get-in-loop" in found(run)) == is_one
+
+
+@pytest.mark.parametrize("waits_for", ["one", "one of several", "all", "all in turn", "what takes all"])
+def test_a_barrier_is_none_where_the_caller_did_not_wait_for_all(waits_for: str) -> None:
+    """Four short calls and a long one in each round, all of which end before the next one."""
+    run = made()
+    driver = run.driver(0, 10_000)
+    for begin in range(0, 10_000, 1_000):
+        calls = [run.task(driver, "log", begin, begin + 5, begin + 55, worker=f"w{each}") for each in range(4)]
+        taken = [each.object() for each in calls] if waits_for == "what takes all" else []
+        calls.append(run.task(driver, "train", begin + 5, begin + 60, begin + 990, worker="t", arguments=taken))
+        if waits_for == "one of several":
+            run.wait(driver, calls, begin + 7, begin + 992, ready=calls[-1:])
+        elif waits_for == "all in turn":
+            for place, call in enumerate(calls, 6):
+                until = begin + 992 if call is calls[-1] else begin + 55 + place
+                run.wait(driver, calls, begin + place, until, ready=[call])
+        else:
+            run.get(driver, calls if waits_for == "all" else calls[-1:], begin + 7, begin + 992)
+    assert ("barrier" in found(run)) == waits_for.startswith(("all", "what"))

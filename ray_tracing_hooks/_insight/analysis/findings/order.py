@@ -14,7 +14,7 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import in_both, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed
 from ray_tracing_hooks._insight.model.call_names import is_creation
-from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAITS, Calls, is_item
+from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, WAITS, Calls, is_item
 from ray_tracing_hooks._insight.model.grouped import most_at_once
 from ray_tracing_hooks._insight.model.merge import as_numpy
 
@@ -129,7 +129,7 @@ def _in_order_finding(analysis: Analysis, frame: int, taken: list[_Taken], cost:
 
 
 class _Round(NamedTuple):
-    """Calls that a frame made, and that had all ended when it made the next ones. Times are nanoseconds."""
+    """Calls that a frame made, and for all of which it waited before it made the next ones. Times are nanoseconds."""
 
     rows: list[int]
     """Their executions."""
@@ -170,25 +170,40 @@ def _series(analysis: Analysis, frame: int) -> Iterator[list[_Round]]:
 
 
 def _rounds(analysis: Analysis, frame: int) -> Iterator[_Round]:
+    """Calls of a frame, for all of which it waited before it made the next ones."""
     calls, table = analysis.calls, analysis.table
     rows: list[int] = []
-    begin = latest = waited = 0
+    pending: set[int] = set()
+    begin = waited = 0
     for row in calls.members(frame):
         if calls.role[row] in WAITS:
             waited = table.end_or_now(row)
+            _end_waited(calls, row, pending)
         if calls.role[row] != SUBMISSION or (ran := calls.execution[calls.call_of[row]]) < 0:
             continue
         function = calls.function_of(row)
         if is_creation(function) or function in analysis.pipelines.operator_names:
             continue
-        if rows and latest <= waited:
+        if rows and not pending:
             yield _Round(rows, begin, waited)
             rows = []
-        begin, latest = (begin, latest) if rows else (table.start[row], 0)
-        latest = max(latest, table.end_or_now(ran))
+        begin = begin if rows else table.start[row]
         rows.append(ran)
-    if rows and latest <= waited:
+        pending.add(calls.call_of[row])
+    if rows and not pending:
         yield _Round(rows, begin, waited)
+
+
+def _end_waited(calls: Calls, row: int, pending: set[int]) -> None:
+    """Take the calls that had ended after a wait out of ``pending``, with those whose results they took."""
+    if calls.table.failed(row):
+        return
+    found = calls.made_by(row, calls.table.ready if calls.role[row] == WAIT else None)
+    while found:
+        object_id, call = found.pop()
+        if call in pending and not is_item(object_id):
+            pending.remove(call)
+            found += calls.made_by(calls.submission[call])
 
 
 def _needs_several(calls: Calls, before: _Round, after: _Round) -> bool:

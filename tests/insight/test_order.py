@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from itertools import count
+
 import pytest
 from hand_made import HandMade
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.findings import Finding, find
+from ray_tracing_hooks._insight.analysis.findings import Finding, find, order
 
 WAITS = "actor,get,task,wait"
 
@@ -126,3 +129,27 @@ def test_a_barrier_is_none_where_the_caller_did_not_wait_for_all(waits_for: str)
         else:
             run.get(driver, calls if waits_for == "all" else calls[-1:], begin + 7, begin + 992)
     assert ("barrier" in found(run)) == waits_for.startswith(("all", "what"))
+
+
+def work_for_barriers(rounds: int) -> int:
+    """How many functions the search for barriers calls in a run of so many rounds."""
+    run = made()
+    driver = run.driver(0, 1_000 * rounds)
+    for begin in range(0, 1_000 * rounds, 1_000):
+        times = enumerate((990, 55))
+        calls = [run.task(driver, "f", begin, begin + 5, begin + end, worker=f"w{each}") for each, end in times]
+        run.get(driver, calls, begin + 7, begin + 992)
+    analysis = Analysis(run.table())
+    assert analysis.path.steps
+    called = count()
+    sys.setprofile(lambda *_: next(called) and None)
+    try:
+        (finding,) = order.barriers(analysis)
+    finally:
+        sys.setprofile(None)
+    assert finding.figures["rounds"] == rounds
+    return next(called)
+
+
+def test_the_work_for_barriers_grows_as_their_number() -> None:
+    assert work_for_barriers(800) < 5 * work_for_barriers(200)

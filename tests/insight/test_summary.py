@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from hand_made import MS, START, HandMade, workers_alone
@@ -29,7 +30,7 @@ from ray_tracing_hooks._insight.analysis.comparison import Comparison, compare
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings import FINDERS, Finding, find
-from ray_tracing_hooks._insight.analysis.functions import in_both, percentile
+from ray_tracing_hooks._insight.analysis.functions import in_both, percentile, taken_by
 from ray_tracing_hooks._insight.analysis.queues import Queued, States
 from ray_tracing_hooks._insight.analysis.wording import percent
 from ray_tracing_hooks._insight.ingest.load import load
@@ -1152,6 +1153,10 @@ def test_time_in_both_of_two_sets_of_intervals(seed: int) -> None:
         for at in range(60)
     )
     assert in_both(one, other) == expected
+    begins, ends = np.array(other).T
+    assert sum(taken_by(begins, ends, *np.array([(at, at + 5) for at in range(0, 60, 5)]).T)) == sum(ends - begins)
+    assert [*taken_by(begins, ends, *np.array(one).T)] == [in_both([each], other) for each in one]
+    assert [*taken_by(*np.empty((2, 0), int), *np.array(one).T)] == [0] * len(one)
 
 
 def closures(size: int) -> HandMade:

@@ -204,6 +204,18 @@ def in_both(one: Iterable[tuple[int, int]], other: Iterable[tuple[int, int]]) ->
     return total
 
 
+def taken_by(begins: Any, ends: Any, since: Any, until: Any) -> Any:
+    """How much of each time range the intervals take. They are by start, and do not overlap."""
+    total = np.concatenate([[0], np.cumsum(ends - begins)])
+    before = []
+    for at in (since, until):
+        begun = np.searchsorted(begins, at)
+        # The last one that has begun may go on.
+        left = np.where(begun > 0, np.maximum(ends[begun - 1] - at, 0), 0) if len(ends) else 0
+        before.append(total[begun] - left)
+    return before[1] - before[0]
+
+
 def percentile(ordered: Sequence[int], share: float) -> int:
     """The smallest value that at least this share of the values does not exceed; 0 if there are none.
 

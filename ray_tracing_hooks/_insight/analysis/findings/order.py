@@ -11,7 +11,7 @@ import numpy as np
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_ARGUMENT, RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
-from ray_tracing_hooks._insight.analysis.functions import in_both, percentile
+from ray_tracing_hooks._insight.analysis.functions import in_both, percentile, taken_by
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, WAITS, Calls, is_item
@@ -214,28 +214,31 @@ def _needs_several(calls: Calls, before: _Round, after: _Round) -> bool:
 
 def _cost_of_barriers(analysis: Analysis, frame: int, rounds: list[_Round]) -> int:
     calls, table = analysis.calls, analysis.table
-    steps = [(step.start, step.end) for step in analysis.path.steps if step.kind == RUN and step.row != frame]
-    on_path: list[int] = []
-    idle: list[int] = []
+    lasts: list[int] = []
+    took: list[int] = []
     of_actor: dict[str, int] = {}
     for each in rounds:
         attempts = [row for last in each.rows for row in calls.attempts(calls.call_of[last])]
         starts, ends = as_numpy(table.start)[attempts], as_numpy(table.ends)[attempts]
         # Before the last one starts, others may wait for resources.
         last = int(starts.max())
-        took = int(np.maximum(ends - np.maximum(starts, last), 0).sum())
-        alone = in_both([(last, each.end)], steps)
-        idle.append(max(0, alone - took // most_at_once(starts, np.maximum(ends, starts + 1))))
-        on_path.append(in_both([(each.begin, each.end)], steps))
+        at_once = most_at_once(starts, np.maximum(ends, starts + 1))
+        took.append(int(np.maximum(ends - np.maximum(starts, last), 0).sum()) // at_once)
+        lasts.append(last)
         for row in attempts:
             if (place := calls.place(row)).actor and place.slots == 1:
                 of_actor[place.actor] = of_actor.get(place.actor, 0) + table.duration(row)
-    if sum(idle[:-1]) < _LEAST:
+    steps = [(step.start, step.end) for step in analysis.path.steps if step.kind == RUN and step.row != frame]
+    begins, ends = np.array(sorted(steps), np.int64).reshape(-1, 2).T
+    until = np.array([each.end for each in rounds])
+    idle = np.maximum(taken_by(begins, ends, np.array(lasts), until) - took, 0)
+    if int(idle[:-1].sum()) < _LEAST:
         return 0
+    on_path = taken_by(begins, ends, np.array([each.begin for each in rounds]), until)
     shortest = [min(map(table.duration, each.rows)) for each in rounds]
     longest = [max(map(table.duration, each.rows)) for each in rounds]
     chain = sum(shortest) + max(most - few for most, few in zip(longest, shortest, strict=True))
-    return min(sum(idle), sum(on_path) - max(chain, *of_actor.values(), 0))
+    return min(int(idle.sum()), int(on_path.sum()) - max(chain, *of_actor.values(), 0))
 
 
 def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost: int) -> Finding:

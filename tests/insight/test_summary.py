@@ -1786,16 +1786,18 @@ def test_the_code_of_a_program_after_its_last_result_counts(name: str, is_named:
     [(10, 5_020, True), (3_000, 5_020, False), (10, 1_000, False)],
     ids=["idle", "busy", "perhaps gone"],
 )
-def test_idle_actors_hold_what_calls_wait_for_in_turn(busy: int, last: int, is_named: bool) -> None:
-    """Only actors whose later calls show that they were there all the time."""
+@pytest.mark.parametrize("others", ["", ', "GPU": 1.0, "memory": 1000000000.0'])
+def test_idle_actors_hold_what_calls_wait_for_in_turn(busy: int, last: int, is_named: bool, others: str) -> None:
+    """Only actors whose later calls show that they were there all the time, and only as many CPUs as they held."""
     run = HandMade()
     driver = run.driver(0, 5_050)
     cpu = {"ray.assigned_resources": '{"CPU": 1.0}'}
+    held = {"ray.assigned_resources": f'{{"CPU": 1.0{others}}}'}
     calls = []
     for number in range(3):
         actor = run.actor()
-        run.task(driver, "Table.load", 0, 1, busy, worker=f"a{number}", actor=actor, attributes=cpu)
-        run.task(driver, "Table.size", 3, last, last + 1, worker=f"a{number}", actor=actor, attributes=cpu)
+        run.task(driver, "Table.load", 0, 1, busy, worker=f"a{number}", actor=actor, attributes=held)
+        run.task(driver, "Table.size", 3, last, last + 1, worker=f"a{number}", actor=actor, attributes=held)
     for number in range(10):
         calls.append(run.submit(driver, "work", 1 + number / 100))
         run.run(calls[-1], 10 + 500 * number, 500 + 500 * number, worker="w1", attributes=cpu)

@@ -556,7 +556,7 @@ class _Life:
 
 
 def _lives(analysis: Analysis, resources: Collection[str], begin: int, until: int, node: str = "") -> list[_Life]:
-    """The actors that held one of these resources, by amount, largest first, without those that died before the end.
+    """The actors that held some of these resources, by amount, largest first, without those that died before the end.
 
     Of one node, or of all.
     """
@@ -573,8 +573,8 @@ def _lives(analysis: Analysis, resources: Collection[str], begin: int, until: in
         life = lives.setdefault(place.actor, _Life(name, start, end))
         life.start, life.end = min(start, life.start), max(end, life.end)
         life.busy += covered([(begin, until)], start, end)
-        is_held = any(each in held for each in resources) and not (is_dead[row] and end < until)
-        life.held = sum(held.values()) if is_held else 0.0
+        is_gone = is_dead[row] and end < until
+        life.held = 0.0 if is_gone else sum(held.get(each, 0.0) for each in resources)
     return sorted((life for life in lives.values() if life.held), key=lambda life: (-life.held, life.name))
 
 

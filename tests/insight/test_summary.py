@@ -1810,6 +1810,36 @@ def test_idle_actors_hold_what_calls_wait_for_in_turn(busy: int, last: int, is_n
         assert "held 3, and ran < 1 % of the time" in found[0].text
 
 
+@pytest.mark.parametrize(
+    ("processors", "starts", "is_named", "is_assumed"),
+    [(2, 900, True, False), (16, 900, True, True), (2, 4_900, False, False)],
+    ids=["used up", "more processors", "a worker starts"],
+)
+def test_idle_actors_are_the_reason_where_nothing_else_is(
+    processors: int, starts: int, is_named: bool, is_assumed: bool
+) -> None:
+    """With processors left, they are so only if Ray was started with fewer CPUs, which is not recorded."""
+    run = HandMade()
+    driver = run.driver(0, 5_050)
+    cpu = {"ray.assigned_resources": '{"CPU": 1.0}'}
+    actor = run.actor()
+    for function, start, end in (("Table.load", 1, 10), ("Table.size", 5_020, 5_021)):
+        run.task(driver, function, 0, start, end, worker="a", actor=actor, attributes=cpu)
+    calls = [run.submit(driver, "work", 1 + number / 100) for number in range(10)]
+    for number, call in enumerate(calls):
+        run.run(call, 10 + 500 * number, 500 + 500 * number, worker="w", attributes=cpu)
+    run.get(driver, calls, 3.5, 5_010)
+    run.run(run.submit(driver, "late", 2), 5_011, 5_012, worker="l", attributes=cpu)
+    run.started("w", -900, -100, processors=processors)
+    run.started("l", 500, starts, processors=processors)
+    found = [each for each in findings(run) if each.kind == "waiting-for-resources"]
+    assert bool(found) == is_named
+    if is_named:
+        assert found[0].is_assumed == is_assumed
+        assert found[0].text.startswith("it seems that") == is_assumed
+        assert found[0].share == pytest.approx(4_500 / 2 / 5_050, abs=0.01)
+
+
 def test_tiny_calls_that_wait_for_each_other_do_not_wait_for_resources() -> None:
     """More resources do not help where Ray takes longer for each call than its code."""
     run = HandMade()

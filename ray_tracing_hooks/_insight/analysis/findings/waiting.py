@@ -33,10 +33,10 @@ from ray_tracing_hooks._insight.analysis.findings.driver import (
     starting_by_arguments,
     tiny_functions,
 )
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.findings.order import callers
 from ray_tracing_hooks._insight.analysis.findings.train_tune import starting_in_training
-from ray_tracing_hooks._insight.analysis.functions import covered, percentile
+from ray_tracing_hooks._insight.analysis.functions import covered, in_both, percentile
 from ray_tracing_hooks._insight.analysis.loading import Loading, loading
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, size
 from ray_tracing_hooks._insight.model.call_names import is_creation
@@ -204,20 +204,17 @@ def _in_turn(analysis: Analysis) -> Iterator[Finding]:
             yield from _idle_finding(analysis, function, steps, held, holders)
             continue
         if one_at_a_time := is_cpu and amount <= 1:
-            if processors < 2 or _are_at_once(analysis, steps) or _is_worker_starting(analysis, node, steps):
+            if processors < 2 or _are_at_once(analysis, steps) or _starting(analysis, node, steps):
                 continue
             if function in tiny_functions(analysis):
                 continue
-        elif "CPU" in needs and not is_cpu:
-            of_cpu = _held(*_holding(analysis, "CPU", node, steps, with_actors=True))
-            used = max((amount for _, amount in of_cpu), default=0.0)
-            if used + needs["CPU"] > processors:
-                continue
+        elif "CPU" in needs and not is_cpu and _are_used_up(analysis, steps, needs["CPU"]):
+            continue
         most = max((amount for _, amount in held), default=0.0)
         if is_cpu and most >= 2 * amount:
             continue
         full = [(at, later) for (at, has), (later, _) in pairwise(held) if has + amount > most]
-        if sum(covered(full, step.start, step.end) for step in steps) < _RESOURCES_IN_USE * waited:
+        if in_both(full, [(step.start, step.end) for step in steps]) < _RESOURCES_IN_USE * waited:
             continue
         rows = list(dict.fromkeys(step.row for step in sorted(steps, key=lambda step: step.start - step.end)))
         text = f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start"
@@ -277,12 +274,14 @@ def _idle_finding(
     """The finding for calls that waited while tasks held as many processors as at any time, and idle actors others."""
     most = max((amount for _, amount in held), default=0.0)
     needs = str(analysis.table.attribute(steps[0].row, names.RAY_ASSIGNED_RESOURCES) or "")
-    full = [(at, later) for (at, has), (later, _) in pairwise(held) if has + _resources(needs)["CPU"] > most]
+    amount = _resources(needs)["CPU"]
+    full = [(at, later) for (at, has), (later, _) in pairwise(held) if has + amount > most]
     waited, wall = sum(step.end - step.start for step in steps), analysis.split.wall
+    explained = in_both(full, [(step.start, step.end) for step in steps])
+    explained = min(explained, waited - _starting(analysis, analysis.calls.place(steps[0].row).node, steps))
     of_actors = sum(actor.held for actor in idle)
     cost = int(waited * of_actors / (of_actors + most))
-    is_full = sum(covered(full, step.start, step.end) for step in steps) >= _RESOURCES_IN_USE * waited
-    if not is_full or cost < max(_RESOURCES_LEAST, _RESOURCES_COST * wall):
+    if explained < _RESOURCES_IN_USE * waited or cost < max(_RESOURCES_LEAST, _RESOURCES_COST * wall):
         return
     rows = list(dict.fromkeys(step.row for step in sorted(steps, key=lambda step: step.start - step.end)))
     busy = sum(actor.busy for actor in idle) / len(idle)
@@ -303,7 +302,12 @@ def _idle_finding(
     }
     quotes = {names.RAY_ASSIGNED_RESOURCES: quoted(needs)}
     title = f"Idle actors hold CPUs that {quoted(function)} waits for"
-    yield Finding("waiting-for-resources", text, advice, cost / wall, rows, figures, quotes=quotes, title=title)
+    # Ray may have been started with fewer CPUs than the node has processors.
+    is_assumed = not _are_used_up(analysis, steps, amount)
+    text = seems(text, is_assumed=is_assumed)
+    yield Finding(
+        "waiting-for-resources", text, advice, cost / wall, rows, figures, is_assumed, quotes=quotes, title=title
+    )
 
 
 def _processors(table: Table, row: int) -> int:
@@ -312,10 +316,17 @@ def _processors(table: Table, row: int) -> int:
     return told if isinstance(told, int) else 0
 
 
-def _is_worker_starting(analysis: Analysis, node: str, steps: list[Step]) -> bool:
-    """Whether other workers were starting during these steps, which the calls may have waited for."""
+def _are_used_up(analysis: Analysis, steps: list[Step], more: float) -> bool:
+    """Whether their node lacks so many processors more than were held during these steps; also if it is not known."""
+    row = steps[0].row
+    held = _held(*_holding(analysis, "CPU", analysis.calls.place(row).node, steps, with_actors=True))
+    return max((amount for _, amount in held), default=0.0) + more > _processors(analysis.table, row)
+
+
+def _starting(analysis: Analysis, node: str, steps: list[Step]) -> int:
+    """For how much of these steps other workers of the node were starting, which the calls may have waited for."""
     workers = Workers(analysis.table)
-    return any(workers.starting(node, step.start, step.end) for step in steps)
+    return sum(end - start for step in steps for start, end in workers.starting(node, step.start, step.end))
 
 
 def _are_at_once(analysis: Analysis, steps: list[Step]) -> bool:

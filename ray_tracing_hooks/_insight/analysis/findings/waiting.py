@@ -389,14 +389,16 @@ def few_at_once(analysis: Analysis) -> list[Finding]:
 
     Measures: these calls on the critical path, for the share of the processors that are not in use meanwhile.
     Threshold: 0.5 s and a tenth of the run; 8 calls, 4 times those under way; half of the CPUs that tasks held once.
-    Looks the same: calls that need the results of those before; one at a time is a finding of its own.
+    Looks the same: calls that need the results of those before, or other resources; one at a time is another finding.
     Advice: to keep more calls under way.
     Needs: waits of the caller, and the resources of tasks; how many CPUs there are is not recorded.
     """
     calls, table, found = analysis.calls, analysis.table, []
     site = as_numpy(table.site)
-    told = [str(each.get(names.RAY_ASSIGNED_RESOURCES) or "") for each in table.sites]
-    needs = np.array([_resources(each).get("CPU", 0.0) for each in told])
+    told = [_resources(str(each.get(names.RAY_ASSIGNED_RESOURCES) or "")) for each in table.sites]
+    needs = np.array([each.get("CPU", 0.0) for each in told])
+    # Of what other resources there is, nothing is recorded.
+    needs_others = np.array([len(each) > 1 for each in told], bool)
     is_task = (needs > 0) & np.array([not place.actor for place in calls.places], bool)
     for frame in callers(analysis):
         members = as_numpy(calls.members(frame))
@@ -415,7 +417,7 @@ def few_at_once(analysis: Analysis) -> list[Finding]:
             starts, ends = as_numpy(table.start)[rows], as_numpy(table.ends)[rows]
             under_way = most_at_once(submitted, np.maximum(ends, submitted + 1))
             is_held_back = np.median(starts - submitted) > _FEW_QUEUED * np.median(ends - starts)
-            if under_way < 2 or len(rows) < _FEW_ROUNDS * under_way or is_held_back:
+            if under_way < 2 or len(rows) < _FEW_ROUNDS * under_way or is_held_back or needs_others[site[rows]].any():
                 continue
             step = Step(RUN, int(starts.min()), int(ends.max()), -1, "", -1)
             used = max(amount for _, amount in _held(*_holding(analysis, "CPU", "", [step], with_actors=True)))

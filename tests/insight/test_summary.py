@@ -1840,24 +1840,37 @@ def test_idle_actors_are_the_reason_where_nothing_else_is(
         assert found[0].share == pytest.approx(4_500 / 2 / 5_050, abs=0.01)
 
 
-@pytest.mark.parametrize("others", ["", ', "GPU": 0.5', ', "memory": 1000000000.0'])
-def test_few_calls_under_way_are_too_few_only_if_they_need_nothing_but_processors(others: str) -> None:
-    """Four tasks have run at once, then two of sixteen do."""
+@pytest.mark.parametrize(
+    ("others", "takes"),
+    [("", ""), (', "GPU": 0.5', ""), (', "memory": 1000000000.0', ""), ("", "the one before"), ("", "another")],
+)
+def test_few_calls_under_way_are_too_few_only_if_they_need_nothing_but_processors(others: str, takes: str) -> None:
+    """Four tasks have run at once, then two of sixteen do, which may take what those before them have made."""
     run = HandMade()
     run.parts = "actor,get,task,wait"
     driver = run.driver(0, 4_100)
     cpu = {"ray.assigned_resources": '{"CPU": 1.0}'}
     first = [run.task(driver, "first", 0, 1, 300, worker=f"w{number}", attributes=cpu) for number in range(4)]
     run.get(driver, first, 1, 301)
+    objects: list[list[str]] = [[], []]
     for begin in range(310, 3_510, 400):
-        calls = [run.submit(driver, "few", begin) for _ in range(2)]
+        calls = [run.submit(driver, "few", begin, arguments=objects[number]) for number in range(2)]
+        if takes:
+            made = [
+                run.task(driver, "other", begin, begin + 390, begin + 391, worker="o", arguments=[each.object()])
+                if takes == "another"
+                else each
+                for each in calls
+            ]
+            objects = [[each.object()] for each in made]
         for number, call in enumerate(calls):
             needs = {"ray.assigned_resources": f'{{"CPU": 1.0{others}}}'}
             run.run(call, begin + 1, begin + 390, worker=f"w{number}", attributes=needs)
         run.get(driver, calls, begin + 1, begin + 391)
     found = {each.kind: each for each in findings(run)}
-    assert ("few-at-once" in found) == (not others)
-    if not others:
+    is_named = not others and not takes
+    assert ("few-at-once" in found) == is_named
+    if is_named:
         assert found["few-at-once"].share == pytest.approx(8 * 389 / 2 / 4_100, abs=0.01)
 
 

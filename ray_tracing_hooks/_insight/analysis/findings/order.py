@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -102,6 +102,23 @@ def _in_turn(calls: Calls, frame: int) -> Iterator[list[_Taken]]:
         found.append(_Taken(execution, table.start[row], end, used))
     if len(found) >= _RESULTS:
         yield found
+
+
+def takes_any(calls: Calls, made: Iterable[int], of: Collection[int], known: set[int]) -> bool:
+    """Whether any of the calls ``made`` takes a result of one of the calls ``of``, or of a call that does.
+
+    ``known``: calls that do not, to which it adds all that it looks at if none does.
+    """
+    pending = [*made]
+    while pending:
+        submission = calls.submission[pending.pop()]
+        for _, call in calls.made_by(submission) if submission >= 0 else ():
+            if call in of:
+                return True
+            if call >= 0 and call not in known:
+                known.add(call)
+                pending.append(call)
+    return False
 
 
 def _in_order_finding(analysis: Analysis, frame: int, taken: list[_Taken], cost: int) -> Finding:

@@ -34,7 +34,7 @@ from ray_tracing_hooks._insight.analysis.findings.driver import (
     tiny_functions,
 )
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
-from ray_tracing_hooks._insight.analysis.findings.order import callers
+from ray_tracing_hooks._insight.analysis.findings.order import callers, takes_any
 from ray_tracing_hooks._insight.analysis.findings.train_tune import starting_in_training
 from ray_tracing_hooks._insight.analysis.functions import covered, in_both, percentile
 from ray_tracing_hooks._insight.analysis.loading import Loading, loading
@@ -391,7 +391,7 @@ def few_at_once(analysis: Analysis) -> list[Finding]:
     Threshold: 0.5 s and a tenth of the run; 8 calls, 4 times those under way; half of the CPUs that tasks held once.
     Looks the same: calls that need the results of those before, or other resources; one at a time is another finding.
     Advice: to keep more calls under way.
-    Needs: waits of the caller, and the resources of tasks; how many CPUs there are is not recorded.
+    Needs: waits of the caller, arguments and resources of tasks; how many CPUs there are is not recorded.
     """
     calls, table, found = analysis.calls, analysis.table, []
     site = as_numpy(table.site)
@@ -423,7 +423,8 @@ def few_at_once(analysis: Analysis) -> list[Finding]:
             used = max(amount for _, amount in _held(*_holding(analysis, "CPU", "", [step], with_actors=True)))
             most = _most_held(analysis, needs)
             cost = on_path * (1 - used / most) if most else 0.0
-            if used <= _FEW_IN_USE * most and cost >= least:
+            own = set(as_numpy(calls.call_of)[rows].tolist())
+            if used <= _FEW_IN_USE * most and cost >= least and not takes_any(calls, own, own, set()):
                 found.append(_few_finding(analysis, frame, rows.tolist(), under_way, used, most, cost))
     return found
 

@@ -1589,6 +1589,26 @@ def test_a_round_of_a_loop_may_be_several_calls_that_need_each_other(is_needed: 
         assert found[0].share == pytest.approx(0.9, abs=0.06)
 
 
+@pytest.mark.parametrize("is_recorded", [True, False])
+@pytest.mark.parametrize("takes", ["nothing", "the state", "what was made of it", "the state now and then"])
+def test_rounds_that_take_results_of_those_before_are_no_loop(takes: str, is_recorded: bool) -> None:
+    """Such as steps of a training: gradients of the state, and the next state from these."""
+    run = HandMade()
+    run.parts = "actor,get,task,wait" if is_recorded else "actor,task"
+    driver = run.driver(0, 1_200)
+    taken: list[str] = []
+    for number, begun in enumerate(range(0, 1_200, 100)):
+        arguments = taken if takes != "the state now and then" or number == 6 else []
+        if takes == "what was made of it":
+            grad = run.task(driver, "grad", begun, begun + 1, begun + 50, arguments=arguments)
+            arguments = [grad.object()]
+        state = run.task(driver, "step", begun, begun + 51, begun + 95, arguments=arguments)
+        taken = [] if takes == "nothing" else [state.object()]
+        if is_recorded:
+            run.get(driver, [state], begun + 1, begun + 96)
+    assert ("get-in-loop" in {each.kind for each in findings(run)}) == (takes in {"nothing", "the state now and then"})
+
+
 def test_loops_of_several_callers_are_not_taken_for_one() -> None:
     """They may run at once, so the time of all is not that of the run."""
     run = HandMade()

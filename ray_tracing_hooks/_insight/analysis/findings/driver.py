@@ -24,7 +24,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
 )
 from ray_tracing_hooks._insight.analysis.findings.actors import stalls
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
-from ray_tracing_hooks._insight.analysis.findings.order import saved_by_order
+from ray_tracing_hooks._insight.analysis.findings.order import saved_by_order, takes_any
 from ray_tracing_hooks._insight.analysis.functions import Function, covered, in_both, percentile
 from ray_tracing_hooks._insight.analysis.loading import Loading, loading
 from ray_tracing_hooks._insight.analysis.trials import is_made_by_trial
@@ -236,9 +236,9 @@ def get_in_loop(analysis: Analysis) -> list[Finding]:
 
     Measures: these calls on the critical path, without what takes as long in any order, such as the start of workers.
     Threshold: 5 rounds and a twentieth of the run: less is not worth a change.
-    Looks the same: calls that need the result before; threads that take turns. What others release does not count.
+    Looks the same: calls that need a value of the result before; threads in turn. What others release does not count.
     Advice: if no call needs the result of the one before: to submit all first, then to wait for all at once.
-    Needs: waits of the caller; otherwise it is assumed from the times of the calls.
+    Needs: arguments that are references; waits of the caller, else it is assumed from the times of the calls.
     """
     calls, wall = analysis.calls, analysis.path.wall
     others: Counter[int] = Counter()
@@ -301,17 +301,21 @@ class _Round(NamedTuple):
 
 
 def _loops(calls: Calls, frame: int) -> Iterator[tuple[int, list[_Round]]]:
-    """The loops of a frame, with the function that each waits for."""
+    """The loops of a frame, with the function that each waits for. No round of one takes a result of another."""
     rounds: list[_Round] = []
+    before, known = set[int](), set[int]()
     function = -1
     for each in _rounds(calls, frame) if calls.records_waits(frame) else _likely_rounds(calls, frame):
+        made = {calls.call_of[row] for row in each.rows} if each else set()
         found = calls.function[calls.call_of[each.rows[0]]] if each else -1
-        if found < 0 or found != function:
+        if found < 0 or found != function or takes_any(calls, made, before, known):
             if len(rounds) >= _LOOP_ROUNDS:
                 yield function, rounds
             rounds, function = [], found
+            before, known = set(), set()
         if each:
             rounds.append(each)
+            before |= made
     if len(rounds) >= _LOOP_ROUNDS:
         yield function, rounds
 

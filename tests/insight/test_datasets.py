@@ -256,6 +256,28 @@ def test_an_operator_that_no_higher_limit_would_help_is_not_the_limit(slots: int
     assert not [each for each in made.findings() if each.kind == "bottleneck-operator"]
 
 
+@pytest.mark.parametrize(
+    ("pool", "slots", "is_named"), [("Task", None, True), ("Task", 2, False), ("Task", 16, True), ("Actor", 8, False)]
+)
+def test_few_tasks_are_too_few_unless_their_number_is_limited(pool: str, slots: int | None, is_named: bool) -> None:
+    """Four tasks run on sixteen processors. How many blocks each of them takes is not known."""
+    made = Made(CPU=16.0)
+    told = {names.RAY_DATA_OPERATOR_TYPE: f"{pool}PoolMapOperator", names.RAY_DATA_ROWS: 6_400}
+    at_once = slots if slots == 2 else 4
+    made.operator(
+        "Infer", in_turn(4, 4.0, at_once), **told, **({names.RAY_DATA_MAX_CONCURRENCY: slots} if slots else {})
+    )
+    found = [each for each in made.findings() if each.kind == "few-blocks"]
+    assert bool(found) == is_named
+    if is_named:
+        assert found[0].title == "Infer runs in 4 tasks"
+        assert found[0].share == pytest.approx(0.4 * 12 / 16)
+        assert (
+            found[0].text == "operator Infer of numbers ran 6,400 rows in 4 tasks: for 4.00 s it could use 4 of 16 CPUs"
+        )
+        assert "smaller batch_size" in found[0].advice
+
+
 @pytest.mark.parametrize(("production", "is_told"), [(0.09, False), (5.0, True)])
 def test_what_an_iteration_waited_for_most_is_told_if_it_is_most(production: float, is_told: bool) -> None:
     """Ray's timers of stages leave out the wait for the first batch."""

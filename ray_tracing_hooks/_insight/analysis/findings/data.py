@@ -185,7 +185,8 @@ def _backpressure_advice(cause: Cause) -> str:
     return "request less memory for each task (memory), or use fewer tasks at a time (concurrency)"
 
 
-_MAP_OPERATORS = ("TaskPoolMapOperator", "ActorPoolMapOperator")
+_TASK_OPERATOR = "TaskPoolMapOperator"
+_MAP_OPERATORS = (_TASK_OPERATOR, "ActorPoolMapOperator")
 """The types of those that run a function on each block; the others decide by themselves how many tasks they use."""
 _BLOCKS_COST = 0.1
 _BLOCKS_LEAST = 500_000_000
@@ -193,22 +194,24 @@ _BLOCKS_IN_USE = 0.5
 
 
 def few_blocks(analysis: Analysis) -> list[Finding]:
-    """Operators of datasets whose input has fewer blocks than there are processors, so that few tasks run.
+    """Operators of datasets that run in fewer tasks than there are processors, as for an input of few blocks.
 
     Measures: their tasks on the critical path, for the share of the processors that so few tasks cannot use.
-    Threshold: 0.5 s and a tenth of the run; half of the processors; as many rows as would be enough.
-    Looks the same: data that has to be processed in one piece, or in order.
-    Advice: more blocks: repartition, override_num_blocks, or more files.
+    Threshold: 0.5 s and a tenth of the run; half of the processors that its concurrency allows; as many rows.
+    Looks the same: data that has to be processed in one piece, or in order. Pools of actors do not count.
+    Advice: more blocks (repartition, override_num_blocks, or more files), or a smaller batch_size, which joins blocks.
     Needs: spans of Ray Data, with the processors that an execution may use.
     """
     few: dict[str, list[tuple[int, Pipeline, Operator]]] = {}
     for pipeline in analysis.pipelines.executions:
         processors = pipeline.limits.get("CPU", 0.0)
         for operator in pipeline.operators:
-            usable = operator.tasks * operator.needs.get("CPU", 0.0)
-            is_few = 0 < usable <= _BLOCKS_IN_USE * processors and operator.type in _MAP_OPERATORS
+            needs = operator.needs.get("CPU", 0.0)
+            usable = operator.tasks * needs
+            allowed = min(processors, operator.slots * needs) if operator.slots else processors
+            is_few = 0 < usable <= _BLOCKS_IN_USE * allowed and operator.type == _TASK_OPERATOR
             if is_few and max(operator.rows or 0, operator.input_rows or 0) >= processors:
-                cost = round(_on_path(analysis, operator) * (1 - usable / processors))
+                cost = round(_on_path(analysis, operator) * (1 - usable / allowed))
                 few.setdefault(_function(operator), []).append((cost, pipeline, operator))
     costs = {name: sum(cost for cost, *_ in each) for name, each in few.items()}
     least = max(_BLOCKS_LEAST, _BLOCKS_COST * analysis.path.wall)
@@ -234,13 +237,16 @@ def _on_path(analysis: Analysis, operator: Operator) -> int:
 def _blocks_finding(analysis: Analysis, name: str, cost: int, pipeline: Pipeline, operator: Operator) -> Finding:
     rows, processors = max(operator.rows or 0, operator.input_rows or 0), pipeline.limits["CPU"]
     usable = operator.tasks * operator.needs["CPU"]
-    title = f"{quoted(name)} has {count(operator.tasks, 'block')} of input"
+    title = f"{quoted(name)} runs in {count(operator.tasks, 'task')}"
     told = f"{rows:,} rows"
     text = (
-        f"operator {quoted(operator.name)} of {quoted(pipeline.name)} ran {told} in {count(operator.tasks, 'task')}, "
-        f"one for each block of input: for {duration(operator.worked)} it could use {usable:g} of {processors:g} CPUs"
+        f"operator {quoted(operator.name)} of {quoted(pipeline.name)} ran {told} in {count(operator.tasks, 'task')}: "
+        f"for {duration(operator.worked)} it could use {usable:g} of {processors:g} CPUs"
     )
-    advice = "make more blocks: repartition before it, a larger override_num_blocks, or more and smaller files"
+    advice = (
+        "make more blocks: repartition before it, a larger override_num_blocks, or more and smaller files; or use a "
+        "smaller batch_size, if a task takes several blocks"
+    )
     figures: dict[str, float | int | str] = {
         "operator": operator.name,
         "dataset": pipeline.name,

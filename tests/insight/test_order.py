@@ -48,6 +48,29 @@ def test_a_chain_is_of_calls_that_merge_what_was_there(takes_parts: bool, is_lat
         assert finding.share == pytest.approx(0.9 * 8 * (1 - 4 / 8) / 10, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("first", "each", "is_assumed"),
+    [(2, 1, False), (1, 1, True), (2, 2, True), (3, 1, True)],
+    ids=["merges", "steps", "steps of two", "several"],
+)
+@pytest.mark.parametrize("takes_state", [False, True])
+def test_a_chain_is_assumed_unless_each_call_merges_one_more_of_the_same(
+    first: int, each: int, *, is_assumed: bool, takes_state: bool
+) -> None:
+    """Steps of a training take batches, and need their order."""
+    run = made()
+    driver = run.driver(0, 10_000)
+    objects = iter([run.task(driver, "load", 1, 2, 50, worker=f"w{number}").object() for number in range(20)])
+    state = [run.put(driver, 1, 1.5)] if takes_state else []
+    before = list[str]()
+    for number in range(8):
+        taken = [*before, *(next(objects) for _ in range(each if number else first)), *state]
+        begin = 101 + 1000 * number
+        before = [run.task(driver, "step", 4, begin, begin + 999, arguments=taken).object()]
+    run.get(driver, before, 5, 8_101)
+    assert found(run)["chain"].is_assumed == (is_assumed or takes_state)
+
+
 @pytest.mark.parametrize("needs_all", [False, True])
 def test_a_barrier_is_none_where_the_next_calls_need_all_results(needs_all: bool) -> None:
     """Three of four calls of each round end early. The arguments of the next ones say what they need."""

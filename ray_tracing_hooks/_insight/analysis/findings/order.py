@@ -330,7 +330,7 @@ def chains(analysis: Analysis) -> list[Finding]:
             "ran_ns": took,
         }
         title = f"{function} runs in a chain"
-        # Steps that need their order may look like this, but not if the first two are of the same kind.
+        # Steps that need their order may look like this, but not if all that they take is of the same kind.
         is_assumed = not _merges_equals(analysis, rows)
         found.append(Finding("chain", text, advice, cost / wall, rows, figures, is_assumed, title=title))
     return found
@@ -359,14 +359,20 @@ def _links(analysis: Analysis) -> Iterator[list[int]]:
 
 
 def _merges_equals(analysis: Analysis, rows: list[int]) -> bool:
-    """Whether the first call of a chain took results of two calls of the function that makes what the others merge."""
-    calls = analysis.calls
-    made = [
-        [calls.functions[calls.function[call]] for _, call in calls.made_by(submission) if call >= 0]
-        for submission in (calls.submission[calls.call_of[row]] for row in rows[:2])
-        if submission >= 0
-    ]
-    return len(made) > 1 and len(made[0]) > 1 and len(set(made[0])) == 1 and made[0][0] in made[1]
+    """Whether the first call of a chain takes two results of one function and nothing else, and each other call takes
+    one more of these and the result before it.
+    """
+    calls, before, merged = analysis.calls, -1, set[int]()
+    for row in rows:
+        call = calls.call_of[row]
+        submission = calls.submission[call]
+        taken = calls.made_by(submission) if submission >= 0 else []
+        made = [each for _, each in taken if each >= 0 and each != before]
+        if len(taken) != 2 or len(made) != (2 if before < 0 else 1) or calls.is_cut(submission):
+            return False
+        merged |= {calls.function[each] for each in made}
+        before = call
+    return len(merged) == 1
 
 
 def _is_merge(analysis: Analysis, row: int, before: int) -> bool:

@@ -118,6 +118,23 @@ def test_an_order_costs_what_the_caller_could_have_done_meanwhile(is_reversed: b
         assert finding.share * 3_100 == pytest.approx(900, rel=0.02)  # the last result comes after 2 s
 
 
+@pytest.mark.parametrize(("results", "is_named"), [(2, False), (4, True)])
+def test_a_result_that_is_read_again_is_one(results: int, is_named: bool) -> None:
+    """The first one comes after 2 s. The caller works for half a second with each other one, which it reads twice."""
+    run = made()
+    driver = run.driver(0, 5_000)
+    calls = [run.submit(driver, "f", 1) for _ in range(results)]
+    for number, call in enumerate(calls):
+        run.run(call, 2, 10 if number else 2_000, worker=f"w{number}")
+    run.get(driver, calls[:1], 3, 2_001)
+    for number, call in enumerate(calls[1:]):
+        for at in (2_001 + 500 * number, 2_401 + 500 * number):
+            run.get(driver, [call], at, at + 1)
+    findings = order.results_in_order(Analysis(run.table()))
+    assert [each.figures["results"] for each in findings] == ([4] if is_named else [])
+    assert [each.share for each in findings] == ([pytest.approx(1_500 / 5_000, rel=0.02)] if is_named else [])
+
+
 @pytest.mark.parametrize("is_one", [False, True])
 def test_a_loop_that_waits_with_ray_wait_runs_one_call_at_a_time(is_one: bool) -> None:
     """With a second call under way, it does not."""

@@ -83,13 +83,16 @@ def callers(analysis: Analysis) -> list[int]:
 
 
 def _in_turn(calls: Calls, frame: int) -> Iterator[list[_Taken]]:
-    """The results of calls that a frame took one by one, without a call in between."""
-    table, members = calls.table, calls.members(frame)
+    """The results of calls that a frame took one by one, without a call in between. To read one again is to use it."""
+    table = calls.table
+    rows: dict[int, int] = {}
+    for row in calls.members(frame):
+        execution = _taken_alone(calls, row)
+        # Each result once; other rows have numbers of their own.
+        rows.setdefault(execution if execution >= 0 else -1 - row, row)
     found: list[_Taken] = []
-    for row, later in pairwise([*members, -1]):
-        made = calls.made_by(row) if calls.role[row] == GET else []
-        execution = calls.execution[made[0][1]] if len(made) == 1 and made[0][1] >= 0 else -1
-        if execution < 0 or is_item(made[0][0]) or calls.is_generator(execution) or table.failed(row):
+    for (execution, row), (_, later) in pairwise([*rows.items(), (-1, -1)]):
+        if execution < 0:
             if len(found) >= _RESULTS:
                 yield found
             found = []
@@ -102,6 +105,13 @@ def _in_turn(calls: Calls, frame: int) -> Iterator[list[_Taken]]:
         found.append(_Taken(execution, table.start[row], end, used))
     if len(found) >= _RESULTS:
         yield found
+
+
+def _taken_alone(calls: Calls, row: int) -> int:
+    """The execution whose result a ``ray.get`` took, and no other; -1 for anything else."""
+    made = calls.made_by(row) if calls.role[row] == GET and not calls.table.failed(row) else []
+    execution = calls.execution[made[0][1]] if len(made) == 1 and made[0][1] >= 0 else -1
+    return -1 if execution < 0 or is_item(made[0][0]) or calls.is_generator(execution) else execution
 
 
 def takes_any(calls: Calls, made: Iterable[int], of: Collection[int], known: set[int]) -> bool:

@@ -88,19 +88,16 @@ def _own_code(analysis: Analysis, driver: int) -> list[Finding]:
         return []
     ends_alone = analysis.serve_spans is None and table.state[driver] == ENDED and _is_program(calls.frame_name(driver))
     first, last = table.start[made[0]], path.end if ends_alone else max(map(table.end_or_now, made))
-    pieces = [min(step.end, last) - max(step.start, first) for step in steps]
-    own = sum(each for each in pieces if each > 0) - sum(took for step in steps for _, took in submissions(calls, step))
+    own = sum(max(0, min(step.end, last) - max(step.start, first)) for step in steps)
+    own -= sum(took for step in steps for _, took in submissions(calls, step))
     least = max(_DRIVER_OWN_LEAST, _DRIVER_OWN_COST * path.wall)
     if own >= least:
         own -= in_both(_unwaited(calls, made), [(step.start, step.end) for step in steps])
         own -= saved_by_order(analysis, driver)
     if own < least:
         return []
-    name, longest = calls.frame_name(driver), max(pieces)
-    text = (
-        f"{quoted(name)} ran its own code for {duration(own)} after its first call, for up to {duration(longest)} at a "
-        "time, while the run waited for it"
-    )
+    name = quoted(calls.frame_name(driver))
+    text = f"{name} ran its own code for {duration(own)} after its first call, while the run waited for it"
     return [_own_finding(analysis, driver, text, own)]
 
 

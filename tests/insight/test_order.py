@@ -135,6 +135,34 @@ def test_a_result_that_is_read_again_is_one(results: int, is_named: bool) -> Non
     assert [each.share for each in findings] == ([pytest.approx(1_500 / 5_000, rel=0.02)] if is_named else [])
 
 
+@pytest.mark.parametrize("is_released", [False, True])
+def test_what_an_order_costs_is_said_once_with_its_straggler_or_alone(is_released: bool) -> None:
+    """In four rounds of calls. In two of them, the caller has to wait 3 s for the first one, and then uses the others.
+
+    A call that others of its actor may have held up is no straggler.
+    """
+    run = made()
+    driver = run.driver(0, 12_000)
+    now = 0.0
+    for number in range(4):
+        took = 10 if number % 2 else 3_000
+        calls = [
+            run.task(driver, "f", now, now + 1, now + (10 if each else took), worker=f"w{each}") for each in range(4)
+        ]
+        run.get(driver, calls[:1], now + 1, now := now + took + 1)
+        for call in calls[1:]:
+            run.get(driver, [call], now, now + 1)
+            now += 1 if number % 2 else 500
+    analysis = Analysis(run.table())
+    if is_released:
+        analysis.path.released.update(row for row in range(len(analysis.table)) if analysis.self_time[row] > 10**9)
+    several = find(analysis)
+    shares = [each.share * 12 for each in several if each.kind == "results-in-order"]
+    assert shares == pytest.approx([1.5, 1.5], abs=0.02)
+    assert [each.kind for each in several[:1]] == ["barrier" if is_released else "straggler"]
+    assert ("and a barrier behind" in several[0].title) != is_released
+
+
 @pytest.mark.parametrize("is_one", [False, True])
 def test_a_loop_that_waits_with_ray_wait_runs_one_call_at_a_time(is_one: bool) -> None:
     """With a second call under way, it does not."""

@@ -85,7 +85,7 @@ def find(analysis: Analysis) -> list[Finding]:
     Only failures where spans of traces that were not sampled are among the others: what these cost, and what else took
     time, is not known without the spans that are missing.
     """
-    found = _explained(analysis, _joined([finding for finder in FINDERS for finding in finder(analysis)]))
+    found = _joined(_explained(analysis, [finding for finder in FINDERS for finding in finder(analysis)]))
     if analysis.calls.unsampled:
         found = [finding for finding in found if finding.is_failure]
         for finding in found:
@@ -119,7 +119,7 @@ def _joined(found: list[Finding]) -> list[Finding]:
     for straggler in [each for each in found if each.kind == calls.STRAGGLER]:
         behind = [each for each in found if each.kind in _BEHIND and set(each.rows[:1]) <= set(straggler.rows)]
         for each in sorted(behind, key=lambda each: each.share)[-1:]:
-            found = [other for other in found if other not in behind]
+            found = [other for other in found if other is not each]
             straggler.title += f", {_BEHIND[each.kind]}"
             straggler.text = f"{straggler.text.partition('; arguments')[0]}; {each.text}"
             straggler.advice = f"{each.advice}; or split the work of the longest calls"

@@ -52,6 +52,7 @@ def serial_drivers(analysis: Analysis) -> list[Finding]:
     """
     found: list[Finding] = []
     by_name = {function.name: function for function in analysis.functions}
+    saved = saved_by_order(analysis)
     for driver in analysis.calls.drivers():
         if driver in analysis.calls.with_futures:
             continue  # what seems to be its code may be a wait
@@ -67,11 +68,12 @@ def serial_drivers(analysis: Analysis) -> list[Finding]:
             if not all(is_made_by_trial(analysis.table, row) for row in rows):
                 found.append(_driver_finding(analysis, driver, by_name[name], usual, runs, own, rows))
         if len(found) == serial:
-            found += _own_code(analysis, driver)
+            found += _own_code(analysis, driver, saved[driver])
     return found
 
 
-def _own_code(analysis: Analysis, driver: int) -> list[Finding]:
+def _own_code(analysis: Analysis, driver: int, saved: int) -> list[Finding]:
+    """The code of a driver besides what is ``saved`` by another order of its waits, which is a finding of its own."""
     calls, table, path = analysis.calls, analysis.table, analysis.path
     if driver >= len(table) or not calls.records_waits(driver) or analysis.experiments:
         return []
@@ -92,8 +94,7 @@ def _own_code(analysis: Analysis, driver: int) -> list[Finding]:
     own -= sum(took for step in steps for _, took in submissions(calls, step))
     least = max(_DRIVER_OWN_LEAST, _DRIVER_OWN_COST * path.wall)
     if own >= least:
-        own -= in_both(_unwaited(calls, made), [(step.start, step.end) for step in steps])
-        own -= saved_by_order(analysis, driver)
+        own -= in_both(_unwaited(calls, made), [(step.start, step.end) for step in steps]) + saved
     if own < least:
         return []
     name = quoted(calls.frame_name(driver))

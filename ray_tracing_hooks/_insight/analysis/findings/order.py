@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -37,9 +38,12 @@ def results_in_order(analysis: Analysis) -> list[Finding]:
     return [_in_order_finding(analysis, frame, taken, cost) for frame, taken, cost in _costly_orders(analysis)]
 
 
-def saved_by_order(analysis: Analysis, frame: int) -> int:
-    """How much of a frame's own code on the critical path could have run while it waited for other results."""
-    return sum(cost for of, _, cost in _costly_orders(analysis) if of == frame)
+def saved_by_order(analysis: Analysis) -> Counter[int]:
+    """By frame, how much of its own code on the critical path could have run while it waited for other results."""
+    found: Counter[int] = Counter()
+    for frame, _, cost in _costly_orders(analysis):
+        found[frame] += cost
+    return found
 
 
 class _Taken(NamedTuple):

@@ -123,12 +123,8 @@ def _worker_advice(at_once: int, processors: int) -> str:
 def _at_once(started: list[Start], node: str) -> tuple[int, int]:
     """The most processes of a node that were starting at the same time, and its number of processors."""
     here = [start for start in started if start.node == node]
-    changes = sorted([(start.created, 1) for start in here] + [(start.ready, -1) for start in here])
-    number = most = 0
-    for _, change in changes:
-        number += change
-        most = max(most, number)
-    return most, max(start.processors for start in here)
+    begins, ends = np.array([(start.created, start.ready) for start in here]).T
+    return most_at_once(begins, ends), max(start.processors for start in here)
 
 
 _RESOURCES_COST = 0.1
@@ -178,10 +174,10 @@ def waiting_for_resources(analysis: Analysis) -> list[Finding]:
             waited = min(waited, waiting.for_resources)
         if waited >= _RESOURCES_LEAST and waited / wall >= _RESOURCES_COST:
             found.append(_resources_finding(analysis, function, waiting, waited))
-    return [*found, *_in_turn(analysis)]
+    return [*found, *_in_turn(analysis, tiny)]
 
 
-def _in_turn(analysis: Analysis) -> Iterator[Finding]:
+def _in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
     """Functions whose calls waited for each other, although they did not use up the processors."""
     calls, table, split = analysis.calls, analysis.table, analysis.split
     by_function: dict[str, list[Step]] = {}
@@ -206,7 +202,7 @@ def _in_turn(analysis: Analysis) -> Iterator[Finding]:
         if one_at_a_time := is_cpu and amount <= 1:
             if processors < 2 or _are_at_once(analysis, steps) or _starting(analysis, node, steps):
                 continue
-            if function in tiny_functions(analysis):
+            if function in tiny:
                 continue
         elif "CPU" in needs and not is_cpu and _are_used_up(analysis, steps, needs["CPU"]):
             continue
@@ -400,6 +396,7 @@ def few_at_once(analysis: Analysis) -> list[Finding]:
     # Of what other resources there is, nothing is recorded.
     needs_others = np.array([len(each) > 1 for each in told], bool)
     is_task = (needs > 0) & np.array([not place.actor for place in calls.places], bool)
+    least, tiny = max(_RESOURCES_LEAST // 2, _RESOURCES_COST * analysis.path.wall), tiny_functions(analysis)
     for frame in callers(analysis):
         members = as_numpy(calls.members(frame))
         made = as_numpy(calls.call_of)[members]
@@ -409,9 +406,8 @@ def few_at_once(analysis: Analysis) -> list[Finding]:
         of = as_numpy(calls.function)[as_numpy(calls.call_of)[ran]]
         for function in by_first(of):
             rows = ran[of == function]
-            least = max(_RESOURCES_LEAST // 2, _RESOURCES_COST * analysis.path.wall)
             on_path = sum(analysis.ran_on_path[row] for row in rows.tolist())
-            if len(rows) < _FEW_CALLS or on_path < least or calls.functions[function] in tiny_functions(analysis):
+            if len(rows) < _FEW_CALLS or on_path < least or calls.functions[function] in tiny:
                 continue
             submitted = calls.submitted_at()[as_numpy(calls.call_of)[rows]]
             starts, ends = as_numpy(table.start)[rows], as_numpy(table.ends)[rows]

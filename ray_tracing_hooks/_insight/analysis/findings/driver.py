@@ -243,7 +243,7 @@ def get_in_loop(analysis: Analysis) -> list[Finding]:
     for step in analysis.path.steps:
         if step.kind in (STARTING, RETRYING):
             others[step.row] += step.end - step.start
-    loops: dict[int, list[_Round]] = {}
+    loops: dict[int, list[_LoopRound]] = {}
     assumed = set()
     for frame in calls.frames_with_members(_LOOP_ROUNDS):
         for function, rounds in _loops(calls, frame):
@@ -259,7 +259,7 @@ def get_in_loop(analysis: Analysis) -> list[Finding]:
         waited = sum(each.end - each.start for each in rounds)
         rows = {row for each in rounds for row in each.rows} - analysis.path.released
         on_path = sum(analysis.path.executions[row] - others[row] for row in rows)
-        on_path -= _first_scheduling(analysis, calls.functions[function], rows) + _in_turn(analysis, rows, blocked)
+        on_path -= _first_scheduling(analysis, calls.functions[function], rows) + _ran_in_turn(analysis, rows, blocked)
         if wall and on_path / wall >= _LOOP_COST:
             found.append(
                 _loop_finding(
@@ -278,7 +278,7 @@ def _first_scheduling(analysis: Analysis, function: str, rows: set[int]) -> int:
     return sum(step.end - step.start for step in analysis.path.steps if step.row == first and step.kind == SCHEDULING)
 
 
-def _in_turn(analysis: Analysis, rows: set[int], blocked: dict[str, list[tuple[int, int]]]) -> int:
+def _ran_in_turn(analysis: Analysis, rows: set[int], blocked: dict[str, list[tuple[int, int]]]) -> int:
     """How long the code of these calls ran on the path that can only run in turn: the most of one actor."""
     ran: Counter[str] = Counter()
     for step in analysis.path.steps:
@@ -289,7 +289,7 @@ def _in_turn(analysis: Analysis, rows: set[int], blocked: dict[str, list[tuple[i
     return max(ran.values(), default=0)
 
 
-class _Round(NamedTuple):
+class _LoopRound(NamedTuple):
     """One round of such a loop. Times are nanoseconds."""
 
     rows: list[int]
@@ -298,12 +298,12 @@ class _Round(NamedTuple):
     end: int
 
 
-def _loops(calls: Calls, frame: int) -> Iterator[tuple[int, list[_Round]]]:
+def _loops(calls: Calls, frame: int) -> Iterator[tuple[int, list[_LoopRound]]]:
     """The loops of a frame, with the function that each waits for. No round of one takes a result of another."""
-    rounds: list[_Round] = []
+    rounds: list[_LoopRound] = []
     before, known = set[int](), set[int]()
     function = -1
-    for each in _rounds(calls, frame) if calls.records_waits(frame) else _likely_rounds(calls, frame):
+    for each in _loop_rounds(calls, frame) if calls.records_waits(frame) else _likely_rounds(calls, frame):
         made = {calls.call_of[row] for row in each.rows} if each else set()
         found = calls.function[calls.call_of[each.rows[0]]] if each else -1
         if found < 0 or found != function or takes_any(calls, made, before, known):
@@ -318,7 +318,7 @@ def _loops(calls: Calls, frame: int) -> Iterator[tuple[int, list[_Round]]]:
         yield function, rounds
 
 
-def _rounds(calls: Calls, frame: int) -> Iterator[_Round | None]:
+def _loop_rounds(calls: Calls, frame: int) -> Iterator[_LoopRound | None]:
     """The calls that a frame waits for right after their submission; None ends a series of them."""
     table = calls.table
     submitted: list[int] = []
@@ -338,7 +338,9 @@ def _rounds(calls: Calls, frame: int) -> Iterator[_Round | None]:
                 continue  # it gave up, and may wait again
             waited_for = call
             others = (calls.execution[each] for each in submitted if each != call)
-            yield _Round([execution, *(each for each in others if each >= 0)], table.start[row], table.end_or_now(row))
+            yield _LoopRound(
+                [execution, *(each for each in others if each >= 0)], table.start[row], table.end_or_now(row)
+            )
         elif objects and call != waited_for:
             yield None
         submitted.clear()
@@ -354,7 +356,7 @@ def _needs_all(calls: Calls, call: int, submitted: list[int]) -> bool:
     return call in submitted
 
 
-def _likely_rounds(calls: Calls, frame: int) -> Iterator[_Round | None]:
+def _likely_rounds(calls: Calls, frame: int) -> Iterator[_LoopRound | None]:
     """The same where waiting is not recorded: each call is submitted soon after the previous one has ended."""
     table = calls.table
     ended = 0
@@ -365,11 +367,11 @@ def _likely_rounds(calls: Calls, frame: int) -> Iterator[_Round | None]:
         pause = table.start[row] - ended
         if ended and not 0 <= pause <= _LOOP_PAUSE * (end - start):
             yield None
-        yield _Round([execution], start, end)
+        yield _LoopRound([execution], start, end)
         ended = end
 
 
-def _is_of_trial(calls: Calls, rounds: list[_Round]) -> bool:
+def _is_of_trial(calls: Calls, rounds: list[_LoopRound]) -> bool:
     """Whether Ray Tune makes these calls, for one of its trials."""
     submission = calls.submission[calls.call_of[rounds[0].rows[0]]]
     return submission >= 0 and is_made_by_trial(calls.table, submission)
@@ -384,7 +386,7 @@ def _caller(calls: Calls, execution: int) -> int:
 def _loop_finding(
     analysis: Analysis,
     function: str,
-    rounds: list[_Round],
+    rounds: list[_LoopRound],
     waited: int,
     on_path: int,
     *,

@@ -63,7 +63,7 @@ def _costly_orders(analysis: Analysis) -> Iterator[tuple[int, list[_Taken], int]
     for frame in callers(analysis):
         if analysis.ran_on_path[frame] < least:
             continue
-        for taken in _in_turn(analysis.calls, frame):
+        for taken in _taken_in_turn(analysis.calls, frame):
             done = taken[0].begin
             for ready, used in sorted((analysis.table.end_or_now(each.row), each.used) for each in taken):
                 done = max(done, ready) + used
@@ -86,7 +86,7 @@ def callers(analysis: Analysis) -> list[int]:
     ]
 
 
-def _in_turn(calls: Calls, frame: int) -> Iterator[list[_Taken]]:
+def _taken_in_turn(calls: Calls, frame: int) -> Iterator[list[_Taken]]:
     """The results of calls that a frame took one by one, without a call in between. To read one again is to use it."""
     table = calls.table
     rows: dict[int, int] = {}

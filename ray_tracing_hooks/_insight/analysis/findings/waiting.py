@@ -174,10 +174,10 @@ def waiting_for_resources(analysis: Analysis) -> list[Finding]:
             waited = min(waited, waiting.for_resources)
         if waited >= _RESOURCES_LEAST and waited / wall >= _RESOURCES_COST:
             found.append(_resources_finding(analysis, function, waiting, waited))
-    return [*found, *_in_turn(analysis, tiny)]
+    return [*found, *_waiting_in_turn(analysis, tiny)]
 
 
-def _in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
+def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
     """Functions whose calls waited for each other, although they did not use up the processors."""
     calls, table, split = analysis.calls, analysis.table, analysis.split
     by_function: dict[str, list[Step]] = {}

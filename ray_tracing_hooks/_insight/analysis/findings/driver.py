@@ -73,7 +73,7 @@ def serial_drivers(analysis: Analysis) -> list[Finding]:
 
 
 def _own_code(analysis: Analysis, driver: int, saved: int) -> list[Finding]:
-    """The code of a driver besides what is ``saved`` by another order of its waits, which is a finding of its own."""
+    """The own code of a driver, less the time ``saved`` by another order of its waits, which is another finding."""
     calls, table, path = analysis.calls, analysis.table, analysis.path
     if driver >= len(table) or not calls.records_waits(driver) or analysis.experiments:
         return []

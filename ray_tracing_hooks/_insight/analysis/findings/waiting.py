@@ -393,7 +393,7 @@ def few_at_once(analysis: Analysis) -> list[Finding]:
     site = as_numpy(table.site)
     told = [_resources(str(each.get(names.RAY_ASSIGNED_RESOURCES) or "")) for each in table.sites]
     needs = np.array([each.get("CPU", 0.0) for each in told])
-    # Of what other resources there is, nothing is recorded.
+    # How much there is of other resources was not recorded.
     needs_others = np.array([len(each) > 1 for each in told], bool)
     is_task = (needs > 0) & np.array([not place.actor for place in calls.places], bool)
     least, tiny = max(_RESOURCES_LEAST // 2, _RESOURCES_COST * analysis.path.wall), tiny_functions(analysis)

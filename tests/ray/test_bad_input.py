@@ -7,9 +7,9 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from subprocess import run as run_command
 
 import pytest
+from mounts import mounted
 from support import HOOK, Run, run_program, spans_in
 
 RESULT = [2, 3]
@@ -108,20 +108,8 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     """Mounts a small file system of its own, with the options given."""
-    mounted: list[Path] = []
-
-    def make(options: str) -> Path:
-        folder = tmp_path / "mounted"
-        folder.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-        if os.geteuid() != 0 or run_command(command, capture_output=True, check=False).returncode:
-            pytest.skip("needs the right to mount a file system")
-        mounted.append(folder)
-        return folder
-
-    yield make
-    for folder in mounted:
-        run_command(["umount", "-l", str(folder)], check=True)
+    with contextlib.ExitStack() as stack:
+        yield lambda options: stack.enter_context(mounted(tmp_path / "mounted", options))
 
 
 def test_a_read_only_folder_is_said_once(mount: Callable[[str], Path]) -> None:

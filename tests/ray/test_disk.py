@@ -11,10 +11,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from subprocess import run as run_command
 from typing import Any
 
 import pytest
+from mounts import mounted
 from support import Run, check_links, run_program, spans_in
 
 from ray_tracing_hooks import names
@@ -104,14 +104,9 @@ def test_a_spool_that_is_removed_under_a_program_is_made_anew(program: TwoHalves
 @pytest.fixture
 def small_spool(tmp_path: Path) -> Iterator[Path]:
     """A file system of half a mebibyte where the spool goes."""
-    folder = tmp_path / "spool"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=512k,mode=700", "tmpfs", str(folder)]
-    if os.geteuid() or run_command(command, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount a file system")
     (tmp_path / "spans").write_text("in the way")
-    yield folder
-    run_command(["umount", "-l", str(folder)], check=True)
+    with mounted(tmp_path / "spool", "size=512k,mode=700") as folder:
+        yield folder
 
 
 def test_a_full_disk_is_said_once_and_recording_goes_on_when_there_is_room(

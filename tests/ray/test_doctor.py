@@ -28,6 +28,7 @@ import trustme
 from collector import Received, collector
 from conftest import Nodes, start_head, stop_head
 from environments import with_version, without_package
+from mounts import mounted
 from packaging.version import Version
 from plans import made_plan
 from ports import free_port
@@ -228,18 +229,12 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def full_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder on a disk without room."""
-    folder = tmp_path_factory.mktemp("full")
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(folder)], check=False, capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("needs the right to mount a file system")
-    (folder / "spool").mkdir(mode=0o700)
-    with contextlib.suppress(OSError), open(folder / "filler", "wb", buffering=0) as file:
-        while file.write(bytes(4096)):
-            pass
-    yield folder / "spool"
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with mounted(tmp_path_factory.mktemp("full"), "size=64k,mode=700") as folder:
+        (folder / "spool").mkdir(mode=0o700)
+        with contextlib.suppress(OSError), open(folder / "filler", "wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        yield folder / "spool"
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from collector import Received, collector
 from faulty import FaultyDisk
+from mounts import mounted
 from shipping import Node
 
 from ray_tracing_hooks import _compiled
@@ -58,33 +58,14 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     """Mounts a small file system in memory, with the options given, over a folder that may be named."""
-    mounted: list[Path] = []
-
-    def make(options: str, folder: Path | None = None, kind: str = "tmpfs") -> Path:
-        folder = folder or tmp_path / "mounted"
-        folder.mkdir(exist_ok=True)
-        command = ["mount", "-t", kind, "-o", f"mode=700,{options}", kind, str(folder)]
-        if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("needs the right to mount a file system")
-        mounted.append(folder)
-        return folder
-
-    yield make
-    for folder in mounted:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+    with contextlib.ExitStack() as stack:
+        yield lambda options, folder=None, kind="tmpfs": stack.enter_context(
+            mounted(folder or tmp_path / "mounted", f"mode=700,{options}", kind)
+        )
 
 
 @pytest.fixture
 def faulty(tmp_path: Path) -> Iterator[Callable[..., FaultyDisk]]:
     """Mounts a disk that fails on command, over a folder that may be given."""
     with contextlib.ExitStack() as stack:
-
-        def make(folder: Path | None = None) -> FaultyDisk:
-            folder = folder or tmp_path / "faulty"
-            folder.mkdir(exist_ok=True)
-            try:
-                return stack.enter_context(FaultyDisk(folder))
-            except OSError as error:
-                pytest.skip(f"needs the right to mount a file system with FUSE: {error}")
-
-        yield make
+        yield lambda folder=None: stack.enter_context(FaultyDisk(folder or tmp_path / "faulty"))

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -637,32 +637,17 @@ def test_a_full_disk_loses_and_doubles_nothing(node: Node) -> None:
     assert Counter(node.numbers()) == Counter(range(1, 10001))
 
 
-def test_a_full_file_system_is_named(node: Node) -> None:
+def test_a_full_file_system_is_named(node: Node, mount: Callable[..., Path]) -> None:
     """With a real file system that is full; what waits arrives when there is room."""
-    node.out.mkdir(mode=0o700)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", str(node.out)], check=False, capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("only root can make a small file system")
-    try:
-        node.start()
-        node.writer().do("span 1 10000")
-        node.trouble(f"cannot write spans to {str(node.out)!r}: No space left on device")
-        # It tries again now and then, and takes back what did not fit.
-        until(
-            lambda: all(path.read_bytes()[-1:] in {b"", b"\n"} for path in node.out.glob("*.jsonl")), "lines are whole"
-        )
-        subprocess.run(["mount", "-o", "remount,size=64m", str(node.out)], check=True)
-        assert node.flush().done
-        assert Counter(node.numbers()) == Counter(range(1, 10001))
-    finally:
-        for shipper in node.shippers():
-            shipper.kill()
-            ended(shipper)
-        # Of a killed process the files are closed with its last thread.
-        unmount = ["umount", str(node.out)]
-        until(lambda: subprocess.run(unmount, check=False, capture_output=True).returncode == 0, "it is unmounted")
+    mount("size=256k", node.out)
+    node.start()
+    node.writer().do("span 1 10000")
+    node.trouble(f"cannot write spans to {str(node.out)!r}: No space left on device")
+    # It tries again now and then, and takes back what did not fit.
+    until(lambda: all(path.read_bytes()[-1:] in {b"", b"\n"} for path in node.out.glob("*.jsonl")), "lines are whole")
+    subprocess.run(["mount", "-o", "remount,size=64m", str(node.out)], check=True)
+    assert node.flush().done
+    assert Counter(node.numbers()) == Counter(range(1, 10001))
 
 
 def test_past_its_cap_the_spool_loses_the_oldest_spans_and_counts_them(node: Node) -> None:

@@ -37,7 +37,7 @@ install = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/pyt
 in_venv = cd $(VENV) && PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1
 pytest = $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
-.PHONY: help demo prepare test quick lint docs pure sanitize matrix bench measure compare soak recordings corpus fuzz dist wheels clean
+.PHONY: help demo prepare test quick lint docs reference pure sanitize matrix bench measure compare soak recordings corpus fuzz dist wheels clean
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -71,6 +71,9 @@ lint: $(DEPENDENCIES) $(VENV)/.javascript ## Check style, format, types, C and w
 docs: $(DEPENDENCIES) ## Build the site in .site, with warnings as errors: links, anchors, pages without a place
 	@$(call install,--group docs)
 	@$(BIN)/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet -b html -d $(VENV)/doctrees docs .site && echo "==> Open .site/index.html in a browser"
+
+reference: $(PACKAGE) ## Write what is made from the code: the tables in docs/reference, and tests/unit/contract.txt
+	@$(BIN)/python tests/helpers/reference.py && $(BIN)/python tests/helpers/contract.py
 
 pure: ## Run tests of the package in pure Python, as where nothing is compiled
 	@$(MAKE) --no-print-directory test COMPILED=0 TESTS="tests/unit $(addprefix tests/ray/test_,calls.py endings.py ids.py)"

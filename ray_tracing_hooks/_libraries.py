@@ -28,7 +28,8 @@ class Library(NamedTuple):
     """A library of Ray."""
 
     part: str
-    """Its part of ``RAY_TRACING_RAY``, its package in ``ray``, and its folder in ``_ray``."""
+    """Its part of ``RAY_TRACING_RAY``, which is on by default, and its folder in ``_ray``. A library that
+    :attr:`hides_calls` is the package of this name in ``ray``."""
     title: str
     """Its name for users."""
     wraps: tuple[Wrap, ...] = ()

@@ -121,8 +121,8 @@ RAY_ENTRYPOINT = "ray.entrypoint"
 RAY_NAMESPACE = "ray.namespace"
 """string, drivers: the namespace of its named actors"""
 RAY_LIBRARIES = "ray.libraries"
-"""string[], drivers: the libraries of Ray that the program had imported when it ended: `data`, `train`, `tune`,
-`rllib`, `serve`"""
+"""string[], drivers: the libraries of Ray that the program had imported when it ended, as parts of
+`RAY_TRACING_RAY`"""
 RAY_SUBMISSION_ID = "ray.submission_id"
 """string, drivers, submitted jobs: the id of a job that was submitted to the Jobs API"""
 RAY_JOB_STATUS = "ray.job_status"

@@ -52,6 +52,8 @@ _MOST_NAMED = 3
 _PARTS = ("task", "actor", "job", *(library.part for library in LIBRARIES))
 """The parts of Ray that make spans by default."""
 
+_ALL_PARTS = (*_PARTS, "get", "wait", "put")
+
 T = TypeVar("T")
 D = TypeVar("D")
 
@@ -203,10 +205,10 @@ class Settings(Values):
         "libraries to instrument in drivers and workers: comma list, such as `requests,httpx`; or `all`, or `none`",
     )
     ray: frozenset[str] = setting(
-        any_of(*_PARTS, "get", "wait", "put", default=frozenset(_PARTS)),
+        any_of(*_ALL_PARTS, default=frozenset(_PARTS)),
         frozenset(_PARTS),
-        "parts of Ray that make spans: comma list of `task`, `actor`, `job`, `serve`, `data`, `train`, `tune`, "
-        "`rllib`, `get`, `wait`, `put`; `+get,wait` adds these to the default; or `none`",
+        f"parts of Ray that make spans: comma list of `{'`, `'.join(_ALL_PARTS)}`; `+get,wait` adds these to the "
+        "default; or `none`",
     )
     threads: bool = setting(
         BOOLEAN,

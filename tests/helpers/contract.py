@@ -1,6 +1,6 @@
 """Everything that users see of the package, as readable text, made from the tables in its code.
 
-``.venv/bin/python tests/helpers/contract.py`` writes it to ``tests/unit/contract.txt``.
+``make reference`` writes it to ``tests/unit/contract.txt``.
 """
 
 from __future__ import annotations

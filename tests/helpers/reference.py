@@ -1,6 +1,6 @@
 """The tables of the reference pages, made from those in the code.
 
-``.venv/bin/python tests/helpers/reference.py`` writes them into ``docs/reference/*.md``, between comments of one name.
+``make reference`` writes them into ``docs/reference/*.md``, between comments of one name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is replaced in Ray Train, Tune and RLlib is like what was there, is replaced once, and can be put back."""
+"""What is replaced in Ray's libraries, but Serve and Data, is like the original, once, and can be put back."""
 
 from __future__ import annotations
 

@@ -6,11 +6,9 @@ import difflib
 
 import contract
 
-WRITE = ".venv/bin/python tests/helpers/contract.py"
-
 
 def test_what_users_see_is_what_the_file_says() -> None:
     stored, now = contract.FILE.read_text(encoding="utf-8"), contract.text()
     lines = difflib.unified_diff(stored.splitlines(), now.splitlines(), "contract.txt", "the code", lineterm="", n=1)
     difference = "\n".join(lines)
-    assert not difference, f"if this change is on purpose, write the file anew: {WRITE}\n{difference}"
+    assert not difference, f"if this change is on purpose, write the file anew: make reference\n{difference}"

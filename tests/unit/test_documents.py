@@ -86,7 +86,7 @@ def test_every_command_is_in_the_makefile(document: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(reference.pages()), ids=lambda path: path.name)
 def test_a_reference_page_is_what_the_code_says(path: Path) -> None:
-    """After a change of the code: ``.venv/bin/python tests/helpers/reference.py``."""
+    """After a change of the code: ``make reference``."""
     assert path.read_text() == reference.pages()[path]
 
 

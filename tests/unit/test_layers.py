@@ -8,7 +8,11 @@ from pathlib import Path
 import imports
 import pytest
 
+from ray_tracing_hooks._libraries import LIBRARIES
+
 ROOT = Path(__file__).parents[2]
+
+OF_LIBRARIES = [f"_ray.{library.part}" for library in LIBRARIES]
 
 BASICS = """
 names _version _safety
@@ -30,11 +34,7 @@ _logs               _record _spool _formats
 _sdk                _record _spool _formats
 _propagators        _sdk _ship.sinks _record _spool _formats
 _ray                _record _formats
-_ray.serve          _ray _record _formats
-_ray.data           _ray _record _formats
-_ray.train          _ray _record _formats
-_ray.tune           _ray _record _formats
-_ray.rllib          _ray _record _formats
+_ray.LIBRARY        _ray _record _formats
 
 _ship               _ship.sinks _ship.metrics _ship.transport _spool _formats
 _ship.metrics       _ship _ship.sinks _ship.transport _formats
@@ -65,6 +65,7 @@ testing             _startup _insight.ingest _insight.model
 __main__            _cli
 """
 """A line names a part, which is a module or a folder with all that has no line of its own, and what it may import.
+``_ray.LIBRARY`` is the folder of each of Ray's libraries.
 
 What stands lower uses what stands higher. Within a part a module may import any other, as long as there is no cycle.
 """
@@ -79,7 +80,7 @@ ANALYSIS_ONLY = {"numpy", "msgspec", "pyarrow", "click"}
 
 
 MAY_IMPORT_RAY = {
-    *("_ray", "_ray.serve", "_ray.data", "_ray.train", "_ray.tune", "_ray.rllib"),
+    *("_ray", *OF_LIBRARIES),
     "_run",  # `ray-tracing-hooks run` prepares a program that connects to Ray itself
     "_ops",  # asks a running cluster
     "_cli",  # `ray-tracing-hooks states` does so too
@@ -92,7 +93,8 @@ def table() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {name: set() for name in basics[0].split()}
     for line in (*basics[1:], *filter(None, rows)):
         part, *allowed = line.split()
-        found.setdefault(part, set()).update(set(allowed) - {"-"})
+        for each in OF_LIBRARIES if part == "_ray.LIBRARY" else [part]:
+            found.setdefault(each, set()).update(set(allowed) - {"-"})
     shared = {line.split()[0] for line in basics[1:]} | set(basics[0].split())
     return {part: allowed if part in shared else allowed | shared for part, allowed in found.items()}
 

@@ -12,9 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._settings.table import Setting, Settings, all_settings, load, load_with_sources
 from ray_tracing_hooks._settings.values import SECONDS, SIZE
+
+PARTS = ["task", "actor", "job", *(library.part for library in LIBRARIES)]
+"""The parts of Ray that make spans by default."""
+
+EXPECTED_PARTS = (
+    f"expected a comma list of {', '.join(PARTS)}, get, wait, put, a plus sign before it adds to the default; or none "
+    f"alone; using {','.join(PARTS)}."
+)
 
 
 def loaded(environ: dict[str, str]) -> Settings:
@@ -49,7 +58,7 @@ def test_defaults_are_the_documented_ones() -> None:
     assert settings.local_file_max_bytes == 64 * 1024**2
     assert settings.local_max_bytes == 10 * 1024**3
     assert settings.flush_timeout == 5
-    assert settings.ray == {"task", "actor", "job", "serve", "data", "train", "tune", "rllib"}
+    assert settings.ray == set(PARTS)
     assert (settings.root_span, settings.strict) == (True, False)
 
 
@@ -132,18 +141,12 @@ def test_a_path_may_have_any_bytes() -> None:
         (
             "RAY",
             "task,date",
-            (
-                "expected a comma list of task, actor, job, serve, data, train, tune, rllib, get, wait, put, a plus "
-                "sign before it adds to the default; or none alone; using task,actor,job,serve,data,train,tune,rllib."
-            ),
+            EXPECTED_PARTS,
         ),
         (
             "RAY",
             "task,none",
-            (
-                "expected a comma list of task, actor, job, serve, data, train, tune, rllib, get, wait, put, a plus "
-                "sign before it adds to the default; or none alone; using task,actor,job,serve,data,train,tune,rllib."
-            ),
+            EXPECTED_PARTS,
         ),
         ("EXPORTERS", ",", "expected a comma list of names, such as local, or none alone; using local."),
         ("EXPORTERS", "local,none", "expected a comma list of names, such as local, or none alone; using local."),
@@ -276,11 +279,7 @@ def test_a_file_gives_every_setting_and_a_variable_wins(tmp_path: Path) -> None:
         ),
         (
             "ray: {task: 1}",
-            (
-                "{file}: ray={{'task': 1}} is ignored: "
-                "expected a comma list of task, actor, job, serve, data, train, tune, rllib, get, wait, put, a plus "
-                "sign before it adds to the default; or none alone; using task,actor,job,serve,data,train,tune,rllib."
-            ),
+            "{file}: ray={{'task': 1}} is ignored: " + EXPECTED_PARTS,
         ),
         (
             "include: [[a]]",

@@ -23,6 +23,7 @@ from ray_tracing_hooks._insight.model.errors import error_text, error_type
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.serve_spans import is_refused
 from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
+from ray_tracing_hooks._libraries import LIBRARIES
 
 _READ = 1000
 """The most spans that are read from files for their error type, which may be in an event."""
@@ -370,7 +371,7 @@ def _functions(analysis: Analysis, rows: list[int]) -> str:
     return quoted(name) + (f" and {count(len(others), 'other function')}" if others else "")
 
 
-_OF_LIBRARY = re.compile(r" ray\.(data|train|tune|rllib)\b")
+_OF_LIBRARY = re.compile(rf" ray\.({'|'.join(library.part for library in LIBRARIES)})\b")
 """Runs, operators and trials: their calls fail too, and other findings say what that costs."""
 
 

@@ -89,8 +89,8 @@ def replay(
     wrong, failed = dry_run and _are_wrong(problems), False
     with ExitStack() as stack:
         _hold(stack, folders)
-        # A settings file may contain the endpoint of Jaeger, and SkyWalking's token.
-        secrets = Secrets(os.environ, environ, {"endpoint": settings.jaeger_endpoint or ""})
+        # ``environ`` has those of a settings file too.
+        secrets = Secrets(os.environ, environ)
         stack.enter_context(others_on_stderr(secrets))
         for plan, of_plan in wanted.items():
             run = _Run(plan, environ, secrets, timeout=timeout, again=again, in_json=in_json)
@@ -336,13 +336,13 @@ def _plan_of(folder: str) -> ShipPlan | None:
 
 def _check(names: Sequence[str], local_dir: str, folders: Mapping[str, Sequence[str]]) -> None:
     """Ends the command if an exporter is unknown or would read what it writes."""
-    from ray_tracing_hooks._ship.registry import known_sinks  # noqa: PLC0415  not needed to print a help text
+    from ray_tracing_hooks._settings.table import SINKS  # noqa: PLC0415  not needed to print a help text
     from ray_tracing_hooks._ship.sinks import entry_point  # noqa: PLC0415  not needed to print a help text
 
     for name in names:
-        if name not in known_sinks() and not entry_point.is_installed(name):
+        if name not in SINKS and not entry_point.is_installed(name):
             raise click.BadParameter(
-                f"unknown exporter {name!r}: expected one of {', '.join(known_sinks())}, or an installed OpenTelemetry "
+                f"unknown exporter {name!r}: expected one of {', '.join(SINKS)}, or an installed OpenTelemetry "
                 f"exporter ({', '.join(entry_point.names())})",
                 param_hint="--exporter",
             )

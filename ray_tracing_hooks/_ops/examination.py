@@ -97,7 +97,7 @@ def _result(request: Mapping[str, Any]) -> dict[str, Any]:
     live: dict[str, Any] = request.get("tracing") or {}
     directory = _directory(live.get("directory"))
     found = effective(environ, exporters_of(request.get("hook"), live.get("exporters")), directory)
-    secrets = Secrets(environ, found.environ, {"endpoint": found.settings.jaeger_endpoint or ""})
+    secrets = Secrets(environ, found.environ)
     session = request.get("session_dir")
     spool = live.get("spool") or _spool(found, session)
     sends = None if is_disabled(environ) else request.get("trace_id")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from importlib.util import find_spec
 
-from ray_tracing_hooks._ship.registry import known_sinks
+from ray_tracing_hooks._settings.table import SINKS
 
 PACKAGE = "ray_tracing_hooks"
 BY_SETTINGS = f"{PACKAGE}:setup"
-HOOKS = (BY_SETTINGS, *(f"{PACKAGE}.{name}:setup" for name in known_sinks()))
+HOOKS = (BY_SETTINGS, *(f"{PACKAGE}.{name}:setup" for name in SINKS if find_spec(f"{PACKAGE}.{name}")))
+"""The hook for any exporters, and those of sinks that have one of their own."""
 
 OF_RAY = "ray.util.tracing.setup_local_tmp_tracing:setup_tracing"
 """The hook that Ray comes with."""
@@ -23,7 +25,7 @@ def exporters_of(hook: str | None, in_use: Sequence[str] | None = None) -> tuple
     if in_use is not None:
         return tuple(in_use)
     name = (hook or "").partition(":")[0].removeprefix(f"{PACKAGE}.")
-    return (name,) if hook in HOOKS and name in known_sinks() else None
+    return (name,) if hook in HOOKS and name in SINKS else None
 
 
 def is_ours(hook: str) -> bool:

@@ -1,8 +1,8 @@
 """The settings: their names, allowed values and meanings, and their values in this process.
 
-:class:`Settings` is the table, and each sink in :data:`SINKS` has another one. Each of their fields is an environment
-variable, ``RAY_TRACING_`` and the name in capitals, and a key of the YAML file that ``RAY_TRACING_CONFIG`` names. A
-variable takes precedence over the file, and the file over the default. An empty value counts as unset. Nothing is read
+:class:`Settings` is the table, and each sink in :data:`DECLARING` has another one. Each of their fields is an
+environment variable, ``RAY_TRACING_`` and the name in capitals, and a key of the YAML file that ``RAY_TRACING_CONFIG``
+names. A variable takes precedence over the file, and the file over the default. An empty value counts as unset. Nothing is read
 when this module is imported.
 """
 
@@ -27,7 +27,6 @@ from ray_tracing_hooks._settings.values import (
     RATES,
     SECONDS,
     SIZE,
-    URL,
     Given,
     Kind,
     any_of,
@@ -35,7 +34,6 @@ from ray_tracing_hooks._settings.values import (
     copied,
     empty,
     hint,
-    one_of,
     shown,
 )
 
@@ -135,6 +133,18 @@ class Values:
 
 V = TypeVar("V", bound=Values)
 
+SINKS: Mapping[str, tuple[str, ...] | None] = {
+    "local": None,
+    "otlp": None,
+    "jaeger": (),
+    "skywalking": ("SW_AGENT_",),
+}
+"""The sinks of this package, each a module of its name in ``_ship/sinks/``. Those that are not None declare settings of
+their own, in the class ``Settings`` of ``NAME_settings.py`` there; the tuple has the beginnings of the other variables
+that all these settings follow."""
+
+DECLARING = tuple(sink for sink, variables in SINKS.items() if variables is not None)
+
 
 class Settings(Values):
     """The validated settings of a process. Sizes are in bytes, times in seconds, paths absolute."""
@@ -142,7 +152,7 @@ class Settings(Values):
     exporters: tuple[str, ...] = setting(
         NAMES,
         ("local",),
-        "where `ray_tracing_hooks:setup` sends spans: comma list of `local`, `otlp`, `jaeger`, `skywalking` and "
+        f"where `ray_tracing_hooks:setup` sends spans: comma list of {', '.join(f'`{sink}`' for sink in SINKS)} and "
         "installed exporters, or `none`; `OTEL_TRACES_EXPORTER` where this is unset",
         standard="OTEL_TRACES_EXPORTER",
     )
@@ -168,18 +178,6 @@ class Settings(Values):
         "spans are dropped",
     )
     flush_timeout: float = setting(SECONDS, 5.0, "seconds that a driver's exit waits for delivery")
-    jaeger_protocol: str = setting(
-        one_of("otlp-grpc", "otlp-http", "thrift-http", "thrift-udp", "grpc"),
-        "otlp-grpc",
-        "how the Jaeger exporter sends: `otlp-grpc`, `otlp-http`, or Jaeger's own `thrift-http`, `thrift-udp`, `grpc`",
-    )
-    jaeger_endpoint: str | None = setting(
-        URL,
-        None,
-        "the address of Jaeger, such as `http://jaeger:4317`",
-        "from `OTEL_EXPORTER_JAEGER_*`, else localhost",
-        secret=True,
-    )
     metrics: bool = setting(
         BOOLEAN,
         False,
@@ -312,11 +310,6 @@ class Settings(Values):
         return next((getattr(table, row.field) for table in tables if row in table.rows), row.default)
 
 
-SINKS = {"skywalking": "SW_AGENT_"}
-"""The sinks that declare settings of their own, in the class ``Settings`` of ``_ship/sinks/NAME_settings.py``, and how
-the names of the other variables begin that these settings follow."""
-
-
 def table_of(sink: str) -> type[Values]:
     """The table of one of these sinks. A process imports it only where one of its settings is set, or all are shown."""
     table: type[Values] = import_module(f"ray_tracing_hooks._ship.sinks.{sink}_settings").Settings
@@ -325,7 +318,7 @@ def table_of(sink: str) -> type[Values]:
 
 def all_settings() -> tuple[Setting, ...]:
     """The rows of all tables."""
-    return Settings.rows + tuple(row for sink in SINKS for row in table_of(sink).rows)
+    return Settings.rows + tuple(row for sink in DECLARING for row in table_of(sink).rows)
 
 
 LIVE = frozenset(
@@ -341,10 +334,10 @@ of libraries is wrapped and what callers send, and so have to be the same in all
 """
 
 PLANNED = (
-    *("local_dir", "local_file_max_bytes", "local_max_bytes", "spool_max_bytes", "group", "jaeger_protocol"),
+    *("local_dir", "local_file_max_bytes", "local_max_bytes", "spool_max_bytes", "group"),
     *("metrics", "utilization", "prometheus"),
 )
-"""The settings that a shipper follows: they are in its plan. Those that may be secret are in its environment."""
+"""The settings that a shipper follows: they are in its plan. Those that a sink declares are in its environment."""
 
 
 def load(
@@ -388,7 +381,7 @@ def load_with_sources(
 
     found = dict(values(rows.values()))
     names = {*environ, *(f"{PREFIX}{key}".upper() for key in in_file)}
-    tables = [table_of(sink) for sink in SINKS if any(name.startswith(variables_of(sink)) for name in names)]
+    tables = [table_of(sink) for sink in DECLARING if any(name.startswith(variables_of(sink)) for name in names)]
     of_sinks = [table(**dict(values(table.rows))) for table in tables]
     settings = Settings(config=file, sinks=tuple(each for each in of_sinks if each != type(each)()), **found)
     _report_unknown(sources, environ, in_file, file, problem)
@@ -397,7 +390,7 @@ def load_with_sources(
 
 def variables_of(sink: str) -> tuple[str, ...]:
     """How the names of the variables begin that set the settings of a sink that declares some."""
-    return f"{PREFIX}{sink.upper()}_", SINKS[sink]
+    return f"{PREFIX}{sink.upper()}_", *(SINKS[sink] or ())
 
 
 def from_variables(table: type[V], environ: Mapping[str, str], problem: Callable[[str], None]) -> V:

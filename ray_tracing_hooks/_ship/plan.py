@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._safety.private import read_file, write_atomically
-from ray_tracing_hooks._settings.table import PLANNED, SINKS, Settings, as_variables, variables_of
+from ray_tracing_hooks._settings.table import DECLARING, PLANNED, Settings, as_variables, variables_of
 from ray_tracing_hooks._settings.values import copied
 from ray_tracing_hooks._ship.files import PLAN
 
@@ -76,10 +76,7 @@ class ShipPlan(NamedTuple):
 
     def delivered_as(self, other: ShipPlan) -> ShipPlan | None:
         """This plan with the addresses and credentials of another one; None if the exporters are not the same."""
-        if self.exporters != other.exporters:
-            return None
-        changed = self.with_settings(jaeger_protocol=other.settings.jaeger_protocol)
-        return changed._replace(environment=other.environment)
+        return self._replace(environment=other.environment) if self.exporters == other.exporters else None
 
     def as_json(self) -> str:
         planned = {name: getattr(self.settings, name) for name in PLANNED}
@@ -101,10 +98,8 @@ class ShipPlan(NamedTuple):
             raise ValueError(f"{os.path.join(spool_dir, PLAN)!r} is not a shipper's plan: {error!r}") from error
 
 
-JAEGER_ENDPOINT = "RAY_TRACING_JAEGER_ENDPOINT"
-_MERGED = (JAEGER_ENDPOINT, *(beginning for sink in SINKS for beginning in variables_of(sink)))
-"""How the variables begin whose values are among the settings: the endpoint of Jaeger, which may contain a password,
-and all that settings of sinks follow. The other settings are in the plan."""
+_MERGED = tuple(beginning for sink in DECLARING for beginning in variables_of(sink))
+"""How the variables begin that the settings of sinks follow. The other settings are in the plan."""
 
 _PREFIXES = (
     "OTEL_EXPORTER_",
@@ -153,8 +148,6 @@ def with_settings(
     A setting that has its default is not in it, and neither is the standard variable that would apply in its place.
     """
     found = {name: value for name, value in of_delivery(environ, directory).items() if not name.startswith(_MERGED)}
-    if settings.jaeger_endpoint is not None:
-        found[JAEGER_ENDPOINT] = settings.jaeger_endpoint
     return found | as_variables(settings)
 
 

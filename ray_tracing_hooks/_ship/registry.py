@@ -8,15 +8,13 @@ from types import ModuleType
 from typing import Protocol, cast
 
 from ray_tracing_hooks._formats.signals import TRACES, Signal
+from ray_tracing_hooks._settings.table import SINKS
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Destination, Sink, SinkContext
 
-_SINKS = ("local", "otlp", "jaeger", "skywalking")
-"""The sinks of this package, each a module of its name in ``sinks`` with the functions of :class:`_Module`."""
-
 
 class _Module(Protocol):
-    """The module of a sink. A driver imports it to log where its spans go, so it imports nothing heavy.
+    """The module of each sink in ``SINKS``. A driver imports it to log where its spans go, so it imports nothing heavy.
 
     Attributes:
         SIGNALS: The signals that the sink can deliver.
@@ -31,14 +29,9 @@ class _Module(Protocol):
         """Where it delivers to. Invalid settings are passed to ``problem``."""
 
 
-def known_sinks() -> tuple[str, ...]:
-    """The names of the sinks that are part of this package."""
-    return _SINKS
-
-
 def takes(name: str, signal: Signal) -> bool:
     """Whether the sink of this name can deliver ``signal``. Installed exporters deliver spans."""
-    return signal in _module(name).SIGNALS if name in _SINKS else signal is TRACES
+    return signal in _module(name).SIGNALS if name in SINKS else signal is TRACES
 
 
 def usable(names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
@@ -48,12 +41,12 @@ def usable(names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
     """
     known, problems = [], []
     for name in names:
-        if name in _SINKS or _installed().is_installed(name):
+        if name in SINKS or _installed().is_installed(name):
             known.append(name)
         else:
             problems.append(
                 f"unknown exporter {name!r} (RAY_TRACING_EXPORTERS, or OTEL_TRACES_EXPORTER); expected some of "
-                f"{', '.join(_SINKS)} and the installed ones ({', '.join(_installed().names())}), or none"
+                f"{', '.join(SINKS)} and the installed ones ({', '.join(_installed().names())}), or none"
             )
     if problems and not known:
         known = ["local"]
@@ -62,7 +55,7 @@ def usable(names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
 
 def make_sink(name: str, context: SinkContext) -> Sink:
     """The sink of this name. Raises SettingError for an unknown name, DeliveryError if it cannot work now."""
-    if name in _SINKS:
+    if name in SINKS:
         return _module(name).make(context)
     made: Sink = _installed().make(name, context)
     return made
@@ -72,7 +65,7 @@ def destination_of(
     name: str, plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]
 ) -> Destination:
     """The destination of the sink of this name. Invalid settings are passed to ``problem``."""
-    if name in _SINKS:
+    if name in SINKS:
         return _module(name).destination(plan, environ, problem)
     found: Destination = _installed().destination(name, plan, environ)
     return found
@@ -124,6 +117,5 @@ def otlp_targets(plan: ShipPlan, environ: Mapping[str, str]) -> frozenset[str]:
     def ignore(_problem: str) -> None:
         """The driver has reported it."""
 
-    sending = [name for name in plan.exporters if name in ("otlp", "jaeger")]
-    targets = {destination_of(name, plan, environ, ignore).otlp_target for name in sending}
+    targets = {destination_of(name, plan, environ, ignore).otlp_target for name in plan.exporters if name in SINKS}
     return frozenset(target for target in targets if target is not None)

@@ -20,10 +20,11 @@ import name_tables
 from ray_tracing_hooks import _ops
 from ray_tracing_hooks._cli import main as command
 from ray_tracing_hooks._insight.analysis.findings import FINDERS
+from ray_tracing_hooks._ops.hooks import HOOKS
 from ray_tracing_hooks._settings import otel, table
 
 FOLDER = Path(__file__).parents[2] / "docs/reference"
-MODULES = ("local", "otlp", "jaeger", "skywalking", "jobs", "serve", "testing", "names")
+MODULES = (*(hook.split(":")[0].split(".")[1] for hook in HOOKS[1:]), "jobs", "serve", "testing", "names")
 _SECTIONS = {
     "failures": "Failures",
     "calls": "Calls and accelerators",

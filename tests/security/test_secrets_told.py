@@ -25,7 +25,7 @@ from ray_tracing_hooks._ship.plan import of_delivery
 from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.registry import destinations
 from ray_tracing_hooks._ship.sink import SinkContext
-from ray_tracing_hooks._ship.sinks import jaeger, otlp
+from ray_tracing_hooks._ship.sinks import jaeger, jaeger_settings, otlp
 from ray_tracing_hooks._ship.stage import StageContext
 
 CANARY = "cnrySecretQx7"
@@ -51,10 +51,10 @@ def test_no_object_shows_a_secret() -> None:
         effective(ENVIRON),
         Change(variables=ENVIRON),
         otlp.read(ENVIRON, pytest.fail),
-        jaeger.read(plan, ENVIRON, pytest.fail),
+        jaeger.read(ENVIRON, pytest.fail),
         Secrets(ENVIRON),
     ]
-    assert settings.jaeger_endpoint == ENVIRON["RAY_TRACING_JAEGER_ENDPOINT"]
+    assert settings.of(jaeger_settings.Settings).endpoint == ENVIRON["RAY_TRACING_JAEGER_ENDPOINT"]
     assert [each for each in objects if CANARY in f"{each!r} {each}"] == []
 
 

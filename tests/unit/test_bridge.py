@@ -502,8 +502,9 @@ class Redacting(BatchSpanProcessor):
     pass
 
 def install_otlp():
-    plan = ShipPlan(("local", "otlp", "jaeger"), Settings(jaeger_protocol="otlp-http"))
-    bridge.install(recorder, writer, {}, patches, lambda: otlp_targets(plan, os.environ))
+    plan = ShipPlan(("local", "otlp", "jaeger"), Settings())
+    environ = {**os.environ, "RAY_TRACING_JAEGER_PROTOCOL": "otlp-http"}
+    bridge.install(recorder, writer, {}, patches, lambda: otlp_targets(plan, environ))
 
 def kinds():
     processors = bridge._processors(provider)

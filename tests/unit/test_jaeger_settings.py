@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from plans import made_plan
 
 from ray_tracing_hooks._ship.sink import Tls
 from ray_tracing_hooks._ship.sinks.jaeger import PORTS, read
@@ -20,11 +19,11 @@ THRIFT = "?format=jaeger.thrift"
 
 def settings(protocol: str, endpoint: str | None = None, /, **variables: str) -> tuple[ServerSettings, list[str]]:
     problems: list[str] = []
-    plan = made_plan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol)
     environ = {f"{J}{name}" if name.isupper() and "OTEL" not in name else name: variables[name] for name in variables}
+    environ["RAY_TRACING_JAEGER_PROTOCOL"] = protocol
     if endpoint is not None:
         environ["RAY_TRACING_JAEGER_ENDPOINT"] = endpoint
-    return read(plan, environ, problems.append), problems
+    return read(environ, problems.append), problems
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ class Made:
         return server
 
     def sink(self, protocol: str, endpoint: str, /, **environ: str) -> Sink:
-        plan = made_plan(("jaeger",), "/nowhere", 1, 1, 1, jaeger_protocol=protocol)
-        environ["RAY_TRACING_JAEGER_ENDPOINT"] = endpoint
+        plan = made_plan(("jaeger",), "/nowhere", 1, 1, 1)
+        environ |= {"RAY_TRACING_JAEGER_PROTOCOL": protocol, "RAY_TRACING_JAEGER_ENDPOINT": endpoint}
         sink = make_sink("jaeger", SinkContext(plan, {}, self.remember, self.count, environ, self.problems.append))
         self._stack.callback(sink.close)
         return sink
@@ -510,10 +510,10 @@ from ray_tracing_hooks._settings.table import Settings
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import SinkContext
 from ray_tracing_hooks._ship.registry import make_sink
-protocol = sys.argv[1]
-plan = ShipPlan(("jaeger",), Settings(jaeger_protocol=protocol))
+plan = ShipPlan(("jaeger",), Settings())
+environ = {"RAY_TRACING_JAEGER_PROTOCOL": sys.argv[1]}
 try:
-    make_sink("jaeger", SinkContext(plan, {}, None, None, {}, print)).close()
+    make_sink("jaeger", SinkContext(plan, {}, None, None, environ, print)).close()
     print("made")
 except Exception as error:
     print(type(error).__name__, error)

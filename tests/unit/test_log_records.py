@@ -42,6 +42,9 @@ from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._logs.otlp import severity_number
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._settings.table import SINKS
+from ray_tracing_hooks._ship.plan import take_log_records
+from ray_tracing_hooks._ship.registry import takes
 from ray_tracing_hooks._ship.sink import Batch, RefusesAllError, SinkContext
 from ray_tracing_hooks._ship.sinks import otlp
 from ray_tracing_hooks._spool import layout, reader
@@ -411,3 +414,9 @@ def test_log_records_wait_for_credentials_and_not_for_a_collector_that_takes_non
             sink.deliver([Batch(b"", b"", [record])])
         sink.close()
     assert [number for _, number in counted if number] == [1]
+
+
+@pytest.mark.parametrize("sink", SINKS)
+def test_log_records_are_recorded_for_every_sink_that_takes_them(sink: str) -> None:
+    """A process knows that without the sink's module."""
+    assert take_log_records((sink,)) is takes(sink, LOGS)

@@ -40,9 +40,10 @@ from ray_tracing_hooks._formats.otlp_json_read import traces
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._safety.private import write_atomically
+from ray_tracing_hooks._settings.table import SINKS
 from ray_tracing_hooks._ship.figures import DestinationFigures, Figures
 from ray_tracing_hooks._ship.files import RETIRED, STATUS, take_lock
-from ray_tracing_hooks._ship.registry import destination_of, known_sinks, make_sink
+from ray_tracing_hooks._ship.registry import destination_of, make_sink
 from ray_tracing_hooks._ship.sink import Batch, SinkContext
 from ray_tracing_hooks._spool.layout import MAX_SEGMENT, spool_name
 from ray_tracing_hooks._spool.reader import count_spans
@@ -381,17 +382,16 @@ def test_a_last_line_without_an_end_is_sent_if_it_is_complete(collector: Collect
     assert collector.numbers() == [1, 2]
 
 
-@pytest.mark.parametrize("name", [*known_sinks(), "console"])
+@pytest.mark.parametrize("name", [*SINKS, "console"])
 def test_each_sink_tells_its_destinations_apart(name: str) -> None:
     """Otherwise a replay to a second one would send nothing there."""
     plan = made_plan((name,), "/one", 1, 1, 1)
-    variables = ("OTEL_EXPORTER_OTLP_ENDPOINT", "RAY_TRACING_JAEGER_ENDPOINT")
-    skywalking = "RAY_TRACING_SKYWALKING_ENDPOINT"
-    environ = dict.fromkeys(variables, "http://one:4317") | {skywalking: "one:11800"}
+    variables = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"RAY_TRACING_{name.upper()}_ENDPOINT")
+    environ = dict.fromkeys(variables, "http://one:4317")
     one = destination_of(name, plan, environ, print).identity
     assert one == destination_of(name, plan, environ, print).identity
     plan = plan.with_settings(local_dir="/two")
-    environ = dict.fromkeys(variables, "http://two:4317") | {skywalking: "two:11800"}
+    environ = dict.fromkeys(variables, "http://two:4317")
     assert one != destination_of(name, plan, environ, print).identity
 
 
@@ -902,7 +902,7 @@ def test_wrong_use_is_told(collector: Collector, tmp_path: Path) -> None:
     (tmp_path / "x.000000.spool").write_bytes(b"")
     (tmp_path / "empty").mkdir()
     os.environ["RAY_TRACING_LOCAL_DIR"] = str(tmp_path)
-    known = ", ".join(known_sinks())
+    known = ", ".join(SINKS)
     for arguments, code, text in (
         ([tmp_path / "none"], 1, f"{str(tmp_path / 'none')!r} does not exist"),
         ([tmp_path / "x.000000.spool"], 1, "is part of a spool: expected the spool folder"),

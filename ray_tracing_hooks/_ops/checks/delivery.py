@@ -10,6 +10,8 @@ from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis
 from ray_tracing_hooks._ops.facts import Facts, Host, Trial
 from ray_tracing_hooks._ops.reach import SPEAKS_TLS
 from ray_tracing_hooks._ops.spools import LOCAL
+from ray_tracing_hooks._settings.otel import VARIABLES
+from ray_tracing_hooks._settings.table import PREFIX, all_settings
 
 _OF_PROXY = re.compile(r"\bHTTP 407\b|: the proxy (in|of) ")
 _DENIED = re.compile(r"\b(401|403)\b|UNAUTHENTICATED|PERMISSION_DENIED|[Uu]nauthori[sz]ed|[Ff]orbidden")
@@ -27,16 +29,6 @@ _HEADERS = {
     "otlp": "OTEL_EXPORTER_OTLP_HEADERS, such as authorization=Bearer%20TOKEN or x-api-key=KEY",
     "jaeger": "OTEL_EXPORTER_JAEGER_USER and OTEL_EXPORTER_JAEGER_PASSWORD",
     "skywalking": "RAY_TRACING_SKYWALKING_TOKEN",
-}
-_ENDPOINTS = {
-    "otlp": "OTEL_EXPORTER_OTLP_ENDPOINT",
-    "jaeger": "RAY_TRACING_JAEGER_ENDPOINT",
-    "skywalking": "RAY_TRACING_SKYWALKING_ENDPOINT",
-}
-_CERTIFICATES = {
-    "otlp": "OTEL_EXPORTER_OTLP_CERTIFICATE",
-    "jaeger": "OTEL_EXPORTER_JAEGER_CERTIFICATE",
-    "skywalking": "RAY_TRACING_SKYWALKING_CERTIFICATE",
 }
 
 
@@ -87,9 +79,16 @@ def _failed(facts: Facts, host: Host, trial: Trial) -> Diagnosis:
     return found._replace(advice=f"{found.advice}{source}") if found.id.startswith("endpoint") else found
 
 
+def _variable(exporter: str, name: str, other: str) -> str:
+    """The variable with this value of an exporter: ours, or else OpenTelemetry's; ``other`` if there is none."""
+    known = {row.variable for row in all_settings()} | {row.name for row in VARIABLES}
+    names = (f"{family}{exporter.upper()}_{name}" for family in (PREFIX, "OTEL_EXPORTER_"))
+    return next((each for each in names if each in known), other)
+
+
 def _source(host: Host, exporter: str) -> str:
     """Where the address of this exporter is set, if not by the variable that advice names."""
-    variable = _ENDPOINTS.get(exporter, "")
+    variable = _variable(exporter, "ENDPOINT", "")
     if host.examined is None or variable not in host.examined.settings:
         return ""
     _, source = host.examined.settings[variable]
@@ -98,7 +97,7 @@ def _source(host: Host, exporter: str) -> str:
 
 def _failure(facts: Facts, host: Host, trial: Trial) -> Diagnosis:
     where, error = (host.name,), str(trial.error)
-    endpoint = _ENDPOINTS.get(trial.exporter, "the variables of the exporter")
+    endpoint = _variable(trial.exporter, "ENDPOINT", "the variables of the exporter")
     if trial.is_setting:
         return Diagnosis(
             "exporter-unusable",
@@ -135,7 +134,7 @@ def _failure(facts: Facts, host: Host, trial: Trial) -> Diagnosis:
             if is_certificate and re.search("expired|mismatch", trial.step_error)
             else "correct the clock there, or wait until the certificate is valid"
             if is_certificate and "not yet valid" in trial.step_error
-            else f"name the CA certificate that signed it in {_CERTIFICATES.get(trial.exporter, 'the settings')}"
+            else f"name the CA certificate that signed it in {_variable(trial.exporter, 'CERTIFICATE', 'the settings')}"
             if is_certificate
             else f"begin {endpoint} with http:// if the server has no TLS"
         )

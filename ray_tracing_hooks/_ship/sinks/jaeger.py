@@ -22,10 +22,12 @@ from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._safety.errors import SettingError
 from ray_tracing_hooks._settings.otel import JAEGER, read_with_source
 from ray_tracing_hooks._settings.otel import read as read_variable
+from ray_tracing_hooks._settings.table import from_variables
 from ray_tracing_hooks._settings.values import URL, hint, shown, without_credentials
-from ray_tracing_hooks._ship.plan import JAEGER_ENDPOINT, ShipPlan
+from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import DeliveryError, Destination, Sink, SinkContext, Tls
 from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
+from ray_tracing_hooks._ship.sinks.jaeger_settings import Settings
 from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES, SendingSink, resource_of, scope_of
 from ray_tracing_hooks._ship.transport.contract import Refused, ServerSettings, Transport
 
@@ -41,24 +43,25 @@ _STANDARD_PORTS = {"http": 80, "https": 443}
 _Problem = Callable[[str], None]
 
 
-def destination(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> Destination:
+def destination(_plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> Destination:
     """The server or agent."""
-    found = read(plan, environ, problem)
+    found = read(environ, problem)
     target = found.target if found.protocol.startswith("otlp") else None
     return Destination(f"Jaeger {found.address}", (found.address,), target, addresses=(found.address,), tls=found.tls)
 
 
-def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> ServerSettings:
-    """The settings from the plan and ``environ``. Invalid values are reported, and a default is used instead.
+def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> ServerSettings:
+    """The settings from ``environ``. Invalid values are reported, and a default is used instead.
 
-    The endpoint is ``RAY_TRACING_JAEGER_ENDPOINT``, which is valid here, else ``OTEL_EXPORTER_JAEGER_ENDPOINT``, else
+    The endpoint is ``RAY_TRACING_JAEGER_ENDPOINT``, else ``OTEL_EXPORTER_JAEGER_ENDPOINT``, else
     ``_AGENT_HOST``, else localhost. ``_AGENT_PORT`` applies to ``thrift-udp`` alone; there ``_ENDPOINT``, which names
     no agent, applies only if nothing else is set. A port or a path that is Jaeger's default for another protocol is
     replaced by that of the protocol in use. The ``OTEL_EXPORTER_OTLP_*`` variables do not apply: their headers may
     contain the key of another backend.
     """
-    protocol = plan.settings.jaeger_protocol
-    endpoint, source = _endpoint(plan, environ, problem)
+    given = from_variables(Settings, environ, problem)
+    protocol = given.protocol
+    endpoint, source = _endpoint(given, environ, problem)
     parts = otlp_sink.split(endpoint)
     scheme = "https" if parts.scheme == "https" else "http"
     host = parts.hostname or "localhost"
@@ -80,15 +83,14 @@ def read(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], No
     return ServerSettings(protocol, target, address, headers, timeout, tls, max_spans, delay)
 
 
-def _endpoint(plan: ShipPlan, environ: Mapping[str, str], problem: _Problem) -> tuple[str, str]:
+def _endpoint(settings: Settings, environ: Mapping[str, str], problem: _Problem) -> tuple[str, str]:
     """The endpoint, and the variable that it comes from."""
-    source = JAEGER_ENDPOINT
-    endpoint = environ.get(source)
+    endpoint, source = settings.endpoint, "RAY_TRACING_JAEGER_ENDPOINT"
     given, variable = read_with_source(JAEGER + "ENDPOINT", environ, problem)
-    if endpoint is None and given is not None and plan.settings.jaeger_protocol != "thrift-udp":
+    if endpoint is None and given is not None and settings.protocol != "thrift-udp":
         endpoint, source = given, str(variable)
     if endpoint is None:
-        endpoint, source = _agent(plan.settings.jaeger_protocol, environ, problem)
+        endpoint, source = _agent(settings.protocol, environ, problem)
     if endpoint is None and given is not None:
         # A URL of the collector gives the host of the agent, but not its port.
         endpoint, source = _bracketed(otlp_sink.split(given).hostname or ""), str(variable)
@@ -167,7 +169,7 @@ SIGNALS = frozenset({TRACES})
 
 def make(context: SinkContext) -> Sink:
     """The sink for the settings. Raises SettingError if a package is missing."""
-    settings = read(context.plan, context.environ, context.problem)
+    settings = read(context.environ, context.problem)
     if settings.protocol.startswith("otlp"):
         return _otlp_sink(settings, context)
     encoder = _encoder(settings.protocol)

@@ -1,9 +1,9 @@
 """The settings: their names, allowed values and meanings, and their values in this process.
 
 :class:`Settings` is the table, and each sink in :data:`DECLARING` has another one. Each of their fields is an
-environment variable, ``RAY_TRACING_`` and the name in capitals, and a key of the YAML file that ``RAY_TRACING_CONFIG``
-names. A variable takes precedence over the file, and the file over the default. An empty value counts as unset. Nothing is read
-when this module is imported.
+environment variable, ``RAY_TRACING_`` and the name in capitals, and a key of the YAML file that
+``RAY_TRACING_CONFIG`` names. A variable takes precedence over the file, and the file over the default. An empty value
+counts as unset. Nothing is read when this module is imported.
 """
 
 from __future__ import annotations

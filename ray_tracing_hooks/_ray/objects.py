@@ -10,6 +10,9 @@ The sizes of objects: wraps ``SerializationContext._serialize_to_msgpack`` (Ray 
 bytes and ``ray.get`` call.
 
 Arguments and results of tasks pass through them too, so each thread keeps the size of the last object.
+
+Placement groups: wraps ``PlacementGroup.ready`` (Ray 2.60 ``util/placement_group.py``), whose result is an object that
+no call makes, and ``PlacementGroup.wait``, which waits in the core of Ray.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -116,15 +119,47 @@ _GENERATORS = frozenset({"ObjectRefGenerator", "DynamicObjectRefGenerator", "Str
 """Ray's generator classes, by name, since they differ between versions."""
 
 
-def patch(patches: Patches, parts: Iterable[str]) -> bool:
+def patch(patches: Patches, parts: Collection[str]) -> bool:
     """Wrap the functions named in ``parts``; False if this Ray lacks one of them."""
     from ray._private import worker  # noqa: PLC0415  the hook's module must be importable without Ray
 
     wrapped = [patches.wrap_within(worker, part, _traced(f"ray.{part}", *_FUNCTIONS[part])) for part in sorted(parts)]
-    return all(wrapped)
+    return all([*wrapped, *_patch_placement_groups(patches, parts)])
 
 
-def patch_client(patches: Patches, parts: Iterable[str]) -> bool:
+def _patch_placement_groups(patches: Patches, parts: Collection[str]) -> Iterator[bool]:
+    from ray.util.placement_group import PlacementGroup  # noqa: PLC0415  as above
+
+    yield patches.wrap(PlacementGroup, "ready", _noting_group)
+    if "wait" in parts:
+        yield patches.wrap(
+            PlacementGroup, "wait", _traced(names.PLACEMENT_GROUP_WAIT, _describe_group_wait, _finish_group_wait)
+        )
+
+
+_groups: dict[str, str] = {}
+"""The placement groups whose readiness this process may wait for last, by the id of the object that stands for it."""
+
+_MOST_GROUPS = 1000
+
+
+def _noting_group(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def ready(self: Any) -> Any:
+        found = original(self)
+        try:
+            if tracing.active is not None:
+                if len(_groups) >= _MOST_GROUPS:
+                    _groups.clear()
+                _groups[found.hex()] = self.id.hex()
+        except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
+            failed("tracing a placement group", error)
+        return found
+
+    return ready
+
+
+def patch_client(patches: Patches, parts: Collection[str]) -> bool:
     """The same for a Ray Client."""
     from ray.util.client.api import _ClientAPI  # noqa: PLC0415  as above
 
@@ -282,6 +317,8 @@ def _objects(refs: Any) -> bytes:
     several = refs if isinstance(refs, (list, tuple)) else [refs]
     found = _ids(several)
     count = encode.attribute(names.RAY_OBJECT_COUNT, len(several))
+    if _groups and (group := next((_groups[each] for each in found if each in _groups), None)):
+        count += encode.attribute(names.RAY_PLACEMENT_GROUP_ID, group)
     return encode.attribute(names.RAY_OBJECT_IDS, found) + count if found else count
 
 
@@ -295,6 +332,14 @@ def _ids(refs: Sequence[Any]) -> list[str]:
         if hasattr(type(named), "hex") and getattr(named, "_id_future", None) is None:
             found.append(named.hex())
     return found
+
+
+def _describe_group_wait(group: Any, timeout_seconds: Any = 30) -> bytes:
+    return encode.attribute(names.RAY_PLACEMENT_GROUP_ID, group.id.hex()) + _timeout(timeout_seconds)
+
+
+def _finish_group_wait(span: RecordedSpan, result: Any) -> None:
+    span.set_attribute(names.RAY_READY_OBJECT_COUNT, int(result))
 
 
 def _timeout(seconds: Any) -> bytes:

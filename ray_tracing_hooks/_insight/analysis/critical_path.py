@@ -99,11 +99,13 @@ REPLICA_QUEUE = "replica queue"
 """A request to Ray Serve waited for a free replica, or for the event loop of its replica."""
 REQUEST_DELIVERY = "request delivery"
 """A request to Ray Serve was sent to its replica, which its router did not have to wait for."""
+RESERVING = "reserving"
+"""The caller waited for a placement group: until Ray had reserved its bundles on nodes with free resources."""
 UNEXPLAINED = "unexplained"
 
 KINDS = (
     *(RUN, SUBMIT, GET_TIME, ACTOR_QUEUE, WORKER_QUEUE, STARTING, SCHEDULING, DELIVERY, WAITING, RETRYING, DATASET),
-    *(TRAINING, REPLICA_QUEUE, REQUEST_DELIVERY, UNEXPLAINED),
+    *(TRAINING, REPLICA_QUEUE, REQUEST_DELIVERY, RESERVING, UNEXPLAINED),
 )
 
 MEANINGS = {
@@ -121,6 +123,7 @@ MEANINGS = {
     TRAINING: "in Ray Train: its controller, and setting up workers",
     REPLICA_QUEUE: "in Ray Serve: waiting for replicas, or for their event loops",
     REQUEST_DELIVERY: "in Ray Serve: arguments of requests, and their way to replicas",
+    RESERVING: "reserving placement groups",
     UNEXPLAINED: "unexplained: no span shows the reason",
 }
 """What each kind means, for people."""
@@ -430,8 +433,7 @@ class _Walk:
             self._run(wait_end, time, frame, BY_CODE, wait)
             for_what = self._binding(wait, wait_end)
             is_known = gave_up or (for_what is not None and for_what.edge == BY_RANK) or self._is_known(wait)
-            runs = self.calls.training_of(frame)
-            unknown = TRAINING if any(begin <= wait_start < end for begin, end in runs) else UNEXPLAINED
+            unknown = self._unknown(frame, wait)
             if for_what is not None and for_what.time > wait_start and not self._is_circle(for_what):
                 assumed = for_what.edge == BY_CODE or not is_known or self._at_once[frame]
                 assumed = assumed or (for_what.edge == BY_ITEM and self._is_later_item(wait))
@@ -460,6 +462,13 @@ class _Walk:
         self._run(begun, time, frame, BY_NOTHING if ready is None else BY_CODE, -1 if ready is None else frame)
         return (-1, begun) if ready is None else self._enter(frame, begun, ready)
 
+    def _unknown(self, frame: int, wait: int) -> str:
+        """The kind of the time in a wait for what no span has made."""
+        start = self.table.start[wait]
+        if any(begin <= start < end for begin, end in self.calls.training_of(frame)):
+            return TRAINING
+        return RESERVING if self.table.attribute(wait, names.RAY_PLACEMENT_GROUP_ID) else UNEXPLAINED
+
     def _is_later_item(self, wait: int) -> bool:
         """Whether a wait was not for the first item of a generator, which before may have been held back, or ahead."""
         return not any(item_number(each) == 1 for each in self.calls.objects_of(wait))
@@ -476,8 +485,12 @@ class _Walk:
         """From the start of an execution to what it waited for."""
         by = BY_ACTOR if self.calls.place(row).actor else BY_WORKER
         is_known = before.edge not in _BEFORE_ARGUMENTS or self._knows_needs(row)
+        is_retry = before.edge == BY_RETRY
         # Whatever else it needed, it had to wait for a slot of its actor. It could have had another worker.
-        has_slots = before.edge != BY_RETRY and (is_known or by == BY_ACTOR)
+        has_slots = is_known or by == BY_ACTOR
+        if is_retry:
+            # Ray puts a task that raised behind those that wait already.
+            has_slots, is_known = by == BY_WORKER and self.table.state[before.source] != LOST, True
         freed = self._freed(row, begun, before.time) if has_slots else None
         if freed is not None and freed.time > before.time:
             assumed = freed.is_assumed or not is_known
@@ -491,7 +504,7 @@ class _Walk:
             self._step(kind, before.time, freed.time, row, before.edge, before.source, is_assumed=assumed)
         elif not is_known:
             self._step(UNEXPLAINED, before.time, begun, row, before.edge, before.source, is_assumed=True)
-        elif before.edge == BY_RETRY:
+        elif is_retry:
             self._step(RETRYING, before.time, begun, row, before.edge, before.source)
         else:
             lane = self._lane(row) if has_slots else None
@@ -542,9 +555,9 @@ class _Walk:
             end = begun
         worker = self._workers.of_resource[self.table.resource[row]]
         if worker is not None and start < worker.ready and worker.created < end:
-            # Until its worker was ready for work. While others of the node were starting, it had to wait for its turn:
-            # Ray starts no more workers at once than the node has CPUs.
-            for begun, ready in reversed(self._workers.starting(worker.node, start, min(worker.ready, end))):
+            # Until its worker was ready for work. While as many others as can start did, it had to wait for its turn.
+            own = (max(worker.created, start), min(worker.ready, end))
+            for begun, ready in reversed([*self._workers.full(worker.node, start, own[0]), own]):
                 self._step(SCHEDULING, ready, end, row, BY_CODE, row, is_assumed=is_assumed)
                 is_first = begun == start
                 by, what = (edge, source) if is_first else (BY_CODE, row)
@@ -863,7 +876,9 @@ class _Walk:
         return found[min(missing, len(found)) - 1] if missing else found[-1]
 
     def _names_any(self, wait: int) -> bool:
-        """Whether a wait was for any object, with its id recorded or not."""
+        """Whether a wait was for any object, with its id recorded or not, or for a placement group."""
+        if self.table.attribute(wait, names.RAY_PLACEMENT_GROUP_ID):
+            return True
         return bool(self.calls.objects_of(wait)) or bool(self.table.attribute(wait, names.RAY_OBJECT_COUNT))
 
     def _made_at(self, object_id: str, call: int, end: int, *, failed: bool, good: bool = False) -> _Before | None:

@@ -695,7 +695,14 @@ _LIBRARY_SUFFIXES = tuple(names.run_name("", suffix) for library in LIBRARIES fo
 """Those of what runs in the process that asked for it, and waits for internal calls of a library."""
 _ROUTE, _REPLICA = f" {names.SERVE_ROUTE}", f" {names.SERVE_REPLICA}"
 _DRIVER_SUFFIX = names.driver_name("")
-_WAITING = {"ray.get": GET, names.AWAIT: GET, "ray.wait": WAIT, "ray.put": PUT, names.FUTURE: FUTURE}
+_WAITING = {
+    "ray.get": GET,
+    names.AWAIT: GET,
+    "ray.wait": WAIT,
+    names.PLACEMENT_GROUP_WAIT: WAIT,
+    "ray.put": PUT,
+    names.FUTURE: FUTURE,
+}
 
 
 def _place(site: dict[str, Any]) -> Place:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from typing import Any
 
 from ray_tracing_hooks import names
@@ -35,10 +36,14 @@ class Workers:
             if (start := self.of_resource[index]) is not None:
                 self._of_node.setdefault(start.node, []).append((start.created, start.ready))
         for node, times in self._of_node.items():
-            self._of_node[node] = _merged(times)
+            self._of_node[node] = _most(times)
 
-    def starting(self, node: str, start: int, end: int) -> list[tuple[int, int]]:
-        """The intervals between ``start`` and ``end`` in which processes of the node were starting, in order."""
+    def full(self, node: str, start: int, end: int) -> list[tuple[int, int]]:
+        """The intervals between ``start`` and ``end`` in which another process may have had to wait to start, in order.
+
+        Ray starts no more at once than the node has CPUs, which are not recorded. Where it starts fewer than half of
+        the most that it ever did, others could start too.
+        """
         return [
             (max(begun, start), min(ready, end))
             for begun, ready in self._of_node.get(node, ())
@@ -46,14 +51,16 @@ class Workers:
         ]
 
 
-def _merged(times: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for begun, ready in sorted(times):
-        if found and begun <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], ready)
-        else:
-            found.append((begun, ready))
-    return found
+def _most(times: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The intervals in which at least half as many of these are open as ever are."""
+    changes = sorted([(begun, 1) for begun, _ in times] + [(ready, -1) for _, ready in times])
+    opened = list(accumulate(change for _, change in changes))
+    most = max(opened)
+    return [
+        (at, later)
+        for (at, _), (later, _), number in zip(changes, changes[1:], opened, strict=False)
+        if 2 * number >= most and later > at
+    ]
 
 
 def _start(resource: Mapping[str, Any], shift: int) -> Start | None:

@@ -24,7 +24,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
 )
 from ray_tracing_hooks._insight.analysis.findings.actors import stalls
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
-from ray_tracing_hooks._insight.analysis.findings.order import saved_by_order, takes_any
+from ray_tracing_hooks._insight.analysis.findings.order import saved_by_order, saved_by_waiting, takes_any
 from ray_tracing_hooks._insight.analysis.functions import Function, covered, in_both, percentile
 from ray_tracing_hooks._insight.analysis.loading import Loading, loading
 from ray_tracing_hooks._insight.analysis.trials import is_made_by_trial
@@ -52,7 +52,7 @@ def serial_drivers(analysis: Analysis) -> list[Finding]:
     """
     found: list[Finding] = []
     by_name = {function.name: function for function in analysis.functions}
-    saved = saved_by_order(analysis)
+    saved = saved_by_order(analysis) + saved_by_waiting(analysis)
     for driver in analysis.calls.drivers():
         if driver in analysis.calls.with_futures:
             continue  # what seems to be its code may be a wait
@@ -70,6 +70,10 @@ def serial_drivers(analysis: Analysis) -> list[Finding]:
         if len(found) == serial:
             found += _own_code(analysis, driver, saved[driver])
     return found
+
+
+_RESUMED = 20_000_000
+"""A driver goes on this much later, in nanoseconds, once a thread has what the driver waits for."""
 
 
 def _own_code(analysis: Analysis, driver: int, saved: int) -> list[Finding]:
@@ -94,7 +98,8 @@ def _own_code(analysis: Analysis, driver: int, saved: int) -> list[Finding]:
     own -= sum(took for step in steps for _, took in submissions(calls, step))
     least = max(_DRIVER_OWN_LEAST, _DRIVER_OWN_COST * path.wall)
     if own >= least:
-        own -= in_both(_unwaited(calls, made), [(step.start, step.end) for step in steps]) + saved
+        aside = _waited_aside(calls, made, steps)
+        own -= in_both([*_unwaited(calls, made), *aside], [(step.start, step.end) for step in steps]) + saved
     if own < least:
         return []
     name = quoted(calls.frame_name(driver))
@@ -156,6 +161,24 @@ def _requests_alone(analysis: Analysis, driver: int) -> list[int]:
     first = min(map(table.start.__getitem__, rows))
     waits = [row for row in calls.own_waits(driver) if table.start[row] >= first]
     return sorted([*rows, *waits]) if all(analysis.served.awaited(row) for row in waits) else []
+
+
+def _waited_aside(calls: Calls, made: list[int], steps: list[Step]) -> list[tuple[int, int]]:
+    """When threads of the driver waited in steps of its own code that ended with the last of these waits.
+
+    The driver may have waited for the threads then, unless they go on to wait.
+    """
+    table = calls.table
+    threads = [row for row in made if calls.role[row] in WAITS and table.attribute(row, names.THREAD_ID) is not None]
+    aside = [(table.start[row], table.end_or_now(row)) for row in threads if calls.is_aside(row)]
+    found: list[tuple[int, int]] = []
+    for step in steps:
+        here = [(start, end) for start, end in aside if start < step.end and end > step.start]
+        last = max((end for _, end in here), default=0)
+        goes_on = any(last <= table.start[row] <= step.end + _RESUMED for row in threads)
+        if 0 <= step.end - last <= _RESUMED and not goes_on:
+            found += here
+    return found
 
 
 def _unwaited(calls: Calls, made: list[int]) -> list[tuple[int, int]]:

@@ -255,7 +255,7 @@ class _Retries:
 def _retries(analysis: Analysis, rows: list[int]) -> _Retries:
     table, calls = analysis.table, analysis.calls
     retried = {row for row in rows if not calls.is_last_attempt(row)}
-    delays = [step for step in analysis.split.steps if step.kind == RETRYING and step.source in retried]
+    delays = [step for step in analysis.path.steps if step.kind == RETRYING and step.source in retried]
     return _Retries(
         len(rows),
         len(retried),

@@ -1,4 +1,4 @@
-"""The order in which callers wait: for all calls before the next ones, for results in turn, and in chains."""
+"""How callers wait: for all calls before the next ones, for results in turn, in chains, and by asking."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, WAITS,
 from ray_tracing_hooks._insight.model.grouped import most_at_once
 from ray_tracing_hooks._insight.model.merge import as_numpy
 
-RESULTS_IN_ORDER, BARRIER = "results-in-order", "barrier"
+RESULTS_IN_ORDER, BARRIER, POLLING = "results-in-order", "barrier", "polling"
 
 _COST = 0.1
 _LEAST = 500_000_000
@@ -398,3 +398,97 @@ def _is_merge(analysis: Analysis, row: int, before: int) -> bool:
     return any(
         table.end_or_now(other) <= table.end_or_now(before) and calls.function_of(other) != own for other in others
     )
+
+
+_ASKED = 8
+_ASKS = frozenset({"_QueueActor.empty", "_QueueActor.full", "_QueueActor.qsize"})
+"""The methods by which ``ray.util.queue.Queue`` says whether an item, or room for one, is there (Ray 2.60)."""
+
+
+def polling(analysis: Analysis) -> list[Finding]:
+    """Callers that ask again and again whether something is there, and run code of their own, or sleep, in between.
+
+    Measures: their own code on the critical path from one question to the next.
+    Threshold: 8 such times, 0.5 s and a tenth of the run.
+    Looks the same: code that does something useful between two questions.
+    Advice: to wait with ``ray.get``, ``ray.wait`` or ``Queue.get`` without a timeout.
+    Needs: waits, with how many objects were ready; of other ways to ask it is not known that they are questions.
+    """
+    return [_polling_finding(analysis, frame, between, cost) for frame, between, cost in _costly_questions(analysis)]
+
+
+def saved_by_waiting(analysis: Analysis) -> Counter[int]:
+    """By frame, how much of its own code on the critical path ran between two questions of :func:`polling`."""
+    return Counter({frame: cost for frame, _, cost in _costly_questions(analysis)})
+
+
+def _costly_questions(analysis: Analysis) -> Iterator[tuple[int, list[tuple[int, int]], int]]:
+    """The frame, the times between its questions, and how much of them is on the critical path."""
+    least = max(_LEAST, _COST * analysis.path.wall)
+    of_libraries = set(analysis.calls.drivers()) if _has_library(analysis) else set()
+    for frame in callers(analysis):
+        if analysis.ran_on_path[frame] < least or frame in of_libraries:
+            continue
+        between = _between_questions(analysis.calls, frame)
+        steps = ((step.start, step.end) for step in analysis.path.steps if step.kind == RUN and step.row == frame)
+        cost = in_both(between, steps)
+        if len(between) >= _ASKED and cost >= least:
+            yield frame, between, cost
+
+
+def _has_library(analysis: Analysis) -> bool:
+    """Whether a library of Ray that asks in the driver's process ran: Ray Data, Train, Tune or Serve."""
+    calls = analysis.calls
+    is_training = any(calls.training_of(driver) for driver in calls.drivers())
+    return bool(
+        is_training or analysis.experiments or analysis.pipelines.executions or analysis.serve_spans is not None
+    )
+
+
+def _between_questions(calls: Calls, frame: int) -> list[tuple[int, int]]:
+    """The times from the end of one question to the start of the next, without those with other calls in between."""
+    table, found, asked = calls.table, [], -1
+    for row in calls.members(frame):
+        is_call = calls.role[row] == SUBMISSION
+        if _asks(calls, row):
+            if asked >= 0:
+                found.append((asked, table.start[row]))
+            asked = table.end_or_now(row)
+        elif is_call:
+            asked = -1
+        elif asked >= 0:
+            asked = max(asked, table.end_or_now(row))  # it gets the answer, or what was ready
+    return [(end, later) for end, later in found if later > end]
+
+
+def _asks(calls: Calls, row: int) -> bool:
+    """Whether a span asks if something is there, and does not wait until it is."""
+    if calls.role[row] == WAIT:
+        return not calls.table.failed(row) and calls.ready_count(row) < calls.wanted(row)
+    return calls.role[row] == SUBMISSION and calls.function_of(row) in _ASKS
+
+
+def _polling_finding(analysis: Analysis, frame: int, between: list[tuple[int, int]], cost: int) -> Finding:
+    calls, caller = analysis.calls, quoted(analysis.calls.frame_name(frame))
+    asks = [row for row in calls.members(frame) if _asks(calls, row)]
+    usual = percentile(sorted(end - start for start, end in between), 0.5)
+    is_queue = calls.role[asks[0]] == SUBMISSION
+    what = "a Queue has an item or room" if is_queue else "calls were done, by ray.wait with a timeout"
+    text = (
+        f"{caller} asked {count(len(asks), 'time')} whether {what}, and ran its own code or slept for "
+        f"{duration(usual)} (median) before it asked again"
+    )
+    advice = (
+        "if it only sleeps there, wait with Queue.get or Queue.put, which return at once when they can"
+        if is_queue
+        else "if it only sleeps there, wait with ray.get, or ray.wait without a timeout, which return at once"
+    )
+    if not is_queue and frame not in calls.drivers() and not calls.place(frame).actor:
+        advice += "; a task that sleeps keeps its CPUs, and one that waits in ray.get lends them to other calls"
+    figures: dict[str, float | int | str] = {
+        "caller": calls.frame_name(frame),
+        "questions": len(asks),
+        "median_between_ns": usual,
+    }
+    title = f"{caller} polls"
+    return Finding(POLLING, text, advice, cost / analysis.path.wall, [frame, *asks], figures, title=title)

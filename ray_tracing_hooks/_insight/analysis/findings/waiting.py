@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     BY_CODE,
     BY_WORKER,
     GET_TIME,
+    RESERVING,
     RUN,
     SCHEDULING,
     STARTING,
@@ -79,9 +80,9 @@ def worker_start(analysis: Analysis) -> list[Finding]:
         f"{count(len(started), 'worker')} started while it ran, up to {at_once:,} at once{of}, and took "
         f"{duration(each)} (median) until they were ready for work"
     )
-    actors = _short_lived(analysis, used)
-    if actors:
-        text += f"; {actors}"
+    actors, tasks = _short_lived(analysis, used), _with_own_workers(analysis, used)
+    if actors or tasks:
+        text += f"; {actors or tasks}"
     if elsewhere := path.kinds[STARTING] - cost:
         text += f"; another {duration(elsewhere)} in which the run waited for workers is part of other findings"
     steps = sorted((step for step in path.steps if step.kind == STARTING), key=lambda step: step.start - step.end)
@@ -97,6 +98,8 @@ def worker_start(analysis: Analysis) -> list[Finding]:
     advice = _worker_advice(at_once, processors)
     if actors:
         advice = "keep a few actors, and give each many calls (ray.util.ActorPool), instead of an actor for each call"
+    elif tasks:
+        advice = "let calls share workers: calls with other environment variables or packages (runtime_env) cannot"
     return [Finding("worker-start", text, advice, cost / path.wall, rows, figures, title=title)]
 
 
@@ -112,6 +115,23 @@ def _short_lived(analysis: Analysis, used: Collection[int]) -> str:
     if number < _WORKER_ACTORS:
         return ""
     return f"{number:,} of the workers were for actors of {quoted(name)} that ran one call each"
+
+
+def _with_own_workers(analysis: Analysis, used: Collection[int]) -> str:
+    """The function most of whose tasks ran alone in a process that started for it, in words; empty if there is none.
+
+    Where they ran at the same time, they needed as many processes.
+    """
+    calls, table = analysis.calls, analysis.table
+    tasks = {each.name: [row for row in each.executions if not calls.place(row).actor] for each in analysis.functions}
+    number = Counter(table.resource[row] for rows in tasks.values() for row in rows)
+    for name, rows in tasks.items():
+        alone = sum(number[table.resource[row]] == 1 and table.resource[row] in used for row in rows)
+        if alone >= max(_WORKER_ACTORS, len(rows) / 2):
+            times = [(table.start[row], table.end_or_now(row)) for row in rows]
+            if 2 * most_at_once(*np.array(times).T) <= alone:
+                return f"{alone:,} of the {count(len(rows), 'call')} of {quoted(name)} ran alone in one of them"
+    return ""
 
 
 def _worker_advice(at_once: int, processors: int) -> str:
@@ -175,6 +195,36 @@ def waiting_for_resources(analysis: Analysis) -> list[Finding]:
         if waited >= _RESOURCES_LEAST and waited / wall >= _RESOURCES_COST:
             found.append(_resources_finding(analysis, function, waiting, waited))
     return [*found, *_waiting_in_turn(analysis, tiny)]
+
+
+def placement_groups(analysis: Analysis) -> Iterator[Finding]:
+    """Placement groups that callers wait for.
+
+    Measures: these waits on the critical path, from the start of the wait until the group was ready.
+    Threshold: 1 s and a tenth of the run.
+    Looks the same: groups that Ray takes long to reserve although resources are free, as where nodes are added.
+    Advice: to remove groups once their calls have ended, to reserve less, or to add resources.
+    Needs: waits; who held the resources is not known.
+    """
+    calls, table, path = analysis.calls, analysis.table, analysis.path
+    steps = [step for step in path.steps if step.kind == RESERVING]
+    cost = sum(step.end - step.start for step in steps)
+    if cost < max(_RESOURCES_LEAST, _RESOURCES_COST * path.wall):
+        return
+    rows = list(dict.fromkeys(step.row for step in sorted(steps, key=lambda step: step.start - step.end)))
+    groups = {table.attribute(row, names.RAY_PLACEMENT_GROUP_ID) for row in rows}
+    caller = quoted(calls.frame_name(calls.frame[rows[0]]))
+    text = (
+        f"the run waited {duration(cost)} for {count(len(groups), 'placement group')}, longest in {caller}, until Ray "
+        "had reserved the resources of all bundles"
+    )
+    advice = (
+        "remove each placement group as soon as its calls have ended (remove_placement_group), reserve less, or add "
+        "resources; ray status shows which ones are held, while it runs"
+    )
+    figures: dict[str, float | int | str] = {"caller": caller, "groups": len(groups), "waited_ns": cost}
+    title = "Placement groups wait to be reserved"
+    yield Finding("waiting-for-resources", text, advice, cost / path.wall, rows, figures, title=title)
 
 
 def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
@@ -254,38 +304,44 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
 
 
 def _idle_holders(analysis: Analysis, node: str, steps: list[Step]) -> list[_Life]:
-    """The actors of a node that held processors for nearly all of these steps, and ran for less than half of that."""
+    """The actors of a node that held processors from their start to nearly the end of these steps, mostly idle."""
     begin, until = min(step.start for step in steps), max(step.end for step in steps)
     within = (1 - _RESOURCES_NEARLY_ALL) * (until - begin)
     return [
         actor
         for actor in _lives(analysis, {"CPU"}, begin, until, node)
-        if actor.start <= begin + within and actor.end >= until - within and 2 * actor.busy < until - begin
+        if actor.end >= until - within and 2 * actor.busy < until - max(begin, actor.start)
     ]
 
 
 def _idle_finding(
     analysis: Analysis, function: str, steps: list[Step], held: list[tuple[int, float]], idle: list[_Life]
 ) -> Iterator[Finding]:
-    """The finding for calls that waited while tasks held as many processors as at any time, and idle actors others."""
-    most = max((amount for _, amount in held), default=0.0)
+    """The finding for calls that waited while tasks held as many processors as usual, and idle actors others."""
+    waited, wall = sum(step.end - step.start for step in steps), analysis.split.wall
+    # Until the last of these actors has started, the calls may have waited for other reasons.
+    since = max(actor.start for actor in idle)
+    steps = [step._replace(start=max(step.start, since)) for step in steps if step.end > since]
+    if not steps:
+        return
+    begin, until = min(step.start for step in steps), max(step.end for step in steps)
+    usual = _usual(held, begin, until)
     needs = str(analysis.table.attribute(steps[0].row, names.RAY_ASSIGNED_RESOURCES) or "")
     amount = _resources(needs)["CPU"]
-    full = [(at, later) for (at, has), (later, _) in pairwise(held) if has + amount > most]
-    waited, wall = sum(step.end - step.start for step in steps), analysis.split.wall
+    full = [(at, later) for (at, has), (later, _) in pairwise(held) if has + amount > usual]
     explained = in_both(full, [(step.start, step.end) for step in steps])
     explained = min(explained, waited - _starting(analysis, analysis.calls.place(steps[0].row).node, steps))
     of_actors = sum(actor.held for actor in idle)
-    cost = int(waited * of_actors / (of_actors + most))
-    if explained < _RESOURCES_IN_USE * waited or cost < max(_RESOURCES_LEAST, _RESOURCES_COST * wall):
+    cost = int(waited * of_actors / (of_actors + usual))
+    if 2 * explained < waited or cost < max(_RESOURCES_LEAST, _RESOURCES_COST * wall):
         return
     rows = list(dict.fromkeys(step.row for step in sorted(steps, key=lambda step: step.start - step.end)))
     busy = sum(actor.busy for actor in idle) / len(idle)
-    share = percent(busy / (max(step.end for step in steps) - min(step.start for step in steps)))
+    share = percent(busy / (until - begin))
     text = (
         f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start, while tasks "
-        f"held {most:g} CPU at most, and {_several([actor.name for actor in idle])} held {of_actors:g}, and ran "
-        f"{share} of the time"
+        f"held up to {usual:g} CPU most of the time, and {_several([actor.name for actor in idle])} held "
+        f"{of_actors:g}, and ran {share} of it"
     )
     advice = "create these actors with num_cpus=0, or end them once they are not needed"
     figures: dict[str, float | int | str] = {
@@ -306,6 +362,16 @@ def _idle_finding(
     )
 
 
+def _usual(held: list[tuple[int, float]], begin: int, until: int) -> float:
+    """The amount that was exceeded in a fifth of this time at most: a task that waits for its calls holds none then."""
+    times: Counter[float] = Counter()
+    for (at, amount), (later, _) in pairwise([*held, (until, 0.0)]):
+        times[amount] += max(0, min(later, until) - max(at, begin))
+    enough = _RESOURCES_IN_USE * sum(times.values())
+    below = accumulate(times[amount] for amount in sorted(times))
+    return next((amount for amount, time in zip(sorted(times), below, strict=True) if time >= enough), 0.0)
+
+
 def _processors(table: Table, row: int) -> int:
     """How many processors the node of a span has; 0 if unknown."""
     told = table.resources[table.resource[row]].get(names.RESOURCE_PROCESSORS)
@@ -320,9 +386,9 @@ def _are_used_up(analysis: Analysis, steps: list[Step], more: float) -> bool:
 
 
 def _starting(analysis: Analysis, node: str, steps: list[Step]) -> int:
-    """For how much of these steps other workers of the node were starting, which the calls may have waited for."""
+    """For how much of these steps the calls may have waited for other workers of the node to start."""
     workers = Workers(analysis.table)
-    return sum(end - start for step in steps for start, end in workers.starting(node, step.start, step.end))
+    return sum(end - start for step in steps for start, end in workers.full(node, step.start, step.end))
 
 
 def _are_at_once(analysis: Analysis, steps: list[Step]) -> bool:
@@ -673,6 +739,7 @@ def _later(analysis: Analysis, function: str, rows: list[int]) -> list[int]:
 
 _RESULTS_COST = 0.1
 _RESULTS_LEAST = 500_000_000
+_RESULTS_LARGE = 1 << 20
 
 
 def slow_results(analysis: Analysis) -> Iterator[Finding]:
@@ -706,23 +773,32 @@ def slow_results(analysis: Analysis) -> Iterator[Finding]:
             continue
         sizes = [table.attribute(row, names.RAY_OBJECT_SIZE) for row in rows]
         largest = max((each for each in sizes if isinstance(each, int)), default=0)
-        text = (
-            f"the run waited {duration(cost)} for results of {quoted(function)} whose code had ended: they were "
-            f"pickled, stored, sent and unpickled"
-        )
-        text += f"; {duration(stored[function])} of that until workers had stored them" if stored[function] else ""
-        text += f"; up to {size(largest)} at once" if largest else ""
-        advice = (
-            "return less, or arrays of NumPy or Arrow, which are not pickled piece by piece; or pass results on to "
-            "calls that use them, without a ray.get; if the object store is full, keep less at a time"
-        )
+        if largest and 2 * stored[function] > cost and largest < _RESULTS_LARGE:
+            text = (
+                f"the run waited {duration(cost)} after the code of {quoted(function)} had ended, "
+                f"{duration(stored[function])} of that for its workers, though its results were small, "
+                f"{size(largest)} at most: a worker also frees what a call had, such as its arguments"
+            )
+            advice = "pass smaller arguments, or keep large objects in an actor: each call makes and frees its own"
+            title = f"Calls of {quoted(function)} end late"
+        else:
+            text = (
+                f"the run waited {duration(cost)} for results of {quoted(function)} whose code had ended: they were "
+                f"pickled, stored, sent and unpickled"
+            )
+            text += f"; {duration(stored[function])} of that until workers had stored them" if stored[function] else ""
+            text += f"; up to {size(largest)} at once" if largest else ""
+            advice = (
+                "return less, or arrays of NumPy or Arrow, which are not pickled piece by piece; or pass results on to "
+                "calls that use them, without a ray.get; if the object store is full, keep less at a time"
+            )
+            title = f"Results of {quoted(function)} come slowly"
         figures: dict[str, float | int | str] = {
             "function": function,
             "waited_ns": cost,
             "stored_ns": stored[function],
             "largest_bytes": largest,
         }
-        title = f"Results of {quoted(function)} come slowly"
         yield Finding(
             "slow-results", text, advice, cost / path.wall, [row for row, _ in rows.most_common()], figures, title=title
         )

@@ -32,6 +32,7 @@ const CATEGORIES = new Map(Object.entries({
   training: { colour: "#8f7fb5", waits: true, label: "Ray Train" },
   "replica queue": { colour: "#c06a8a", waits: true, label: "waiting for replicas" },
   "request delivery": { colour: "#a58a5f", waits: true, label: "Ray Serve" },
+  reserving: { colour: "#9c7a3c", waits: true, label: "placement groups" },
   unexplained: { colour: "#8a8378", waits: true },
 }));
 /** @type {Category} */

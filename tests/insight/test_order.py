@@ -221,3 +221,39 @@ def work_for_barriers(rounds: int) -> int:
 
 def test_the_work_for_barriers_grows_as_their_number() -> None:
     assert work_for_barriers(800) < 5 * work_for_barriers(200)
+
+
+@pytest.mark.parametrize("by", ["wait", "queue", "a call between", "all ready"])
+@pytest.mark.parametrize("sleeps", [400, 4])
+def test_who_asks_again_and_again_polls_if_its_own_code_takes_time_in_between(by: str, sleeps: float) -> None:
+    """A wait that finds all it wants, and questions with other calls in between, are no polling."""
+    run = made()
+    driver = run.driver(0, 10_000)
+    load = run.task(driver, "load", 1, 2, 9_990)
+    actor = run.actor() if by == "queue" else ""
+    for number in range(20):
+        at = 100 + number * (sleeps + 3)
+        if by == "queue":
+            call = run.task(driver, "_QueueActor.empty", at, at + 1, at + 2, worker="q", actor=actor)
+            run.get(driver, [call], at + 0.5, at + 3)
+        else:
+            run.wait(driver, [load], at, at + 3, ready=[load] if by == "all ready" else [])
+        if by == "a call between":
+            run.task(driver, "note", at + 3.1, at + 3.2, at + 3.3, worker="n")
+    finding = found(run).get("polling")
+    assert (finding is not None) == (sleeps == 400 and by in {"wait", "queue"})
+    if finding is not None:
+        assert finding.figures["questions"] == 20
+        assert finding.share == pytest.approx(19 * 0.4 / 10, abs=0.01)
+
+
+@pytest.mark.parametrize("library", ["", "sweep ray.tune", "run ray.train"])
+def test_the_waits_of_a_library_in_the_driver_are_no_polling(library: str) -> None:
+    run = made()
+    driver = run.driver(0, 10_000)
+    if library:
+        run.span(library, 50, 9_995, driver)
+    load = run.task(driver, "load", 1, 2, 9_990)
+    for number in range(20):
+        run.wait(driver, [load], 100 + 400 * number, 103 + 400 * number, ready=[])
+    assert ("polling" in found(run)) == (not library)

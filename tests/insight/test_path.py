@@ -8,6 +8,7 @@ import pytest
 from hand_made import MS, START, HandMade, workers_alone
 
 from ray_tracing_hooks._insight.analysis import recorded
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import (
     ACTOR_QUEUE,
     DELIVERY,
@@ -556,6 +557,23 @@ def test_a_method_may_wait_for_another_call_of_its_actor(others: bool) -> None:
     said = recorded.bound(calls, path)
     assert ("shorter by at most" in said) is not others
     assert ("Event.wait may have waited for other calls of its actor" in said) is others
+
+
+@pytest.mark.parametrize(("error", "way"), [("ValueError", {RUN, SCHEDULING, GET_TIME}), ("worker_died", {RETRYING})])
+def test_a_task_that_is_retried_waits_for_a_worker_as_others_do(error: str, way: set[str]) -> None:
+    """Ray puts it behind those that wait already. Where its worker died, it needs another one."""
+    run = HandMade()
+    run.parts = "actor,get,task,wait"
+    driver = run.driver(0, 100)
+    calls = [run.submit(driver, "work", 1 + number / 100) for number in range(4)]
+    run.run(calls[0], 2, 10, state="lost" if error == "worker_died" else "ended", error=error)
+    for number, call in enumerate(calls[1:]):
+        run.run(call, 10 + 20 * number, 30 + 20 * number)
+    run.run(calls[0], 70, 90, attributes={"ray.attempt": 1})
+    run.get(driver, calls, 2, 91)
+    path = Analysis(run.table()).path
+    assert way <= {kind for kind, length in path.kinds.items() if length}
+    assert (path.kinds[RETRYING] == 60 * MS) == (error == "worker_died")
 
 
 def test_attempts_come_one_after_the_other() -> None:

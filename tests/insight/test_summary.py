@@ -27,7 +27,7 @@ from ray_tracing_hooks._cli.summary import print_summary
 from ray_tracing_hooks._insight.analysis import recorded as recorded_words
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.comparison import Comparison, compare
-from ray_tracing_hooks._insight.analysis.critical_path import KINDS
+from ray_tracing_hooks._insight.analysis.critical_path import KINDS, STARTING
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings import FINDERS, Finding, find
 from ray_tracing_hooks._insight.analysis.functions import in_both, percentile, taken_by
@@ -2682,3 +2682,72 @@ def test_what_a_queue_gives_out_late_is_no_loop_no_straggler_and_blocks_nothing(
     analysis = Analysis(run.table())
     assert analysis.path.functions["Queue.get"] > 7_000 * MS
     assert {each.kind for each in find(analysis)} == {"waits-in-actor"}
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_calls_with_workers_of_their_own_are_named(*, is_alone: bool, at_once: bool) -> None:
+    """As with a runtime environment for each. Calls that run at once need as many workers."""
+    run = HandMade()
+    run.parts = "actor,get,task,wait"
+    driver = run.driver(0, 20_100)
+    calls = [run.submit(driver, "render", 1 + number / 100) for number in range(10)]
+    for number, call in enumerate(calls):
+        begin = 19_000 if at_once else 2_000 * number + 1_800
+        worker = f"w{number}" if is_alone else f"w{number % 2}"
+        run.run(call, begin, begin + 100, worker=worker)
+    for number in range(10 if is_alone else 2):
+        run.started(f"w{number}", 2_000 * number + 1, 2_000 * number + 1_790)
+    run.get(driver, calls, 2, 20_050)
+    text = next((each.text for each in findings(run) if each.kind == "worker-start"), "")
+    assert ("10 of the 10 calls of render ran alone in one of them" in text) == (is_alone and not at_once)
+
+
+@pytest.mark.parametrize("most", [4, 1])
+def test_only_as_many_workers_as_can_start_hold_another_one_up(most: int) -> None:
+    """One that starts alone, where four did before, leaves room: what waits meanwhile waits for something else."""
+    run = HandMade()
+    run.parts = "actor,get,task,wait"
+    driver = run.driver(0, 6_100)
+    for number in range(most):
+        run.task(driver, "first", 1, 910, 920, worker=f"f{number}")
+        run.started(f"f{number}", 2, 900)
+    run.task(driver, "other", 1_000, 3_010, 3_020, worker="o")
+    run.started("o", 1_010, 3_000)
+    late = run.task(driver, "late", 1_000, 6_000, 6_050, worker="l")
+    run.started("l", 5_000, 5_990)
+    run.get(driver, [late], 1_001, 6_060)
+    started = Analysis(run.table()).path.kinds[STARTING] / MS
+    assert started == pytest.approx(990 if most == 4 else 990 + 1_990, abs=20)
+
+
+def test_a_placement_group_that_the_run_waits_for_is_named() -> None:
+    """By a wait for the object of ``ready()``, which no call makes, and by ``wait()`` of the group."""
+    run = HandMade()
+    run.parts = "actor,get,task,wait"
+    driver = run.driver(0, 10_000)
+    group = {names.RAY_PLACEMENT_GROUP_ID: "ab12"}
+    run.span("ray.get", 100, 4_100, driver, attributes=group | {names.RAY_OBJECT_COUNT: 1})
+    run.span("PlacementGroup.wait", 4_200, 7_200, driver, attributes=group | {names.RAY_READY_OBJECT_COUNT: 1})
+    run.span("ray.get", 7_300, 9_300, driver, attributes={names.RAY_OBJECT_COUNT: 1, names.RAY_OBJECT_IDS: ["00"]})
+    (finding,) = (each for each in findings(run) if each.kind == "waiting-for-resources")
+    assert finding.share == pytest.approx(0.7)
+    assert finding.figures["groups"] == 1
+    assert "for 1 placement group, longest in job.py" in finding.text
+
+
+def test_small_results_are_not_slow() -> None:
+    """A worker also frees the arguments of a call before it has ended, according to Ray's task states."""
+    run = HandMade()
+    driver = run.driver(0, 8_000)
+    calls = [run.submit(driver, "price", 1), run.submit(driver, "price", 1)]
+    run.run(calls[0], 10, 1_000, worker="w1")
+    run.run(calls[1], 4_000, 7_800, worker="w1")
+    run.get(driver, calls, 2, 7_900)
+    run.spans[-1].attributes[names.RAY_OBJECT_SIZE] = 432
+    run.started("w1", -900, -100)
+    at = START + 10 * MS, START + 3_800 * MS
+    queued = {call.task: Queued(0, 0, 0, 0) for call in calls}
+    (finding,) = find(Analysis(run.table(), States(files=1, first={"": queued}, ran={"": {calls[0].task: at}})))
+    assert finding.title == "Calls of price end late"
+    assert "2.80 s of that for its workers, though its results were small, 432 B at most" in finding.text

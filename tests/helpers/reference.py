@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,15 @@ import name_tables
 
 from ray_tracing_hooks import _ops
 from ray_tracing_hooks._cli import main as command
-from ray_tracing_hooks._insight.analysis.findings import FINDERS
+from ray_tracing_hooks._insight.analysis.findings import FINDERS, data
 from ray_tracing_hooks._ops.hooks import HOOKS
 from ray_tracing_hooks._settings import otel, table
 
 FOLDER = Path(__file__).parents[2] / "docs/reference"
 MODULES = (*(hook.split(":")[0].split(".")[1] for hook in HOOKS[1:]), "jobs", "serve", "testing", "names")
+_DESCRIBED = (*FINDERS, data.skewed_blocks)
+"""Also what a finder makes in place of its own finding, with a text of its own."""
+
 _SECTIONS = {
     "failures": "Failures",
     "calls": "Calls and accelerators",
@@ -65,27 +69,52 @@ def pages() -> dict[Path, str]:
 
 
 def findings() -> str:
-    """What each finder of the analysis measures, in its own words, by the file that it is in."""
+    """What each finder of the analysis measures, in its own words, by the file that it is in.
+
+    Links of the report end with the kind of a finding, which is an anchor: the heading, or an element before it.
+    """
     lines = []
+    anchors = {finder.__name__.replace("_", "-") for finder in _DESCRIBED}
     for module, section in _SECTIONS.items():
         lines.append(f"\n## {section}\n")
-        for finder in FINDERS:
+        for finder in _DESCRIBED:
             if finder.__module__.rpartition(".")[2] == module:
-                kinds = ", ".join(f"`{kind}`" for kind in sorted(_kinds(finder)))
+                kinds = sorted(_kinds(finder))
+                new = [kind for kind in kinds if kind not in anchors]
+                anchors.update(new)
+                lines += ["".join(map(_anchor, new)), ""] if new else []
                 what, _, facts = inspect.cleandoc(finder.__doc__ or "").partition("\n\n")
-                lines.append(f"### {finder.__name__.replace('_', ' ').capitalize()}\n\n{_plain(what)}\n")
+                lines.append(f"### {_heading(finder)}\n\n{_plain(what)}\n")
                 lines += [f"- {_plain(fact)}" for fact in re.split(r"\n(?=[A-Z][\w ]+:)", facts) if fact]
-                lines += [f"- In JSON: {kinds}", ""] if kinds else [""]
+                lines += [f"- In JSON: {', '.join(_named(kind, finder) for kind in kinds)}", ""] if kinds else [""]
     return "\n".join(lines)
 
 
+def _heading(finder: Any) -> str:
+    return str(finder.__name__.replace("_", " ").capitalize())
+
+
+def _named(kind: str, finder: Any) -> str:
+    """A kind, with links to the others that make findings of it."""
+    others = [each for each in _DESCRIBED if each is not finder and kind in _kinds(each)]
+    links = [f"[{_heading(each)}](#{each.__name__.replace('_', '-')})" for each in others]
+    return f"`{kind}`" + (f" (as {', '.join(links)})" if links else "")
+
+
+def _anchor(name: str) -> str:
+    """What a link to ``#name`` leads to, in the repository and on the site."""
+    return f'<a id="{name}"></a>'
+
+
+@functools.cache
 def _kinds(finder: Any) -> set[str]:
-    """The kinds of the findings that are made in a function, or in one of its module that it names."""
+    """The kinds of the findings that are made in a function, or in one of its module that it names and is no finder."""
     module = inspect.getmodule(finder)
+    others = {each.__name__ for each in _DESCRIBED}
     functions = {
         node.name: node
         for node in ast.parse(inspect.getsource(finder if module is None else module)).body
-        if isinstance(node, ast.FunctionDef)
+        if isinstance(node, ast.FunctionDef) and (node.name == finder.__name__ or node.name not in others)
     }
     found: set[str] = set()
     seen: set[str] = set()
@@ -104,32 +133,82 @@ def _kinds(finder: Any) -> set[str]:
 def checks() -> str:
     """What the checks of `doctor` find: ids, severities, and texts with an ellipsis for what differs."""
     rows = ["| id | severity | message | advice |", "| --- | --- | --- | --- |"]
+    seen: set[str] = set()
     for path in sorted((Path(_ops.__file__).parent / "checks").glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Diagnosis" and len(node.args) > 2:
-                ids = [each for each in _texts(node.args[0]) if each]
-                named = {name.id.lower() for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
-                severity = " or ".join(sorted(named & {"problem", "warning", "good"}) or ["problem", "warning"])
-                advice = [keyword.value for keyword in node.keywords if keyword.arg == "advice"] + node.args[4:5]
-                told = [" / ".join(_texts(each)) for each in (node.args[2], *advice)]
-                if "good" not in severity and ids:
-                    cells = [", ".join(f"`{each}`" for each in ids), severity, told[0], *(told[1:] or [""])]
-                    rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+            scope = Scope([*_assigned(tree.body), *_assigned(ast.walk(function))])
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Diagnosis" and len(node.args) > 2:
+                    named = {name.id.lower() for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
+                    severity = " or ".join(sorted(named & {"problem", "warning", "good"}) or ["problem", "warning"])
+                    advice = [keyword.value for keyword in node.keywords if keyword.arg == "advice"] + node.args[4:5]
+                    for ids, advised in _chosen(function, node.args[0]) or [(scope.texts(node.args[0]), advice)]:
+                        told = [scope.texts(node.args[2]), [text for each in advised for text in scope.texts(each)]]
+                        shown = [f"{'' if each in seen else _anchor(each)}`{each}`" for each in ids if each]
+                        cells = [", ".join(shown), severity, *(" / ".join(dict.fromkeys(texts)) for texts in told)]
+                        if "good" not in severity and shown:
+                            seen.update(ids)
+                            rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(row.replace("|  |", "| |") for row in rows)
 
 
-def _texts(node: ast.expr) -> list[str]:
-    """The texts that an expression may have."""
-    match node:
-        case ast.Constant(value=str(text)):
-            return [text]
-        case ast.IfExp(body=one, orelse=other):
-            return _texts(one) + _texts(other)
-        case ast.JoinedStr(values=parts):
-            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in parts)
-            return [re.sub(r"(…\s?)+…", "…", text)]
-        case _:
-            return ["…"]
+def _chosen(function: ast.FunctionDef, chosen: ast.expr) -> list[tuple[list[str], list[ast.expr]]]:
+    """The ids that the branches of a function give to a variable, each with the advice that its branch gives."""
+    found = []
+    for branch in ast.walk(function) if isinstance(chosen, ast.Name) else ():
+        for body in (getattr(branch, "body", None), getattr(branch, "orelse", None)):
+            values = _assigned(body) if isinstance(body, list) else []
+            ids = [
+                each.value for name, each in values if name == ast.unparse(chosen) and isinstance(each, ast.Constant)
+            ]
+            inside = [pair for each in body or () for pair in _assigned(ast.walk(each))] if ids else []
+            found += [(list(map(str, ids)), [value for name, value in inside if name == "advice"])] if ids else []
+    return found
+
+
+def _assigned(statements: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    """The variables that assignments give values to."""
+    for node in statements:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                yield name, value
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                yield from zip(map(ast.unparse, names), values, strict=True)
+            case _:
+                pass
+
+
+class Scope:
+    """What variables of a function and its module may be."""
+
+    def __init__(self, values: list[tuple[str, ast.expr]]) -> None:
+        self._values = values
+
+    def texts(self, node: ast.expr) -> list[str]:
+        """The texts that an expression may have."""
+        match node:
+            case ast.Constant(value=str(text)):
+                return [text]
+            case ast.Name(id=name) if any(name == each for each, _ in self._values):
+                rest = Scope([pair for pair in self._values if pair[0] != name])
+                return [text for each, value in self._values if each == name for text in rest.texts(value)]
+            case ast.IfExp(body=one, orelse=other):
+                return self.texts(one) + self.texts(other)
+            case ast.BinOp(left=one, op=ast.Add(), right=other):
+                return [_shortened(f"{each}{rest}") for each in self.texts(one) for rest in self.texts(other)]
+            case ast.JoinedStr(values=parts):
+                return [_shortened("".join(map(self._part, parts)))]
+            case _:
+                return ["…"]
+
+    def _part(self, part: ast.expr) -> str:
+        texts = self.texts(part.value if isinstance(part, ast.FormattedValue) else part)
+        return texts[0] if len(texts) == 1 else "…"
+
+
+def _shortened(text: str) -> str:
+    return re.sub(r"(…\s?)+…", "…", text)
 
 
 def commands(group: click.Command, name: str) -> Iterator[str]:

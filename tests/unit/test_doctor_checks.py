@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from ray_tracing_hooks._version import __version__
 GIB = 1 << 30
 ENDPOINT = "OTLP http://collector:4317"
 OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+ENTRIES = re.findall(r'<a id="(.*?)">', (Path(__file__).parents[2] / "docs/reference/doctor.md").read_text())
 VERSIONS = {"opentelemetry-api": "1.45.2", "opentelemetry-sdk": "1.45.2", "opentelemetry-proto": "1.45.2"}
 
 
@@ -85,7 +88,10 @@ def facts(*nodes: Host, **changes: Any) -> Facts:
 
 
 def bad(found: Facts) -> list[Diagnosis]:
-    return [finding for finding in findings(found) if finding.severity != GOOD]
+    """What is wrong. Each problem and warning has an entry in the documentation, which its id leads to."""
+    results = [finding for finding in findings(found) if finding.severity != GOOD]
+    assert {finding.id for finding in results} <= set(ENTRIES)
+    return results
 
 
 def test_of_a_healthy_cluster_there_is_only_good_to_say() -> None:

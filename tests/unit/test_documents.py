@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -12,6 +14,7 @@ import reference
 from prose import problems
 
 from ray_tracing_hooks._cli import main as command
+from ray_tracing_hooks._insight.analysis import findings
 
 ROOT = Path(__file__).parents[2]
 FOR_CONTRIBUTORS = ["CONTRIBUTING.md", "docs/ARCHITECTURE.md"]
@@ -39,10 +42,12 @@ def blocks(document: str, *languages: str) -> list[str]:
     return [code for language, code in found if language in languages]
 
 
-def anchors(document: str) -> set[str]:
-    """What a link to a heading of the document ends with, as GitHub makes it."""
-    headings = re.findall(r"^#+ (.*)", without_code(document), flags=re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+def anchors(document: str) -> list[str]:
+    """What links to the document end with: headings, as GitHub makes it of them, and elements with an id."""
+    text = without_code(document)
+    headings = re.findall(r"^#+ (.*)", text, flags=re.MULTILINE)
+    made = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    return made + re.findall(r'<a id="(.*?)">', text)
 
 
 @pytest.mark.parametrize("document", FOR_CONTRIBUTORS)
@@ -88,6 +93,27 @@ def test_every_command_is_in_the_makefile(document: str) -> None:
 def test_a_reference_page_is_what_the_code_says(path: Path) -> None:
     """After a change of the code: ``make reference``."""
     assert path.read_text() == reference.pages()[path]
+
+
+def test_every_kind_of_finding_has_its_place() -> None:
+    """The report links to it: ``findings.md#KIND``."""
+    kinds: set[str] = set()
+    for path in Path(findings.__file__).parent.glob("*.py"):
+        module = import_module(f"{findings.__name__}.{path.stem}") if path.stem != "__init__" else findings
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Finding":
+                kind = node.args[0]
+                kinds.add(str(kind.value if isinstance(kind, ast.Constant) else getattr(module, ast.unparse(kind))))
+    assert "bottleneck-actor" in kinds
+    found = anchors("docs/reference/findings.md")
+    assert {kind: found.count(kind) for kind in kinds} == dict.fromkeys(kinds, 1)
+
+
+def test_every_message_of_doctor_has_one_place() -> None:
+    found = anchors("docs/reference/doctor.md")
+    assert sorted(found) == sorted(set(found))
+    assert {"no-cluster", "endpoint-tls"} <= set(found)
+    assert "| `…`" not in (ROOT / "docs/reference/doctor.md").read_text()
 
 
 def test_both_readmes_fit_on_a_screen_and_have_the_same_code() -> None:

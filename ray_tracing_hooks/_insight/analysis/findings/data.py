@@ -399,14 +399,15 @@ _BLOCK_SAMPLE = 30
 def skewed_blocks(
     analysis: Analysis, rows: Sequence[int], slow: Sequence[int], usual: int, excess: int
 ) -> Finding | None:
-    """Stragglers (the longest first in ``slow``) among the tasks (``rows``) of an operator whose blocks are larger.
+    """Tasks of an operator that take far longer than its others, since their blocks have more rows.
 
-    Measures: what stragglers cost: ``excess`` over ``usual``, the median.
-    Threshold: twice the median of the rows of other blocks; else None, and it is a straggler.
+    Measures: what the tasks take over the median of the others, on the critical path.
+    Threshold: as for stragglers, and blocks with twice the median of the rows of the others.
     Looks the same: rows that are larger, but not more, since rows are counted.
     Advice: blocks of equal size, or a finer key.
     Needs: spans of Ray Data, with the rows of blocks.
     """
+    # Of the tasks in `rows`, those in `slow` are stragglers, the longest first: `excess` over `usual`, the median.
     operator = analysis.pipelines.of_task.get(slow[0])
     if operator is None:
         return None

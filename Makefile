@@ -37,7 +37,7 @@ install = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/pyt
 in_venv = cd $(VENV) && PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1
 pytest = $(BIN)/pytest -c $(ROOT)/pyproject.toml --rootdir $(ROOT) -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
-.PHONY: help demo prepare test quick lint docs reference pure sanitize matrix bench measure compare soak recordings corpus fuzz dist wheels clean
+.PHONY: help demo prepare test quick lint docs reference pure sanitize matrix bench measure compare soak recordings corpus fuzz dist wheels installed clean
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -66,7 +66,7 @@ lint: $(DEPENDENCIES) $(VENV)/.javascript ## Check style, format, types, C and w
 	@echo "==> eslint, tsc" && $(JAVASCRIPT)/node_modules/.bin/eslint --cache --cache-location $(VENV)/.eslint --max-warnings 0 -c $(JAVASCRIPT)/eslint.config.js ray_tracing_hooks $(JAVASCRIPT)
 	@$(JAVASCRIPT)/node_modules/.bin/tsc -p $(JAVASCRIPT) --incremental --tsBuildInfoFile $(VENV)/.tsc.json
 	@echo "==> C" && if $(has_gcc); then gcc -fsyntax-only -std=c99 -O2 -Wall -Wextra -Wshadow -Wconversion -Werror -I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') ray_tracing_hooks/_hotpath_source/*.c; else $(no_gcc); fi
-	@echo "==> workflows" && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml && $(BIN)/zizmor --offline --quiet .github/workflows
+	@echo "==> workflows, forms" && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml)) && $(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml && $(BIN)/zizmor --offline --quiet .github/workflows
 
 docs: $(DEPENDENCIES) ## Build the site in .site, with warnings as errors: links, anchors, pages without a place
 	@$(call install,--group docs)
@@ -124,18 +124,27 @@ fuzz: BESIDE = fuzz
 fuzz: prepare ## Fuzz everything that reads untrusted bytes, a minute each; ARGS="600 segment" takes ten for one of them
 	@cd $(VENV)/fuzz && PYTHONPATH=. $(BIN)/python $(ROOT)/tests/fuzz/fuzz.py $(or $(ARGS),60)
 
+# By the tools of the package index, and for what does not belong into a wheel.
+checked = $(call install,--group release) && $(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist/*.whl
+
 # URL is the address of the project, and TAG the release, for the README's links on the package index.
 dist: $(DEPENDENCIES) ## Build the distribution in dist and check its content; a release sets TAG=v1.2.3 URL=https://...
 	@rm -rf dist && RAY_TRACING_HOOKS_COMPILE=0 PROJECT_URL=$(URL) PROJECT_TAG=$(TAG) $(BIN)/python -m hatchling build -d dist
 	@$(BIN)/python tests/helpers/distribution.py dist plain $(TAG)
+	@$(checked)
 
 wheels: $(DEPENDENCIES) ## Build the wheels with the compiled part in dist, in containers with an old C library, which needs Docker
 	@rm -rf dist $(VENV)/cibuildwheel && $(BIN)/python -m venv $(VENV)/cibuildwheel && $(VENV)/cibuildwheel/bin/pip install -qq cibuildwheel==4.3.5
 	@PROJECT_URL=$(URL) PROJECT_TAG=$(TAG) $(VENV)/cibuildwheel/bin/cibuildwheel --output-dir dist
 	@$(BIN)/python tests/helpers/distribution.py dist compiled $(TAG)
+	@$(checked)
+
+installed: $(DEPENDENCIES) ## Install what dist and wheels have built in empty environments, with each extra, use it there, and list its packages in sbom
+	@$(call install,--group release)
+	@$(BIN)/python tests/helpers/installation.py dist $(RAY) sbom
 
 clean: ## Remove everything that make and the tools created
-	rm -rf .venv .venv-* $(JAVASCRIPT)/node_modules .demo .site dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* $(JAVASCRIPT)/node_modules .demo .site dist sbom .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find ray_tracing_hooks tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -27,10 +27,12 @@ class Metadata(MetadataHookInterface):
         if url and tag:
             readme = whole_links(readme, url, tag)
             metadata["urls"] = {
+                "Homepage": url,
                 "Source": url,
                 "Documentation": f"{url}/blob/{tag}/docs",
                 "Changelog": f"{url}/blob/{tag}/CHANGELOG.md",
                 "Issues": f"{url}/issues",
+                "Security": f"{url}/blob/{tag}/SECURITY.md",
             }
         metadata["readme"] = {"content-type": "text/markdown", "text": readme}
 

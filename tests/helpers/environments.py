@@ -26,7 +26,7 @@ def with_version(folder: Path, version: str) -> str:
     python = without_package(folder)
     packages = _packages(folder)
     for each in Path(sysconfig.get_path("purelib")).glob(f"{PACKAGE}*"):
-        name = re.sub(r"-[\d.]+\.dist-info", f"-{version}.dist-info", each.name)
+        name = re.sub(r"-[^-]+\.dist-info", f"-{version}.dist-info", each.name)
         shutil.copytree(each, packages / name)
     shutil.rmtree(packages / PACKAGE / "__pycache__", ignore_errors=True)
     (packages / PACKAGE / "_version.py").write_text(f'__version__ = "{version}"\n')

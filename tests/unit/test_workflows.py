@@ -49,6 +49,18 @@ def test_all_versions_of_the_matrix_are_checked() -> None:
     assert sorted([usual, *found["pythons"]["strategy"]["matrix"]["python"]]) == variable("PYTHONS")
 
 
+def test_the_page_on_compatibility_has_all_versions_that_are_checked() -> None:
+    """And the lower bound of OpenTelemetry."""
+    page = (ROOT / "docs/reference/compatibility.md").read_text()
+    rows = {row[0]: row[1:] for row in re.findall(r"^\| (\w+) \| (.*?) \| (.*?) \|$", page, re.MULTILINE)}
+    rays, pythons = [*variable("RAYS"), *variable("RAY")], variable("PYTHONS")
+    oldest, newest = (ray.rpartition(".")[0] for ray in (rays[0], rays[-1]))
+    assert rows["Ray"] == (f"{oldest} to {newest}", ", ".join(rays))
+    assert rows["Python"] == (f"{pythons[0]} to {pythons[-1]}", ", ".join(pythons))
+    bounds = set(re.findall(r'"opentelemetry-(?:api|sdk)>=([\d.]+)"', (ROOT / "pyproject.toml").read_text()))
+    assert {f"{bound} and newer" for bound in bounds} == {rows["OpenTelemetry"][0]}
+
+
 def test_a_protected_branch_waits_for_every_job() -> None:
     found = jobs(ROOT / ".github" / "workflows" / "ci.yml")
     assert sorted(found["passed"]["needs"]) == sorted(found.keys() - {"passed"})

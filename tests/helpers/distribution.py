@@ -22,6 +22,9 @@ NOT_PUBLISHED = (".github/", ".gitignore")
 NOT_INSTALLED = ("/package.json", ".d.ts", ".c", ".h")
 """What the checks and tests of the report's JavaScript need, and the report does not; and what is compiled."""
 
+OURS = (".py", ".pyi", "/py.typed", ".js", ".css", ".html", ".abi3.so")
+"""How the names of files of this project end. Nothing of others is in a wheel: no library, font or definition."""
+
 COMPILED = PACKAGE + "_hotpath.abi3.so"
 TAGS = re.compile(r"-cp310-abi3-manylinux[\w.]+_(x86_64|aarch64)\.whl$")
 """How the names of wheels with the compiled part end: one is for all versions of Python."""
@@ -54,8 +57,10 @@ def _wheel(path: Path, tag: str, compiled: set[str]) -> list[str]:
         metadata = message_from_bytes(wheel.read(f"{name}.dist-info/METADATA"))
         in_wheel = {file for file in wheel.namelist() if not file.startswith(f"{name}.dist-info/")}
         licensed = f"{name}.dist-info/licenses/LICENSE" in wheel.namelist()
+        foreign = [file for file in in_wheel if not file.endswith(OURS) or b"opyright" in wheel.read(file)]
     installed = {file for file in _tracked() if file.startswith(PACKAGE) and not file.endswith(NOT_INSTALLED)}
     found = [*_differences(path.name, in_wheel, installed | compiled), *_metadata(metadata, tag)]
+    found += [f"{file} is not of this project, it seems: its license has to be in the wheel" for file in foreign]
     return found if licensed else [*found, f"{path.name} has no LICENSE"]
 
 

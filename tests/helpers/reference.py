@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 import name_tables
+from messages import ENTRIES
 
 from ray_tracing_hooks import _ops
 from ray_tracing_hooks._cli import main as command
@@ -25,6 +26,10 @@ from ray_tracing_hooks._ops.hooks import HOOKS
 from ray_tracing_hooks._settings import otel, table
 
 FOLDER = Path(__file__).parents[2] / "docs/reference"
+PACKAGE = Path(__file__).parents[2] / "ray_tracing_hooks"
+_LOGGING = {"report": 0, "warning": 0, "warn_once": 0, "count": 0, "hint": 1}
+"""Functions that log a message, and which argument it is."""
+
 MODULES = (*(hook.split(":")[0].split(".")[1] for hook in HOOKS[1:]), "jobs", "serve", "testing", "names")
 _DESCRIBED = (*FINDERS, data.skewed_blocks)
 """Also what a finder makes in place of its own finding, with a text of its own."""
@@ -53,6 +58,7 @@ def pages() -> dict[Path, str]:
         "delivery": name_tables.delivery_metrics_table,
         "findings": findings,
         "checks": checks,
+        "messages": messages,
         "commands": lambda: "\n".join(commands(command, "ray-tracing-hooks")),
         "python": lambda: "\n".join(module for name in MODULES for module in python(name)),
     }
@@ -177,6 +183,40 @@ def _assigned(statements: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
                 yield from zip(map(ast.unparse, names), values, strict=True)
             case _:
                 pass
+
+
+def messages() -> str:
+    """What hooks, workers and shippers log, with ids, causes and remedies. The longest beginning that fits counts."""
+    texts: dict[str, list[str]] = {each: [] for each in ENTRIES}
+    for text in sorted(logged()):
+        fitting = [each for each, (beginning, _) in ENTRIES.items() if text.startswith(beginning)]
+        assert fitting, f"tests/helpers/messages.py lacks {text!r}"
+        texts[max(fitting, key=lambda each: len(ENTRIES[each][0]))].append(text)
+    wrong = {each: found for each, found in texts.items() if len(found) != 1}
+    assert not wrong, f"tests/helpers/messages.py has no or several messages for {wrong}"
+    rows = [f"| {_anchor(each)}`{each}` | {texts[each][0]} | {remedy} |" for each, (_, remedy) in ENTRIES.items()]
+    return "\n".join(["| id | message | cause and remedy |", "| --- | --- | --- |", *rows])
+
+
+def logged() -> set[str]:
+    """The messages that the code logs, with an ellipsis for what differs.
+
+    Without texts that come from elsewhere, such as problems of settings and of servers.
+    """
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        is_command = path.relative_to(PACKAGE).parts[0] in {"_cli", "_insight", "_ops"}
+        for function in ast.walk(tree) if not is_command else ():
+            if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            scope = Scope([*_assigned(tree.body), *_assigned(ast.walk(function))])
+            for node in ast.walk(function):
+                place = _LOGGING.get(ast.unparse(node.func).rpartition(".")[2]) if isinstance(node, ast.Call) else None
+                if isinstance(node, ast.Call) and place is not None and len(node.args) > place:
+                    found.update(scope.texts(node.args[place]))
+    found = {re.sub(r"(?<!\.)\.$", "", _shortened(re.sub(r"%[a-z]|\{count\}", "…", text))) for text in found}
+    return {text for text in found if re.search(r"\w{3}", text.removeprefix("ray_tracing_hooks"))}
 
 
 class Scope:

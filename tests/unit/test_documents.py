@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 import reference
+from messages import ENTRIES
 from prose import problems
 
 from ray_tracing_hooks._cli import main as command
@@ -114,6 +115,41 @@ def test_every_message_of_doctor_has_one_place() -> None:
     assert sorted(found) == sorted(set(found))
     assert {"no-cluster", "endpoint-tls"} <= set(found)
     assert "| `…`" not in (ROOT / "docs/reference/doctor.md").read_text()
+
+
+def test_every_message_in_logs_has_its_entry() -> None:
+    """``reference.py`` fails where the code logs a message that has none, and where an entry has no message."""
+    page = anchors("docs/reference/messages.md")
+    assert all(page.count(each) == 1 for each in ENTRIES)
+    assert [problem for _, remedy in ENTRIES.values() for problem in problems(remedy)] == []
+
+
+def test_a_message_without_an_entry_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged = reference.logged()
+    monkeypatch.setattr(reference, "logged", lambda: {*logged, "a new one: …"})
+    with pytest.raises(AssertionError, match="lacks 'a new one"):
+        reference.messages()
+    monkeypatch.setattr(reference, "logged", lambda: logged - {"the spool folder … is gone"})
+    with pytest.raises(AssertionError, match=r"no or several messages for .*spool-gone"):
+        reference.messages()
+
+
+def test_every_page_of_a_back_end_says_how_it_was_tested() -> None:
+    """With the versions that the tests install."""
+    pages = {path.stem: path.read_text() for path in (ROOT / "docs/backends").glob("*.md")}
+    assert all("\n## Tested with\n" in text for name, text in pages.items() if name != "index")
+    installs = (ROOT / "pyproject.toml").read_text() + (ROOT / ".ci/beside.py").read_text()
+    peers = {
+        "rotel==": ("collector", "index"),
+        "ddapm-test-agent==": ("datadog", "index"),
+        "apache-skywalking==": ("skywalking",),
+        "python2sky==": ("skywalking",),
+        "skywalking-backend-js@": ("skywalking",),
+    }
+    for peer, names in peers.items():
+        found = re.search(rf'"{re.escape(peer)}([^"]+)"', installs)
+        assert found, peer
+        assert all(f" {found[1]}" in pages[name] for name in names), peer
 
 
 def test_both_readmes_fit_on_a_screen_and_have_the_same_code() -> None:

@@ -13,7 +13,7 @@ ENTRIES = {
     ),
     "cluster-without-hook": (
         "this cluster was started without a tracing",
-        "Only this driver is traced. Restart the cluster with the hook.",
+        "Nothing is traced. Restart the cluster with the hook.",
     ),
     "program-joined-untraced": (
         "this program is not traced: it has joined",
@@ -50,23 +50,23 @@ ENTRIES = {
     ),
     "ray-changed-waits": (
         "not all of … make spans: Ray … has changed them",
-        "As `ray-changed`, for `ray.get`, `ray.wait` or `ray.put`.",
+        "As [ray-changed](#ray-changed), for `ray.get`, `ray.wait` or `ray.put`.",
     ),
     "ray-changed-await": (
         "await makes no spans: Ray … has changed",
-        "As `ray-changed`, for `await`.",
+        "As [ray-changed](#ray-changed), for `await`.",
     ),
     "ray-changed-client": (
         "calls are not in the trace of this client:",
-        "As `ray-changed`, for Ray Client.",
+        "As [ray-changed](#ray-changed), for Ray Client.",
     ),
     "ray-changed-init": (
         "this version of Ray connects in an unknown",
-        "As `ray-changed`. Programs that call `ray.init()` once are traced.",
+        "As [ray-changed](#ray-changed). Programs that call `ray.init()` once are traced.",
     ),
     "ray-changed-arguments": (
         "this version of Ray passes arguments",
-        "As `ray-changed`. Executions are missing.",
+        "As [ray-changed](#ray-changed). Executions are missing.",
     ),
     # Instrumentation of libraries
     "library-not-instrumented": (
@@ -138,7 +138,7 @@ ENTRIES = {
     ),
     "spool-unseen": (
         "cannot look at the spool …: …",
-        "An error of the disk or of permissions. The shipper ends; spans stay on the disk.",
+        "An error of the disk or of permissions. Spans stay on the disk.",
     ),
     "spool-files-removed": (
         "… files of the spool were removed by",

@@ -194,8 +194,7 @@ def messages() -> str:
         texts[max(fitting, key=lambda each: len(ENTRIES[each][0]))].append(text)
     wrong = {each: found for each, found in texts.items() if len(found) != 1}
     assert not wrong, f"tests/helpers/messages.py has no or several messages for {wrong}"
-    rows = [f"| {_anchor(each)}`{each}` | {texts[each][0]} | {remedy} |" for each, (_, remedy) in ENTRIES.items()]
-    return "\n".join(["| id | message | cause and remedy |", "| --- | --- | --- |", *rows])
+    return "\n\n".join(f"## {each}\n\n> {texts[each][0]}\n\n{remedy}" for each, (_, remedy) in ENTRIES.items())
 
 
 def logged() -> set[str]:

@@ -59,7 +59,7 @@ def _line(spans: list[str], process: int) -> str:
     described = json.dumps(
         {"attributes": [_attribute(key, value) for key, value in attributes.items()]}, separators=(",", ":")
     )
-    scope = f'{{"name":"{names.SCOPE}","version":"0.1.0"}}'
+    scope = f'{{"name":"{names.SCOPE}","version":"1.0.0"}}'
     scope_spans = f'[{{"scope":{scope},"spans":[{",".join(spans)}]}}]'
     return f'{{"resourceSpans":[{{"resource":{described},"scopeSpans":{scope_spans}}}]}}\n'
 

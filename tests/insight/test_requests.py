@@ -1004,7 +1004,7 @@ def test_a_driver_that_waits_for_the_constructor_of_a_replica() -> None:
     for begun, replica in ((500, "r1"), (4_000, "r2")):
         run.span("Model.__init__ serve.replica", begun, begun + 2_500, worker=replica, trace=2)
     found = {each.kind: each for each in find(Analysis(run.table()))}
-    finding = found["slow-actor-start"]
+    finding = found["slow-replica-start"]
     assert finding.is_assumed
     assert finding.share == pytest.approx(3.5 / 6)
     assert "3.50 s for 2 replicas of Model to construct, which took 2.50 s (median)" in finding.text

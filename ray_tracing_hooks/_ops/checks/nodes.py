@@ -196,7 +196,7 @@ def check_clocks(facts: Facts) -> Iterator[Diagnosis]:
                 PROBLEM if sure > _WRONG else WARNING,
                 f"the clock is {duration(abs(apart) * 1e9)} {'ahead' if apart > 0 else 'behind'}",
                 (name,),
-                "synchronise it, for example with chrony: spans of this node have wrong times, "
+                "synchronize it, for example with chrony: spans of this node have wrong times, "
                 "and back ends may refuse them",
             )
     if furthest <= _NOTICEABLE:

@@ -397,7 +397,7 @@ def slow_replica_starts(analysis: Analysis) -> Iterator[Finding]:
         title = f"Replicas of {quoted(deployment)} take long to construct"
         longest = sorted(rows, key=lambda row: -table.duration(row))
         share = waited / path.wall
-        yield Finding("slow-actor-start", text, advice, share, longest, figures, is_assumed=True, title=title)
+        yield Finding("slow-replica-start", text, advice, share, longest, figures, is_assumed=True, title=title)
 
 
 _LEAST_BATCHES = 5

@@ -132,7 +132,7 @@ def calls_by_handle(run):
         run.cost(handle.remote(value).result())
 
 
-@planted("slow-actor-start", says=("Model",), beside=("worker-start",), **WITH)
+@planted("slow-replica-start", says=("Model",), beside=("worker-start",), **WITH)
 def cold_replica(run):
     """A replica loads its model for four seconds, while the driver waits for the application to run."""
     from ray import serve
@@ -390,7 +390,7 @@ def batches_of_one(run):
             response.result()
 
 
-@planted("waiting-for-replicas", says=("Late", "ready only after"), beside=("slow-actor-start",), **WITH)
+@planted("waiting-for-replicas", says=("Late", "ready only after"), beside=("slow-replica-start",), **WITH)
 def replicas_come_late(run):
     """Autoscaling begins with one replica, and the others load for two seconds while a burst of requests waits."""
     from ray import serve
@@ -422,7 +422,7 @@ def replicas_come_late(run):
     "blocked-replica",
     says=("Features",),
     never=("a larger max_ongoing_requests, if",),
-    beside=("slow-actor-start",),
+    beside=("slow-replica-start",),
     **WITH,
 )
 def blocking_get_in_replica(run):

@@ -100,3 +100,20 @@ def test_what_is_not_asked_for_makes_no_span(tmp_path: Path) -> None:
     assert run.result == RESULT
     made = {span.name for span in spans_in(tmp_path)}
     assert {"ray.get", names.AWAIT, "ray.wait", "ray.put"} & made == {"ray.wait"}
+
+
+def test_waits_name_the_placement_group_that_they_are_for(tmp_path: Path) -> None:
+    """By the object that ``ready()`` returns, which no call makes, or in ``wait()``, which waits in the core of Ray."""
+    run = run_program(
+        "grouped", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path), RAY_TRACING_RAY="task,actor,get,wait"
+    )
+    same, other, waits = run.result
+    assert waits == [False, True]
+    spans = spans_in(tmp_path)
+    for name in ("ray.get", names.AWAIT, "ray.wait"):
+        assert {span.attributes[names.RAY_PLACEMENT_GROUP_ID] for span in by_name(spans, name)} == {same[0]}
+    early, late = by_name(spans, names.PLACEMENT_GROUP_WAIT)
+    assert early.attributes[names.RAY_PLACEMENT_GROUP_ID] == late.attributes[names.RAY_PLACEMENT_GROUP_ID] == other
+    assert (early.attributes[names.RAY_TIMEOUT], early.attributes[names.RAY_READY_OBJECT_COUNT]) == (0.0, 0)
+    assert late.attributes[names.RAY_READY_OBJECT_COUNT] == 1
+    assert late.end_ns - late.start_ns > 200_000_000

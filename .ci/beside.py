@@ -31,8 +31,9 @@ OF_RAY = {
     "extras": ("default", "serve"),
     "data": ("data",),
     "train": ("data", "train", "tune", "rllib"),
+    "notebook": (),
 }
-"""Folders with the dependencies of these extras of Ray, since it behaves differently with pyarrow, and starts more
+"""Folders with the dependencies of these extras of Ray, and of the group of their name, since it behaves differently with pyarrow, and starts more
 slowly with the others."""
 
 ALONE = ("definitions", "skywalking", "viewers", "fuzz")

@@ -56,7 +56,11 @@ def problems(text: str) -> Iterator[tuple[int, str]]:
 
 
 def documents() -> list[Path]:
-    return [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.stem.islower())]
+    return [
+        ROOT / "README.md",
+        ROOT / "examples" / "README.md",
+        *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.stem.islower()),
+    ]
 
 
 if __name__ == "__main__":

@@ -220,3 +220,18 @@ def training(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     head, address = start_head(folder, f"--tracing-startup-hook={HOOK}", **variables, **own)
     yield Cluster(address, folder / "spans", {**variables, "RAY_TRACING_MEMORY": "1"})
     stop_head(head)
+
+
+@pytest.fixture
+def dashboard(short_tmp: Callable[[], Path], tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """A cluster that jobs can be submitted to: the address of its dashboard, and its own."""
+    port = free_port()
+    head, address = start_head(
+        short_tmp(),
+        *dashboard_options(port),
+        f"--tracing-startup-hook={HOOK}",
+        RAY_TRACING_LOCAL_DIR=str(tmp_path),
+        **support.with_extras(),
+    )
+    yield f"http://127.0.0.1:{port}", address
+    stop_head(head)

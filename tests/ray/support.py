@@ -170,36 +170,6 @@ def _ended_well(done: subprocess.CompletedProcess[str]) -> bool:
     return done.returncode == 0 or (is_fault_of_ray and Version(version("ray")) < Version("2.52"))
 
 
-def run_example(example: Path, folder: Path, **variables: Any) -> tuple[str, str]:
-    """Run one of the examples as it stands; returns what it has printed, and what ``tree`` shows of it."""
-    env = environment(RAY_TRACING_LOCAL_DIR=str(folder / "spans"), **variables)
-    env["PYTHONPATH"] = with_lean_clusters(env["PYTHONPATH"])
-    done = subprocess.run(
-        [sys.executable, str(example)],
-        env=env,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert _ended_well(done), done.stderr
-    shown = subprocess.run(
-        [sys.executable, "-m", "ray_tracing_hooks", "tree", str(folder / "spans")],
-        env={**env, "COLUMNS": "120"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert shown.returncode == 0, shown.stderr
-    assert shown.stderr == "", "nothing is odd about this trace"
-    assert f"{example.name} ray.driver" in shown.stdout
-    assert os.listdir(folder) == ["spans"]
-    return done.stdout, shown.stdout
-
-
 def run_client(name: str, *arguments: str, check: bool = True, **variables: str) -> Run:
     """As ``run_program``, of a program that is a client of a cluster: ``RTH_ADDRESS`` begins with ``ray://``."""
     run = run_program(name, *arguments, check=False, **variables)

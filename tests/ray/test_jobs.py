@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import dashboard_options, start_head, stop_head
-from ports import free_port
-from support import HOOK, PROGRAMS, await_spans, by_name, run_program, tree, with_extras
+from support import PROGRAMS, await_spans, by_name, run_program, tree, with_extras
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.span import Span
@@ -16,25 +13,10 @@ from ray_tracing_hooks._insight.model.span import Span
 pytestmark = pytest.mark.slow  # a dashboard, which takes long to start
 
 
-@pytest.fixture
-def dashboard(short_tmp: Callable[[], Path], tmp_path: Path) -> Iterator[str]:
-    """A cluster that jobs can be submitted to; the address of its dashboard."""
-    port = free_port()
-    head, _ = start_head(
-        short_tmp(),
-        *dashboard_options(port),
-        f"--tracing-startup-hook={HOOK}",
-        RAY_TRACING_LOCAL_DIR=str(tmp_path),
-        **with_extras(),
-    )
-    yield f"http://127.0.0.1:{port}"
-    stop_head(head)
-
-
-def test_jobs_belong_to_the_trace_that_they_are_submitted_in(dashboard: str, tmp_path: Path) -> None:
+def test_jobs_belong_to_the_trace_that_they_are_submitted_in(dashboard: tuple[str, str], tmp_path: Path) -> None:
     """Submitted in Python and on the command line; each has a span with its status, above that of its driver."""
     program = str(PROGRAMS / "submitted.py")
-    run = run_program("../inside/submitting", dashboard, program, **with_extras())
+    run = run_program("../inside/submitting", dashboard[0], program, **with_extras())
     trace_id, span_id, metadata, alone = run.result
     assert metadata == {"traceparent": f"00-{trace_id}-{span_id}-01", "of": "the user"}, "what the user says stays"
     found = await_spans(tmp_path, lambda spans: len(by_name(spans, names.JOB)) == 5)

@@ -1,4 +1,4 @@
-"""The programs and commands of the README and of the tutorials do what is shown."""
+"""The program of the README and the commands of the first tutorial do what is shown."""
 
 from __future__ import annotations
 
@@ -52,9 +52,3 @@ def test_the_slow_job_is_slow_for_the_reason_that_is_shown_and_no_more_once_it_i
     assert "is a bottleneck" not in printed[1]
     assert "bottleneck-actor Store N none gone" in printed[2]
     assert "bottleneck-actor Store N none gone" in without_figures(shown[2])
-
-
-def test_the_test_of_the_tutorial_passes(tmp_path: Path) -> None:
-    (program,) = blocks("docs/tutorials/tests.md", "python")
-    (tmp_path / "test_load.py").write_text(program)
-    assert "1 passed" in done([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_load.py"], tmp_path)

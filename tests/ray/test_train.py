@@ -10,7 +10,6 @@ import pytest
 from conformance import check_training
 from conftest import Cluster
 from support import (
-    EXAMPLES,
     NEEDS_TRAIN_V2,
     Run,
     await_spans,
@@ -18,9 +17,7 @@ from support import (
     by_name,
     check_links,
     of_driver,
-    run_example,
     tree,
-    with_training,
     without_placement,
 )
 
@@ -287,13 +284,3 @@ def test_callbacks_of_the_program_are_called(runs: Run) -> None:
 def test_runs_come_to_the_same_untraced(runs: Run, tmp_path: Path) -> None:
     """Results, metrics, errors and their tracebacks."""
     check_training("train_runs", runs.result, tmp_path)
-
-
-@pytest.mark.slow  # it starts a cluster and trains twice
-def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
-    """And its tree has runs, ranks, trials and the spans of the program."""
-    _, shown = run_example(EXAMPLES / "training.py", tmp_path, **with_training())
-    for name in ("model ray.train.attempt", "ray.train.checkpoint_transfer", "search ray.tune.trial", "evaluate"):
-        assert name in shown
-    assert shown.count("model ray.train.worker") == 2
-    assert shown.count("✗ ValueError: the loss grows") == 2, "of the call, and of the trial"

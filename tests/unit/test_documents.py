@@ -26,7 +26,7 @@ DOCUMENTS = [
         *SITE,
         *(
             file
-            for folder in (".", "deploy/kubernetes", "tests/benchmarks/results")
+            for folder in (".", "deploy/kubernetes", "examples", "tests/benchmarks/results")
             for file in (ROOT / folder).glob("*.md")
         ),
     )
@@ -201,10 +201,15 @@ def test_the_counts_of_the_readme_are_those_of_the_comparison(document: str, col
         assert [cells[0], cells[1], cells[column - 1]] == [str(count) for count in counts]
 
 
-def test_the_tutorial_shows_what_its_program_does() -> None:
-    program = (ROOT / "examples/slow_job.py").read_text()
-    for block in blocks("docs/tutorials/slow-job.md", "python"):
-        assert block in program
+@pytest.mark.parametrize(
+    ("tutorial", "program"),
+    [("slow-job", "slow_job.py"), ("tests", "test_spans.py")],
+)
+def test_a_tutorial_shows_what_its_program_does(tutorial: str, program: str) -> None:
+    text = (ROOT / "examples" / program).read_text()
+    found = blocks(f"docs/tutorials/{tutorial}.md", "python")
+    assert found
+    assert all(block in text for block in found)
 
 
 def test_bad_english_is_found() -> None:
@@ -213,7 +218,9 @@ def test_bad_english_is_found() -> None:
     assert next(problems(" ".join(["word"] * 26) + "."))[1].startswith("26 words")
 
 
-@pytest.mark.parametrize("document", [name for name in DOCUMENTS if name.startswith(("docs", "README", "deploy"))])
+@pytest.mark.parametrize(
+    "document", [name for name in DOCUMENTS if name.startswith(("docs", "README", "deploy", "examples"))]
+)
 def test_every_command_that_is_shown_exists(document: str) -> None:
     """With its options, and the programs that are run."""
     lines = "\n".join(blocks(document, "sh", "console")).splitlines()

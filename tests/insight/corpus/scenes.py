@@ -22,7 +22,7 @@ RECORDED = TESTS / "recorded"
 
 
 class Scene(NamedTuple):
-    """A run of a program in ``programs``, or of an example."""
+    """A run of a program in ``programs``."""
 
     program: str
     name: str
@@ -71,8 +71,7 @@ def record(name: str) -> str:
             "PYTHONPATH": os.path.join(sys.prefix, scene.library) if scene.library else "",
             **dict(scene.variables),
         }
-        examples = TESTS.parent.parent / "examples"
-        program = (examples if scene.program == "worker_tree" else TESTS / "programs") / f"{scene.program}.py"
+        program = TESTS / "programs" / f"{scene.program}.py"
         subprocess.run(
             [sys.executable, program, scene.name], env=os.environ | settings, cwd=folder, check=True, timeout=300
         )

@@ -1,12 +1,4 @@
-"""A small job with varied traces: a tree of workers, an async actor, a generator, a failing task, custom spans.
-
-Run it, then look at what it did:
-
-    python examples/worker_tree.py
-    ray-tracing-hooks tree
-
-Only the hook in ``ray.init`` and the program's own spans are about tracing.
-"""
+"""A small job with varied traces: a tree of workers, an async actor, a generator, a failing task, custom spans."""
 
 from __future__ import annotations
 
@@ -44,7 +36,7 @@ class Cache:
 
 
 @ray.remote(num_cpus=0)
-def numbers(count: int):  # noqa: ANN201  a generator task
+def numbers(count: int):
     for number in range(count):
         time.sleep(0.005)
         yield number

@@ -33,8 +33,8 @@ OF_RAY = {
     "train": ("data", "train", "tune", "rllib"),
     "notebook": (),
 }
-"""Folders with the dependencies of these extras of Ray, and of the group of their name, since it behaves differently with pyarrow, and starts more
-slowly with the others."""
+"""Folders with the dependencies of these extras of Ray, and of the group of their name, since it behaves differently
+with pyarrow, and starts more slowly with the others."""
 
 ALONE = ("definitions", "skywalking", "viewers", "fuzz")
 """Folders with packages whose dependencies are too old, or in this environment."""

@@ -1,10 +1,13 @@
 """A job with a bottleneck: all of its tasks save their records in one actor.
 
-ray-tracing-hooks run examples/slow_job.py           # names the actor
-ray-tracing-hooks run examples/slow_job.py mended    # the same job after the advice: an async actor
-"""
+Run it as it is, and after the advice, with an async actor:
 
-from __future__ import annotations
+    ray-tracing-hooks run --output before examples/slow_job.py
+    ray-tracing-hooks run --output after examples/slow_job.py mended
+    ray-tracing-hooks summary after --against before
+
+You see a finding that names the actor, and then that it is gone.
+"""
 
 import asyncio
 import sys
@@ -15,20 +18,20 @@ import ray
 
 @ray.remote(num_cpus=0)
 class Store:
-    def save(self, record: str) -> str:
+    def save(self, record):
         time.sleep(0.02)  # the answer of a database
         return record
 
 
 @ray.remote(num_cpus=0)
 class AsyncStore:
-    async def save(self, record: str) -> str:
+    async def save(self, record):
         await asyncio.sleep(0.02)
         return record
 
 
 @ray.remote
-def convert(part: int, store: ray.actor.ActorHandle) -> int:
+def convert(part, store):
     """Converts one part of the data, and saves its records."""
     return len(ray.get([store.save.remote(f"{part}:{number}") for number in range(40)]))
 

@@ -1,4 +1,4 @@
-"""The Collectors of ``deploy``: their configurations.
+"""The Collectors of ``deploy``, and that of an example: their configurations.
 
 No package index has a Collector with an OTLP receiver. ``OTELCOL`` may name one, which then validates them; without it,
 what can be said of them alone is tested.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,8 @@ CONFIGURATIONS = {name: MANIFESTS / "components" / name / "collector.yaml" for n
 ENVIRONMENT = {**POD, "OTEL_SERVICE_NAME": SERVICE, "POD_IP": "10.0.0.1", "OTLP_ENDPOINT": "http://otel-collector:4318"}
 ENVIRONMENT |= {"SAMPLERS": "samplers", "BACKEND": "http://tempo:4318"}
 
+OF_EXAMPLES = {"example": MANIFESTS.parents[1] / "examples" / "otlp_jaeger" / "collector.yaml"}
+
 each = pytest.mark.parametrize("name", CONFIGURATIONS)
 
 
@@ -33,10 +36,10 @@ def configuration(name: str) -> dict[str, Any]:
     return found
 
 
-@each
+@pytest.mark.parametrize("path", (CONFIGURATIONS | OF_EXAMPLES).values(), ids=(CONFIGURATIONS | OF_EXAMPLES).keys())
 @pytest.mark.skipif(not COLLECTOR, reason="OTELCOL does not name the program of a Collector")
-def test_a_collector_accepts_it(name: str) -> None:
-    command = [COLLECTOR, "validate", "--config", str(CONFIGURATIONS[name])]
+def test_a_collector_accepts_it(path: Path) -> None:
+    command = [COLLECTOR, "validate", "--config", str(path)]
     done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -1,13 +1,14 @@
 """An OpenAI-compatible chat application on Ray Serve, which streams tokens: one trace for each request.
 
-The model is a stand-in: it repeats your words in reverse order, one every 20 ms, so that the example needs no GPU and
-no download. Put your engine into ``Model``; the spans stay the same.
+The model is a stand-in: it repeats your words in reverse order, one every 20 ms, so it needs no GPU and no download.
+Put your engine into ``Model``. Clients have to ask for a stream, such as that of the package ``openai``, with
+``OpenAI(base_url="http://localhost:8000/v1", api_key="none")``.
 
     pip install 'ray[serve]' requests
     python examples/llm_app.py
     ray-tracing-hooks tree
 
-You see the request, the span ``chat stand-in`` with tokens in the attributes of OpenTelemetry's GenAI conventions, and
+You see the request, the span ``chat stand-in`` with its tokens in attributes of OpenTelemetry's GenAI conventions, and
 the engine's ``prefill`` and ``decode``.
 """
 

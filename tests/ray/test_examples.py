@@ -80,6 +80,7 @@ def trace_with(spans: list[Span], name: str) -> list[Span]:
 def test_an_example_begins_with_what_it_shows_and_names_hooks_that_exist(program: Path) -> None:
     text = program.read_text()
     assert text.startswith('"""')
+    assert len(text.splitlines()) <= 80
     assert f"examples/{program.relative_to(EXAMPLES)}" in text.split('"""')[1]
     for module, function in re.findall(r"(ray_tracing_hooks[.\w]*):(\w+)", text):
         assert callable(getattr(import_module(module), function))
@@ -92,6 +93,7 @@ def test_every_example_is_in_the_list() -> None:
     )
 
 
+@pytest.mark.xdist_group("runs")  # on the cluster of other tests
 def test_the_quickstart_is_one_trace(cluster: Cluster) -> None:
     assert "words: 12" in run("quickstart.py", cluster.spans, RAY_ADDRESS=cluster.address)
     spans = trace_with(spans_in(cluster.spans), "quickstart.py ray.driver")

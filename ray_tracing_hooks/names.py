@@ -58,6 +58,9 @@ RAY_RESULT = "ray.result"
 """string, executions: the result, likewise; not of generators"""
 RAY_GENERATOR_ITEMS = "ray.generator_items"
 """int, executions: how many items a generator yielded"""
+RAY_GENERATOR_HELD = "ray.generator_held"
+"""double, executions: for how many seconds in all a generator was suspended after its items: until Ray had stored each
+one and asked for the next, which it does later if the consumer is behind (backpressure)"""
 RAY_OBJECT_IDS = "ray.object_ids"
 """string[], `ray.get`, `ray.await`, `ray.wait`, `ray.put`: the first 64 objects that are waited for, or the one that
 is stored; with waits recorded, the one that a call of a deployment returned; a result's id begins with its task's"""

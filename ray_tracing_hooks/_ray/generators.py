@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator
+from time import perf_counter
 from typing import Any
 
 from opentelemetry.context import Context
@@ -39,7 +40,7 @@ def _steps(
     span: RecordedSpan | None,
     yielded: Callable[[Any, Any], None] | None,
 ) -> Generator[Any, Any, Any]:
-    items = 0
+    items, held = 0, 0.0
     try:
         yield
         step: Callable[[Any], Any] = body.send
@@ -55,8 +56,10 @@ def _steps(
             items += 1
             if yielded is not None:
                 yielded(span, item)
+            at = perf_counter()
             try:
                 sent = yield item
+                held += perf_counter() - at
             except GeneratorExit:
                 token = attach(context)
                 try:
@@ -70,11 +73,11 @@ def _steps(
             else:
                 step, value = body.send, sent
     except StopIteration as stop:
-        _end(span, items, None)
+        _end(span, items, held, None)
         return stop.value
     except BaseException as error:
         hide_frame(error)
-        _end(span, items, error)
+        _end(span, items, held, error)
         raise
 
 
@@ -112,12 +115,12 @@ class _Unbegun:
         return self._context, span
 
     def __del__(self) -> None:
-        _end(self._span, 0, None)
+        _end(self._span, 0, 0.0, None)
 
 
 async def _steps_async(body: AsyncGenerator[Any, Any], begin: Callable[[], Begun | None]) -> AsyncGenerator[Any, Any]:
     context, span = begin() or (get_current(), None)
-    items = 0
+    items, held = 0, 0.0
     try:
         step = body.__anext__()
         while True:
@@ -128,8 +131,10 @@ async def _steps_async(body: AsyncGenerator[Any, Any], begin: Callable[[], Begun
                 context = get_current()  # as above
                 detach(token)
             items += 1
+            at = perf_counter()
             try:
                 sent = yield item
+                held += perf_counter() - at
             except GeneratorExit:
                 token = attach(context)
                 try:
@@ -143,18 +148,19 @@ async def _steps_async(body: AsyncGenerator[Any, Any], begin: Callable[[], Begun
             else:
                 step = body.asend(sent)
     except StopAsyncIteration:
-        _end(span, items, None)
+        _end(span, items, held, None)
     except BaseException as error:
         hide_frame(error)
-        _end(span, items, error)
+        _end(span, items, held, error)
         raise
 
 
-def _end(span: RecordedSpan | None, items: int, error: BaseException | None) -> None:
+def _end(span: RecordedSpan | None, items: int, held: float, error: BaseException | None) -> None:
     if span is None:
         return
     try:
         span.set_attribute(names.RAY_GENERATOR_ITEMS, items)
+        span.set_attribute(names.RAY_GENERATOR_HELD, held)
         # A consumer that stops early is not an error.
         if error is not None and not is_a(error, GeneratorExit):
             fail(span, error)

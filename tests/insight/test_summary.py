@@ -2751,3 +2751,21 @@ def test_small_results_are_not_slow() -> None:
     (finding,) = find(Analysis(run.table(), States(files=1, first={"": queued}, ran={"": {calls[0].task: at}})))
     assert finding.title == "Calls of price end late"
     assert "2.80 s of that for its workers, though its results were small, 432 B at most" in finding.text
+
+
+@pytest.mark.parametrize(("held", "is_named"), [(6.0, True), (0.5, False), (None, False)])
+def test_generators_that_wait_for_their_consumer_are_held_up(held: float | None, *, is_named: bool) -> None:
+    """Those that the run waits for, if they are suspended for long after their items."""
+    run = HandMade()
+    run.parts = "actor,get,task,wait"
+    driver = run.driver(0, 10_100)
+    told = {names.RAY_GENERATOR_ITEMS: 9} | ({names.RAY_GENERATOR_HELD: held} if held is not None else {})
+    calls = [run.submit(driver, "read", 1) for _ in range(2)]
+    for number, call in enumerate(calls):
+        run.run(call, 10, 10_000, worker=f"w{number}", attributes=told)
+    run.get(driver, [calls[0].object(10)], 2, 10_001)
+    found = [each for each in findings(run) if each.kind == "held-generators"]
+    assert bool(found) == is_named
+    if is_named:
+        assert found[0].share == pytest.approx(0.6, abs=0.01)
+        assert "1 generator of read on the critical path ran for 9.99 s, and was suspended for 6.00 s" in found[0].text

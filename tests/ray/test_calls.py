@@ -311,6 +311,9 @@ def test_the_span_of_a_generator_lasts_until_it_is_done(cluster: Cluster) -> Non
         for span in run.spans
         if names.RAY_GENERATOR_ITEMS in span.attributes
     }
+    for span in run.spans:
+        if span.attributes.get(names.RAY_GENERATOR_ITEMS):
+            assert 0 < span.attributes[names.RAY_GENERATOR_HELD] < (span.end_ns - span.start_ns) / 1e9
     assert counted["Actor.generate"] == 3
     assert counted["AsyncActor.generate"] == 2
     assert counted["__main__.empty"] == 0

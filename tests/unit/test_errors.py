@@ -82,7 +82,7 @@ class InterruptingError(Exception):
 
 
 def test_a_span_ends_even_if_something_interrupts_the_description_of_its_error(tmp_path: Path) -> None:
-    for end in (fail, lambda span, error: generators._end(span, 1, error)):
+    for end in (fail, lambda span, error: generators._end(span, 1, 0.0, error)):
         active = tracing_of(tmp_path)
         ended: list[bytes] = []
         active.recorder.observer = ended.append

@@ -71,6 +71,7 @@ FINDERS = (
     waiting.placement_groups,
     waiting.few_at_once,
     waiting.slow_results,
+    waiting.held_generators,
     data.spilling,
 )
 

@@ -804,6 +804,48 @@ def slow_results(analysis: Analysis) -> Iterator[Finding]:
         )
 
 
+_HELD_COST = 0.1
+_HELD_LEAST = 500_000_000
+_HELD_SHARE = 0.3
+
+
+def held_generators(analysis: Analysis) -> Iterator[Finding]:
+    """Generators that are suspended after their items, while the run waits for what they yield.
+
+    Measures: the time in which they were suspended, at most their time on the critical path.
+    Threshold: 0.5 s and a tenth of the run, and three tenths of the time of these generators.
+    Looks the same: items that are large, which Ray takes long to store.
+    Advice: to take items of all generators as they come, or to let generators be further ahead.
+    Needs: how long a generator was suspended; whether it was for storing or for its consumer is not recorded.
+    """
+    calls, table, path = analysis.calls, analysis.table, analysis.path
+    by_function: dict[str, list[tuple[int, int, int]]] = {}
+    for row, ran in analysis.ran_on_path.items():
+        if row < len(table) and calls.role[row] == EXECUTION and calls.is_generator(row):
+            told = table.attribute(row, names.RAY_GENERATOR_HELD)
+            held = round(told * 1e9) if isinstance(told, float) else 0
+            by_function.setdefault(calls.function_of(row), []).append((row, ran, held))
+    for function, found in by_function.items():
+        cost = sum(min(ran, held) for _, ran, held in found)
+        took = sum(table.duration(row) for row, _, _ in found)
+        held = sum(held for _, _, held in found)
+        if cost < max(_HELD_LEAST, _HELD_COST * path.wall) or held < _HELD_SHARE * took:
+            continue
+        rows = [row for row, _, _ in sorted(found, key=lambda each: -each[2])]
+        were = "was" if len(rows) == 1 else "were"
+        text = (
+            f"{count(len(rows), 'generator')} of {quoted(function)} on the critical path ran for {duration(took)}, and "
+            f"{were} suspended for {duration(held)} of that, until Ray had stored an item or the consumer caught up"
+        )
+        advice = (
+            "take items of all generators as they come (ray.wait on the generators), allow more items ahead "
+            "(_generator_backpressure_num_objects), or yield smaller ones"
+        )
+        figures: dict[str, float | int | str] = {"function": function, "generators": len(rows), "held_ns": held}
+        title = f"Generators of {quoted(function)} are held up"
+        yield Finding("held-generators", text, advice, cost / path.wall, rows, figures, title=title)
+
+
 UNRECORDED = "unrecorded"
 
 _UNRECORDED_COST = 0.4

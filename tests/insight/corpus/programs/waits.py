@@ -6,6 +6,7 @@ from concurrent.futures import wait as wait_for_futures
 from contextlib import suppress
 
 import ray
+from ray.util.queue import Queue
 
 from corpus import planted, spend
 from corpus.running import main
@@ -238,6 +239,72 @@ def small_window(run):
                 number -= 1
             done, pending = ray.wait(pending)
             ray.get(done)
+
+
+@ray.remote
+def fetch(number, seconds):
+    return spend(seconds)
+
+
+@ray.remote
+def gather(times, seconds, *, asks):
+    """Keeps its processor while it sleeps, so that its calls have only the other one."""
+    pending = [fetch.remote(number, seconds) for number in range(times)]
+    begun = time.perf_counter()
+    while pending and asks:
+        _, pending = ray.wait(pending, num_returns=len(pending), timeout=0)
+        time.sleep(0.1)
+    ray.get(pending)
+    return time.perf_counter() - begun
+
+
+@planted("polling", says=("gather", "ray.wait"), beside=("worker-start",))
+def task_that_polls(run):
+    """A task asks again and again whether its calls have ended."""
+    run.cost(ray.get(gather.remote(run.times(10), run.seconds(0.5), asks=not run.mended)))
+
+
+@ray.remote
+def answer(requests, answers, times):
+    for _ in range(times):
+        answers.put(requests.get() + spend(0.05))
+
+
+@planted("polling", says=("Queue",), beside=("worker-start",))
+def queue_that_is_polled(run):
+    """The driver asks every half a second whether a queue has an answer, which is there at once."""
+    times = run.times(8)
+    requests, answers = Queue(), Queue()
+    serving = answer.remote(requests, answers, times)
+    for number in range(times):
+        requests.put(number)
+        while not run.mended and answers.empty():
+            run.cost(spend(run.seconds(0.5)))
+        answers.get()
+    ray.get(serving)
+
+
+@ray.remote(num_returns="streaming", _generator_backpressure_num_objects=2)
+def read(part, items, seconds):
+    for _ in range(items):
+        yield spend(seconds)
+
+
+@planted("held-generators", says=("read",), beside=("worker-start",), cluster={"num_cpus": 4})
+def streams_one_by_one(run):
+    """The streams of generators that may be two items ahead are read one after the other."""
+    items, seconds = run.times(8), run.seconds(0.3)
+    streams = [read.remote(part, items, seconds) for part in range(3)]
+    begun = time.perf_counter()
+    if run.mended:
+        for _ in range(items):
+            for stream in streams:
+                ray.get(next(stream))
+    else:
+        for stream in streams:
+            for item in stream:
+                ray.get(item)
+    run.cost(time.perf_counter() - begun - items * seconds)
 
 
 if __name__ == "__main__":

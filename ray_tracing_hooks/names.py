@@ -162,6 +162,14 @@ RAY_SERVE_CLOSE_CODE = "ray.serve.close_code"
 """int, requests from clients: the close code of a WebSocket connection: 1000 is a normal closure"""
 RAY_SERVE_FIRST_CHUNK = "ray.serve.time_to_first_chunk"
 """double, requests from clients: seconds until the first part of a response that came in several"""
+RAY_SERVE_FIRST_ITEM = "ray.serve.time_to_first_item"
+"""double, streaming requests in replicas: seconds from the start of the span until the deployment made the first item
+of its response: an item of a streaming call, or a part of a response over HTTP or WebSocket"""
+RAY_SERVE_ITEMS = "ray.serve.items"
+"""int, streaming requests in replicas: how many items the deployment made; absent if a response over HTTP was made in
+one part"""
+RAY_SERVE_LONGEST_PAUSE = "ray.serve.longest_pause"
+"""double, streaming requests in replicas: the longest time in seconds between one item and the next"""
 RAY_DATA_DATASET_ID = "ray.data.dataset_id"
 """string, executions of datasets, their operators, iterations: Ray Data's id of the execution, as in its logs and
 dashboard"""

@@ -200,6 +200,17 @@ def test_spans_of_a_streamed_response_last_until_its_end(served: Served) -> None
     for name in ("Api.__call__ serve.replica", f"GET {serve_route('/api', '/stream')}"):
         (span,) = (each for each in by_name(spans, name) if "ray.pid" in each.attributes)
         assert span.end_ns - span.start_ns > 290_000_000, "it waits twice for 150 ms between the chunks"
+    (ingress,) = by_name(spans, "Api.__call__ serve.replica")
+    assert [span.attributes["ray.serve.items"] for span in (inner, ingress)] == [3, 3]
+    first, paused = (ingress.attributes[f"ray.serve.{name}"] for name in ("time_to_first_item", "longest_pause"))
+    assert first > 0.14
+    assert 0.14 < paused < (ingress.end_ns - ingress.start_ns) / 1e9
+    assert 0 < inner.attributes["ray.serve.time_to_first_item"] < (inner.end_ns - inner.start_ns) / 1e9
+
+
+def test_a_response_in_one_part_is_not_described_as_a_stream(served: Served) -> None:
+    (replica,) = by_name(served.trace("function"), "function.__call__ serve.replica")
+    assert not [key for key in replica.attributes if key.endswith((".items", ".time_to_first_item", ".longest_pause"))]
 
 
 def test_errors_are_on_the_spans_where_they_happen(served: Served) -> None:

@@ -109,6 +109,7 @@ def test_the_first_part_of_a_response_is_timed_where_there_are_several(served: S
     for name in ("parts", "server stream", "socket"):
         span = served.proxy(name)
         assert 0 < span.attributes["ray.serve.time_to_first_chunk"] <= (span.end_ns - span.start_ns) / 1e9
+        assert span.attributes["ray.serve.items"] > 1
     for name in ("one loop", "unary", "broken off"):
         assert "ray.serve.time_to_first_chunk" not in served.proxy(name).attributes
 

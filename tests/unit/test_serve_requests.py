@@ -8,7 +8,7 @@ import copy
 import gc
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -224,6 +224,106 @@ def test_how_long_a_request_waits_for_the_event_loop_that_other_code_keeps(
     waited = [each.value.double_value for each in told if each.key == names.RAY_SERVE_LOOP_WAIT]
     assert len(waited) == is_apart
     assert all(each >= 0.05 for each in waited)
+
+
+class Streamer:
+    """The same of a deployment that makes items, or the messages of a response."""
+
+    async def _call_user_generator(self, count: int, *, enqueue: Any = None) -> Any:
+        for item in range(count) if enqueue is not None else ():
+            enqueue(item)
+        return self.items(count) if enqueue is None else None
+
+    async def items(self, count: int) -> AsyncGenerator[int, None]:
+        self.closed = False
+        try:
+            for item in range(count):
+                yield item
+        finally:
+            self.closed = True
+
+    async def _call_http_entrypoint(self, messages: list[Any], send: Any) -> None:
+        for message in messages:
+            await send(message)
+
+
+def streaming_request(tmp_path: Path, call: Callable[[Streamer], Coroutine[Any, Any, Any]]) -> dict[str, Any]:
+    """What the span of a request in a replica has about its items."""
+    active = tracing_of(tmp_path, selection=Selection({SERVE}))
+    traced = type("Traced", (Streamer,), {name: replica._hand_over(vars(Streamer)[name]) for name in STREAMS})
+
+    async def request() -> None:
+        begun = replica._begin(active, REPLICA, SimpleNamespace(call_method="say", request_id="1"))
+        assert begun is not None
+        context, span = begun
+        assert span is not None
+        token = attach(context)
+        try:
+            await call(traced())
+        finally:
+            detach(token)
+            span.end()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tracing, "active", active)
+        asyncio.run(request())
+    (span,) = spooled_spans(tmp_path)
+    return {each.key: each.value.double_value or each.value.int_value for each in span.attributes if each.key in TOLD}
+
+
+STREAMS = "_call_user_generator", "_call_http_entrypoint"
+TOLD = names.RAY_SERVE_FIRST_ITEM, names.RAY_SERVE_ITEMS, names.RAY_SERVE_LONGEST_PAUSE
+
+
+@pytest.mark.parametrize("is_apart", [True, False], ids=["of its own", "of the replica"])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_the_items_of_a_stream_are_counted_and_timed(is_apart: bool, count: int, tmp_path: Path) -> None:
+    async def call(streamer: Streamer) -> None:
+        seen: list[int] = []
+        if is_apart:
+            await streamer._call_user_generator(count, enqueue=seen.append)
+        else:
+            seen += [item async for item in await streamer._call_user_generator(count)]
+        assert seen == list(range(count))
+
+    told = streaming_request(tmp_path, call)
+    assert told.pop(names.RAY_SERVE_ITEMS) == count
+    assert list(told) == [names.RAY_SERVE_FIRST_ITEM, names.RAY_SERVE_LONGEST_PAUSE][: min(count, 2)]
+    assert all(0 < each < 60 for each in told.values())
+
+
+def test_a_stream_that_is_closed_early_closes_the_one_of_the_deployment(tmp_path: Path) -> None:
+    async def call(streamer: Streamer) -> None:
+        body = await streamer._call_user_generator(3)
+        assert await body.__anext__() == 0
+        await body.aclose()
+        assert streamer.closed
+
+    assert streaming_request(tmp_path, call)[names.RAY_SERVE_ITEMS] == 1
+
+
+@pytest.mark.parametrize(
+    ("bodies", "count"),
+    [
+        ([], None),
+        ([{"body": b"whole"}], None),
+        ([{"body": b"a", "more_body": True}, {"body": b""}], 1),
+        ([{"body": b"a", "more_body": True}, {"body": b"b", "more_body": True}, {"body": b"c"}], 3),
+        (["no message"], None),
+    ],
+    ids=["none", "whole", "one", "three", "odd"],
+)
+def test_the_parts_of_a_response_are_its_items(bodies: list[Any], count: int | None, tmp_path: Path) -> None:
+    messages = [each if isinstance(each, str) else {"type": "http.response.body", **each} for each in bodies]
+    messages.insert(0, {"type": "http.response.start", "status": 200})
+    seen: list[Any] = []
+
+    async def send(message: Any) -> None:
+        seen.append(message)
+
+    told = streaming_request(tmp_path, lambda streamer: streamer._call_http_entrypoint(messages, send))
+    assert seen == messages
+    assert told.get(names.RAY_SERVE_ITEMS) == count
 
 
 class Ref:

@@ -12,7 +12,8 @@ How long a request waited for the event loop of its replica: wraps ``UserCallabl
 
 A replica runs the code of its deployment in an event loop of its own, in another thread than the one that accepts
 requests (``RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD``). From when a request is handed to that loop until its code
-begins, the loop did not come to it, since other code kept it. Where both share one loop, nothing is recorded.
+begins, the loop did not come to it, since other code kept it. Where both share one loop, nothing is recorded. The
+function that hands it over also gets the one that takes what a streaming response is made of (:mod:`.streaming`).
 
 The start of a replica: wraps ``UserCallableWrapper.initialize_callable`` (Ray 2.60 ``serve/_private/replica.py``),
 which runs the constructor of a deployment, where models are loaded.
@@ -52,6 +53,7 @@ from ray_tracing_hooks._ray.propagation import (
     submission,
     unrecorded_span,
 )
+from ray_tracing_hooks._ray.serve import streaming
 from ray_tracing_hooks._ray.serve.in_replica import InReplica, with_context
 from ray_tracing_hooks._ray.serve.router import CALLER, CARRIED
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request, of_this_replica, traced
@@ -203,7 +205,36 @@ def _hand_over(original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             _since.reset(token)
 
-    return hand_over
+    name = original.__name__
+    if name == "_call_user_generator":
+        return _streams(hand_over, _of_generator)
+    return _streams(hand_over, _of_response) if name == "_call_http_entrypoint" else hand_over
+
+
+def _streams(hand_over: Callable[..., Any], stream: Callable[..., Any]) -> Callable[..., Any]:
+    def stream_over(self: Any, *args: Any, **kwargs: Any) -> Any:
+        span = get_current().get(SPAN_KEY) if tracing.active is not None else None
+        if type(span) is not RecordedSpan:
+            return hand_over(self, *args, **kwargs)
+        return stream(span, hand_over, self, *args, **kwargs)
+
+    return stream_over
+
+
+def _of_generator(
+    span: RecordedSpan, hand_over: Callable[..., Any], self: Any, *args: Any, enqueue: Any = None, **kwargs: Any
+) -> Any:
+    if enqueue is not None:
+        return hand_over(self, *args, enqueue=streaming.items(enqueue, span), **kwargs)
+    making = hand_over(self, *args, **kwargs)
+    return streaming.generated(making, span) if inspect.iscoroutine(making) else making
+
+
+def _of_response(span: RecordedSpan, hand_over: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    # The user's method, ASGI's scope, its `receive` and its `send`.
+    if args and callable(args[-1]):
+        args = (*args[:-1], streaming.parts(args[-1], span))
+    return hand_over(self, *args, **kwargs)
 
 
 def _begun(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ class Wrap(NamedTuple):
     """One place in a library that is instrumented."""
 
     of: str
-    """The module of Ray, which is wrapped once the process has imported it."""
+    """The module of Ray, or of an engine, which is wrapped once the process has imported it."""
     module: str
     """The module with a function ``patch(patches)``, in the library's folder of this package."""
     lost: str
@@ -206,5 +206,21 @@ SERVE = Library(
     hides_calls=False,
 )
 
-LIBRARIES = (SERVE, DATA, TRAIN, TUNE, RLLIB)
+LLM = Library(
+    "llm",
+    "Ray LLM",
+    wraps=(
+        Wrap("vllm.v1.engine.output_processor", "engine", "generations make no spans, or these do not end"),
+        Wrap("vllm.v1.engine.async_llm", "engine", "the model of generations is not recorded", "patch_async"),
+        Wrap("vllm.v1.engine.llm_engine", "engine", "the model of generations is not recorded", "patch_sync"),
+        Wrap(
+            "ray.llm._internal.serve.core.server.llm_server",
+            "server",
+            "what Ray Serve LLM knows of its requests is not recorded",
+        ),
+    ),
+    internal=("ray.llm._internal.",),
+)
+
+LIBRARIES = (SERVE, DATA, TRAIN, TUNE, RLLIB, LLM)
 """In the order in which messages name their parts."""

@@ -134,10 +134,11 @@ def _options(
     settings: Settings, parts: frozenset[str], rate_limits: RateLimits | None, memory: Memory | None
 ) -> Options:
     from ray_tracing_hooks._ray.templates import Selection  # noqa: PLC0415
-    from ray_tracing_hooks._ray.tracing import Options  # noqa: PLC0415
+    from ray_tracing_hooks._ray.tracing import GenerationOptions, Options  # noqa: PLC0415
 
+    llm = GenerationOptions(settings.llm_phases, settings.llm_usage)
     selection = Selection(parts, settings.include, settings.exclude, internal=settings.internal)
-    return Options(selection, _redactor(settings), settings.redact, rate_limits, memory)
+    return Options(selection, _redactor(settings), settings.redact, rate_limits, memory, llm)
 
 
 def _trace_waiting(process: RayProcess, parts: frozenset[str], patches: Patches) -> None:

@@ -34,10 +34,13 @@ def join(parts: Iterable[str], patches: Patches, ray_version: str) -> None:
 
 
 def instrument(part: str, row: Wrap, patches: Patches, ray_version: str) -> None:
-    """Wrap one place of a library; reports what is lost if this version of Ray has changed it."""
+    """Wrap one place of a library; reports what is lost if this version of Ray, or of an engine, has changed it."""
     patch = getattr(import_module(f"{__package__}.{part}.{row.module}"), row.patch)
     if not in_place(patch, patches):
-        report(f"{row.lost}: Ray {ray_version} has changed the code that is instrumented for it")
+        package = row.of.partition(".")[0]
+        version = getattr(sys.modules[package], "__version__", "of unknown version")
+        changed = f"Ray {ray_version}" if package == "ray" else f"{package} {version}"
+        report(f"{row.lost}: {changed} has changed the code that is instrumented for it")
 
 
 def when_imported(patches: Patches, module: str, call: Callable[[], None]) -> None:

@@ -25,6 +25,18 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._record.argument_text import Redactor
 
 
+class GenerationOptions(NamedTuple):
+    """What the settings say of the spans of generations.
+
+    Attributes:
+        phases: Whether the phases of a generation are spans too.
+        usage: Whether tokens are counted under the standard names, which viewers add up.
+    """
+
+    phases: bool = False
+    usage: bool = True
+
+
 class Options(NamedTuple):
     """What the settings say of the spans of calls.
 
@@ -34,6 +46,7 @@ class Options(NamedTuple):
         redact: Patterns of what is redacted in the configurations of a library, which are recorded in any case.
         rate_limits: The rate limits on calls that make spans, or None.
         memory: Measures the memory of executions, or None.
+        llm: What they say of generations.
     """
 
     selection: Selection
@@ -41,6 +54,7 @@ class Options(NamedTuple):
     redact: tuple[str, ...] = ()
     rate_limits: RateLimits | None = None
     memory: Memory | None = None
+    llm: GenerationOptions = GenerationOptions()
 
 
 class Tracing:
@@ -100,7 +114,7 @@ class Tracing:
 
     def _set(self, recorder: Recorder, options: Options) -> None:
         self.recorder = recorder
-        self.selection, self.redactor, self.redact, self.rate_limits, self.memory = options
+        self.selection, self.redactor, self.redact, self.rate_limits, self.memory, self.llm = options
         self.templates = Templates(self.process, self.process_attributes, self.selection)
         self.namings = Namings(self.selection.parts)
         self.calls = Calls(

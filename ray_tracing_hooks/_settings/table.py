@@ -247,6 +247,15 @@ class Settings(Values):
         False,
         "the peak memory of the process, and of its devices in PyTorch, on executions and training loops",
     )
+    llm_phases: bool = setting(
+        BOOLEAN, False, "the queue, prefill and decode of a generation as spans too, besides the attributes of its span"
+    )
+    llm_usage: bool = setting(
+        BOOLEAN,
+        True,
+        "count the tokens of generations as `gen_ai.usage.*`; `0` counts them as `ray.llm.*`, for viewers that add up "
+        "nested spans, where the clients' spans count the same tokens",
+    )
     redact: tuple[str, ...] = setting(
         PATTERNS, (), "patterns for names of arguments and keys, and for texts: these are redacted too"
     )
@@ -326,6 +335,7 @@ LIVE = frozenset(
         *("exporters", "local_dir", "local_file_max_bytes", "local_max_bytes", "spool_max_bytes"),
         *("jaeger_protocol", "jaeger_endpoint", "prometheus", "utilization"),
         *("include", "exclude", "rate_limit", "internal", "arguments", "redact", "memory"),
+        *("llm_phases", "llm_usage"),
         *("keep_errors", "keep_slower"),
     }
 )

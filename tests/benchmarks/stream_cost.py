@@ -60,7 +60,7 @@ def main() -> None:
         spool = SpoolWriter(folder)
         recorder = Recorder(spool, resource=b"", scope=encode.scope("bench"), sampler=sampler, limits=SpanLimits())
         span = recorder.start(Template("Model.stream serve.replica", 5, {}), bytes(range(16)), 3, None)
-        contenders = {
+        contenders: dict[str, tuple[Callable[[], float], Callable[[], float]]] = {
             "items": (lambda: by_function(streaming.items(hand_on, span), 1), lambda: by_function(hand_on, 1)),
             "parts": (lambda: by_function(streaming.parts(hand_on, span), PART), lambda: by_function(hand_on, PART)),
             "generator": (
@@ -73,7 +73,9 @@ def main() -> None:
             for name, pair in contenders.items():
                 best[name] = [min(known, run()) for known, run in zip(best[name], pair, strict=True)]
     for name, (ours, bare) in best.items():
-        print(f"{name:<10}{(ours - bare) / ITEMS * 1e9:6.0f} ns an item more than the {bare / ITEMS * 1e9:.0f} ns without")
+        print(
+            f"{name:<10}{(ours - bare) / ITEMS * 1e9:6.0f} ns an item more than the {bare / ITEMS * 1e9:.0f} ns without"
+        )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from opentelemetry.proto.trace.v1 import trace_pb2
+
 from ray_tracing_hooks import _logs
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray.cluster import Cluster
@@ -20,6 +22,8 @@ from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import Recorder, UnsampledRecorder
 from ray_tracing_hooks._record.sampling import KeepRule
+from ray_tracing_hooks._spool import layout
+from ray_tracing_hooks._spool.reader import SegmentReader, iterate
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
 JOB_ID = "01000000"
@@ -174,3 +178,10 @@ def worker_of_job(folder: Path, rule: KeepRule | None = None) -> Tracing:
 def joined(recorder: Recorder, folder: str = os.devnull) -> _logs.Process:
     """What log records are joined to: spans of ``recorder``, in a process that writes log records to ``folder``."""
     return _logs.Process(recorder, SpoolWriter(folder), encode.resource({"service.name": "test"}))
+
+
+def spooled_spans(folder: Path) -> list[trace_pb2.Span]:
+    """What was recorded, as protobuf reads it."""
+    readers = [SegmentReader(path) for _, paths, _ in iterate(str(folder)) for path in paths]
+    payloads = [payload for reader in readers for kind, payload, _ in reader.read() if kind == layout.SPAN]
+    return [trace_pb2.Span.FromString(payload[2:]) for payload in payloads]

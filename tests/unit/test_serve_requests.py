@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from opentelemetry import baggage, trace
 from opentelemetry.proto.trace.v1 import trace_pb2
-from stand_ins import tracing_of
+from stand_ins import spooled_spans, tracing_of
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import tracing
@@ -27,8 +27,6 @@ from ray_tracing_hooks._ray.templates import SERVE, ProcessAttributes, Selection
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.argument_text import Redactor
 from ray_tracing_hooks._record.current import attach, detach
-from ray_tracing_hooks._spool import layout
-from ray_tracing_hooks._spool.reader import SegmentReader, iterate
 
 REPLICA = SimpleNamespace(
     _deployment_id=SimpleNamespace(name="Model", app_name="app"), _replica_id=SimpleNamespace(unique_id="abc")
@@ -457,13 +455,6 @@ def test_a_request_that_a_pattern_names_makes_no_spans_in_a_replica_that_it_reac
     assert spooled_spans(tmp_path) == []
     routed._ask(False, "/v2/chat", {}, 200, {})
     assert len(spooled_spans(tmp_path)) == 1
-
-
-def spooled_spans(folder: Path) -> list[trace_pb2.Span]:
-    """What was recorded, as protobuf reads it."""
-    readers = [SegmentReader(path) for _, paths, _ in iterate(str(folder)) for path in paths]
-    payloads = [payload for reader in readers for kind, payload, _ in reader.read() if kind == layout.SPAN]
-    return [trace_pb2.Span.FromString(payload[2:]) for payload in payloads]
 
 
 CLIENT = f"00-{0x1234:032x}-{0xFF:016x}-01"

@@ -1,0 +1,379 @@
+"""Generations of vLLM: wraps the methods of its ``OutputProcessor`` with which the front end begins and ends one (vLLM
+0.29 ``v1/engine/output_processor.py``), and the constructors of its engines, which know the model.
+
+``add_request`` runs in the task or thread of the caller, so the current span is the parent. What ends a generation runs
+in a task of the engine that has the context of its first request, so nothing there asks for the current span.
+
+The engine core has times of its own, by the monotonic clock of its machine. Their differences hold on any machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic, now_ns
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._ray import library_spans, tracing
+from ray_tracing_hooks._ray.errors import fail
+from ray_tracing_hooks._ray.library_spans import followed_by
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record import ids
+from ray_tracing_hooks._record.current import get_current
+from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
+
+_PROCESSOR = "vllm.v1.engine.output_processor"
+
+_PROVIDER = "vllm"
+
+_OPERATIONS = {
+    "chatcmpl": "chat",
+    "cmpl": "text_completion",
+    "embd": "embeddings",
+    "score": "score",
+    "pool": "pooling",
+    "classify": "classify",
+}
+"""By how vLLM's servers begin the ids of their requests."""
+
+_CUMULATIVE, _DELTA = 0, 1
+"""Kinds of output: with the first one, only the caller knows whether it streams."""
+
+_ABORTED = "abort"
+
+_HEADERS = "traceparent", "tracestate"
+"""What vLLM's own tracing reads."""
+
+operation: ContextVar[str] = ContextVar("ray_tracing_hooks_llm_operation", default="")
+"""The operation of the request that this code serves, where a server knows it."""
+
+_models: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""The names of models, by the output processors of their engines."""
+
+_open: WeakKeyDictionary[Any, dict[str, Generation]] = WeakKeyDictionary()
+"""The generations of an output processor that have not ended, by the ids of their requests to the engine."""
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap the output processor; False if this vLLM lacks one of the methods."""
+    processor = sys.modules[_PROCESSOR].OutputProcessor
+    patches.on_undo(_open.clear)
+    wrapped = [
+        patches.wrap(processor, "add_request", _add_request),
+        patches.wrap(processor, "_update_stats_from_finished", _finished),
+        patches.wrap(processor, "abort_requests", _abort_requests),
+        patches.wrap(processor, "propagate_error", _propagate_error),
+    ]
+    return all(wrapped)
+
+
+def patch_async(patches: Patches) -> bool:
+    """Note the model of engines; False if this vLLM lacks them."""
+    return _note_model(patches, sys.modules["vllm.v1.engine.async_llm"].AsyncLLM)
+
+
+def patch_sync(patches: Patches) -> bool:
+    """The same for engines without an event loop."""
+    return _note_model(patches, sys.modules["vllm.v1.engine.llm_engine"].LLMEngine)
+
+
+def _note_model(patches: Patches, engine: Any) -> bool:
+    return patches.wrap(engine, "__init__", followed_by(_made, "reading the model of an engine"))
+
+
+def _made(_: None, engine: Any, *_args: Any, **_kwargs: Any) -> None:
+    named = engine.vllm_config.model_config.served_model_name
+    note_model(engine, named if isinstance(named, str) else named[0])
+
+
+def note_model(engine: Any, name: str) -> None:
+    """Name the model of an engine of vLLM."""
+    _models[engine.output_processor] = name
+
+
+class Times(NamedTuple):
+    """The times of a generation by the clock of the engine core, in seconds; 0 if it did not come to that."""
+
+    queued: float
+    scheduled: float
+    first: float
+    last: float
+
+    @classmethod
+    def of(cls, every: list[Any]) -> Times:
+        """Those of one generation with these ``stats``: several requests to the engine run at the same time."""
+        queued, scheduled, first = (
+            min(filter(None, (getattr(each, name) for each in every)), default=0.0)
+            for name in ("queued_ts", "scheduled_ts", "first_token_ts")
+        )
+        return cls(queued, scheduled, first, max(each.last_token_ts for each in every))
+
+    def phases(self) -> list[tuple[str, str, float, float]]:
+        """The phases that are over: the name and the attribute of each, and when it began and ended."""
+        moments = [
+            ("queue", names.GEN_AI_QUEUE_TIME, self.queued, self.scheduled),
+            ("prefill", names.GEN_AI_PREFILL_TIME, self.scheduled, self.first),
+            ("decode", names.GEN_AI_DECODE_TIME, self.first, self.last),
+        ]
+        return [each for each in moments if each[2] and each[3]]
+
+
+class Generation:
+    """One request of a client, as one or more requests to the engine, and its span."""
+
+    def __init__(self, active: Tracing, span: RecordedSpan, usage: Usage, count: int, arrival: float) -> None:
+        self._active, self._span, self._usage, self._arrival = active, span, usage, arrival
+        self._missing = count
+        """Requests to the engine that have not been made."""
+        self._running: set[str] = set()
+        self._states: dict[str, Any] = {}
+        self._reasons: list[str] = []
+
+    def add(self, request_id: str, state: Any) -> None:
+        """Note a request to the engine, with vLLM's state of it."""
+        self._missing -= 1
+        self._running.add(request_id)
+        self._states[request_id] = state
+
+    def finished(self, request_id: str, reason: str | None) -> bool:
+        """Note the end of a request to the engine; returns whether that is the end of all."""
+        self._running.discard(request_id)
+        if reason is not None:
+            self._reasons.append(reason)
+        is_last = not self._running and (self._missing <= 0 or reason == _ABORTED)
+        if is_last:
+            self.end()
+        return is_last
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the span."""
+        span, end_time = self._span, now_ns()
+        try:
+            self._describe(end_time)
+            if "error" in self._reasons:
+                span.set_status(trace.StatusCode.ERROR)
+                span.set_attribute(names.ERROR_TYPE, "error")
+        except Exception as fault:  # noqa: BLE001  vLLM may have changed; the span has to end in any case
+            failed("describing a generation", fault)
+        if error is not None:
+            fail(span, error)
+        else:
+            span.end(end_time)
+
+    def _describe(self, end_time: int) -> None:
+        found: dict[str, Any] = {}
+        states = list(self._states.values())
+        if self._reasons:
+            found[names.GEN_AI_FINISH_REASONS] = self._reasons
+        if not states:
+            self._span.add_encoded(encode.attributes(found))
+            return
+        first = states[0]
+        if first.lora_name:
+            found[names.GEN_AI_RESPONSE_MODEL] = first.lora_name
+        stats = [each.stats for each in states if each.stats is not None]
+        found[self._usage.input] = first.prompt_len
+        if first.num_cached_tokens:
+            found[self._usage.cached] = first.num_cached_tokens
+        if stats:
+            found[self._usage.output] = sum(each.num_generation_tokens for each in stats)
+            latencies = [each.first_token_latency for each in stats if each.first_token_latency]
+            if latencies:
+                found[names.GEN_AI_FIRST_CHUNK] = min(latencies)
+            preemptions = sum(getattr(each, "num_preemptions", 0) for each in stats)
+            if preemptions:
+                found[names.RAY_LLM_PREEMPTIONS] = preemptions
+            self._add_times(Times.of(stats), end_time, found)
+        self._span.add_encoded(encode.attributes(found))
+
+    def _add_times(self, times: Times, end_time: int, found: dict[str, Any]) -> None:
+        phases = times.phases()
+        for _, key, begin, end in phases:
+            found[key] = end - begin
+        if not times.queued:
+            return
+        # Where both clocks are of one machine, the request was queued between its arrival and now.
+        shift = end_time / 1e9 - monotonic()
+        is_here = 0 <= times.queued + shift - self._arrival <= end_time / 1e9 - self._arrival
+        if is_here:
+            found[names.RAY_LLM_TIME_TO_QUEUE] = times.queued + shift - self._arrival
+        if self._active.llm.phases:
+            start = times.queued + shift if is_here else self._arrival
+            self._record(phases, int((start - times.queued) * 1e9))
+
+    def _record(self, phases: list[tuple[str, str, float, float]], shift: int) -> None:
+        """Record the phases as spans; ``shift`` nanoseconds are between their clock and the epoch."""
+        parent = self._span.as_parent()
+        recorder = self._active.recorder.of(parent.flags)
+        if recorder is None:
+            return
+        for name, _, begin, end in phases:
+            identity = encode.identity_of(parent.trace_id, ids.new_span_id(), parent)
+            template = self._active.templates.of_waiting(name)
+            recorder.record(template, identity, int(begin * 1e9) + shift, int(end * 1e9) + shift, b"")
+
+
+class Usage(NamedTuple):
+    """The attributes with counts of tokens."""
+
+    input: str
+    output: str
+    cached: str
+
+
+_STANDARD = Usage(names.GEN_AI_INPUT_TOKENS, names.GEN_AI_OUTPUT_TOKENS, names.GEN_AI_CACHED_TOKENS)
+_OURS = Usage(names.RAY_LLM_INPUT_TOKENS, names.RAY_LLM_OUTPUT_TOKENS, names.RAY_LLM_CACHED_TOKENS)
+_PREFILL = Usage(
+    names.RAY_LLM_PREFILL_INPUT_TOKENS, names.RAY_LLM_PREFILL_OUTPUT_TOKENS, names.RAY_LLM_PREFILL_CACHED_TOKENS
+)
+"""The same tokens are counted for the decoding part."""
+
+
+def _add_request(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def add_request(self: Any, request: Any, *args: Any, **kwargs: Any) -> None:
+        active = tracing.active
+        # With the id of a request that is there, this is more input for it.
+        is_new = active is not None and request.request_id not in self.request_states
+        parent = kwargs.get("parent_req", args[1] if len(args) > 1 else None)
+        generation = _begin(active, self, request, parent) if active is not None and is_new else None
+        try:
+            original(self, request, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            if generation is not None:
+                generation.end(error)
+            raise
+        if generation is not None:
+            _opened(self, generation, request.request_id, parent)
+        elif not is_new and request.request_id not in self.request_states:
+            _ended(self, request.request_id, None)
+
+    return add_request
+
+
+def _begin(active: Tracing, processor: Any, request: Any, parent: Any) -> Generation | None:
+    try:
+        known = _open.get(processor, {}).get(parent.request_id) if parent is not None else None
+        if known is None:
+            known, context = _new(active, processor, request, parent)
+        else:
+            context = trace.set_span_in_context(known._span, get_current())  # noqa: SLF001  of this module
+        if processor.tracing_enabled:
+            carried: dict[str, str] = {}
+            propagate.inject(carried, context)
+            request.trace_headers = {key: value for key, value in carried.items() if key in _HEADERS}
+    except Exception as error:  # noqa: BLE001  vLLM may have changed, and the request has to be made
+        failed("tracing a generation", error)
+        return None
+    return known
+
+
+def _new(active: Tracing, processor: Any, request: Any, parent: Any) -> tuple[Generation | None, Context]:
+    asked = request.sampling_params if parent is None else parent.sampling_params
+    # Before the engine gives each request an id of its own, this is the one that the client knows.
+    identity = getattr(request, "external_req_id", None) or request.request_id
+    model = _models.get(processor, "")
+    usage = _STANDARD if active.llm.usage else _OURS
+    if _is_prefill(asked):
+        doing, attributes, usage = names.LLM_PREFILL, {}, _PREFILL
+    else:
+        doing = operation.get() or _OPERATIONS.get(identity.partition("-")[0], "")
+        doing = doing or ("embeddings" if asked is None else "text_completion")
+        attributes = {names.GEN_AI_OPERATION: doing}
+    attributes |= {names.GEN_AI_PROVIDER: _PROVIDER, names.GEN_AI_RESPONSE_ID: identity}
+    if model:
+        attributes[names.GEN_AI_REQUEST_MODEL] = model
+    if asked is not None:
+        attributes |= _parameters(asked)
+    context, span = library_spans.begin(
+        active, f"{doing} {model}".rstrip(), get_current(), attributes, start_time=int(request.arrival_time * 1e9)
+    )
+    if span is None:
+        return None, context
+    return Generation(active, span, usage, asked.n if parent is not None else 1, request.arrival_time), context
+
+
+def _is_prefill(asked: Any) -> bool:
+    """Whether another engine decodes what this request has prefilled."""
+    extra = getattr(asked, "extra_args", None) or {}
+    return bool((extra.get("kv_transfer_params") or {}).get("do_remote_decode"))
+
+
+def _parameters(asked: Any) -> dict[str, Any]:
+    kind = getattr(getattr(asked, "output_kind", None), "value", _CUMULATIVE)
+    found = {
+        names.GEN_AI_TEMPERATURE: float(asked.temperature),
+        names.GEN_AI_TOP_P: float(asked.top_p),
+        names.GEN_AI_MAX_TOKENS: asked.max_tokens,
+        names.GEN_AI_SEED: asked.seed,
+        names.GEN_AI_CHOICES: asked.n if asked.n != 1 else None,
+        names.GEN_AI_STREAM: kind == _DELTA if kind != _CUMULATIVE else None,
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _opened(processor: Any, generation: Generation, request_id: str, parent: Any) -> None:
+    opened = _open.setdefault(processor, {})
+    opened[request_id] = generation
+    if parent is not None:
+        opened[parent.request_id] = generation
+    generation.add(request_id, processor.request_states.get(request_id))
+
+
+def _ended(processor: Any, request_id: str, reason: str | None) -> None:
+    opened = _open.get(processor)
+    generation = opened.pop(request_id, None) if opened else None
+    if opened is not None and generation is not None and generation.finished(request_id, reason):
+        for other in [key for key, value in opened.items() if value is generation]:
+            del opened[other]
+
+
+def _finished(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def _update_stats_from_finished(self: Any, req_state: Any, finish_reason: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            _ended(self, req_state.request_id, str(finish_reason))
+        except Exception as error:  # noqa: BLE001  a fault here must not reach the engine
+            failed("ending a generation", error)
+        original(self, req_state, finish_reason, *args, **kwargs)
+
+    return _update_stats_from_finished
+
+
+def _abort_requests(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
+    @functools.wraps(original)
+    def abort_requests(self: Any, *args: Any, **kwargs: Any) -> list[str]:
+        gone = original(self, *args, **kwargs)
+        try:
+            for request_id in gone:
+                _ended(self, request_id, _ABORTED)
+        except Exception as error:  # noqa: BLE001  as above
+            failed("ending an aborted generation", error)
+        return gone
+
+    return abort_requests
+
+
+def _propagate_error(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def propagate_error(self: Any, e: BaseException, *args: Any, **kwargs: Any) -> None:
+        try:
+            for generation in set(_open.pop(self, {}).values()):
+                generation.end(e)
+        except Exception as error:  # noqa: BLE001  as above
+            failed("ending generations with an error of their engine", error)
+        original(self, e, *args, **kwargs)
+
+    return propagate_error

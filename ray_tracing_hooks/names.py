@@ -85,7 +85,8 @@ RAY_READY_OBJECT_COUNT = "ray.ready_object_count"
 ERROR_TYPE = "error.type"
 """string, failed spans: the class of the exception, not of Ray's wrapper around it; of an interrupted span
 `worker_died` or `driver_died`, or `ray.exceptions.OutOfMemoryError` or `ray.exceptions.TaskCancelledError` if that is
-the known cause; of a failed job `job_failed`; of a request without an exception its status, such as `503`"""
+the known cause; of a failed job `job_failed`; of a request without an exception its status, such as `503`; of a request to an LLM that
+its engine refused, the kind of error in the answer"""
 RAY_NEVER_ENDED = "ray.never_ended"
 """boolean, spans without an end: true: the program did not end it, or a full disk may not have taken its end; it ends
 with its process, and this is not an error"""

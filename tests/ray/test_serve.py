@@ -229,12 +229,12 @@ def test_errors_are_on_the_spans_where_they_happen(served: Served) -> None:
     assert served.tree("missing") == "GET", "the fault of the client is no error of the server"
     assert served.result["time-out"][0] == 408
     assert served.tree("time-out") == (
-        "GET /slow !408\n"
-        "  Slow.__call__ serve.remote\n"
-        "    Slow.__call__ serve.replica !ray.exceptions.TaskCancelledError\n"
-        "      slow"
-    )
+        "GET /slow !408\n  Slow.__call__ serve.remote\n    Slow.__call__ serve.replica\n      slow"
+    ), "one error for a request that is given up"
+    (replica,) = by_name(served.trace("time-out"), "Slow.__call__ serve.replica")
+    assert replica.attributes["error.type"] == "ray.exceptions.TaskCancelledError"
     assert served.tree("gone").startswith("GET /slow !499\n")
+    assert served.tree("gone").count("!") == 1
 
 
 def test_handles_in_drivers_and_tasks_are_in_the_traces_of_their_callers(served: Served) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from binascii import hexlify as _hex
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -92,7 +93,11 @@ class InReplica(AbstractContextManager[Any]):
         if self._status is not None:
             status, encoded = _outcome(str(self._status))
             span.add_encoded(encoded)
-        if error is not None and not is_a(error, GeneratorExit):
+        if is_a(error, asyncio.CancelledError):
+            # Who made the request has left or waits no more, as the span of that says. This deployment has not failed.
+            span.set_attribute(names.ERROR_TYPE, names.TASK_CANCELLED)
+            span.record_exception(error, escaped=True)
+        elif error is not None and not is_a(error, GeneratorExit):
             fail(span, of_user(error))
             return
         if 500 <= status < 600:

@@ -1,6 +1,6 @@
 """Writes a language model of half a megabyte that vLLM and transformers load, with random weights.
 
-    python tests/helpers/tiny_llm.py FOLDER
+    python tests/ray/programs/llm_model.py FOLDER
 
 Each byte of a text is one token, so counts of tokens are known beforehand. Needs torch, safetensors and tokenizers,
 which vLLM has.

@@ -9,6 +9,7 @@ of the same names. A test that misses something is skipped, and says what.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -69,7 +70,7 @@ def install(name: str) -> None:
     elif name in ALONE:
         _folder(name, GROUPS[name], "--no-deps")
     else:
-        {"peers": _peers, "agent": _agent, "promtool": _promtool}[name]()
+        {"peers": _peers, "agent": _agent, "promtool": _promtool, "llm": _llm}[name]()
 
 
 def _of_ray(extras: tuple[str, ...]) -> Iterator[str]:
@@ -126,6 +127,28 @@ def _promtool() -> None:
         _end("promtool", ["prometheus"])
 
 
+def _llm() -> None:
+    """VLLM for the CPU, in its own environment of 3.5 GB. By uv, which can leave packages out."""
+    wanted = [*GROUPS["llm"], f"ray[data,serve]=={version('ray')}"]
+    if _begin("llm", wanted):
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(HERE / "llm")], check=True)
+        left_out = HERE / "llm/left-out.txt"
+        left_out.write_text("".join(f'{name}; sys_platform == "never"\n' for name in _FOR_GPUS))
+        python = ("--python", str(HERE / "llm/bin/python"), "--override", str(left_out))
+        _pip("uv")
+        places = [place for each in _FIND_LINKS for place in ("--find-links", each)]
+        command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", *python, *places, *wanted]
+        subprocess.run(command, check=True)
+        _end("llm", wanted)
+
+
+_FOR_GPUS = ("torchvision", "torchaudio", "torchcodec")
+"""Packages that vLLM asks for, and that fail to be imported beside torch for the CPU. No test needs them."""
+
+_FIND_LINKS = os.environ.get("PIP_FIND_LINKS", "").split()
+"""Where pip finds packages that no index has."""
+
+
 def _begin(name: str, wanted: list[str]) -> bool:
     """Whether the folder is to be made, which is empty then."""
     list_of_it = HERE / name / "wanted.txt"
@@ -153,6 +176,7 @@ def _apt(package: str) -> None:
         print(f"==> {package} cannot be installed: tests that need it are skipped", flush=True)
 
 
+# Without `llm`, which is large: it is installed by its name.
 ALL = (*PROGRAMS, *OF_RAY, "definitions", "skywalking", "viewers", "peers", "agent", "promtool")
 
 if __name__ == "__main__":

@@ -85,8 +85,8 @@ RAY_READY_OBJECT_COUNT = "ray.ready_object_count"
 ERROR_TYPE = "error.type"
 """string, failed spans: the class of the exception, not of Ray's wrapper around it; of an interrupted span
 `worker_died` or `driver_died`, or `ray.exceptions.OutOfMemoryError` or `ray.exceptions.TaskCancelledError` if that is
-the known cause; of a failed job `job_failed`; of a request without an exception its status, such as `503`; of a request to an LLM that
-its engine refused, the kind of error in the answer"""
+the known cause; of a failed job `job_failed`; of a request without an exception its status, such as `503`; of a
+request to an LLM that its engine refused, the kind of error in the answer"""
 RAY_NEVER_ENDED = "ray.never_ended"
 """boolean, spans without an end: true: the program did not end it, or a full disk may not have taken its end; it ends
 with its process, and this is not an error"""
@@ -167,8 +167,8 @@ RAY_SERVE_FIRST_ITEM = "ray.serve.time_to_first_item"
 """double, streaming requests in replicas: seconds from the start of the span until the deployment made the first item
 of its response: an item of a streaming call, or a part of a response over HTTP or WebSocket"""
 RAY_SERVE_ITEMS = "ray.serve.items"
-"""int, streaming requests in replicas: how many items the deployment made; absent if a response over HTTP was made in
-one part"""
+"""int, streaming requests in replicas: how many items the deployment made; absent if an application sent
+its response over HTTP as a whole"""
 RAY_SERVE_LONGEST_PAUSE = "ray.serve.longest_pause"
 """double, streaming requests in replicas: the longest time in seconds between one item and the next"""
 GEN_AI_OPERATION = "gen_ai.operation.name"

@@ -211,6 +211,18 @@ def test_more_input_for_a_request_is_no_other_generation(front: Front) -> None:
     assert [name for name, _ in front.told()] == ["text_completion tiny"]
 
 
+def test_embeddings_are_only_prefilled(front: Front) -> None:
+    processor, asked = front.processor(), request("embd-1")
+    asked.sampling_params = None
+    processor.add_request(asked)
+    timed(processor, asked.request_id, 0.0, 0.25, 0.75, 0.75)
+    processor.process_outputs(asked.request_id, 0, Reason.STOP)
+    ((_, found),) = front.told()
+    latency = {key.rpartition("_")[2] for key in found if key.startswith("gen_ai.latency")}
+    assert (latency, found["gen_ai.usage.output_tokens"]) == ({"queue", "prefill"}, 0)
+    assert "gen_ai.response.time_to_first_chunk" not in found
+
+
 def test_without_statistics_there_are_only_counts_of_the_prompt(front: Front) -> None:
     processor, asked = front.processor(log_stats=False), request("1")
     processor.add_request(asked)

@@ -10,7 +10,11 @@ import name_tables
 from ray_tracing_hooks import names
 
 ROOT = Path(__file__).parents[2]
-KEYS = {value for name, value in vars(names).items() if name.startswith(("RAY_", "GEN_AI_", "RESOURCE_", "LOG_", "SKYWALKING_"))}
+KEYS = {
+    value
+    for name, value in vars(names).items()
+    if name.startswith(("RAY_", "GEN_AI_", "RESOURCE_", "LOG_", "SKYWALKING_"))
+}
 
 
 def test_every_metric_says_what_it_is_in_the_terms_of_opentelemetry() -> None:

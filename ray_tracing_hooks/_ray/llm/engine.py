@@ -117,7 +117,9 @@ class Times(NamedTuple):
             min(filter(None, (getattr(each, name) for each in every)), default=0.0)
             for name in ("queued_ts", "scheduled_ts", "first_token_ts")
         )
-        return cls(queued, scheduled, first, max(each.last_token_ts for each in every))
+        # What has generated no tokens, such as embeddings, has only been prefilled.
+        last = max(each.last_token_ts if each.num_generation_tokens else 0.0 for each in every)
+        return cls(queued, scheduled, first, last)
 
     def phases(self) -> list[tuple[str, str, float, float]]:
         """The phases that are over: the name and the attribute of each, and when it began and ended."""
@@ -188,7 +190,7 @@ class Generation:
             found[self._usage.cached] = first.num_cached_tokens
         if stats:
             found[self._usage.output] = sum(each.num_generation_tokens for each in stats)
-            latencies = [each.first_token_latency for each in stats if each.first_token_latency]
+            latencies = [each.first_token_latency for each in stats if each.num_generation_tokens]
             if latencies:
                 found[names.GEN_AI_FIRST_CHUNK] = min(latencies)
             preemptions = sum(getattr(each, "num_preemptions", 0) for each in stats)

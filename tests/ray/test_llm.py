@@ -1,0 +1,172 @@
+"""A real vLLM behind Ray Serve LLM, on the CPU: each request of a client is one trace, with one generation that counts
+its tokens as the client was told.
+
+One application is started, which takes minutes, and everything is asked of it. ``make prepare BESIDE=llm`` installs it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import installed
+import pytest
+from support import PATIENCE, PROGRAMS, by_name, environment, tree
+
+from ray_tracing_hooks._insight.ingest.files import span_files
+from ray_tracing_hooks._insight.ingest.load import read
+from ray_tracing_hooks._insight.model.span import Span
+
+pytestmark = [pytest.mark.slow, installed.needs("llm")]  # several processes that import vLLM
+
+SERVER = (
+    "POST /v1/{path}\n"
+    "  OpenAiIngress.__call__ serve.remote\n"
+    "    OpenAiIngress.__call__ serve.replica\n"
+    "      LLMServer:{model}.{method} serve.remote\n"
+    "        LLMServer:{model}.{method} serve.replica"
+)
+GENERATION = "          {generation}"
+
+CACHES = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
+
+
+class Asked:
+    """What each client got, and the spans of its trace."""
+
+    def __init__(self, result: dict[str, Any], spans: list[Span]) -> None:
+        self.result, self.spans = result, spans
+
+    def trace(self, name: str) -> list[Span]:
+        return self.of(self.result[name])
+
+    def of(self, answer: dict[str, Any]) -> list[Span]:
+        return [span for span in self.spans if span.trace_id == answer["trace"]]
+
+    def replica(self, name: str) -> Span:
+        (found,) = (
+            span
+            for span in self.trace(name)
+            if span.name.startswith("LLMServer") and span.name.endswith("serve.replica")
+        )
+        return found
+
+    def generations(self, answer: dict[str, Any]) -> list[Span]:
+        return [span for span in self.of(answer) if "gen_ai.provider.name" in span.attributes]
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
+    folder = tmp_path_factory.mktemp("llm")
+    python = Path(installed.folder("llm")) / "bin" / "python"
+    # Only this package of this environment is on the path of that one.
+    package = folder / "package"
+    package.mkdir()
+    mine = distribution("ray-tracing-hooks")
+    (package / "ray_tracing_hooks").symlink_to(str(mine.locate_file("ray_tracing_hooks")))
+    variables = environment(
+        PYTHONPATH=str(package),
+        PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+        RAY_TRACING_LOCAL_DIR=str(folder / "spans"),
+        RAY_raylet_start_wait_time_s="300",
+        **CACHES,
+        **QUIET,
+    )
+    result = folder / "result.json"
+    for program, *arguments in (("llm_model.py", "model"), ("llm_serve.py", "model", "result.json")):
+        command = [python, PROGRAMS / program, *(folder / each for each in arguments)]
+        subprocess.run(command, check=True, timeout=2 * PATIENCE, env=variables, stdout=sys.stderr)
+    spans, _ = read(span_files([str(folder / "spans")]))
+    return Asked(json.loads(result.read_text()), spans)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "model", "method", "generation"),
+    [
+        ("chat", "chat/completions", "tiny", "chat", "chat tiny"),
+        ("streamed", "chat/completions", "tiny", "chat", "chat tiny"),
+        ("n2", "chat/completions", "tiny", "chat", "chat tiny"),
+        ("completion", "completions", "tiny", "completions", "text_completion tiny"),
+        ("two prompts", "completions", "tiny", "completions", "text_completion tiny x2"),
+        ("embeddings", "embeddings", "tiny-embed", "embeddings", "embeddings tiny-embed"),
+    ],
+)
+def test_a_request_is_one_trace_with_its_generation_below_the_server(
+    asked: Asked, name: str, path: str, model: str, method: str, generation: str
+) -> None:
+    shown = SERVER.format(path=path, model=model, method=method)
+    assert tree(asked.trace(name)) == f"{shown}\n{GENERATION.format(generation=generation)}"
+
+
+def test_tokens_are_counted_as_clients_are_told(asked: Asked) -> None:
+    answers = [each for name, each in asked.result.items() if name != "crowd"] + asked.result["crowd"]
+    told = [each for each in answers if "prompt_tokens" in (each.get("usage") or {})]
+    assert len(told) == 57
+    for each in told:
+        generations = asked.generations(each)
+        counted = [
+            sum(span.attributes[f"gen_ai.usage.{kind}_tokens"] for span in generations) for kind in ("input", "output")
+        ]
+        assert counted == [each["usage"]["prompt_tokens"], each["usage"]["completion_tokens"]]
+        assert all(span.attributes["gen_ai.response.id"].startswith(each["id"]) for span in generations)
+        assert all(span.status_code == 0 for span in asked.of(each))
+
+
+def test_a_generation_has_the_times_of_the_engine(asked: Asked) -> None:
+    (span,) = asked.generations(asked.result["streamed"])
+    parts = [span.attributes[f"gen_ai.latency.time_in_{name}"] for name in ("queue", "model_prefill", "model_decode")]
+    seconds = (span.end_ns - span.start_ns) / 1e9
+    assert min(parts) >= 0
+    assert span.attributes["ray.llm.time_to_queue"] + sum(parts) <= seconds
+    assert 0 < span.attributes["gen_ai.response.time_to_first_chunk"] <= seconds
+    assert span.attributes["gen_ai.request.stream"] is True
+    assert span.attributes["gen_ai.response.finish_reasons"] == ("length",)
+
+
+def test_the_first_part_of_a_stream_is_timed_on_its_way(asked: Asked) -> None:
+    replica, (generation,) = asked.replica("streamed"), asked.generations(asked.result["streamed"])
+    first = replica.attributes["ray.serve.time_to_first_item"]
+    assert replica.attributes["ray.serve.items"] >= 1
+    assert replica.attributes["ray.llm.batching_interval"] == 0.05
+    made = generation.attributes["gen_ai.response.time_to_first_chunk"] + replica.attributes["ray.llm.first_chunk_held"]
+    assert made <= first + 0.005
+    assert first < asked.result["streamed"]["first"] + 0.005
+
+
+@pytest.mark.parametrize("name", ["too long", "too long, streamed"])
+def test_a_request_that_the_engine_refuses_says_why(asked: Asked, name: str) -> None:
+    assert asked.result[name]["status"] == 400
+    assert asked.generations(asked.result[name]) == []
+    replica = asked.replica(name)
+    assert (replica.status_code, replica.attributes["error.type"]) == (0, "BadRequestError")
+    (event,) = replica.events
+    assert "maximum context length" in str(event)
+
+
+def test_a_client_that_leaves_is_one_error_and_an_aborted_generation(asked: Asked) -> None:
+    assert tree(asked.trace("leaves")).count("!") == 1
+    (generation,) = asked.generations(asked.result["leaves"])
+    assert generation.attributes["gen_ai.response.finish_reasons"] == ("abort",)
+    assert 0 < generation.attributes["gen_ai.usage.output_tokens"] < 400
+
+
+def test_a_call_by_a_handle_has_its_generation_below_it(asked: Asked) -> None:
+    (client,) = by_name(asked.trace("by handle"), "by handle")
+    below = [span for span in asked.trace("by handle") if span.start_ns >= client.start_ns]
+    assert tree(below) == (
+        "by handle\n"
+        "  LLMServer:tiny.chat serve.remote\n"
+        "    LLMServer:tiny.chat serve.replica\n"
+        f"{GENERATION[4:].format(generation='chat tiny')}"
+    )
+
+
+def test_what_ray_llm_does_for_itself_makes_no_spans(asked: Asked) -> None:
+    names = {span.name for span in asked.spans}
+    assert not [name for name in names if "TelemetryAgent" in name or "initialize_remote_node" in name]

@@ -213,6 +213,7 @@ LLM = Library(
         Wrap("vllm.v1.engine.output_processor", "engine", "generations make no spans, or these do not end"),
         Wrap("vllm.v1.engine.async_llm", "engine", "the model of generations is not recorded", "patch_async"),
         Wrap("vllm.v1.engine.llm_engine", "engine", "the model of generations is not recorded", "patch_sync"),
+        Wrap("sglang.srt.entrypoints.engine", "sglang", "generations of SGLang make no spans"),
         Wrap(
             "ray.llm._internal.serve.core.server.llm_server",
             "server",

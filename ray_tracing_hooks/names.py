@@ -175,7 +175,7 @@ GEN_AI_OPERATION = "gen_ai.operation.name"
 """string, generations: `chat`, `text_completion`, `embeddings`, or another one of the server that was asked; absent on
 the prefill of a request that another engine decodes"""
 GEN_AI_PROVIDER = "gen_ai.provider.name"
-"""string, generations: the engine: `vllm`"""
+"""string, generations: the engine: `vllm`, `sglang`"""
 GEN_AI_REQUEST_MODEL = "gen_ai.request.model"
 """string, generations: the name under which the model is served, or its path; absent if tracing was switched on after
 the engine had started, unless Ray Serve LLM says it"""

@@ -50,7 +50,7 @@ _OPERATIONS = {
 _CUMULATIVE, _DELTA = 0, 1
 """Kinds of output: with the first one, only the caller knows whether it streams."""
 
-_ABORTED = "abort"
+ABORTED = "abort"
 
 _HEADERS = "traceparent", "tracestate"
 """What vLLM's own tracing reads."""
@@ -153,7 +153,7 @@ class Generation:
         self._running.discard(request_id)
         if reason is not None:
             self._reasons.append(reason)
-        is_last = not self._running and (self._missing <= 0 or reason == _ABORTED)
+        is_last = not self._running and (self._missing <= 0 or reason == ABORTED)
         if is_last:
             self.end()
         return is_last
@@ -242,6 +242,11 @@ _PREFILL = Usage(
 """The same tokens are counted for the decoding part."""
 
 
+def usage_of(active: Tracing) -> Usage:
+    """What tokens are counted as."""
+    return _STANDARD if active.llm.usage else _OURS
+
+
 def _add_request(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def add_request(self: Any, request: Any, *args: Any, **kwargs: Any) -> None:
@@ -287,7 +292,7 @@ def _new(active: Tracing, processor: Any, request: Any, parent: Any) -> tuple[Ge
     # Before the engine gives each request an id of its own, this is the one that the client knows.
     identity = getattr(request, "external_req_id", None) or request.request_id
     model = _models.get(processor, "")
-    usage = _STANDARD if active.llm.usage else _OURS
+    usage = usage_of(active)
     if _is_prefill(asked):
         doing, attributes, usage = names.LLM_PREFILL, {}, _PREFILL
     else:
@@ -360,7 +365,7 @@ def _abort_requests(original: Callable[..., list[str]]) -> Callable[..., list[st
         gone = original(self, *args, **kwargs)
         try:
             for request_id in gone:
-                _ended(self, request_id, _ABORTED)
+                _ended(self, request_id, ABORTED)
         except Exception as error:  # noqa: BLE001  as above
             failed("ending an aborted generation", error)
         return gone

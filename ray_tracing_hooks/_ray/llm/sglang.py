@@ -1,0 +1,159 @@
+"""Generations of SGLang: wraps ``Engine.async_generate`` and ``async_encode``, and uses only what is public of them:
+their arguments, and ``meta_info`` of what they return (SGLang 0.5 ``srt/entrypoints/engine.py``).
+
+A stream passes a generator, which keeps the last part of each completion.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from opentelemetry import propagate
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import now_ns
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._ray import library_spans, tracing
+from ray_tracing_hooks._ray.library_spans import begun, end_call
+from ray_tracing_hooks._ray.llm.engine import ABORTED, operation, usage_of
+from ray_tracing_hooks._ray.propagation import Begun
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record.current import attach, detach, get_current
+from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame, is_a
+from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.patching import Patches
+
+_PROVIDER = "sglang"
+
+_HEADERS = "external_trace_header"
+"""The argument with the context, which SGLang uses if its own tracing is on."""
+
+_PARAMETERS = {
+    "temperature": names.GEN_AI_TEMPERATURE,
+    "top_p": names.GEN_AI_TOP_P,
+    "max_new_tokens": names.GEN_AI_MAX_TOKENS,
+    "n": names.GEN_AI_CHOICES,
+}
+
+
+def patch(patches: Patches) -> bool:
+    """Wrap the engine; False if this SGLang lacks one of the methods."""
+    engine = sys.modules["sglang.srt.entrypoints.engine"].Engine
+    generates = patches.wrap(engine, "async_generate", _traced("text_completion"))
+    return patches.wrap(engine, "async_encode", _traced("embeddings")) and generates
+
+
+def _traced(usual: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            active = tracing.active
+            context, span = begun(_begin, active, self, usual, kwargs) or (None, None)
+            if active is None or context is None or span is None:
+                return await _run(original, self, args, kwargs)
+            generation = _Generation(active, span, (kwargs.get("sampling_params") or {}).get("n") or 1)
+            token = attach(context)
+            try:
+                result = await original(self, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                generation.end(error)
+                raise
+            finally:
+                detach(token)
+            if hasattr(result, "aclose"):
+                return generation.watched(result)
+            for index, each in enumerate(result if isinstance(result, list) else [result]):
+                generation.parts[index] = each
+            generation.end()
+            return result
+
+        return call
+
+    return wrap
+
+
+async def _run(original: Callable[..., Any], engine: Any, args: Any, kwargs: Any) -> Any:
+    try:
+        return await original(engine, *args, **kwargs)
+    except BaseException as error:
+        hide_frame(error)
+        raise
+
+
+def _begin(active: Tracing, engine: Any, usual: str, kwargs: dict[str, Any]) -> Begun:
+    settings = getattr(engine, "server_args", None)
+    model = str(getattr(settings, "served_model_name", None) or getattr(settings, "model_path", ""))
+    doing = operation.get() or usual
+    attributes: dict[str, Any] = {names.GEN_AI_OPERATION: doing, names.GEN_AI_PROVIDER: _PROVIDER}
+    if model:
+        attributes[names.GEN_AI_REQUEST_MODEL] = model
+    if usual != "embeddings":
+        attributes[names.GEN_AI_STREAM] = bool(kwargs.get("stream"))
+    asked = kwargs.get("sampling_params")
+    if isinstance(asked, dict):
+        attributes |= {key: asked[name] for name, key in _PARAMETERS.items() if name in asked}
+    found = library_spans.begin(active, f"{doing} {model}".rstrip(), get_current(), attributes)
+    if getattr(settings, "enable_trace", False) and kwargs.get(_HEADERS) is None:
+        kwargs[_HEADERS] = {}
+        propagate.inject(kwargs[_HEADERS], found[0])
+    return found
+
+
+class _Generation:
+    """One call of the engine, and its span."""
+
+    def __init__(self, active: Tracing, span: RecordedSpan, count: int) -> None:
+        self._active, self._span, self._count = active, span, count
+        self.parts: dict[int, Any] = {}
+        """The last part of each completion."""
+        self._first = 0
+
+    async def watched(self, body: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+        """The parts of a stream."""
+        parts = self.parts
+        try:
+            async for part in body:
+                if not parts:
+                    self._first = now_ns()
+                parts[part.get("index", 0)] = part
+                yield part
+        except BaseException as error:
+            hide_frame(error)
+            self.end(error)
+            if is_a(error, GeneratorExit):
+                await body.aclose()
+            raise
+        self.end()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the span. Whoever stops early makes no error."""
+        is_aborted = is_a(error, GeneratorExit, asyncio.CancelledError)
+        try:
+            self._span.add_encoded(encode.attributes(self._described(is_aborted=is_aborted)))
+        except Exception as fault:  # noqa: BLE001  SGLang may have changed; the span has to end in any case
+            failed("describing a generation", fault)
+        end_call(self._span, None if is_aborted else error)
+
+    def _described(self, *, is_aborted: bool) -> dict[str, Any]:
+        told = [part.get("meta_info") or {} for part in self.parts.values()]
+        usage = usage_of(self._active)
+        found: dict[str, Any] = {}
+        reasons = [each["finish_reason"]["type"] for each in told if each.get("finish_reason")]
+        if reasons or is_aborted:
+            found[names.GEN_AI_FINISH_REASONS] = reasons or [ABORTED]
+        if told:
+            found[names.GEN_AI_RESPONSE_ID] = told[0].get("id")
+            found[usage.input] = sum(each.get("prompt_tokens", 0) for each in told) // self._count
+            found[usage.output] = sum(each.get("completion_tokens", 0) for each in told)
+            found[usage.cached] = sum(each.get("cached_tokens", 0) for each in told) // self._count or None
+            found[names.RAY_LLM_PREEMPTIONS] = sum(each.get("num_retractions", 0) for each in told) or None
+            found[names.GEN_AI_QUEUE_TIME] = told[0].get("queue_time")
+        if self._first:
+            found[names.GEN_AI_FIRST_CHUNK] = (self._first - self._span.start_time) / 1e9
+        return {key: value for key, value in found.items() if value is not None}

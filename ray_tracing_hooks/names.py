@@ -678,6 +678,29 @@ SUBMISSION_DURATION = _metric(
     (*_CALLED, ERROR_TYPE),
     "how long `.remote()` took; its count is the number of calls, with `error.type` for those that Ray refused",
 )
+_GENERATED = (GEN_AI_OPERATION, GEN_AI_PROVIDER, GEN_AI_REQUEST_MODEL)
+
+GENERATION_DURATION = _metric(
+    "gen_ai.server.request.duration",
+    "histogram",
+    "s",
+    (*_GENERATED, ERROR_TYPE),
+    "how long a generation took; its count is the number of generations, with `error.type` for those that failed",
+)
+GENERATION_FIRST_TOKEN = _metric(
+    "gen_ai.server.time_to_first_token",
+    "histogram",
+    "s",
+    _GENERATED,
+    "how long it took until the engine's front end had the first token",
+)
+GENERATION_TOKEN_TIME = _metric(
+    "gen_ai.server.time_per_output_token",
+    "histogram",
+    "s",
+    _GENERATED,
+    "how long each token after the first one took; not of several completions of one prompt",
+)
 GPU_UTILIZATION = _metric("hw.gpu.utilization", "gauge", "1", _OF_GPU, "the share of time in which the GPU was busy")
 GPU_MEMORY_USAGE = _metric("hw.gpu.memory.usage", "gauge", "By", _OF_GPU, "how much of the GPU's memory was in use")
 GPU_MEMORY_LIMIT = _metric("hw.gpu.memory.limit", "gauge", "By", _OF_GPU, "how much memory the GPU has")

@@ -126,7 +126,7 @@ def test_a_generation_has_the_times_of_the_engine(asked: Asked) -> None:
     assert span.attributes["ray.llm.time_to_queue"] + sum(parts) <= seconds
     assert 0 < span.attributes["gen_ai.response.time_to_first_chunk"] <= seconds
     assert span.attributes["gen_ai.request.stream"] is True
-    assert span.attributes["gen_ai.response.finish_reasons"] == ("length",)
+    assert span.attributes["gen_ai.response.finish_reasons"] == ["length"]
 
 
 def test_the_first_part_of_a_stream_is_timed_on_its_way(asked: Asked) -> None:
@@ -152,7 +152,7 @@ def test_a_request_that_the_engine_refuses_says_why(asked: Asked, name: str) -> 
 def test_a_client_that_leaves_is_one_error_and_an_aborted_generation(asked: Asked) -> None:
     assert tree(asked.trace("leaves")).count("!") == 1
     (generation,) = asked.generations(asked.result["leaves"])
-    assert generation.attributes["gen_ai.response.finish_reasons"] == ("abort",)
+    assert generation.attributes["gen_ai.response.finish_reasons"] == ["abort"]
     assert 0 < generation.attributes["gen_ai.usage.output_tokens"] < 400
 
 

@@ -67,6 +67,40 @@ def counted(batches: list[Batch], counted: Counted | None = None) -> dict[tuple[
     return found
 
 
+def generated(**more: Any) -> bytes:
+    """The encoded span of a generation, which took a second."""
+    told = {names.GEN_AI_OPERATION: "chat", names.GEN_AI_PROVIDER: "vllm", names.GEN_AI_REQUEST_MODEL: "tiny"}
+    failed = encode.status(2) if names.ERROR_TYPE in more else b""
+    template = Template("chat tiny", 1, {})
+    identity = encode.identity_of(TRACE, bytes(range(1, 9)), None)
+    moments = encode.start_and_end(T0, encode.END_TAG, T0 + 1000 * MS)
+    return identity + moments + template.body + encode.attributes({**told, **more}) + failed
+
+
+def test_generations_are_counted_by_operation_and_model(process: Process) -> None:
+    timed = {names.GEN_AI_FIRST_CHUNK: 0.25, names.GEN_AI_DECODE_TIME: 0.6, names.GEN_AI_OUTPUT_TOKENS: 4}
+    spans = [
+        generated(**timed),
+        generated(**timed, **{names.GEN_AI_CHOICES: 2}),
+        generated(**{names.ERROR_TYPE: "EngineDeadError"}),
+    ]
+    process.execute(1, at=T0, took=MS)
+    (batch,) = process.batches()
+    seen = Counted()
+    assert seen.calls.read([batch._replace(spans=spans)]) == 0
+    points = [(name, dict(point.attributes), point.count, pytest.approx(point.sum)) for name, point in seen.points()]
+    about = {names.GEN_AI_OPERATION: "chat", names.GEN_AI_PROVIDER: "vllm", names.GEN_AI_REQUEST_MODEL: "tiny"}
+    assert sorted(points, key=str) == sorted(
+        [
+            (names.GENERATION_DURATION, about, 2, 2.0),
+            (names.GENERATION_DURATION, {**about, names.ERROR_TYPE: "EngineDeadError"}, 1, 1.0),
+            (names.GENERATION_FIRST_TOKEN, about, 2, 0.5),
+            (names.GENERATION_TOKEN_TIME, about, 1, pytest.approx(0.2)),
+        ],
+        key=str,
+    )
+
+
 RAN, WAITED, SUBMITTED = names.EXECUTION_DURATION, names.EXECUTION_QUEUE_TIME, names.SUBMISSION_DURATION
 RETRIED = names.EXECUTION_RETRIES
 

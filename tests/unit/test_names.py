@@ -35,7 +35,7 @@ def test_every_metric_says_what_it_is_in_the_terms_of_opentelemetry() -> None:
             assert each.unit in {"1", "By"}
             assert set(each.attributes) <= {names.HW_ID, names.HW_NAME, names.HW_VENDOR, names.RAY_ACCELERATOR_ID}
         else:
-            assert re.fullmatch(r"ray(\.[a-z_]+)+", each)
+            assert re.fullmatch(r"(ray|gen_ai\.server)(\.[a-z_]+)+", each)
             assert (each.instrument, each.unit) in {("histogram", "s"), ("counter", "{retry}")}
             assert set(each.attributes) <= {key.key for key in name_tables.attributes()}
 

@@ -38,6 +38,8 @@ T = TypeVar("T")
 _ERROR_TYPE = key_of_attribute(names.ERROR_TYPE)
 _OF_INTEREST = (key_of_attribute(names.RAY_SUBMIT_TIME), key_of_attribute(names.RAY_ATTEMPT), _ERROR_TYPE)
 
+_OF_GENERATION = key_of_attribute(names.GEN_AI_PROVIDER)
+
 _NOT_COUNTED = (
     encode.attribute(names.RAY_SAMPLING_REASON, "error"),
     encode.attribute(names.RAY_SAMPLING_REASON, "slow"),
@@ -85,6 +87,9 @@ class CallMeter:
         return bad
 
     def _span(self, instruments: _Instruments, span: bytes) -> None:
+        if _OF_GENERATION in span:
+            _generated(instruments, decode_span(span), span[IDS])
+            return
         found = call(span)
         if found is None:
             self._decoded(instruments, span)
@@ -166,6 +171,9 @@ class _Instruments:
         self.queue_times = histogram(meter, names.EXECUTION_QUEUE_TIME)
         self.retries = counter(meter, names.EXECUTION_RETRIES)
         self.submissions = histogram(meter, names.SUBMISSION_DURATION)
+        self.generations = histogram(meter, names.GENERATION_DURATION)
+        self.first_tokens = histogram(meter, names.GENERATION_FIRST_TOKEN)
+        self.token_times = histogram(meter, names.GENERATION_TOKEN_TIME)
         self.unrecorded = unrecorded
         self.sites: dict[bytes, _Site | None] = {}
 
@@ -176,6 +184,28 @@ class _Instruments:
             return None
         keys = (names.RAY_FUNCTION, names.RAY_ACTOR_CLASS, names.RAY_ACTOR_METHOD)
         return _Site(self, span.kind, {key: _text(attributes[key]) for key in keys if key in attributes})
+
+
+def _generated(instruments: _Instruments, span: Span, ids: bytes) -> None:
+    """Record a generation. There are few of them, each with many tokens."""
+    told = span.attributes
+    if names.GEN_AI_OPERATION not in told:
+        return  # the prefill for another engine, which has the generation
+    keys = (names.GEN_AI_OPERATION, names.GEN_AI_PROVIDER, names.GEN_AI_REQUEST_MODEL)
+    about = {key: _text(told[key]) for key in keys if key in told}
+    error = _error(told, failed=span.status_code == ERROR)
+    found = [
+        (instruments.generations, (span.end_ns - span.start_ns) / 1e9),
+        (instruments.first_tokens, told.get(names.GEN_AI_FIRST_CHUNK)),
+    ]
+    others = (told.get(names.GEN_AI_OUTPUT_TOKENS) or told.get(names.RAY_LLM_OUTPUT_TOKENS) or 0) - 1
+    if others > 0 and told.get(names.GEN_AI_CHOICES, 1) == 1 and names.GEN_AI_DECODE_TIME in told:
+        found.append((instruments.token_times, told[names.GEN_AI_DECODE_TIME] / others))
+    for durations, seconds in found:
+        if seconds is not None:
+            is_failed = durations is instruments.generations and error is not None
+            attributes = {**about, names.ERROR_TYPE: str(error)} if is_failed else about
+            _Series(durations, attributes, instruments.unrecorded).add(max(0, int(seconds * 1e9)), ids)
 
 
 class _Site:

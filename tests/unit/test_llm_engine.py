@@ -14,7 +14,8 @@ from opentelemetry import trace
 from opentelemetry.proto.trace.v1 import trace_pb2
 from stand_ins import spooled_spans, tracing_of
 
-from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._libraries import LLM
+from ray_tracing_hooks._ray import libraries, tracing
 from ray_tracing_hooks._ray.llm import engine
 from ray_tracing_hooks._ray.tracing import GenerationOptions, Tracing
 from ray_tracing_hooks._record.current import attach, detach
@@ -358,3 +359,13 @@ def test_a_fault_of_tracing_does_not_reach_the_engine(front: Front, reports: lis
     processor.process_outputs(asked.request_id, 1, Reason.STOP)
     assert len(reports) == 1
     assert front.told() == []
+
+
+def test_the_version_of_an_engine_that_has_changed_is_reported(
+    patches: Patches, monkeypatch: pytest.MonkeyPatch, reports: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(__version__="0.99"))
+    monkeypatch.setitem(sys.modules, engine._PROCESSOR, SimpleNamespace(OutputProcessor=object))
+    row = next(each for each in LLM.wraps if each.of == engine._PROCESSOR)
+    libraries.instrument(LLM.part, row, patches, "2.60.0")
+    assert reports == [f"{row.lost}: vllm 0.99 has changed the code that is instrumented for it"]

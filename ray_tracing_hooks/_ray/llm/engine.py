@@ -24,7 +24,7 @@ from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.errors import fail
-from ray_tracing_hooks._ray.library_spans import followed_by
+from ray_tracing_hooks._ray.library_spans import followed_by, preceded_by
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import get_current
@@ -71,9 +71,9 @@ def patch(patches: Patches) -> bool:
     patches.on_undo(_open.clear)
     wrapped = [
         patches.wrap(processor, "add_request", _add_request),
-        patches.wrap(processor, "_update_stats_from_finished", _finished),
-        patches.wrap(processor, "abort_requests", _abort_requests),
-        patches.wrap(processor, "propagate_error", _propagate_error),
+        patches.wrap(processor, "_update_stats_from_finished", preceded_by(_finished, "ending a generation")),
+        patches.wrap(processor, "abort_requests", followed_by(_aborted, "ending an aborted generation")),
+        patches.wrap(processor, "propagate_error", preceded_by(_died, "ending the generations of a dead engine")),
     ]
     return all(wrapped)
 
@@ -347,40 +347,15 @@ def _ended(processor: Any, request_id: str, reason: str | None) -> None:
             del opened[other]
 
 
-def _finished(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def _update_stats_from_finished(self: Any, req_state: Any, finish_reason: Any, *args: Any, **kwargs: Any) -> None:
-        try:
-            _ended(self, req_state.request_id, str(finish_reason))
-        except Exception as error:  # noqa: BLE001  a fault here must not reach the engine
-            failed("ending a generation", error)
-        original(self, req_state, finish_reason, *args, **kwargs)
-
-    return _update_stats_from_finished
+def _finished(processor: Any, req_state: Any, finish_reason: Any, *_args: Any, **_kwargs: Any) -> None:
+    _ended(processor, req_state.request_id, str(finish_reason))
 
 
-def _abort_requests(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
-    @functools.wraps(original)
-    def abort_requests(self: Any, *args: Any, **kwargs: Any) -> list[str]:
-        gone = original(self, *args, **kwargs)
-        try:
-            for request_id in gone:
-                _ended(self, request_id, ABORTED)
-        except Exception as error:  # noqa: BLE001  as above
-            failed("ending an aborted generation", error)
-        return gone
-
-    return abort_requests
+def _aborted(gone: list[str], processor: Any, *_args: Any, **_kwargs: Any) -> None:
+    for request_id in gone:
+        _ended(processor, request_id, ABORTED)
 
 
-def _propagate_error(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def propagate_error(self: Any, e: BaseException, *args: Any, **kwargs: Any) -> None:
-        try:
-            for generation in set(_open.pop(self, {}).values()):
-                generation.end(e)
-        except Exception as error:  # noqa: BLE001  as above
-            failed("ending generations with an error of their engine", error)
-        original(self, e, *args, **kwargs)
-
-    return propagate_error
+def _died(processor: Any, error: BaseException, *_args: Any, **_kwargs: Any) -> None:
+    for generation in set(_open.pop(processor, {}).values()):
+        generation.end(error)

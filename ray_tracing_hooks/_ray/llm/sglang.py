@@ -54,36 +54,24 @@ def _traced(usual: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             active = tracing.active
             context, span = begun(_begin, active, self, usual, kwargs) or (None, None)
-            if active is None or context is None or span is None:
-                return await _run(original, self, args, kwargs)
-            generation = _Generation(active, span, (kwargs.get("sampling_params") or {}).get("n") or 1)
-            token = attach(context)
+            count = (kwargs.get("sampling_params") or {}).get("n") or 1
+            generation = _Generation(active, span, count) if active is not None and span is not None else None
+            token = attach(context) if context is not None else None
             try:
                 result = await original(self, *args, **kwargs)
             except BaseException as error:
                 hide_frame(error)
-                generation.end(error)
+                if generation is not None:
+                    generation.end(error)
                 raise
             finally:
-                detach(token)
-            if hasattr(result, "aclose"):
-                return generation.watched(result)
-            for index, each in enumerate(result if isinstance(result, list) else [result]):
-                generation.parts[index] = each
-            generation.end()
-            return result
+                if token is not None:
+                    detach(token)
+            return result if generation is None else generation.of(result)
 
         return call
 
     return wrap
-
-
-async def _run(original: Callable[..., Any], engine: Any, args: Any, kwargs: Any) -> Any:
-    try:
-        return await original(engine, *args, **kwargs)
-    except BaseException as error:
-        hide_frame(error)
-        raise
 
 
 def _begin(active: Tracing, engine: Any, usual: str, kwargs: dict[str, Any]) -> Begun:
@@ -114,7 +102,15 @@ class _Generation:
         """The last part of each completion."""
         self._first = 0
 
-    async def watched(self, body: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+    def of(self, result: Any) -> Any:
+        """What the call has returned; if that is a stream, one that ends the span with it."""
+        if hasattr(result, "aclose"):
+            return self._watched(result)
+        self.parts = dict(enumerate(result if isinstance(result, list) else [result]))
+        self.end()
+        return result
+
+    async def _watched(self, body: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
         """The parts of a stream."""
         parts = self.parts
         try:

@@ -47,7 +47,7 @@ class Engine:
         self.header = external_trace_header
         if prompt == "refused":
             raise ValueError("too long")
-        count = (sampling_params or {}).get("n", 1)
+        count = sampling_params.get("n", 1) if isinstance(sampling_params, dict) else 1
         if not stream:
             made = [part(3, "length", index) for index in range(count)]
             return made if count > 1 else made[0]
@@ -162,6 +162,11 @@ def test_only_who_switched_on_the_engines_own_tracing_gets_headers(generation_of
     span = generation_of(engine, lambda engine: engine.async_generate("prompt"))
     expected = {"traceparent": f"00-{span.trace_id.hex()}-{span.span_id.hex()}-03"} if is_on else None
     assert engine.header == expected
+
+
+def test_each_prompt_of_a_list_may_have_parameters_of_its_own(generation_of: GenerationOf) -> None:
+    span = generation_of(Engine(), lambda engine: engine.async_generate(["a"], sampling_params=[{"n": 1}]))
+    assert told(span)[names.GEN_AI_INPUT_TOKENS] == 7
 
 
 def test_embeddings_of_several_texts_are_one_span(generation_of: GenerationOf) -> None:

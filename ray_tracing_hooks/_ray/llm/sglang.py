@@ -54,8 +54,8 @@ def _traced(usual: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             active = tracing.active
             context, span = begun(_begin, active, self, usual, kwargs) or (None, None)
-            count = (kwargs.get("sampling_params") or {}).get("n") or 1
-            generation = _Generation(active, span, count) if active is not None and span is not None else None
+            asked = kwargs.get("sampling_params")
+            generation = _Generation(active, span, asked) if active is not None and span is not None else None
             token = attach(context) if context is not None else None
             try:
                 result = await original(self, *args, **kwargs)
@@ -96,8 +96,8 @@ def _begin(active: Tracing, engine: Any, usual: str, kwargs: dict[str, Any]) -> 
 class _Generation:
     """One call of the engine, and its span."""
 
-    def __init__(self, active: Tracing, span: RecordedSpan, count: int) -> None:
-        self._active, self._span, self._count = active, span, count
+    def __init__(self, active: Tracing, span: RecordedSpan, asked: Any) -> None:
+        self._active, self._span, self._asked = active, span, asked
         self.parts: dict[int, Any] = {}
         """The last part of each completion."""
         self._first = 0
@@ -139,15 +139,17 @@ class _Generation:
     def _described(self, *, is_aborted: bool) -> dict[str, Any]:
         told = [part.get("meta_info") or {} for part in self.parts.values()]
         usage = usage_of(self._active)
+        # Several completions of one prompt each count it.
+        count = (self._asked.get("n") if isinstance(self._asked, dict) else None) or 1
         found: dict[str, Any] = {}
         reasons = [each["finish_reason"]["type"] for each in told if each.get("finish_reason")]
         if reasons or is_aborted:
             found[names.GEN_AI_FINISH_REASONS] = reasons or [ABORTED]
         if told:
             found[names.GEN_AI_RESPONSE_ID] = told[0].get("id")
-            found[usage.input] = sum(each.get("prompt_tokens", 0) for each in told) // self._count
+            found[usage.input] = sum(each.get("prompt_tokens", 0) for each in told) // count
             found[usage.output] = sum(each.get("completion_tokens", 0) for each in told)
-            found[usage.cached] = sum(each.get("cached_tokens", 0) for each in told) // self._count or None
+            found[usage.cached] = sum(each.get("cached_tokens", 0) for each in told) // count or None
             found[names.RAY_LLM_PREEMPTIONS] = sum(each.get("num_retractions", 0) for each in told) or None
             found[names.GEN_AI_QUEUE_TIME] = told[0].get("queue_time")
         if self._first:

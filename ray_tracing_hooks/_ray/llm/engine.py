@@ -251,10 +251,8 @@ def _add_request(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def add_request(self: Any, request: Any, *args: Any, **kwargs: Any) -> None:
         active = tracing.active
-        # With the id of a request that is there, this is more input for it.
-        is_new = active is not None and request.request_id not in self.request_states
         parent = kwargs.get("parent_req", args[1] if len(args) > 1 else None)
-        generation = _begin(active, self, request, parent) if active is not None and is_new else None
+        generation = _begin(active, self, request, parent) if active is not None else None
         try:
             original(self, request, *args, **kwargs)
         except BaseException as error:
@@ -262,16 +260,16 @@ def _add_request(original: Callable[..., None]) -> Callable[..., None]:
             if generation is not None:
                 generation.end(error)
             raise
-        if generation is not None:
-            _opened(self, generation, request.request_id, parent)
-        elif not is_new and request.request_id not in self.request_states:
-            _ended(self, request.request_id, None)
+        if active is not None:
+            _opened(self, generation, request, parent)
 
     return add_request
 
 
 def _begin(active: Tracing, processor: Any, request: Any, parent: Any) -> Generation | None:
     try:
+        if request.request_id in processor.request_states:
+            return None  # more input for that one
         known = _open.get(processor, {}).get(parent.request_id) if parent is not None else None
         if known is None:
             known, context = _new(active, processor, request, parent)
@@ -331,12 +329,20 @@ def _parameters(asked: Any) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _opened(processor: Any, generation: Generation, request_id: str, parent: Any) -> None:
-    opened = _open.setdefault(processor, {})
-    opened[request_id] = generation
-    if parent is not None:
-        opened[parent.request_id] = generation
-    generation.add(request_id, processor.request_states.get(request_id))
+def _opened(processor: Any, generation: Generation | None, request: Any, parent: Any) -> None:
+    try:
+        request_id = request.request_id
+        state = processor.request_states.get(request_id)
+        if generation is not None:
+            opened = _open.setdefault(processor, {})
+            opened[request_id] = generation
+            if parent is not None:
+                opened[parent.request_id] = generation
+            generation.add(request_id, state)
+        elif state is None:
+            _ended(processor, request_id, None)  # that was the end of its input, after all of its output
+    except Exception as error:  # noqa: BLE001  as above
+        failed("tracing a generation", error)
 
 
 def _ended(processor: Any, request_id: str, reason: str | None) -> None:

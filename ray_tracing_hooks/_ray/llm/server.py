@@ -109,7 +109,7 @@ def _note_error(span: RecordedSpan, item: Any) -> None:
 def _batch_output_stream(original: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., Any]:
     @functools.wraps(original)
     def batch_output_stream(self: Any, generator: Any, *args: Any, **kwargs: Any) -> Any:
-        if tracing.active is not None:
+        if tracing.active is not None and hasattr(generator, "__anext__"):
             generator = _First(generator)
             _batched.set(generator)
         return original(self, generator, *args, **kwargs)

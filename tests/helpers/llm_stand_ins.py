@@ -43,6 +43,15 @@ def request(name: str, prompt: int = 7, **parameters: Any) -> Any:
     )
 
 
+class Detokenizer:
+    """Makes text of tokens."""
+
+    tokens = 0
+
+    def num_output_tokens(self) -> int:
+        return self.tokens
+
+
 class OutputProcessor:
     """The front end's side of the requests to one engine."""
 
@@ -68,6 +77,7 @@ class OutputProcessor:
             prompt_len=request.prompt,
             num_cached_tokens=0,
             lora_name=None,
+            detokenizer=Detokenizer(),
             stats=self._stats(request.arrival_time) if self.log_stats else None,
         )
         if parent_req is not None:
@@ -82,6 +92,7 @@ class OutputProcessor:
     def process_outputs(self, request_id: str, tokens: int, reason: Reason | None) -> None:
         """What the engine says of a request, all at once."""
         state = self.request_states[request_id]
+        state.detokenizer.tokens += tokens
         if state.stats is not None:
             state.stats.num_generation_tokens += tokens
         if reason is not None:

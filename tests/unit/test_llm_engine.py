@@ -224,13 +224,13 @@ def test_embeddings_are_only_prefilled(front: Front) -> None:
     assert "gen_ai.response.time_to_first_chunk" not in found
 
 
-def test_without_statistics_there_are_only_counts_of_the_prompt(front: Front) -> None:
+def test_without_statistics_tokens_are_counted_and_nothing_is_timed(front: Front) -> None:
     processor, asked = front.processor(log_stats=False), request("1")
     processor.add_request(asked)
     processor.process_outputs(asked.request_id, 3, Reason.STOP)
     ((_, found),) = front.told()
-    assert found["gen_ai.usage.input_tokens"] == 7
-    assert not [key for key in found if key.startswith(("gen_ai.latency", "ray.llm")) or "output_tokens" in key]
+    assert (found["gen_ai.usage.input_tokens"], found["gen_ai.usage.output_tokens"]) == (7, 3)
+    assert not [key for key in found if key.startswith(("gen_ai.latency", "ray.llm")) or "time_to" in key]
 
 
 def test_the_prefill_for_another_engine_counts_no_usage(front: Front) -> None:

@@ -188,6 +188,9 @@ class Generation:
         found[self._usage.input] = first.prompt_len
         if first.num_cached_tokens:
             found[self._usage.cached] = first.num_cached_tokens
+        writers = [each.detokenizer for each in states if getattr(each, "detokenizer", None) is not None]
+        if not stats and writers:
+            found[self._usage.output] = sum(each.num_output_tokens() for each in writers)
         if stats:
             found[self._usage.output] = sum(each.num_generation_tokens for each in stats)
             latencies = [each.first_token_latency for each in stats if each.num_generation_tokens]

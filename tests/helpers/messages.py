@@ -48,6 +48,10 @@ ENTRIES = {
         "…: Ray … has changed the code that is instrumented for it",
         "The message names the part that isn't traced. Use a version of Ray that the package supports.",
     ),
+    "library-changed": (
+        "…: … has changed the code that is instrumented for it",
+        "As [ray-changed](#ray-changed), for a library of Ray or an LLM engine, which the message names.",
+    ),
     "ray-changed-waits": (
         "not all of … make spans: Ray … has changed them",
         "As [ray-changed](#ray-changed), for `ray.get`, `ray.wait` or `ray.put`.",

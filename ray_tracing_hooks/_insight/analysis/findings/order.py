@@ -171,18 +171,20 @@ class _Round(NamedTuple):
 def barriers(analysis: Analysis) -> list[Finding]:
     """Callers that wait for all of their calls before they make the next ones, while the last of them run alone.
 
-    Measures: calls of all rounds on the critical path, less their time if always as many ran as at most in each round.
+    Measures: calls of all rounds on the critical path, less their time if always as many ran as at most in each round;
+    or less the longest round, where each has as many calls as the others, and its own actors: stages may overlap.
     Threshold: 0.5 s and a tenth of the run; 2 rounds of 2 calls or more. Each call runs after one of the round before.
     Looks the same: calls that need several results of the round before, as far as these are not their arguments.
     Advice: to make each call as soon as what it needs is there.
-    Needs: waits of the caller, in one thread.
+    Needs: waits of the caller, in one thread; of stages it is assumed that a call needs one result of those before.
     """
-    found = []
+    found, least = [], max(_LEAST, _COST * analysis.path.wall)
     for frame in callers(analysis):
         for rounds in _series(analysis, frame):
             cost = _cost_of_barriers(analysis, frame, rounds)
-            if cost >= max(_LEAST, _COST * analysis.path.wall):
-                found.append(_barrier_finding(analysis, frame, rounds, cost))
+            in_stages = _cost_of_stages(analysis, frame, rounds) if cost < least else 0
+            if max(cost, in_stages) >= least:
+                found.append(_barrier_finding(analysis, frame, rounds, max(cost, in_stages), in_stages=in_stages > 0))
     return found
 
 
@@ -272,7 +274,28 @@ def _cost_of_barriers(analysis: Analysis, frame: int, rounds: list[_Round]) -> i
     return min(int(idle.sum()), int(on_path.sum()) - max(chain, *of_actor.values(), 0))
 
 
-def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost: int) -> Finding:
+_STAGE_CALLS = 4
+
+
+def _cost_of_stages(analysis: Analysis, frame: int, rounds: list[_Round]) -> int:
+    """How much longer rounds took than the longest of them, and one call of each other: if each has its own actors, or
+    is the only one of tasks, and as many calls as the others. Else 0.
+    """
+    calls, table = analysis.calls, analysis.table
+    places = [{calls.place(row).actor for row in each.rows} for each in rounds]
+    if len({len(each.rows) for each in rounds}) > 1 or len(rounds[0].rows) < _STAGE_CALLS:
+        return 0
+    if len(set().union(*places)) < sum(map(len, places)):
+        return 0
+    steps = [(step.start, step.end) for step in analysis.path.steps if step.kind == RUN and step.row != frame]
+    begins, ends = np.array(sorted(steps), np.int64).reshape(-1, 2).T
+    took = taken_by(begins, ends, np.array([each.begin for each in rounds]), np.array([each.end for each in rounds]))
+    longest = int(took.argmax())
+    first = sum(min(map(table.duration, each.rows)) for place, each in enumerate(rounds) if place != longest)
+    return int(took.sum() - took[longest]) - first
+
+
+def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost: int, *, in_stages: bool) -> Finding:
     calls, table = analysis.calls, analysis.table
     last = [max(each.rows, key=table.end_or_now) for each in rounds[:-1]]
     rows = sorted(last, key=lambda row: -table.duration(row))
@@ -287,6 +310,8 @@ def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost:
         f"{caller} waited for {what}; the last of them took up to {duration(table.duration(rows[0]))}, the median is "
         f"{duration(percentile(times, 0.5))}"
     )
+    if in_stages:
+        text = f"{caller} waited for {what}; each is a stage with actors or workers of its own, which no other one used"
     advice = (
         "if a call does not need all results of those before: pass it the references that it needs, or make it as soon "
         "as they are there, with ray.wait"
@@ -299,7 +324,8 @@ def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost:
         "median_ns": percentile(times, 0.5),
     }
     title = f"{caller} waits for all of {first} before {then if then != first else 'the next ones'}"
-    return Finding(BARRIER, text, advice, cost / analysis.path.wall, rows, figures, title=title)
+    share = cost / analysis.path.wall
+    return Finding(BARRIER, text, advice, share, rows, figures, is_assumed=in_stages, title=title)
 
 
 def _functions(calls: Calls, rows: Sequence[int]) -> str:

@@ -386,6 +386,40 @@ def test_processors_on_which_tasks_run_are_held_by_them() -> None:
     assert made.text().splitlines()[1].endswith("limited by the processors: its tasks held 90 % of them")
 
 
+@pytest.mark.parametrize(
+    ("consumer", "waited", "tasks", "is_named"),
+    [
+        ("streaming_split", 9.0, 10, True),
+        ("streaming_split", 3.0, 10, False),
+        ("streaming_split", 9.0, 5, False),
+        ("materialize", 9.0, 10, False),
+    ],
+    ids=["waits", "computes", "processors are free", "no split"],
+)
+def test_ranks_that_wait_while_their_dataset_uses_all_it_may_are_named(
+    consumer: str, waited: float, tasks: int, *, is_named: bool
+) -> None:
+    made = Made(CPU=1.0)
+    split: dict[str, Any] = {names.RAY_DATA_SPLIT: 0, names.RAY_DATA_WAIT_TIME_PRODUCTION: waited - 0.5}
+    made.iteration(waited, 10 - waited, **split)
+    worker = made.run.actor()
+    made.run.task(
+        *(made.driver, "RayTrainWorker.__init__", 0, 1, 2),
+        actor=worker,
+        attributes={names.RAY_ASSIGNED_RESOURCES: '{"CPU": 2.0}', names.RAY_ACTOR_CLASS: "ray.RayTrainWorker"},
+    )
+    told: dict[str, Any] = {names.RAY_DATA_CONSUMER: consumer}
+    made.execution(**told)
+    made.operator("Map", in_turn(tasks, 1.0))
+    found = [each for each in made.findings() if each.kind == "starved-splits"]
+    assert bool(found) == is_named
+    if is_named:
+        assert "held > 99 % of the 1 CPU that it could use; workers of the training held 2" in found[0].text.replace(
+            "held 100 %", "held > 99 %"
+        )
+        assert found[0].share == pytest.approx(0.9, abs=0.02)
+
+
 def held_back(seconds: float, *cause: str) -> dict[str, Any]:
     return {
         names.RAY_DATA_BACKPRESSURE_BY: [", ".join(cause)],

@@ -2769,3 +2769,24 @@ def test_generators_that_wait_for_their_consumer_are_held_up(held: float | None,
     if is_named:
         assert found[0].share == pytest.approx(0.6, abs=0.01)
         assert "1 generator of read on the critical path ran for 9.99 s, and was suspended for 6.00 s" in found[0].text
+
+
+@pytest.mark.parametrize(("processors", "is_named"), [(4, True), (1, False)])
+def test_actors_without_later_calls_may_still_hold_what_calls_wait_for(processors: int, *, is_named: bool) -> None:
+    """As far as is known: their end is not recorded. Where tasks use all processors, that is reason enough."""
+    run = HandMade()
+    run.parts = "actor,get,task,wait"
+    driver = run.driver(0, 5_050)
+    cpu = {names.RAY_ASSIGNED_RESOURCES: '{"CPU": 1.0}'}
+    for number in range(3):
+        run.task(driver, "Table.load", 0, 1, 9, worker=f"a{number}", actor=run.actor(), attributes=cpu)
+    calls = [run.submit(driver, "work", 10 + number / 100) for number in range(10)]
+    for number, call in enumerate(calls):
+        run.run(call, 20 + 500 * number, 500 + 500 * number, worker="w", attributes=cpu)
+    run.started("w", -900, -100, processors=processors)
+    run.get(driver, calls, 12, 5_010)
+    found = [each for each in findings(run) if each.kind == "waiting-for-resources" and "Idle" in each.title]
+    assert bool(found) == is_named
+    if is_named:
+        assert found[0].is_assumed
+        assert "they hold these unless they had ended, which is not recorded" in found[0].text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from array import array
 from collections.abc import Iterable, Sequence
@@ -225,3 +226,20 @@ def percentile(ordered: Sequence[int], share: float) -> int:
         return 0
     last, place = len(ordered) - 1, share * len(ordered)
     return (ordered[min(last, max(0, math.ceil(place) - 1))] + ordered[min(last, int(place))]) // 2
+
+
+_MOST_OF_RESOURCE = 1e15
+"""No call needs as much, which is in bytes for memory."""
+
+
+def resources_of(told: str) -> dict[str, float]:
+    """The resources that were assigned to an execution, by their JSON."""
+    try:
+        found = json.loads(told or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return {
+        str(key): float(value)
+        for key, value in found.items()
+        if isinstance(value, (int, float)) and 0 < value < _MOST_OF_RESOURCE
+    }

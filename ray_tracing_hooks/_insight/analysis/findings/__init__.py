@@ -31,6 +31,7 @@ FINDERS = (
     failures.unfinished,
     data.bottleneck_operators,
     data.few_blocks,
+    data.starved_splits,
     data.recomputed_datasets,
     train_tune.ended_trials,
     train_tune.trials_in_turn,

@@ -8,10 +8,10 @@ from statistics import median
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import limits
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import RUN
+from ray_tracing_hooks._insight.analysis.critical_path import DATASET, RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
-from ray_tracing_hooks._insight.analysis.functions import percentile
-from ray_tracing_hooks._insight.analysis.pipelines import Cause, Operator, Pipeline
+from ray_tracing_hooks._insight.analysis.functions import percentile, resources_of
+from ray_tracing_hooks._insight.analysis.pipelines import Cause, Iteration, Operator, Pipeline
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent, size
 from ray_tracing_hooks._insight.model.calls import Calls
 
@@ -38,6 +38,85 @@ def bottleneck_operators(analysis: Analysis) -> list[Finding]:
             on_path = sum(analysis.ran_on_path[row] for row in operator.executions) / wall
             found.append(_operator_finding(pipeline, operator, min(1.0, max(cost, on_path)), analysis))
     return found
+
+
+_STARVED = 0.5
+"""The share of their time that iterations wait for batches, and of that until blocks are produced."""
+
+
+def starved_splits(analysis: Analysis) -> list[Finding]:
+    """Splits of a dataset, as those for the ranks of a training, that wait while its tasks use all CPUs they may use.
+
+    Measures: how long the one waited that waited longest, as far as the critical path is in Ray Data or its tasks.
+    Threshold: half of the time of iterations, half of that for blocks to be produced, and a tenth of the run.
+    Looks the same: operators with a limit of their own, which are another finding.
+    Advice: to leave more CPUs to the dataset, or to need fewer.
+    Needs: spans of Ray Data; the CPUs that the workers of a training hold are named if their creation is recorded.
+    """
+    path, found = analysis.path, []
+    for pipeline in analysis.pipelines.executions:
+        limit = limits.limit_of(pipeline)
+        its = [
+            each
+            for each in analysis.pipelines.iterations
+            if each.split is not None and each.start < pipeline.end and each.end > pipeline.start
+        ]
+        if limit is None or limit.kind != limits.PROCESSORS or pipeline.consumer != _SPLIT or not its or not path.wall:
+            continue
+        longest = max(its, key=lambda each: each.waited)
+        producing = longest.stages.get("production", 0)
+        if (longest.waiting_share or 0.0) < _STARVED or producing < _STARVED * longest.waited:
+            continue
+        rows = [row for operator in pipeline.operators for row in operator.executions]
+        cost = min(longest.waited, path.kinds[DATASET] + sum(analysis.ran_on_path[row] for row in rows))
+        if cost / path.wall >= _OPERATOR_COST:
+            found.append(_starved_finding(analysis, pipeline, longest, cost, percent(limit.share)))
+    return found
+
+
+_SPLIT = "streaming_split"
+
+
+def _cpus(number: float) -> str:
+    return f"{number:g} {'CPU' if number == 1 else 'CPUs'}"
+
+
+def _held_by_training(analysis: Analysis) -> float:
+    """The CPUs that the workers of trainings required; 0 if not recorded."""
+    found: dict[str, float] = {}
+    for each, place in enumerate(analysis.calls.places):
+        if place.actor and place.actor_class.rpartition(".")[2] == _TRAIN_WORKER:
+            told = str(analysis.table.sites[each].get(names.RAY_ASSIGNED_RESOURCES) or "{}")
+            found[place.actor] = max(found.get(place.actor, 0.0), resources_of(told).get("CPU", 0.0))
+    return sum(found.values())
+
+
+_TRAIN_WORKER = "RayTrainWorker"
+
+
+def _starved_finding(analysis: Analysis, pipeline: Pipeline, longest: Iteration, cost: int, share: str) -> Finding:
+    dataset = quoted(pipeline.name)
+    text = (
+        f"an iteration over a split of dataset {dataset} waited {duration(longest.waited)} for batches, "
+        f"{percent(longest.waiting_share or 0.0)} of its time, while the tasks of the dataset held {share} of the "
+        f"{_cpus(pipeline.limits['CPU'])} that it could use"
+    )
+    held = _held_by_training(analysis)
+    if held:
+        text += f"; workers of the training held {held:g}"
+    advice = (
+        "leave more CPUs to Ray Data: fewer for each worker of the training (resources_per_worker), or more nodes; or "
+        "make its functions faster, or materialize() before the training what does not change"
+    )
+    figures: dict[str, float | int | str] = {
+        "dataset": pipeline.name,
+        "waited_ns": longest.waited,
+        "cpus": pipeline.limits["CPU"],
+        "held_by_training": held,
+    }
+    rows = [longest.row, pipeline.row]
+    title = f"Splits of {dataset} wait for batches"
+    return Finding("starved-splits", text, advice, cost / analysis.path.wall, rows, figures, title=title)
 
 
 def _operator_finding(pipeline: Pipeline, operator: Operator, cost: float, analysis: Analysis) -> Finding:

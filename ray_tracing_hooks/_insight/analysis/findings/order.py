@@ -171,12 +171,12 @@ class _Round(NamedTuple):
 def barriers(analysis: Analysis) -> list[Finding]:
     """Callers that wait for all of their calls before they make the next ones, while the last of them run alone.
 
-    Measures: calls of all rounds on the critical path, less their time if always as many ran as at most in each round;
-    or less the longest round, where each has as many calls as the others, and its own actors: stages may overlap.
+    Measures: calls of all rounds on the critical path, less their time if always as many ran as at most in each round.
     Threshold: 0.5 s and a tenth of the run; 2 rounds of 2 calls or more. Each call runs after one of the round before.
     Looks the same: calls that need several results of the round before, as far as these are not their arguments.
     Advice: to make each call as soon as what it needs is there.
-    Needs: waits of the caller, in one thread; of stages it is assumed that a call needs one result of those before.
+    Needs: waits of the caller, in one thread. Rounds of as many calls, each with its own actors, are assumed to be
+    stages that could overlap: the cost is all but the longest.
     """
     found, least = [], max(_LEAST, _COST * analysis.path.wall)
     for frame in callers(analysis):

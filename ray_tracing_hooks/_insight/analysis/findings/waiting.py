@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +36,7 @@ from ray_tracing_hooks._insight.analysis.findings.driver import (
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.findings.order import callers, takes_any
 from ray_tracing_hooks._insight.analysis.findings.train_tune import starting_in_training
-from ray_tracing_hooks._insight.analysis.functions import covered, in_both, percentile
+from ray_tracing_hooks._insight.analysis.functions import covered, in_both, percentile, resources_of
 from ray_tracing_hooks._insight.analysis.loading import Loading, loading
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, size
 from ray_tracing_hooks._insight.model.call_names import is_creation
@@ -153,8 +152,6 @@ _RESOURCES_NAMED = 3
 _RESOURCES_NEARLY_ALL = 0.9
 _RESOURCES_IN_USE = 0.8
 """The share of a wait in which others run that hold the resource: Ray takes time between them, as the wait does."""
-_RESOURCES_MOST = 1e15
-"""No call needs as much, which is in bytes for memory."""
 _UNLIKE_OTHERS = ("CPU", "GPU", "memory", "object_store_memory")
 """Resources that each program may use up, in the names of those that are assigned."""
 
@@ -239,15 +236,15 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
         if waited < max(_RESOURCES_LEAST, _RESOURCES_COST * split.wall):
             continue
         told = str(table.attribute(steps[0].row, names.RAY_ASSIGNED_RESOURCES) or "")
-        needs = _resources(told)
+        needs = resources_of(told)
         resource, *others = [each for each in needs if each != "CPU"] or ["CPU"]
         is_cpu = resource == "CPU"
         if not needs or others or (not is_cpu and resource.startswith(_UNLIKE_OTHERS)):
             continue
         amount, node, processors = needs[resource], calls.place(steps[0].row).node, _processors(table, steps[0].row)
         held = _held(*_holding(analysis, resource, node))
-        if is_cpu and (holders := _idle_holders(analysis, node, steps)):
-            yield from _idle_finding(analysis, function, steps, held, holders)
+        if is_cpu and (idle := _idle_actors(analysis, function, steps, held)) is not None:
+            yield from idle
             continue
         if one_at_a_time := is_cpu and amount <= 1:
             if processors < 2 or _are_at_once(analysis, steps) or _starting(analysis, node, steps):
@@ -303,19 +300,49 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
         )
 
 
-def _idle_holders(analysis: Analysis, node: str, steps: list[Step]) -> list[_Life]:
-    """The actors of a node that held processors from their start to nearly the end of these steps, mostly idle."""
+def _idle_actors(
+    analysis: Analysis, function: str, steps: list[Step], held: list[tuple[int, float]]
+) -> list[Finding] | None:
+    """What is found of idle actors; None if there are none.
+
+    Those that may have ended are only named where a processor is left for another call, and none if they are there.
+    """
+    calls, first = analysis.calls, steps[0].row
+    node = calls.place(first).node
+    if holders := _idle_holders(analysis, node, steps, are_there=True):
+        return list(_idle_finding(analysis, function, steps, held, holders))
+    holders = _idle_holders(analysis, node, steps, are_there=False)
+    usual = _usual(held, min(step.start for step in steps), max(step.end for step in steps))
+    needs = resources_of(str(analysis.table.attribute(first, names.RAY_ASSIGNED_RESOURCES) or "")).get("CPU", 0.0)
+    processors = _processors(analysis.table, first)
+    if not usual + needs <= processors < usual + needs + sum(actor.held for actor in holders):
+        return None
+    return list(_idle_finding(analysis, function, steps, held, holders, are_there=False))
+
+
+def _idle_holders(analysis: Analysis, node: str, steps: list[Step], *, are_there: bool) -> list[_Life]:
+    """The actors of a node that held processors from their start to nearly the end of these steps, mostly idle.
+
+    Or those that are only not known to have ended: they made no call at the end.
+    """
     begin, until = min(step.start for step in steps), max(step.end for step in steps)
     within = (1 - _RESOURCES_NEARLY_ALL) * (until - begin)
     return [
         actor
         for actor in _lives(analysis, {"CPU"}, begin, until, node)
-        if actor.end >= until - within and 2 * actor.busy < until - max(begin, actor.start)
+        if (actor.end >= until - within) == are_there and 2 * actor.busy < until - max(begin, actor.start)
+        if are_there or actor.start < begin + within
     ]
 
 
 def _idle_finding(
-    analysis: Analysis, function: str, steps: list[Step], held: list[tuple[int, float]], idle: list[_Life]
+    analysis: Analysis,
+    function: str,
+    steps: list[Step],
+    held: list[tuple[int, float]],
+    idle: list[_Life],
+    *,
+    are_there: bool = True,
 ) -> Iterator[Finding]:
     """The finding for calls that waited while tasks held as many processors as usual, and idle actors others."""
     waited, wall = sum(step.end - step.start for step in steps), analysis.split.wall
@@ -327,7 +354,7 @@ def _idle_finding(
     begin, until = min(step.start for step in steps), max(step.end for step in steps)
     usual = _usual(held, begin, until)
     needs = str(analysis.table.attribute(steps[0].row, names.RAY_ASSIGNED_RESOURCES) or "")
-    amount = _resources(needs)["CPU"]
+    amount = resources_of(needs)["CPU"]
     full = [(at, later) for (at, has), (later, _) in pairwise(held) if has + amount > usual]
     explained = in_both(full, [(step.start, step.end) for step in steps])
     explained = min(explained, waited - _starting(analysis, analysis.calls.place(steps[0].row).node, steps))
@@ -340,9 +367,14 @@ def _idle_finding(
     share = percent(busy / (until - begin))
     text = (
         f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start, while tasks "
-        f"held up to {usual:g} CPU most of the time, and {_several([actor.name for actor in idle])} held "
-        f"{of_actors:g}, and ran {share} of it"
+        f"held up to {usual:g} CPU most of the time, and {_several([actor.name for actor in idle])} "
     )
+    if are_there:
+        text += f"held {of_actors:g}, and ran {share} of it"
+    else:
+        text += (
+            f"had {of_actors:g} and made no call later: they hold these unless they had ended, which is not recorded"
+        )
     advice = "create these actors with num_cpus=0, or end them once they are not needed"
     figures: dict[str, float | int | str] = {
         "function": function,
@@ -355,7 +387,7 @@ def _idle_finding(
     quotes = {names.RAY_ASSIGNED_RESOURCES: quoted(needs)}
     title = f"Idle actors hold CPUs that {quoted(function)} waits for"
     # Ray may have been started with fewer CPUs than the node has processors.
-    is_assumed = not _are_used_up(analysis, steps, amount)
+    is_assumed = not are_there or not _are_used_up(analysis, steps, amount)
     text = seems(text, is_assumed=is_assumed)
     yield Finding(
         "waiting-for-resources", text, advice, cost / wall, rows, figures, is_assumed, quotes=quotes, title=title
@@ -412,7 +444,7 @@ def _holding(
     for each, place in enumerate(calls.places):
         if (place.node == node or not node) and (with_actors or not place.actor):
             told = str(table.sites[each].get(names.RAY_ASSIGNED_RESOURCES) or "")
-            amounts[each] = _resources(told).get(resource, 0.0)
+            amounts[each] = resources_of(told).get(resource, 0.0)
         if place.actor:
             actor[each] = numbers.setdefault(place.actor, len(numbers))
     rows = np.nonzero((as_numpy(calls.role) == EXECUTION) & (amounts[site] > 0))[0]
@@ -457,7 +489,7 @@ def few_at_once(analysis: Analysis) -> list[Finding]:
     """
     calls, table, found = analysis.calls, analysis.table, []
     site = as_numpy(table.site)
-    told = [_resources(str(each.get(names.RAY_ASSIGNED_RESOURCES) or "")) for each in table.sites]
+    told = [resources_of(str(each.get(names.RAY_ASSIGNED_RESOURCES) or "")) for each in table.sites]
     needs = np.array([each.get("CPU", 0.0) for each in told])
     # How much there is of other resources was not recorded.
     needs_others = np.array([len(each) > 1 for each in told], bool)
@@ -613,7 +645,7 @@ def _holders(analysis: Analysis, waiting: _Waiting, needs: str) -> tuple[list[st
     enough = _RESOURCES_NEARLY_ALL * (until - begin)
     certain: list[str] = []
     possible: list[str] = []
-    for actor in _lives(analysis, _resources(needs).keys(), begin, until):
+    for actor in _lives(analysis, resources_of(needs).keys(), begin, until):
         if until - max(actor.start, begin) >= enough:
             (certain if min(actor.end, until) - max(actor.start, begin) >= enough else possible).append(actor.name)
     return certain, possible
@@ -643,7 +675,7 @@ def _lives(analysis: Analysis, resources: Collection[str], begin: int, until: in
         place = calls.place(row)
         if role != EXECUTION or not place.actor or (node and place.node != node):
             continue
-        held = _resources(str(table.attribute(row, names.RAY_ASSIGNED_RESOURCES) or ""))
+        held = resources_of(str(table.attribute(row, names.RAY_ASSIGNED_RESOURCES) or ""))
         start, end = table.start[row], table.end_or_now(row)
         name = f"{place.actor_class.rpartition('.')[2]}#{place.actor[:8]}"
         life = lives.setdefault(place.actor, _Life(name, start, end))
@@ -657,18 +689,6 @@ def _lives(analysis: Analysis, resources: Collection[str], begin: int, until: in
 def _several(holders: list[str]) -> str:
     more = f" and {count(len(holders) - _RESOURCES_NAMED, 'other')}" if len(holders) > _RESOURCES_NAMED else ""
     return f"{', '.join(map(quoted, holders[:_RESOURCES_NAMED]))}{more}"
-
-
-def _resources(told: str) -> dict[str, float]:
-    try:
-        found = json.loads(told or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return {
-        str(key): float(value)
-        for key, value in found.items()
-        if isinstance(value, (int, float)) and 0 < value < _RESOURCES_MOST
-    }
 
 
 _LOADING_COST = 0.1

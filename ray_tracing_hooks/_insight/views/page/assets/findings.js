@@ -122,7 +122,7 @@ export class Findings {
   markdown() {
     const { source, facts, findings } = this.store.meta;
     return [`**${safe(source)}**: ${facts.map(([label, value]) => `${value} ${label}`).join(", ")}`, "",
-      ...findings.map(({ title, cost, text, advice }, n) => [`${n + 1}. **${safe(title)}**${cost ? `: ${cost}` : ""}`, text, advice].filter(Boolean).map(safe).join("\n   "))].join("\n") + "\n";
+      ...findings.map(({ title, cost, text, advice }, n) => [`${n + 1}. **${safe(title)}**${cost ? `: ${cost}` : ""}`, text, advice && `→ ${advice}`].filter(Boolean).map(safe).join("\n   - "))].join("\n") + "\n";
   }
 
   path() {

@@ -2736,7 +2736,14 @@ def test_a_placement_group_that_the_run_waits_for_is_named() -> None:
     assert "for 1 placement group, longest in job.py" in finding.text
 
 
-def test_small_results_are_not_slow() -> None:
+@pytest.mark.parametrize(
+    ("bytes_fetched", "says", "advises"),
+    [
+        (432, "for its workers, though its results were small, 432 B at most: a worker also frees", "pass smaller"),
+        (None, "for its workers: they pickle and store its results, and free what a call had", "pass and return less"),
+    ],
+)
+def test_small_results_are_not_slow(bytes_fetched: int | None, says: str, advises: str) -> None:
     """A worker also frees the arguments of a call before it has ended, according to Ray's task states."""
     run = HandMade()
     driver = run.driver(0, 8_000)
@@ -2744,13 +2751,15 @@ def test_small_results_are_not_slow() -> None:
     run.run(calls[0], 10, 1_000, worker="w1")
     run.run(calls[1], 4_000, 7_800, worker="w1")
     run.get(driver, calls, 2, 7_900)
-    run.spans[-1].attributes[names.RAY_OBJECT_SIZE] = 432
+    if bytes_fetched is not None:
+        run.spans[-1].attributes[names.RAY_OBJECT_SIZE] = bytes_fetched
     run.started("w1", -900, -100)
     at = START + 10 * MS, START + 3_800 * MS
     queued = {call.task: Queued(0, 0, 0, 0) for call in calls}
     (finding,) = find(Analysis(run.table(), States(files=1, first={"": queued}, ran={"": {calls[0].task: at}})))
     assert finding.title == "Calls of price end late"
-    assert "2.80 s of that for its workers, though its results were small, 432 B at most" in finding.text
+    assert f"2.80 s of that {says}" in finding.text
+    assert advises in finding.advice
 
 
 @pytest.mark.parametrize(("held", "is_named"), [(6.0, True), (0.5, False), (None, False)])

@@ -732,8 +732,8 @@ def _loading_finding(analysis: Analysis, function: str, found: Loading) -> Findi
     )
     if sum(found.rows[row] for row in _later(analysis, function, rows)) >= _LOADING_MOST * sum(times):
         advice = (
-            "pass smaller arguments, or keep large ones in an actor: later calls in the same process load for long "
-            "too, and each call unpickles its arguments again"
+            "pass smaller arguments, or arrays of NumPy or Arrow, or keep large ones in an actor: later calls in the "
+            "same process load for long too, and each call unpickles its arguments again"
         )
     figures: dict[str, float | int | str] = {
         "function": function,
@@ -767,8 +767,8 @@ def slow_results(analysis: Analysis) -> Iterator[Finding]:
 
     Measures: the critical path from the end of their code, or the start of the wait, until the caller had the results.
     Threshold: 0.5 s and a tenth of the run.
-    Looks the same: a caller without a processor, objects restored from disk; tiny calls are another finding.
-    Advice: to return less, or arrays; to pass results on without a ray.get; to keep less at a time.
+    Looks the same: large arguments that are freed, a busy caller, objects from disk; tiny calls are another finding.
+    Advice: to return or pass less, or arrays; to pass results on without a ray.get; to keep less at a time.
     Needs: waits; with Ray's task states also when a worker had finished a call whose code had ended.
     """
     calls, table, path = analysis.calls, analysis.table, analysis.path
@@ -793,13 +793,21 @@ def slow_results(analysis: Analysis) -> Iterator[Finding]:
             continue
         sizes = [table.attribute(row, names.RAY_OBJECT_SIZE) for row in rows]
         largest = max((each for each in sizes if isinstance(each, int)), default=0)
-        if largest and 2 * stored[function] > cost and largest < _RESULTS_LARGE:
+        if 2 * stored[function] > cost and largest < _RESULTS_LARGE:
             text = (
                 f"the run waited {duration(cost)} after the code of {quoted(function)} had ended, "
-                f"{duration(stored[function])} of that for its workers, though its results were small, "
-                f"{size(largest)} at most: a worker also frees what a call had, such as its arguments"
+                f"{duration(stored[function])} of that for its workers"
             )
-            advice = "pass smaller arguments, or keep large objects in an actor: each call makes and frees its own"
+            if largest:
+                text += f", though its results were small, {size(largest)} at most"
+                text += ": a worker also frees what a call had, such as its arguments"
+                advice = "pass smaller arguments, or keep large objects in an actor: each call makes and frees its own"
+            else:
+                text += ": they pickle and store its results, and free what a call had, such as its arguments"
+                advice = (
+                    "pass and return less, or arrays of NumPy or Arrow, which are not pickled piece by piece; if the "
+                    "object store is full, keep less at a time"
+                )
             title = f"Calls of {quoted(function)} end late"
         else:
             text = (

@@ -51,7 +51,7 @@ def _split(found: Comparison) -> Iterator[Row]:
         if each.now or each.before
     ]
     if rows:
-        yield from aligned(("WHERE THE TIME WENT", "BEFORE", "NOW", "DIFFERENCE"), rows)
+        yield from aligned(("WHERE THE TIME WENT, WITH QUEUES", "BEFORE", "NOW", "DIFFERENCE"), rows)
 
 
 def _findings(found: Comparison) -> Iterator[str | Row]:

@@ -115,7 +115,7 @@ MEANINGS = {
     ACTOR_QUEUE: "waiting for a busy actor",
     WORKER_QUEUE: "waiting for a busy worker",
     STARTING: "starting worker processes",
-    SCHEDULING: "scheduling: resources, leases, workers, loading arguments and code",
+    SCHEDULING: "scheduling and loading: resources, leases, workers, arguments and code",
     DELIVERY: "delivering calls to actors, with their arguments",
     WAITING: "waiting without a result: ray.wait and ray.get until their timeout",
     RETRYING: "delay before a retry",

@@ -221,6 +221,7 @@ LLM = Library(
         ),
     ),
     internal=("ray.llm._internal.",),
+    site_keys=(names.GEN_AI_OPERATION, names.GEN_AI_PROVIDER, names.GEN_AI_REQUEST_MODEL, names.GEN_AI_STREAM),
 )
 
 LIBRARIES = (SERVE, DATA, TRAIN, TUNE, RLLIB, LLM)

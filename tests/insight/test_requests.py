@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hand_made import MS, START, HandMade
+from hand_served import Served, parts
 from recordings import document, recorded, shown
 
 from ray_tracing_hooks import names
@@ -40,101 +41,6 @@ from ray_tracing_hooks._insight.analysis.requests import (
 from ray_tracing_hooks._insight.model.span import CLIENT, CONSUMER, PRODUCER, SERVER
 from ray_tracing_hooks._insight.views.page.content import content
 from ray_tracing_hooks._insight.views.redaction import Redaction
-
-
-class Served(HandMade):
-    """Requests to an application, as Ray Serve's parts make spans of them."""
-
-    def request(self, start: float, end: float | None, *, trace: int = 1, route: str = "GET /", **more: Any) -> str:
-        return self.span(
-            route,
-            start,
-            end,
-            kind=SERVER,
-            worker="proxy",
-            trace=trace,
-            state="ended" if end is not None else "running",
-            attributes={names.RAY_SERVE_APPLICATION: "app"},
-            **more,
-        )
-
-    def call(
-        self,
-        parent: str,
-        method: str,
-        at: float,
-        accepted: float,
-        began: float | None = None,
-        end: float | None = None,
-        *,
-        application: str = "app",
-        replica: str = "r1",
-        error: str = "",
-        choice: float | None = None,
-        loop: float = 0,
-        object_id: str = "",
-        caller: str = "driver",
-        **more: Any,
-    ) -> str:
-        """A call of a deployment, and its execution if it began; gives the id of that.
-
-        ``choice``: how long it took to choose a replica, by default until one accepted it. ``loop``: how long it waited
-        for the event loop of the replica. ``object_id``: what it returns, where waits are recorded.
-        """
-        deployment, _, name = method.rpartition(".")
-        attributes = {
-            names.RAY_SERVE_APPLICATION: application,
-            names.RAY_SERVE_DEPLOYMENT: deployment,
-            names.RAY_SERVE_METHOD: name,
-        }
-        failed = error if began is None else ""
-        chosen = (accepted - at if choice is None else choice) / 1000
-        made = self.span(
-            f"{method} {names.SERVE_CALL}",
-            at,
-            accepted,
-            parent,
-            kind=PRODUCER,
-            attributes=attributes
-            | ({names.RAY_SERVE_CHOICE_TIME: chosen} if chosen else {})
-            | ({names.RAY_OBJECT_IDS: [object_id]} if object_id else {}),
-            error=failed,
-            worker=caller,
-            **more,
-        )
-        if began is None:
-            return made
-        return self.span(
-            f"{method} {names.SERVE_REPLICA}",
-            began,
-            end,
-            made,
-            kind=CONSUMER,
-            worker=replica,
-            error=error,
-            state="ended" if end is not None else "running",
-            attributes=attributes
-            | {names.RAY_SERVE_REPLICA_ID: replica}
-            | ({names.RAY_SERVE_LOOP_WAIT: loop / 1000} if loop else {}),
-            **more,
-        )
-
-    def user(self, parent: str, name: str, start: float, end: float, *, worker: str = "r1", **more: Any) -> str:
-        """A span of the program, by default in the first replica."""
-        made = self.span(name, start, end, parent, worker=worker, **more)
-        self.spans[-1].scope = "shop"
-        return made
-
-    def found(self) -> Requests:
-        found = Analysis(self.table()).requests
-        assert found is not None
-        return found
-
-
-def parts(found: Requests) -> dict[tuple[str, str], float]:
-    """What the time of all requests went to, in milliseconds."""
-    return {(each.kind, each.name): each.time / MS for each in found.parts}
-
 
 # --- real requests ------------------------------------------------------------------------------------------------
 
@@ -530,10 +436,14 @@ def test_what_outlives_its_caller_was_not_waited_for() -> None:
     assert parts(run.found()) == {(CODE, "Gate.__call__"): 50, (CODE, "Model.infer"): 50}
 
 
-def test_a_caller_that_was_cancelled_waited_for_what_outlived_it() -> None:
+@pytest.mark.parametrize("is_failure", [False, True])
+def test_a_caller_that_was_cancelled_waited_for_what_outlived_it(is_failure: bool) -> None:
+    """Whether its own span is a failure, as in earlier recordings, or not."""
     run = Served()
     root = run.request(0, 100, error="408")
     gate = run.call(root, "Gate.__call__", 0, 0, 0, 100, error="TaskCancelledError")
+    if not is_failure:
+        run.spans[-1].status_code = 0
     run.call(gate, "Model.infer", 10, 10, 10, 200)
     assert parts(run.found()) == {(CODE, "Gate.__call__"): 10, (CODE, "Model.infer"): 90}
 

@@ -27,10 +27,12 @@ may contain anything. The members:
                    is ``unrecorded``, ``time_ns`` of them all; ``routes`` with their ``application``, whether a handle
                    called (``is_handle``), ``count``, ``failed`` and percentiles of ``duration``; ``time``, what it went
                    to: ``kind`` (``proxy``, ``replica wait``, ``delivery``, ``unrecorded``, ``event loop``, ``span``,
-                   ``code``, ``calls``), ``name``, ``application``, the ``span`` of that kind, ``ns``, ``share``,
-                   and the share of the time of the slowest 5 % (``slow_share``, null for few requests); ``methods``
-                   of deployments with ``executions``, ``failed``, ``replicas``, ``batches``, and percentiles of how
-                   long their calls ``waited``, of their ``duration`` and of that of a ``batch``.
+                   ``code``, ``calls``; of LLM engines ``before engine``, ``engine front end``, ``engine queue``,
+                   ``engine prefill``, ``engine decode``, ``engine``, ``after engine``), ``name``, ``application``, the
+                   ``span`` of that kind, ``ns``, ``share``, and the share of the time of the slowest 5 %
+                   (``slow_share``, null for few requests); ``methods`` of deployments with ``executions``, ``failed``,
+                   ``replicas``, ``batches``, and percentiles of how long their calls ``waited``, of their ``duration``
+                   and of that of a ``batch``.
 ``datasets``       of Ray Data: ``executions`` with ``outcome``, ``rows``, ``bytes``, what it is ``limited_by``, and its
                    ``operators`` with their totals, ``timeline``, and what they were ``held_back`` by; ``iterations``
                    with what the program waited for. A ``span`` is the id of its span.

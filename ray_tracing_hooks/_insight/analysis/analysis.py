@@ -36,6 +36,7 @@ from ray_tracing_hooks._insight.analysis.training import TrainRun, last_to_come,
 from ray_tracing_hooks._insight.analysis.trials import Experiment, experiments
 from ray_tracing_hooks._insight.model.calls import DRIVER, SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.clocks import corrected
+from ray_tracing_hooks._insight.model.generations import Generations, generations
 from ray_tracing_hooks._insight.model.grouped import by_first
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.serve_spans import ServeSpans, may_have_requests
@@ -129,7 +130,12 @@ class Analysis:
     @cached_property
     def serve_spans(self) -> ServeSpans | None:
         """The spans of Ray Serve; None if there are none."""
-        return ServeSpans(self.calls) if may_have_requests(self.table) else None
+        return ServeSpans(self.calls, self.generations) if may_have_requests(self.table) else None
+
+    @cached_property
+    def generations(self) -> Generations | None:
+        """What LLM engines generated; None if there is nothing."""
+        return generations(self.table)
 
     @property
     def ends_with_request(self) -> bool:

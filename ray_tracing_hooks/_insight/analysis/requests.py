@@ -43,10 +43,27 @@ SPAN = "span"
 """In a span of the program in the code of a deployment, or in the loading of a model."""
 CODE = "code"
 """The code of a deployment ran, or waited for something that has no span in the request."""
+BEFORE_ENGINE = "before engine"
+"""The code of a deployment, before an LLM engine had the request."""
+AFTER_ENGINE = "after engine"
+"""The same, when the engine had ended it."""
+ENGINE_FRONT = "engine front end"
+"""In the front end of an LLM engine, and on the way between that and its core."""
+ENGINE_QUEUE = "engine queue"
+"""In the queue of the engine."""
+ENGINE_PREFILL = "engine prefill"
+"""From there to the first token."""
+ENGINE_DECODE = "engine decode"
+"""From there to the last token."""
+ENGINE = "engine"
+"""In an engine that did not tell more of it."""
 CALLS = "calls"
 """It waited for a task or a method of an actor."""
 
-KINDS = (PROXY, REPLICA_WAIT, DELIVERY, UNRECORDED, LOOP, SPAN, CODE, CALLS)
+_IN_ENGINE = (ENGINE_FRONT, ENGINE_QUEUE, ENGINE_PREFILL, ENGINE_DECODE, ENGINE)
+OWN_KINDS = (LOOP, SPAN, CODE, BEFORE_ENGINE, AFTER_ENGINE, *_IN_ENGINE)
+"""The time of the code of a deployment, and of what it waited for in its own process."""
+KINDS = (PROXY, REPLICA_WAIT, DELIVERY, UNRECORDED, *OWN_KINDS, CALLS)
 
 MEANINGS = {
     PROXY: "{}: in the proxy",
@@ -56,6 +73,13 @@ MEANINGS = {
     LOOP: "{}: waiting for the event loop of its replica",
     SPAN: "{}: in its spans",
     CODE: "{}: its code, or waiting without a span",
+    BEFORE_ENGINE: "{}: its code before the engine",
+    AFTER_ENGINE: "{}: its code after the engine",
+    ENGINE_FRONT: "{}: the engine's front end",
+    ENGINE_QUEUE: "{}: in the engine's queue",
+    ENGINE_PREFILL: "{}: the engine's prefill",
+    ENGINE_DECODE: "{}: the engine's decode",
+    ENGINE: "{}: in the engine, which told no more of it",
     CALLS: "{}: called as a task or a method of an actor",
 }
 """What each kind means, for people, of the name of a part."""
@@ -386,7 +410,8 @@ class _Walk:
         """Which of these calls were still running when the deployment that made them had finished."""
         spans = self._spans
         frame = spans.made_frame[made]
-        has_finished = ~spans.is_server[frame] & ~spans.is_failed[frame] & (spans.state[frame] == ENDED)
+        has_finished = ~spans.is_server[frame] & ~spans.has_error[frame] & (spans.state[frame] == ENDED)
+        has_finished &= spans.generation[spans.made[made]] < 0
         return has_finished & (spans.made_end[made] - LAG > spans.ends[frame])
 
     def _inside(self, frames: _Frames) -> _Frames:
@@ -404,7 +429,7 @@ class _Walk:
         mine, at, begin, end = mine[some], at[some], begin[some], end[some]
         begin = self._after_arguments(mine, at, begin, end)
         own, passed = _back(frames, at, begin, end, spans.is_inner[spans.made[mine]])
-        self._add_own(frames, own)
+        self._add_own(frames, own, *self._around_engine(frames, mine[passed], at[passed], begin[passed], end[passed]))
         mine, request, begin, end = mine[passed], frames.request[at[passed]], begin[passed], end[passed]
         row, is_of_serve = spans.made[mine], spans.is_of_serve[mine]
         is_inner = spans.is_inner[row]
@@ -415,19 +440,65 @@ class _Walk:
             [inner, self._called(row[is_of_serve], begin[is_of_serve], end[is_of_serve], request[is_of_serve])]
         )
 
-    def _add_own(self, frames: _Frames, own: Any) -> None:
+    def _around_engine(self, frames: _Frames, made: Any, at: Any, begin: Any, end: Any) -> tuple[Any, Any]:
+        """How much of the own time of frames was before the first generation in it, and how much after the last one.
+
+        ``made``, ``at``, ``begin``, ``end``: what the path goes through in the frames.
+        """
+        spans = self._spans
+        before, after = (np.zeros(len(frames.row), np.int64) for _ in range(2))
+        is_generation = spans.generation[spans.made[made]] >= 0
+        if not is_generation.any():
+            return before, after
+        has, first, last = np.zeros(len(before), bool), frames.end.copy(), frames.begin.copy()
+        has[at[is_generation]] = True
+        np.minimum.at(first, at[is_generation], begin[is_generation])
+        np.maximum.at(last, at[is_generation], end[is_generation])
+        np.subtract.at(before, at, np.where(end <= first[at], end - begin, 0))
+        np.subtract.at(after, at, np.where(begin >= last[at], end - begin, 0))
+        before, after = before + first - frames.begin, after + frames.end - last
+        return np.where(has, before, 0), np.where(has, after, 0)
+
+    def _add_engine(self, frames: _Frames) -> None:
+        """Add the phases of generations."""
+        spans, found = self._spans, self._spans.generations
+        which = spans.generation[frames.row]
+        is_its = which >= 0
+        if found is None or not is_its.any():
+            return
+        row, begin, end, request = (column[is_its] for column in frames)
+        which, subject = which[is_its], spans.method[spans.above[row]]
+        took = np.diff(np.clip(found.edges[:, which], begin, end), axis=0)
+        is_complete = found.is_complete[which]
+        rest = took[4] + np.where(is_complete, took[0], 0)
+        for kind, its in (
+            (ENGINE_FRONT, np.where(is_complete, rest, took[0])),
+            (ENGINE_QUEUE, took[1]),
+            (ENGINE_PREFILL, took[2]),
+            (ENGINE_DECODE, took[3]),
+            (ENGINE, np.where(is_complete, 0, rest)),
+        ):
+            self._add(kind, request, subject, its, spans.resource[row])
+
+    def _add_own(self, frames: _Frames, own: Any, before: Any, after: Any) -> None:
         """Add the time of proxies and executions in which nothing that they called ran."""
+        self._add_engine(frames)
         spans, row = self._spans, frames.row
         ran = np.minimum(spans.start[row] + spans.loop_wait[row], frames.end)
         looped = np.clip(ran - frames.begin, 0, own)
         is_proxy, is_inner = (spans.is_server & ~spans.is_direct)[row], spans.is_inner[row]
         is_method = ~is_proxy & ~is_inner
+        is_inner &= spans.generation[row] < 0
+        before = np.where(is_method, np.maximum(before - looped, 0), 0)
+        after = np.where(is_method, np.minimum(after, own - looped - before), 0)
         self._ran.append((spans.method[row[is_method]], (frames.end - frames.begin)[is_method]))
         for kind, which, took in (
             (PROXY, is_proxy, own),
             (LOOP, is_method, looped),
             (SPAN, is_inner, own),
-            (CODE, is_method, own - looped),
+            (CODE, is_method, own - looped - before - after),
+            (BEFORE_ENGINE, is_method, before),
+            (AFTER_ENGINE, is_method, after),
         ):
             self._add(kind, frames.request[which], spans.method[row[which]], took[which], spans.resource[row[which]])
 

@@ -10,6 +10,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import EXECUTION, OTHER, SUBMISSION, Calls
+from ray_tracing_hooks._insight.model.generations import Generations
 from ray_tracing_hooks._insight.model.grouped import tops
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, INTERNAL, PRODUCER, SERVER
@@ -43,8 +44,13 @@ class Roots(NamedTuple):
 class ServeSpans:
     """The spans of requests, as NumPy columns over all rows of a table."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, generations: Generations | None = None) -> None:
         table = self.table = calls.table
+        self.generations = generations
+        self.generation = np.full(len(table), -1)
+        """For each row its place in ``generations``, -1 for other spans."""
+        if generations is not None:
+            self.generation[generations.row] = np.arange(len(generations.row))
         self.start, self.ends = as_numpy(table.start), as_numpy(table.ends)
         self.resource = as_numpy(table.resource)
         self.name, self.site, kind = as_numpy(table.name), as_numpy(table.site), as_numpy(table.kind)
@@ -69,12 +75,14 @@ class ServeSpans:
         is_call = self._ends_with(_CALL) & (kind == PRODUCER)
         self.is_failed, self.state = table.is_failed(), as_numpy(table.state)
         is_frame = self.is_server | self.is_replica | self.is_route
+        self.has_error = self.is_failed | np.array([names.ERROR_TYPE in site for site in table.sites], bool)[self.site]
+        """Those too that were cancelled, which is no failure of a replica."""
         parent = as_numpy(table.parent)
         self._replica_frame = _around(is_frame, parent)
         self.above = np.where(parent >= 0, self._replica_frame[parent], -1)
         """For each row the nearest proxy, router or replica above it, -1 if there is none."""
         self.is_inner = self._are_inner(calls) & ~is_call & ~self.is_choice
-        """Spans of the program, and of the loading of models, in the code of a replica."""
+        """Spans of the program, of the loading of models, and generations, in the code of a replica."""
         self.frame = _around(is_frame | self.is_inner, parent)
         """For each row the nearest span around it that is a proxy's, a router's, a replica's or in a replica's code, -1
         if there is none."""
@@ -98,6 +106,10 @@ class ServeSpans:
         is_ours = np.array([each == names.SCOPE for each in table.scopes], bool)[as_numpy(table.scope)]
         # A server in a replica is the instrumentation of the application: it is all of its code.
         may_be = (~is_ours & (kind != SERVER) | self.is_loading) & (as_numpy(calls.role) == OTHER)
+        if self.generations is not None:
+            # What an engine tells of a generation is in the span of that.
+            is_generation = self.generation >= 0
+            may_be = is_generation | may_be & (_around(is_generation, as_numpy(table.parent)) < 0)
         around, resource = self._replica_frame, self.resource
         is_in_replica = (around >= 0) & (self.is_replica | self.is_direct)[around]
         return may_be & is_in_replica & (resource[around] == resource)

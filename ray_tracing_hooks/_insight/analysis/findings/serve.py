@@ -15,7 +15,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, REPLICA_Q
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import in_both, percentile
 from ray_tracing_hooks._insight.analysis.on_path import in_replicas
-from ray_tracing_hooks._insight.analysis.requests import CODE, DELIVERY, LOOP, REPLICA_WAIT, SPAN, Method, Requests
+from ray_tracing_hooks._insight.analysis.requests import DELIVERY, LOOP, OWN_KINDS, REPLICA_WAIT, SPAN, Method, Requests
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, whole
 from ray_tracing_hooks._insight.model.grouped import most_at_once
@@ -203,7 +203,7 @@ def _waited(analysis: Analysis, deployment: Deployment) -> float:
 
 def _own_share(found: Requests, application: str, deployment: str, methods: Sequence[Method]) -> float:
     inside = sum(each.in_requests for each in methods)
-    return sum(_time(found, kind, application, deployment) for kind in (CODE, SPAN, LOOP)) / inside if inside else 1.0
+    return sum(_time(found, kind, application, deployment) for kind in OWN_KINDS) / inside if inside else 1.0
 
 
 def _replica_advice(each: Deployment) -> str:

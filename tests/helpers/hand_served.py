@@ -23,16 +23,27 @@ _ATTRIBUTES = {
 class Served(HandMade):
     """Requests to an application, as Ray Serve's parts make spans of them."""
 
-    def request(self, start: float, end: float | None, *, trace: int = 1, route: str = "GET /", **more: Any) -> str:
+    def request(
+        self,
+        start: float,
+        end: float | None,
+        *,
+        trace: int = 1,
+        route: str = "GET /",
+        worker: str = "proxy",
+        told: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> str:
+        """A request to a proxy. ``told`` are further attributes."""
         return self.span(
             route,
             start,
             end,
             kind=SERVER,
-            worker="proxy",
+            worker=worker,
             trace=trace,
             state="ended" if end is not None else "running",
-            attributes={names.RAY_SERVE_APPLICATION: "app"},
+            attributes={names.RAY_SERVE_APPLICATION: "app"} | (told or {}),
             **more,
         )
 
@@ -52,9 +63,10 @@ class Served(HandMade):
         loop: float = 0,
         object_id: str = "",
         caller: str = "driver",
+        told: dict[str, Any] | None = None,
         **more: Any,
     ) -> str:
-        """A call of a deployment, and its execution if it began; gives the id of that.
+        """A call of a deployment, and its execution if it began, with further attributes; gives the id of that.
 
         ``choice``: how long it took to choose a replica, by default until one accepted it. ``loop``: how long it waited
         for the event loop of the replica. ``object_id``: what it returns, where waits are recorded.
@@ -93,7 +105,8 @@ class Served(HandMade):
             state="ended" if end is not None else "running",
             attributes=attributes
             | {names.RAY_SERVE_REPLICA_ID: replica}
-            | ({names.RAY_SERVE_LOOP_WAIT: loop / 1000} if loop else {}),
+            | ({names.RAY_SERVE_LOOP_WAIT: loop / 1000} if loop else {})
+            | (told or {}),
             **more,
         )
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from hand_made import MS
 from hand_served import Served, parts
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._cli.summary.generations import document, lines
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.generated import HELD
 from ray_tracing_hooks._insight.analysis.requests import (
     AFTER_ENGINE,
     BEFORE_ENGINE,
@@ -18,6 +25,7 @@ from ray_tracing_hooks._insight.analysis.requests import (
     ENGINE_QUEUE,
     LOOP,
     PROXY,
+    REPLICA_WAIT,
     SPAN,
 )
 
@@ -121,3 +129,186 @@ def test_a_generation_in_an_actor_that_a_deployment_calls_is_in_the_call() -> No
     ran = run.run(call, 12, 90)
     run.generation(ran, 15, 85, worker="w1", queue=10)
     assert parts(run.found()) == {(CODE, CHAT): 20, (CALLS, "Engine.ask"): 80}
+
+
+# --- the first chunk --------------------------------------------------------------------------------------------------
+
+STREAMED = {names.GEN_AI_STREAM: True}
+
+
+def first_chunk(run: Served, at: float, *, queue: float = 30, trace: int = 1, held: float | None = 40) -> None:
+    """A streamed request of 300 ms, whose first chunk comes after 100 ms and the time in the queue."""
+    end = at + 100 + queue
+    root = run.request(at, at + 300, trace=trace, told={names.RAY_SERVE_FIRST_CHUNK: (end - at) / 1000})
+    ingress = run.call(root, "Ingress.__call__", at + 1, at + 1, at + 5, at + 290, trace=trace)
+    came = {names.RAY_SERVE_FIRST_ITEM: (end - 3 - (at + 15)) / 1000}
+    if held is not None:
+        came[names.RAY_LLM_CHUNK_HELD] = held / 1000
+    server = run.call(
+        ingress, CHAT, at + 11, at + 11, at + 15, at + 280, trace=trace, told=came, replica="r2", caller="r1"
+    )
+    run.generation(
+        server,
+        at + 20,
+        at + 270,
+        trace=trace,
+        worker="r2",
+        told=STREAMED,
+        to_queue=6,
+        queue=queue,
+        prefill=20,
+        decode=100,
+        first=28 + queue,
+    )
+
+
+def first_parts(run: Served) -> dict[str, float]:
+    found = Analysis(run.table()).engines
+    assert found is not None
+    (chunks,) = found.first_chunks
+    assert sum(part.time for part in chunks.parts) == chunks.time
+    return {part.kind: part.time / MS for part in chunks.parts}
+
+
+def test_the_time_to_the_first_chunk_is_split_by_where_it_was() -> None:
+    run = Served()
+    first_chunk(run, 0)
+    assert first_parts(run) == {
+        "proxy": 5,
+        "ingress": 6,
+        "replica choice": 4,
+        "before engine": 5,
+        "engine front end": 6,
+        "engine queue": 30,
+        "engine prefill": 20,
+        "engine output": 2,
+        "after engine": 9,
+        HELD: 40,
+        "way back": 3,
+    }
+
+
+def test_without_a_batcher_the_first_chunk_is_not_held() -> None:
+    run = Served()
+    first_chunk(run, 0, held=None)
+    assert HELD not in first_parts(run)
+    assert first_parts(run)["after engine"] == 49
+
+
+def test_the_requests_whose_first_chunk_came_last_are_looked_at_on_their_own() -> None:
+    run = Served()
+    for number in range(40):
+        first_chunk(run, 1000 * number, queue=100 if number in (7, 8) else 10, trace=number + 1)
+    found = Analysis(run.table()).engines
+    assert found is not None
+    (chunks,) = found.first_chunks
+    assert (chunks.name, chunks.model, len(chunks.times), chunks.slow) == ("LLM", "tiny", 40, 2)
+    assert (chunks.times[0], chunks.times[-1]) == (110 * MS, 200 * MS)
+    (queue,) = (part for part in chunks.parts if part.kind == "engine queue")
+    assert (queue.time, queue.slow_time, queue.median) == ((38 * 10 + 200) * MS, 200 * MS, 10 * MS)
+    text = "\n".join(map(str, lines(found)))
+    assert "Time to the first chunk of 40 streamed requests to LLM: median 110 ms, p95 155 ms" in text
+    assert document(found)["first_chunks"][0]["count"] == 40
+
+
+def test_what_is_not_streamed_has_no_time_to_its_first_chunk() -> None:
+    """Though its head and its body are two parts of a response."""
+    run = Served()
+    root = run.request(0, 100, told={names.RAY_SERVE_FIRST_CHUNK: 0.09})
+    run.generation(run.call(root, CHAT, 0, 0, 0, 100), 10, 90, told={names.GEN_AI_STREAM: False}, first=20)
+    found = Analysis(run.table()).engines
+    assert found is not None
+    assert not found.first_chunks
+
+
+def test_an_engine_that_does_not_tell_its_phases_is_one_part() -> None:
+    run = Served()
+    root = run.request(0, 100, told={names.RAY_SERVE_FIRST_CHUNK: 0.06})
+    server = run.call(root, CHAT, 0, 0, 5, 100, told={names.RAY_SERVE_FIRST_ITEM: 0.05})
+    run.generation(server, 10, 90, told=STREAMED, queue=20, first=35)
+    assert first_parts(run) == {"proxy": 5, "before engine": 5, "after engine": 10, "way back": 5, "engine": 35}
+
+
+@pytest.mark.parametrize("damaged", [-1.0, 1e9, 1e300, "soon", None, True])
+def test_damaged_times_of_a_first_chunk_do_no_harm(damaged: Any) -> None:
+    run = Served()
+    root = run.request(0, 100, told={names.RAY_SERVE_FIRST_CHUNK: 0.06})
+    told = {names.RAY_SERVE_FIRST_ITEM: damaged, names.RAY_LLM_CHUNK_HELD: damaged}
+    server = run.call(root, CHAT, 0, 0, 5, 100, told=told)
+    run.generation(server, 10, 90, told=STREAMED, queue=20, prefill=10, decode=20, first=35)
+    for key in (names.GEN_AI_QUEUE_TIME, names.GEN_AI_FIRST_CHUNK, names.RAY_LLM_TIME_TO_QUEUE):
+        run.spans[-1].attributes[key] = damaged
+    run.spans[-1].attributes[names.GEN_AI_OUTPUT_TOKENS] = damaged
+    assert sum(first_parts(run).values()) == 60
+    assert sum(parts(run.found()).values()) == 100
+
+
+# --- generations by model ---------------------------------------------------------------------------------------------
+
+
+def test_generations_are_counted_by_model_and_replica() -> None:
+    run = Served()
+    for number, worker in enumerate(["r1", "r1", "r2"]):
+        server = run.call(run.request(0, 900), CHAT, 0, 0, 0, 900, replica=worker)
+        run.generation(
+            server, 10, 800, worker=worker, tokens=(10, 11, 4), queue=5 * number, first=100, prefill=0, decode=200
+        )
+    run.generation("", 0, 100, worker="w1", tokens=(7, 30, 0), told={names.GEN_AI_CHOICES: 3}, decode=90)
+    run.generation("", 0, 100, worker="w1", tokens=(7, 5, 0), told={names.GEN_AI_FINISH_REASONS: ["stop", "abort"]})
+    run.generation("", 0, 100, worker="w1", error="EngineDeadError", model="other")
+    leg = {names.GEN_AI_OPERATION: None, names.RAY_LLM_PREFILL_INPUT_TOKENS: 23, names.RAY_LLM_PREFILL_OUTPUT_TOKENS: 1}
+    run.generation("", 0, 100, worker="w1", told=leg)
+    found = Analysis(run.table()).engines
+    assert found is not None
+    tiny, other, prefill = found.models
+    assert (tiny.count, tiny.failed, tiny.aborted, tiny.input, tiny.output, tiny.cached) == (5, 0, 1, 44, 68, 12)
+    assert list(tiny.per_token) == [20 * MS] * 3, "not of several completions"
+    assert list(tiny.queue) == [0, 5 * MS, 10 * MS]
+    assert list(tiny.first) == [100 * MS] * 3
+    assert [(each.replica, each.count) for each in tiny.replicas] == [("host-n1:5", 2), ("r1", 2), ("r2", 1)]
+    assert (other.count, other.failed) == (1, 1)
+    assert (prefill.is_leg, prefill.input, prefill.output) == (True, 23, 1)
+    text = "\n".join(map(str, lines(found)))
+    assert "tiny, prefill only" in text
+    assert "in r2" in text
+
+
+def test_a_run_without_generations_says_nothing_of_them() -> None:
+    run = Served()
+    run.call(run.request(0, 100), CHAT, 0, 0, 0, 100)
+    assert Analysis(run.table()).engines is None
+    assert not list(lines(None))
+    assert document(None) is None
+
+
+# --- who asked --------------------------------------------------------------------------------------------------------
+
+
+def test_what_haproxy_asks_a_router_belongs_to_the_request() -> None:
+    """Both have the same id, and traces of their own; it is one request, which begins with the question."""
+    run = Served()
+    replica = {
+        names.RAY_SERVE_DEPLOYMENT: "LLM",
+        names.RAY_SERVE_METHOD: "__call__",
+        names.RAY_SERVE_REPLICA_ID: "r1",
+    }
+    for trace in (1, 2):
+        told = replica | {names.RAY_SERVE_REQUEST_ID: f"id-{trace}"}
+        run.request(10, 20, trace=10 + trace, route="POST /internal/route", worker="r2", told=told)
+        told |= {names.RAY_SERVE_FIRST_CHUNK: 0.05}
+        root = run.request(22, 100, trace=trace, route="POST /v1/chat", worker="r1", told=told)
+        run.generation(root, 30, 95, trace=trace, told=STREAMED, queue=5, prefill=10, decode=40, first=20, to_queue=2)
+    found = run.found()
+    assert [(each.name, list(each.durations)) for each in found.routes] == [("POST /v1/chat", [90 * MS] * 2)]
+    times = {kind: time for (kind, _), time in parts(found).items()}
+    assert times[REPLICA_WAIT] == 24
+    assert sum(times.values()) == 180
+    assert first_parts(run) == {
+        "replica choice": 24,
+        "before engine": 16,
+        "engine front end": 4,
+        "engine queue": 10,
+        "engine prefill": 20,
+        "engine output": 6,
+        "way back": 44,
+    }

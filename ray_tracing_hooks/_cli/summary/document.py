@@ -33,6 +33,13 @@ may contain anything. The members:
                    (``slow_share``, null for few requests); ``methods`` of deployments with ``executions``, ``failed``,
                    ``replicas``, ``batches``, and percentiles of how long their calls ``waited``, of their ``duration``
                    and of that of a ``batch``.
+``generations``    of LLM engines, null if there are none: ``models`` with ``count``, ``failed``, ``aborted``, tokens
+                   (``input_tokens``, ``output_tokens``, ``cached_tokens``), percentiles of
+                   ``time_to_first_token``, ``time_per_output_token`` and ``queue``, whether it is only the prefill for
+                   another engine (``is_prefill``), and the same for each of its ``replicas``; ``first_chunks`` of
+                   streamed requests to Ray Serve by ``deployment``, ``application`` and ``model``: ``count``,
+                   percentiles of ``duration``, and ``time``, what it went to, in the order of ``kind``; how many
+                   generations are ``unread``, of which there are no figures.
 ``datasets``       of Ray Data: ``executions`` with ``outcome``, ``rows``, ``bytes``, what it is ``limited_by``, and its
                    ``operators`` with their totals, ``timeline``, and what they were ``held_back`` by; ``iterations``
                    with what the program waited for. A ``span`` is the id of its span.
@@ -62,7 +69,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ray_tracing_hooks._cli.summary import requests
+from ray_tracing_hooks._cli.summary import generations, requests
 from ray_tracing_hooks._cli.summary.requests import percentiles
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS, Path
@@ -89,6 +96,7 @@ def document(
         "actors": list(_actors(analysis)),
         "queues": _queues(analysis),
         "requests": requests.document(analysis.requests),
+        "generations": generations.document(analysis.engines),
         "datasets": datasets(analysis.pipelines, analysis.table.span_id_of),
         "accelerators": list(_accelerators(analysis)),
         "parallelism": {

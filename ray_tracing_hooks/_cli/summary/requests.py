@@ -85,14 +85,14 @@ def _method(method: Method, found: Requests) -> tuple[str, ...]:
         shortened(found.full_name(method), _NAME_WIDTH),
         f"{method.executions:,}" if method.executions else "",
         f"{method.failed:,}" if method.failed else "",
-        *_two(method.waited),
-        *_two(method.durations),
+        *two(method.waited),
+        *two(method.durations),
         f"{method.replicas:,}" if method.replicas else "",
         f"{len(method.batches):,} of {duration(percentile(method.batches, 0.5))}" if method.batches else "",
     )
 
 
-def _two(times: Sequence[int]) -> tuple[str, str]:
+def two(times: Sequence[int]) -> tuple[str, str]:
     """The median and the 95th percentile."""
     if not times:
         return "", ""

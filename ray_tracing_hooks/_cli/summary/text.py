@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from ray_tracing_hooks._cli.screen import WIDEST, Row, aligned
-from ray_tracing_hooks._cli.summary import datasets, requests
+from ray_tracing_hooks._cli.summary import datasets, generations, requests
 from ray_tracing_hooks._cli.summary.document import kinds
 from ray_tracing_hooks._insight.analysis import data_quality, recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -44,6 +44,7 @@ def lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verbo
         yield _quality(analysis)
     yield from _findings(analysis, findings, verbose=verbose)
     yield from requests.lines(analysis.requests)
+    yield from generations.lines(analysis.engines)
     if not analysis.ends_with_request:
         yield from _where(analysis)
         if verbose:

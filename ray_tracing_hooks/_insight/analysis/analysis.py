@@ -26,6 +26,7 @@ from ray_tracing_hooks._insight.analysis.functions import (
     running,
     self_times,
 )
+from ray_tracing_hooks._insight.analysis.generated import Engines, engines
 from ray_tracing_hooks._insight.analysis.parallelism import Parallelism, parallelism
 from ray_tracing_hooks._insight.analysis.pipelines import Pipelines, pipelines
 from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, Queued, States, by_function
@@ -134,8 +135,13 @@ class Analysis:
 
     @cached_property
     def generations(self) -> Generations | None:
-        """What LLM engines generated; None if there is nothing."""
+        """The spans of what LLM engines generated; None if there are none."""
         return generations(self.table)
+
+    @cached_property
+    def engines(self) -> Engines | None:
+        """What LLM engines did; None if there are no generations."""
+        return engines(self.generations, self.serve_spans, self.is_failed) if self.generations is not None else None
 
     @property
     def ends_with_request(self) -> bool:

@@ -88,7 +88,7 @@ _BATCHED = "{}: its code, or waiting for its batch"
 
 SLOWEST = 0.05
 """The share of requests that are looked at on their own."""
-_LEAST_FOR_SLOWEST = 20
+LEAST_FOR_SLOWEST = 20
 _LEAST_FOR_TAIL = 100
 """The slowest of fewer requests are too few to have something in common."""
 _TIMES_SLOWER = 2
@@ -251,7 +251,7 @@ def requests(found: ServeSpans, is_failed: Any) -> Requests | None:
     roots = Roots(*(column[~is_running & ~is_unrecorded] for column in roots))
     durations = roots.end - roots.begin
     is_slow = np.zeros(len(durations), bool)
-    if len(durations) >= _LEAST_FOR_SLOWEST:
+    if len(durations) >= LEAST_FOR_SLOWEST:
         is_slow[np.argsort(-durations, kind="stable")[: round(len(durations) * SLOWEST)]] = True
     # Where most were refused, those that were served are no tail.
     served = 2 * int(np.count_nonzero(is_failed[roots.row])) < len(durations)

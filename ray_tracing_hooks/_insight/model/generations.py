@@ -68,6 +68,8 @@ class Generations:
             self._read(place[row], table.span(row).attributes)
         start = as_numpy(table.start)[rows]
         self.took = as_numpy(table.ends)[rows] - start
+        for column in _TIMES:
+            np.minimum(getattr(self, column), self.took, out=getattr(self, column))
         self.edges = self._edges(start)
         """For each its start, when it was in the engine's queue, left it, had its first and its last token, and its
         end, as far as that is known: a part that is not has no length, and what is left is after all others."""

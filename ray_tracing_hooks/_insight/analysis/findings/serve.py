@@ -83,7 +83,7 @@ def deployments(analysis: Analysis) -> Iterator[Deployment]:
     for each in found.methods:
         if each.waited:
             by_deployment.setdefault((each.application, _deployment(each.name)), []).append(each)
-    of_method = {each: _deployment_of(spans, each) for each in np.unique(spans.method).tolist()}
+    of_method = {each: deployment_of(spans, each) for each in np.unique(spans.method).tolist()}
     ran = np.nonzero(spans.is_replica | spans.is_direct)[0]
     first = min((analysis.table.start[route.rows[0]] for route in found.routes), default=0)
     for (application, name), methods in by_deployment.items():
@@ -148,7 +148,7 @@ def _largest_batch(spans: ServeSpans, own: list[int], application: str, name: st
     """The most requests in a batch of a deployment, by its methods or by other functions of it."""
     rows = np.nonzero(spans.is_batch)[0][:_MOST_BATCHES].tolist()
     of = {
-        each: int(spans.method[each]) in own or _deployment_of(spans, int(spans.method[each])) == (application, name)
+        each: int(spans.method[each]) in own or deployment_of(spans, int(spans.method[each])) == (application, name)
         for each in rows
     }
     return max(
@@ -303,7 +303,7 @@ def blocked_replicas(analysis: Analysis) -> Iterator[Finding]:
             key = part.application, _deployment(part.name)
             by_deployment[key] = by_deployment.get(key, 0) + part.time
     waits = np.nonzero(spans.loop_wait)[0]
-    of_method = {each: _deployment_of(spans, each) for each in np.unique(spans.method[waits]).tolist()}
+    of_method = {each: deployment_of(spans, each) for each in np.unique(spans.method[waits]).tolist()}
     for (application, deployment), waited in by_deployment.items():
         own = [each for each, its in of_method.items() if its == (application, deployment)]
         rows = waits[np.isin(spans.method[waits], own)].tolist()
@@ -319,7 +319,7 @@ def blocked_replicas(analysis: Analysis) -> Iterator[Finding]:
             f"{duration(median)} in the median, while other code kept the loop",
             "await what waits in async methods (asyncio.sleep, async clients, a result instead of ray.get); run what "
             "blocks, and methods without async, in threads (asyncio.to_thread); for code that computes, more replicas",
-            _on_path(analysis, spans, rows, times),
+            share_on_path(analysis, spans, rows, times),
             sorted(rows, key=lambda row: -spans.loop_wait[row]),
             {
                 "deployment": deployment,
@@ -334,7 +334,9 @@ def blocked_replicas(analysis: Analysis) -> Iterator[Finding]:
         )
 
 
-def _on_path(analysis: Analysis, spans: ServeSpans, rows: Sequence[int], times: Sequence[tuple[int, int]]) -> float:
+def share_on_path(
+    analysis: Analysis, spans: ServeSpans, rows: Sequence[int], times: Sequence[tuple[int, int]]
+) -> float:
     """The share of the run in which the critical path was in the replicas of these rows, and in what they had called,
     each at the time that belongs to its row.
     """
@@ -348,7 +350,7 @@ def _on_path(analysis: Analysis, spans: ServeSpans, rows: Sequence[int], times: 
     )
 
 
-def _deployment_of(spans: ServeSpans, method: int) -> tuple[str, str]:
+def deployment_of(spans: ServeSpans, method: int) -> tuple[str, str]:
     name, application = spans.named(method)
     return application, name.rpartition(".")[0]
 
@@ -481,7 +483,7 @@ def _batch_finding(analysis: Analysis, found: Requests, spans: ServeSpans, metho
         "waited_share": share,
     }
     rows = sorted(waiting.rows, key=dict(zip(waiting.rows, times, strict=True)).__getitem__, reverse=True)
-    saved = _on_path(analysis, spans, waiting.rows, waiting.waits)
+    saved = share_on_path(analysis, spans, waiting.rows, waiting.waits)
     title = f"Requests wait for batches of {quoted(name)} to fill"
     return Finding(
         "waiting-for-batches", text, advice, saved, rows, figures, title=title, requests_share=min(1.0, share)
@@ -520,7 +522,7 @@ def loading_models(analysis: Analysis) -> Iterator[Finding]:
         in_requests = sum(part.time for part in found.parts if part.kind == SPAN and part.span == name)
         of_requests = in_requests / found.time * took / max(1, sum(map(table.duration, loads.rows)))
         times = [(table.start[row], table.end_or_now(row)) for row in loads.again]
-        share = _on_path(analysis, spans, loads.again, times)
+        share = share_on_path(analysis, spans, loads.again, times)
         if len(loads.again) < _LOADED_AGAIN or max(share, of_requests) < _LOADING_COST:
             continue
         loader = name.removesuffix(f" {names.SERVE_MULTIPLEXED}")

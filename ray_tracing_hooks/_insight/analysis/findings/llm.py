@@ -1,0 +1,216 @@
+"""Requests to LLM engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.serve import deployment_of, share_on_path
+from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.requests import ENGINE_PREFILL, ENGINE_QUEUE
+from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
+from ray_tracing_hooks._insight.model.generations import Generations
+from ray_tracing_hooks._insight.model.grouped import most_at_once, split
+from ray_tracing_hooks._insight.model.serve_spans import ServeSpans
+
+_LEAST_GENERATIONS = 10
+_QUEUE_SHARE = 0.2
+_QUEUE_LEAST = 10_000_000
+"""Of half of the generations, in nanoseconds."""
+_PREFILL_SHARE = 0.3
+_PREFILL_LEAST = 50_000_000
+"""Likewise."""
+
+
+class _Engine(NamedTuple):
+    """The generations in the replicas of a deployment that told a phase, and how long that was."""
+
+    deployment: str
+    place: Any
+    """In the generations of the run."""
+    times: Any
+    """Of the phase of each, in nanoseconds."""
+    share: float
+    """Of the time of requests that went to it, from 0 to 1."""
+
+    @property
+    def median(self) -> int:
+        return percentile(np.sort(self.times).tolist(), 0.5)
+
+    @property
+    def at_95(self) -> int:
+        return percentile(np.sort(self.times).tolist(), 0.95)
+
+    def rows(self, found: Generations) -> list[int]:
+        """The longest first."""
+        longest: list[int] = found.row[self.place[np.argsort(-self.times, kind="stable")]].tolist()
+        return longest
+
+    def on_path(self, analysis: Analysis, spans: ServeSpans, found: Generations, phase: int) -> float:
+        """The share of the run whose critical path was in its replicas in this phase."""
+        begin, end = found.edges[phase : phase + 2, self.place]
+        times = list(zip(begin.tolist(), end.tolist(), strict=True))
+        return share_on_path(analysis, spans, found.row[self.place].tolist(), times)
+
+
+def _by_deployment(analysis: Analysis, kind: str, column: Any) -> Iterator[_Engine]:
+    """``kind``: the phase as a part of requests. ``column``: nanoseconds for each generation, below 0 if not told."""
+    requests, spans, found = analysis.requests, analysis.serve_spans, analysis.generations
+    if requests is None or spans is None or found is None or not requests.time:
+        return
+    places = np.nonzero((column >= 0) & (spans.above[found.row] >= 0))[0]
+    methods, which = np.unique(spans.method[spans.above[found.row[places]]], return_inverse=True)
+    named = [deployment_of(spans, each) for each in methods.tolist()]
+    distinct = list(dict.fromkeys(named))
+    numbers = np.array([distinct.index(each) for each in named], np.int64)[which]
+    for (application, name), its in zip(distinct, split(numbers, len(distinct), places)[0], strict=True):
+        took = sum(
+            part.time
+            for part in requests.parts
+            if part.kind == kind and (part.application, part.name.rpartition(".")[0]) == (application, name)
+        )
+        yield _Engine(name, its, column[its], took / requests.time)
+
+
+def engine_queues(analysis: Analysis) -> Iterator[Finding]:
+    """Requests that wait in the queue of an LLM engine, which runs only so many at once.
+
+    Measures: these waits on the critical path, where a driver may wait for requests; the text has their share.
+    Threshold: a fifth of the time of requests, and 10 ms in the median of 10 generations.
+    Looks the same: an engine whose KV cache is full, for which it does not help to run more at once.
+    Advice: more replicas, or a larger max_num_seqs; Ray Serve LLM hands all requests to the engine in any case.
+    Needs: generations in replicas, with the time in the queue.
+    """
+    requests, spans, found = analysis.requests, analysis.serve_spans, analysis.generations
+    if requests is None or spans is None or found is None:
+        return
+    for each in _by_deployment(analysis, ENGINE_QUEUE, found.queue):
+        many = len(each.place)
+        if many < _LEAST_GENERATIONS or each.share < _QUEUE_SHARE or each.median < _QUEUE_LEAST:
+            continue
+        replicas = spans.resource[found.row[each.place]]
+        at_once = max(_at_once(found, each.place[replicas == one]) for one in np.unique(replicas))
+        yield Finding(
+            "engine-queue",
+            f"waiting in the engine's queue in {quoted(each.deployment)} took {percent(each.share)} of the time of "
+            f"{count(requests.count, 'request')}; of {count(many, 'generation')} in "
+            f"{count(len(np.unique(replicas)), 'replica')}, of which an engine ran at most {at_once:,} at once, the "
+            f"median waited {duration(each.median)}, the 95th percentile {duration(each.at_95)}",
+            "more replicas (num_replicas), or a larger max_num_seqs if the engine's KV cache has room for more at "
+            "once; a larger max_ongoing_requests would not help: these requests have reached the engine",
+            each.on_path(analysis, spans, found, 1),
+            each.rows(found),
+            {
+                "deployment": each.deployment,
+                "generations": many,
+                "waited_share": each.share,
+                "median_ns": each.median,
+                "p95_ns": each.at_95,
+                "most_at_once": at_once,
+            },
+            title=f"Requests wait in the engine's queue of {quoted(each.deployment)}",
+            requests_share=each.share,
+        )
+
+
+def _at_once(found: Generations, place: Any) -> int:
+    """The most generations of these that were between their queue and their last token at one time."""
+    begin, end = found.edges[2, place], found.edges[4, place]
+    return most_at_once(begin[end > begin], end[end > begin])
+
+
+def long_prefills(analysis: Analysis) -> Iterator[Finding]:
+    """Requests to an LLM engine whose prompts take long until the first token.
+
+    Measures: the prefill on the critical path, where a driver may wait for requests; the text has its share.
+    Threshold: three tenths of the time of requests, and of half of 10 generations; 50 ms in their median.
+    Looks the same: an engine that decodes for many others in the same steps; the first request, while it compiles.
+    Advice: shorter prompts, prompts that begin alike for the prefix cache, or replicas for the prefill alone.
+    Needs: generations in replicas, with the time of the prefill.
+    """
+    requests, spans, found = analysis.requests, analysis.serve_spans, analysis.generations
+    if requests is None or spans is None or found is None:
+        return
+    for each in _by_deployment(analysis, ENGINE_PREFILL, np.where(found.is_leg, -1, found.prefill)):
+        many = len(each.place)
+        if many < _LEAST_GENERATIONS or each.share < _PREFILL_SHARE or each.median < _PREFILL_LEAST:
+            continue
+        if float(np.median(each.times / np.maximum(found.took[each.place], 1))) < _PREFILL_SHARE:
+            continue
+        tokens, cached = (found.input[each.place], found.cached[each.place])
+        of_cache = float(cached.sum()) / max(1.0, float(tokens.sum()))
+        length = round(float(np.median(tokens)))
+        yield Finding(
+            "long-prefill",
+            f"the prefill in {quoted(each.deployment)} took {percent(each.share)} of the time of "
+            f"{count(requests.count, 'request')}: {duration(each.median)} in the median of "
+            f"{count(many, 'generation')}, {duration(each.at_95)} at the 95th percentile; a prompt has "
+            f"{count(length, 'token')} (median), and {percent(of_cache)} of all were in the prefix cache",
+            "shorter prompts; let prompts begin with what they have in common, so that the prefix cache has it; or "
+            "replicas for the prefill alone, if it delays the decoding of other requests",
+            each.on_path(analysis, spans, found, 2),
+            each.rows(found),
+            {
+                "deployment": each.deployment,
+                "generations": many,
+                "prefill_share": each.share,
+                "median_ns": each.median,
+                "p95_ns": each.at_95,
+                "median_tokens": length,
+                "cached_share": of_cache,
+            },
+            title=f"Prompts take long in {quoted(each.deployment)}",
+            requests_share=each.share,
+        )
+
+
+_ABORTED_LEAST = 5
+_ABORTED_SHARE = 0.1
+
+
+def aborted_generations(analysis: Analysis) -> Iterator[Finding]:
+    """Generations that the engine ended since nobody waited for them any more.
+
+    Measures: their number, and the tokens that were generated in vain; it claims no cost.
+    Threshold: 5 of a model, and a tenth of its generations or of its tokens.
+    Looks the same: clients and programs that stop by intent when they have seen enough.
+    Advice: to see what clients wait for, and their timeouts; to limit the output.
+    Needs: generations, with their finish reasons.
+    """
+    found = analysis.generations
+    if found is None or not found.is_aborted.any():
+        return
+    models = np.array(found.model, object)
+    for model in dict.fromkeys(models[found.is_aborted].tolist()):
+        its = (models == model) & found.is_read
+        aborted = its & found.is_aborted
+        many, all_of_it = int(np.count_nonzero(aborted)), int(np.count_nonzero(its))
+        tokens, all_tokens = sum(found.output[aborted].tolist()), sum(found.output[its].tolist())
+        share = max(many / all_of_it, tokens / max(1, all_tokens))
+        if many < _ABORTED_LEAST or share < _ABORTED_SHARE:
+            continue
+        early = int(np.count_nonzero(aborted & (found.first < 0)))
+        before = f", {early:,} of them before their first token" if early else ""
+        yield Finding(
+            "aborted-generations",
+            f"{many:,} of {count(all_of_it, 'generation')} of {quoted(model)} were aborted{before}, after "
+            f"{count(tokens, 'token')}, {percent(tokens / max(1, all_tokens))} of all that it generated; their clients "
+            "had left, or the program had stopped them",
+            "if clients give up, see where the time to the first chunk goes, and compare their timeouts with it; if "
+            "they have seen enough by then, let them ask for less (max_tokens, stop)",
+            0.0,
+            found.row[aborted][np.argsort(-found.took[aborted], kind="stable")].tolist(),
+            {
+                "model": model,
+                "generations": all_of_it,
+                "aborted": many,
+                "before_first_token": early,
+                "tokens": tokens,
+                "tokens_share": tokens / max(1, all_tokens),
+            },
+            title=f"Generations of {quoted(model)} are aborted",
+        )

@@ -1,0 +1,277 @@
+"""LLM engines: their generations by model and replica, and what the time to the first chunk of a response went to.
+
+The first chunk of a streamed request to Ray Serve is followed on its way there and back. Each part lasts until the next
+one begins, so they add up. Where clocks seem to differ, a part is at least nothing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.requests import LEAST_FOR_SLOWEST, SLOWEST
+from ray_tracing_hooks._insight.model.attribute_values import nanoseconds
+from ray_tracing_hooks._insight.model.generations import Generations
+from ray_tracing_hooks._insight.model.grouped import split
+from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
+from ray_tracing_hooks._insight.model.serve_spans import ServeSpans
+from ray_tracing_hooks._insight.model.table import Table
+
+HELD = "batcher"
+ENGINE_PART = "engine"
+FIRST_PARTS = {
+    "proxy": "Serve: proxy, and the way to a replica",
+    "ingress": "Serve: ingress, until it calls the server",
+    "replica choice": "Serve: choice of a replica, and the way to it",
+    "before engine": "Serve: server, until the engine has the request",
+    "engine front end": "engine: front end, until it is queued",
+    "engine queue": "engine: queue",
+    "engine prefill": "engine: prefill",
+    "engine output": "engine: first token, until its front end has it",
+    "after engine": "Serve: server, until it has the first chunk",
+    HELD: "Serve LLM: the batcher holds it",
+    "way back": "Serve: back to the proxy",
+    ENGINE_PART: "engine, which told no more of it",
+}
+"""The parts of the time to the first chunk, in their order, and their meaning. The last one stands for those of the
+engine where it did not tell them."""
+_OF_ENGINE = slice(4, 8)
+_MOST_CALLS = 64
+"""Of deployments in each other, until the one with the engine."""
+
+
+@dataclass
+class FirstPart:
+    """A part of the time to the first chunk. Times are nanoseconds, added up over requests."""
+
+    kind: str
+    time: int
+    slow_time: int
+    """The same in the slowest requests alone."""
+    median: int
+    """Of one request."""
+
+
+@dataclass
+class FirstChunks:
+    """The streamed requests to a model in a deployment."""
+
+    name: str
+    application: str
+    model: str
+    times: array[int]
+    """Until the first chunk of each, sorted; in nanoseconds."""
+    parts: list[FirstPart]
+    slow: int
+    """How many are the slowest; 0 if there are too few to look at these on their own."""
+    slowest: int
+    """The row of the one whose first chunk came last."""
+    held: array[int]
+    """How long the batcher of Ray Serve LLM held the first chunks, sorted; empty without one."""
+
+    @property
+    def time(self) -> int:
+        return sum(self.times)
+
+    @property
+    def slow_time(self) -> int:
+        return sum(each.slow_time for each in self.parts)
+
+
+def _times() -> array[int]:
+    return array("q")
+
+
+@dataclass
+class Generated:
+    """The generations of a model, in one process or in all. Lists of nanoseconds are sorted."""
+
+    model: str
+    is_leg: bool
+    """Whether they are prefills for another engine, whose own generations count the tokens."""
+    replica: str
+    """The id of a replica of Ray Serve, or the process; empty for all."""
+    rows: Any
+    failed: int
+    aborted: int
+    input: int
+    output: int
+    cached: int
+    """Tokens."""
+    first: array[int]
+    """Until the front end had the first token."""
+    per_token: array[int]
+    """For each token after that."""
+    queue: array[int]
+    replicas: list[Generated] = field(default_factory=list)
+    """Those of each process, the one with most generations first."""
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+
+@dataclass
+class Engines:
+    """What LLM engines did in a run."""
+
+    models: list[Generated]
+    """The one with most generations first."""
+    first_chunks: list[FirstChunks]
+    """The one with most requests first."""
+    unread: int
+    """Of how many generations no figures were read, since there are so many."""
+
+
+def engines(found: Generations, spans: ServeSpans | None, is_failed: Any) -> Engines:
+    """What the generations of a run say. ``is_failed`` is a NumPy column over all rows."""
+    table = found.table
+    keys = list(zip(found.model, found.is_leg.tolist(), strict=True))
+    process = as_numpy(table.resource)[found.row]
+    models = []
+    for model, is_leg in dict.fromkeys(keys):
+        which = np.array([each == (model, is_leg) for each in keys], bool)
+        whole = _generated(found, which, is_failed, "")
+        whole.replicas = sorted(
+            (
+                _generated(found, which & (process == each), is_failed, _process(table, spans, found, process == each))
+                for each in np.unique(process[which]).tolist()
+            ),
+            key=lambda each: (-each.count, each.replica),
+        )
+        models.append(whole)
+    models.sort(key=lambda each: (-each.count, each.model))
+    chunks = _first_chunks(found, spans) if spans is not None else []
+    return Engines(models, chunks, int(np.count_nonzero(~found.is_read)))
+
+
+def _process(table: Table, spans: ServeSpans | None, found: Generations, which: Any) -> str:
+    row = int(found.row[which][0])
+    above = spans.around(row) if spans is not None else -1
+    replica = table.sites[table.site[above]].get(names.RAY_SERVE_REPLICA_ID) if above >= 0 else None
+    resource = table.resources[table.resource[row]]
+    return str(replica or f"{resource.get('host.name', '')}:{resource.get('process.pid', '')}")
+
+
+def _generated(found: Generations, which: Any, is_failed: Any, replica: str) -> Generated:
+    rows, place = found.row[which], int(np.argmax(which))
+    tokens_in, tokens_out, cached = (sum(each[which].tolist()) for each in (found.input, found.output, found.cached))
+    others = np.where(found.choices == 1, found.output - 1, 0)
+    timed = which & (others > 0) & (found.decode >= 0)
+    return Generated(
+        found.model[place],
+        bool(found.is_leg[place]),
+        replica,
+        rows,
+        int(np.count_nonzero(is_failed[rows])),
+        int(np.count_nonzero(found.is_aborted[which])),
+        tokens_in,
+        tokens_out,
+        cached,
+        _sorted(found.first[which & (found.first >= 0)]),
+        _sorted(found.decode[timed] // others[timed]),
+        _sorted(found.queue[which & (found.queue >= 0)]),
+    )
+
+
+def _sorted(times: Any) -> array[int]:
+    return as_array(np.sort(times), "q")
+
+
+def _first_chunks(found: Generations, spans: ServeSpans) -> list[FirstChunks]:
+    roots, size = spans.roots(), len(spans.start)
+    begin = np.full(size, -1)
+    begin[roots.row] = roots.begin
+    streamed = np.nonzero(found.is_streamed & ~found.is_leg & (spans.above[found.row] >= 0))[0]
+    server = spans.above[found.row[streamed]]
+    root, replica = server, server  # of the request, and the first replica that it reached
+    for _ in range(_MOST_CALLS):
+        goes_on = (begin[root] < 0) & (spans.above[root] >= 0)
+        if not goes_on.any():
+            break
+        replica = np.where(goes_on, root, replica)
+        root = np.where(goes_on, spans.above[root], root)
+    is_request = (begin[root] >= 0) & spans.is_server[root]
+    streamed, server, root, replica = (each[is_request] for each in (streamed, server, root, replica))
+    # Of several prompts the one whose first token came first.
+    order = np.lexsort((spans.start[found.row[streamed]] + np.maximum(found.first[streamed], 0), root))
+    order = order[np.insert(np.diff(root[order]) != 0, 0, values=True)[: len(order)]]
+    streamed, server, root, replica = (each[order] for each in (streamed, server, root, replica))
+    chunk, item, held = _told(found.table, root, server)
+    came = (chunk > 0) & (spans.ends[root] > spans.start[root])
+    columns = (each[came] for each in (streamed, server, root, replica, begin[root], chunk, item, held))
+    return _by_model(found, spans, *columns)
+
+
+def _told(table: Table, root: Any, server: Any) -> tuple[Any, Any, Any]:
+    """The time to the first chunk of each request, and of its server the time to the first item and how long that was
+    held; -1 if not recorded.
+    """
+    wanted: dict[int, tuple[int, ...]] = {}
+    keys = names.RAY_SERVE_FIRST_CHUNK, names.RAY_SERVE_FIRST_ITEM, names.RAY_LLM_CHUNK_HELD
+    for row in table.as_recorded({*root.tolist(), *server.tolist()}):
+        given = table.span(row).attributes
+        wanted[row] = tuple(max(0, nanoseconds(given[key])) if key in given else -1 for key in keys)
+    of_root, of_server = ([wanted[row] for row in rows.tolist()] for rows in (root, server))
+    chunk, item, held = [each[0] for each in of_root], [each[1] for each in of_server], [each[2] for each in of_server]
+    return np.array(chunk, np.int64), np.array(item, np.int64), np.array(held, np.int64)
+
+
+def _by_model(
+    found: Generations,
+    spans: ServeSpans,
+    streamed: Any,
+    server: Any,
+    root: Any,
+    replica: Any,
+    begin: Any,
+    chunk: Any,
+    item: Any,
+    held: Any,
+) -> list[FirstChunks]:
+    parent, edges = as_numpy(found.table.parent), found.edges[:, streamed]
+    # No time, however damaged, is after the end of its span.
+    end = spans.start[root] + np.minimum(chunk, spans.ends[root] - spans.start[root])
+    item = np.minimum(item, spans.ends[server] - spans.start[server])
+    first_item = np.where(item >= 0, spans.start[server] + item, -1)
+    handed = np.where(item >= 0, first_item - np.maximum(held, 0), -1)
+    token = np.where(found.first[streamed] >= 0, edges[0] + found.first[streamed], handed)
+    called = np.where(server == replica, spans.start[server], spans.start[parent[server]])
+    marks = [begin, spans.start[replica], called, spans.start[server], *edges[:4], token, handed, first_item, end]
+    took = np.diff(np.minimum(np.maximum.accumulate(np.array(marks), axis=0), end), axis=0)
+    # Without a proxy, what was before the replica is its choice.
+    is_direct = spans.is_direct[root]
+    took[2] += np.where(is_direct, took[0], 0)
+    took[0] = np.where(is_direct, 0, took[0])
+    is_told = found.is_complete[streamed]
+    took = np.concatenate([took, np.where(is_told, 0, took[_OF_ENGINE].sum(axis=0))[None, :]])
+    took[_OF_ENGINE] = np.where(is_told, took[_OF_ENGINE], 0)
+    named = [spans.named(each) for each in spans.method[server].tolist()]
+    keys = [
+        (name.rpartition(".")[0], application, found.model[place])
+        for (name, application), place in zip(named, streamed.tolist(), strict=True)
+    ]
+    distinct = list(dict.fromkeys(keys))
+    which = np.array([distinct.index(key) for key in keys], np.int64)
+    several = split(which, len(distinct), np.arange(len(keys)))[0]
+    chunks = [_of_one(key, took[:, its], root[its], held[its]) for key, its in zip(distinct, several, strict=True)]
+    return sorted(chunks, key=lambda each: (-len(each.times), each.name, each.model))
+
+
+def _of_one(key: tuple[str, str, str], took: Any, root: Any, held: Any) -> FirstChunks:
+    times = took.sum(axis=0)
+    is_slow = np.zeros(len(times), bool)
+    if len(times) >= LEAST_FOR_SLOWEST:
+        is_slow[np.argsort(-times, kind="stable")[: round(len(times) * SLOWEST)]] = True
+    parts = [
+        FirstPart(kind, sum(its.tolist()), sum(its[is_slow].tolist()), percentile(np.sort(its).tolist(), 0.5))
+        for kind, its in zip(FIRST_PARTS, took, strict=True)
+        if its.any()
+    ]
+    slow = int(np.count_nonzero(is_slow))
+    return FirstChunks(*key, _sorted(times), parts, slow, int(root[np.argmax(times)]), _sorted(held[held >= 0]))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from hand_made import MS
 from hand_served import Served, parts
+from recordings import document as document_of
+from recordings import recorded, shown
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli.summary.generations import document, lines
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.generated import HELD
 from ray_tracing_hooks._insight.analysis.requests import (
     AFTER_ENGINE,
@@ -312,3 +316,119 @@ def test_what_haproxy_asks_a_router_belongs_to_the_request() -> None:
         "engine output": 6,
         "way back": 44,
     }
+
+
+def test_a_client_that_leaves_is_one_failed_request() -> None:
+    """The replicas that it had reached were cancelled, which is no failure of theirs; its generation was aborted."""
+    run = Served()
+    root = run.request(0, 100, error="499", told={names.RAY_SERVE_FIRST_CHUNK: 0.05})
+    cancelled = {names.ERROR_TYPE: names.TASK_CANCELLED}
+    ingress = run.call(root, "Ingress.__call__", 0, 0, 0, 100, told=cancelled)
+    server = run.call(ingress, CHAT, 10, 10, 10, 140, told=cancelled)
+    run.generation(server, 20, 145, queue=0, prefill=10, decode=70, told={names.GEN_AI_FINISH_REASONS: ["abort"]})
+    analysis = Analysis(run.table())
+    assert run.found().failed == 1
+    assert [(each.kind, [analysis.table.span_id_of(row) for row in each.rows]) for each in find(analysis)] == [
+        ("failed-spans", [root])
+    ]
+    times = parts(run.found())
+    assert times[CODE, "Ingress.__call__"] == 10
+    assert times[ENGINE_DECODE, CHAT] == 70
+
+
+# --- findings ---------------------------------------------------------------------------------------------------------
+
+
+def asked(run: Served, number: int, **more: Any) -> None:
+    """A request of 200 ms, with a generation of 190 ms in one of two replicas."""
+    at, trace, replica = 10 * number, number + 1, f"r{number % 2}"
+    server = run.call(
+        run.request(at, at + 200, trace=trace), CHAT, at, at, at + 5, at + 200, trace=trace, replica=replica
+    )
+    run.generation(server, at + 5, at + 195, trace=trace, worker=replica, to_queue=0, tokens=(100, 20, 25), **more)
+
+
+def finding(run: Served, kind: str) -> Finding | None:
+    return next((each for each in find(Analysis(run.table())) if each.kind == kind), None)
+
+
+@pytest.mark.parametrize(
+    ("many", "queue", "is_found"), [(20, 80, True), (9, 80, False), (20, 30, False), (20, 9, False)]
+)
+def test_requests_that_wait_in_the_queue_of_an_engine_are_named(many: int, queue: float, is_found: bool) -> None:
+    run = Served()
+    for number in range(many):
+        asked(run, number, queue=queue, prefill=10, decode=100)
+    found = finding(run, "engine-queue")
+    assert (found is not None) == is_found
+    if found is not None:
+        assert found.requests_share == pytest.approx(0.4)
+        assert found.figures["median_ns"] == 80 * MS
+        assert found.figures["most_at_once"] == 6, "every 20 ms one of 110 ms in each replica"
+        assert "in 2 replicas" in found.text
+        assert "max_num_seqs" in found.advice
+        assert "a larger max_ongoing_requests would not help" in found.advice
+
+
+def test_a_prefill_that_takes_long_once_is_no_finding_and_one_of_most_is() -> None:
+    """The first request of an engine may compile for seconds."""
+    run = Served()
+    for number in range(20):
+        asked(run, number, queue=0, prefill=100, decode=90)
+    found = finding(run, "long-prefill")
+    assert found is not None
+    assert (found.figures["median_ns"], found.figures["median_tokens"]) == (100 * MS, 100)
+    assert "25 % of all were in the prefix cache" in found.text
+    run = Served()
+    for number in range(20):
+        asked(run, number, queue=0, prefill=10, decode=180)
+    server = run.call(run.request(0, 30_000, trace=99), CHAT, 0, 0, 0, 30_000, trace=99)
+    run.generation(server, 0, 30_000, trace=99, queue=0, prefill=29_000, decode=1000)
+    assert finding(run, "long-prefill") is None
+
+
+@pytest.mark.parametrize(("aborted", "all_of_it", "is_found"), [(5, 20, True), (4, 20, False), (5, 200, False)])
+def test_generations_that_are_aborted_are_named(aborted: int, all_of_it: int, is_found: bool) -> None:
+    run = Served()
+    for number in range(all_of_it):
+        reasons = ["abort"] if number < aborted else ["stop"]
+        asked(run, number, told={names.GEN_AI_FINISH_REASONS: reasons}, **({"first": 50} if number else {}))
+    found = finding(run, "aborted-generations")
+    assert (found is not None) == is_found
+    if found is not None:
+        assert "5 of 20 generations of tiny were aborted, 1 of them before their first token, after 100 tokens" in (
+            found.text
+        )
+        assert (found.share, found.requests_share, found.is_failure) == (0, 0, False)
+
+
+# --- real generations -------------------------------------------------------------------------------------------------
+
+
+def test_the_summary_of_a_real_vllm_says_whether_it_is_serve_or_the_engine() -> None:
+    """Fifty requests at once and some others, with an engine that runs eight at once."""
+    found = document_of("llm_serving")
+    assert sum(each["ns"] for each in found["requests"]["time"]) == found["requests"]["time_ns"]
+    shares = {(each["kind"], each["name"]): each["share"] for each in found["requests"]["time"]}
+    assert shares["engine queue", "LLMServer:tiny.chat"] == pytest.approx(0.295, abs=0.001)
+    assert shares["engine prefill", "LLMServer:tiny.completions"] == pytest.approx(0.289, abs=0.001)
+    assert found["requests"]["failed"] == 1, "the client that left"
+    tiny, embed = found["generations"]["models"]
+    counts = "count", "failed", "aborted", "input_tokens", "output_tokens"
+    assert [tiny[key] for key in counts] == [59, 0, 1, 802, 1862]
+    assert [embed[key] for key in counts] == [1, 0, 0, 6, 0]
+    (chunks,) = found["generations"]["first_chunks"]
+    assert (chunks["deployment"], chunks["model"], chunks["count"]) == ("LLMServer:tiny", "tiny", 27)
+    assert sum(each["share"] for each in chunks["time"]) == pytest.approx(1)
+    (queue,) = (each for each in chunks["time"] if each["kind"] == "engine queue")
+    assert queue["share"] == pytest.approx(0.51, abs=0.01)
+    kinds = [each["kind"] for each in found["findings"]]
+    assert kinds == ["failed-spans", "engine-queue", "unrecorded"]
+    assert found["findings"][1]["figures"]["most_at_once"] == 8
+
+
+def test_the_first_chunk_of_a_single_request_was_held_by_the_batcher() -> None:
+    text = shown("summary", recorded("llm_serving"), "--trace", "734ee15b9cdf74a71875071939031eaf")
+    assert "Time to the first chunk of 1 streamed request to LLMServer:tiny: median 73.9 ms" in text
+    assert re.search(r"Serve LLM: the batcher holds it +56 % +41\.3 ms", text)
+    assert "held the first chunk of half of them for 41.3 ms or more" in text

@@ -24,6 +24,9 @@ _QUEUE_LEAST = 10_000_000
 _PREFILL_SHARE = 0.3
 _PREFILL_LEAST = 50_000_000
 """Likewise."""
+_LET_IN = 2_000_000
+"""By how many nanoseconds the next generation may seem to leave the queue before the last token of the one before it:
+that is when the arrivals and the engine's own times do not have the same clock."""
 
 
 class _Engine(NamedTuple):
@@ -120,6 +123,7 @@ def engine_queues(analysis: Analysis) -> Iterator[Finding]:
 def _at_once(found: Generations, place: Any) -> int:
     """The most generations of these that were between their queue and their last token at one time."""
     begin, end = found.edges[2, place], found.edges[4, place]
+    end = end - np.minimum(_LET_IN, (end - begin) // 10)
     return most_at_once(begin[end > begin], end[end > begin])
 
 

@@ -86,7 +86,8 @@ How to read it:
     "keys",
     metavar="PATTERN",
     multiple=True,
-    help="Show attributes whose key matches this, such as ray.arguments or http.*.",
+    help="Show attributes whose key matches this, such as ray.arguments or http.*; with KEY=VALUE, only spans in which "
+    "an attribute contains VALUE.",
 )
 @json_option
 def tree(
@@ -114,13 +115,18 @@ def tree(
     which = inputs.Which(trace_id, job, everything=everything)
     table, others = which.of(inputs.table(paths))
     now_ns = table.now_ns
-    keep = _chosen(table, name, errors, min_duration)
+    values = [(key, value) for key, equals, value in (each.partition("=") for each in keys) if equals]
+    keep = _chosen(table, name, errors, min_duration, values)
     chosen = [part for trace in traces(table) if (part := trace.selected(keep) if keep else trace)]
     shown = chosen[:last]
     if in_json:
         _print_json(shown, now_ns)
     elif shown:
-        shape = _Shape(pair=not raw, collapse=not no_collapse, keys=("*",) if attributes else keys)
+        shape = _Shape(
+            pair=not raw,
+            collapse=not no_collapse,
+            keys=("*",) if attributes else [each.partition("=")[0] for each in keys],
+        )
         _print_trees(shown, len(chosen), shape, now_ns)
     if not shown:
         click.echo(f"no span matches: searched {count(len(table.traces), 'trace')}", err=True)
@@ -133,9 +139,11 @@ def tree(
         click.echo(note, err=True)
 
 
-def _chosen(table: Table, name: str | None, errors: bool, min_duration: int | None) -> Callable[[int], bool] | None:
-    """Whether a span is wanted, by its row; None if all are."""
-    if name is None and not errors and min_duration is None:
+def _chosen(
+    table: Table, name: str | None, errors: bool, min_duration: int | None, values: Sequence[tuple[str, str]]
+) -> Callable[[int], bool] | None:
+    """Whether a span is wanted, by its row; None if all are. ``values``: keys of attributes, and what these contain."""
+    if name is None and not errors and min_duration is None and not values:
         return None
     is_named = list(map(_fits(name or ""), table.names))
 
@@ -144,9 +152,14 @@ def _chosen(table: Table, name: str | None, errors: bool, min_duration: int | No
             is_named[table.name[row]]
             and (not errors or (table.failed(row) and _is_error(table.span(row))))
             and (min_duration is None or _took(table, row) >= min_duration)
+            and (not values or all(_has(table.span(row), key, value) for key, value in values))
         )
 
     return keep
+
+
+def _has(span: Span, key: str, value: str) -> bool:
+    return any(fnmatchcase(name, key) and _fits(value)(str(given)) for name, given in span.attributes.items())
 
 
 def _took(table: Table, row: int) -> int:

@@ -6,6 +6,7 @@ from browsing import MakeReport, Report
 from hand_made import HandMade
 
 from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.generated import FIRST_PARTS
 from ray_tracing_hooks._insight.analysis.wording import duration
 from ray_tracing_hooks._insight.model.span import SERVER
 
@@ -94,3 +95,23 @@ def test_the_note_says_what_does_not_fit_into_the_tables(report: MakeReport) -> 
     assert (opened.page.locator("#view-requests .note").text_content() or "").endswith(
         " 100 rows of the tables with less time left out."
     )
+
+
+def test_a_run_with_llm_engines_has_their_tables(report: MakeReport) -> None:
+    opened = report("llm_serving").open(view="requests")
+    found = opened.analysis.engines
+    assert found is not None
+    (chunks,) = found.first_chunks
+    assert [(each[0], each[3]) for each in cells(opened, "firstchunks")] == [
+        (FIRST_PARTS[each.kind], duration(each.median)) for each in chunks.parts
+    ]
+    caption = opened.page.locator("#view-requests table.firstchunks caption").text_content()
+    median = duration(percentile(chunks.times, 0.5))
+    assert caption is not None
+    assert caption.startswith(
+        f"Time to the first chunk of 27 streamed requests to LLMServer:tiny: median {median}, p95 "
+    )
+    assert [each[:7] for each in cells(opened, "generations")] == [
+        ["tiny", "59", "", "1", "802", "0", "1,862"],
+        ["tiny-embed", "1", "", "", "6", "0", "0"],
+    ]

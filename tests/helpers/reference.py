@@ -43,6 +43,7 @@ _SECTIONS = {
     "waiting": "The cluster",
     "serve": "Ray Serve",
     "serve_calls": "Calls between deployments",
+    "llm": "LLM engines",
     "data": "Ray Data",
     "train_tune": "Ray Train and Ray Tune",
 }

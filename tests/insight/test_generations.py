@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -212,7 +213,9 @@ def test_the_requests_whose_first_chunk_came_last_are_looked_at_on_their_own() -
     assert (queue.time, queue.slow_time, queue.median) == ((38 * 10 + 200) * MS, 200 * MS, 10 * MS)
     text = "\n".join(map(str, lines(found)))
     assert "Time to the first chunk of 40 streamed requests to LLM: median 110 ms, p95 155 ms" in text
-    assert document(found)["first_chunks"][0]["count"] == 40
+    written = document(found)
+    assert written is not None
+    assert written["first_chunks"][0]["count"] == 40
 
 
 def test_what_is_not_streamed_has_no_time_to_its_first_chunk() -> None:
@@ -291,7 +294,7 @@ def test_a_run_without_generations_says_nothing_of_them() -> None:
 def test_what_haproxy_asks_a_router_belongs_to_the_request() -> None:
     """Both have the same id, and traces of their own; it is one request, which begins with the question."""
     run = Served()
-    replica = {
+    replica: dict[str, Any] = {
         names.RAY_SERVE_DEPLOYMENT: "LLM",
         names.RAY_SERVE_METHOD: "__call__",
         names.RAY_SERVE_REPLICA_ID: "r1",
@@ -431,4 +434,21 @@ def test_the_first_chunk_of_a_single_request_was_held_by_the_batcher() -> None:
     text = shown("summary", recorded("llm_serving"), "--trace", "734ee15b9cdf74a71875071939031eaf")
     assert "Time to the first chunk of 1 streamed request to LLMServer:tiny: median 73.9 ms" in text
     assert re.search(r"Serve LLM: the batcher holds it +56 % +41\.3 ms", text)
-    assert "held the first chunk of half of them for 41.3 ms or more" in text
+
+
+@pytest.mark.parametrize(
+    ("printed", "root"),
+    [
+        ("cmpl-d1511cec-0925-4a05-95c9-315be90bac51", "POST /v1/completions"),
+        ("chatcmpl-989650dd-f47b-4725-a03f-7d625cf9cadd", "POST /v1/chat/completions"),
+    ],
+)
+def test_a_request_is_found_by_the_id_that_its_client_printed(printed: str, root: str) -> None:
+    """The ids of completions go on in the engine."""
+    (trace,) = json.loads(
+        shown("tree", recorded("llm_serving"), "--json", "--attribute", f"gen_ai.response.id={printed}")
+    )
+    assert [each["name"] for each in trace["roots"]] == [root]
+    text = shown("tree", recorded("llm_serving"), "--attribute", f"gen_ai.response.id={printed}")
+    assert f"gen_ai.response.id: {printed}" in text
+    assert "gen_ai.request.model" not in text

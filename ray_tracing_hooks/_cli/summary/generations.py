@@ -57,9 +57,6 @@ def _first_chunks(found: FirstChunks) -> Iterator[str | Row]:
         for part in found.parts
     ]
     yield from aligned(("WHERE IT WENT", "ALL", *(["SLOWEST 5 %"] if slowest else []), "MEDIAN"), rows)
-    if found.held:
-        held = duration(percentile(found.held, 0.5))
-        yield f" The response batcher of Ray Serve LLM held the first chunk of half of them for {held} or more."
 
 
 def _generated(found: Generated, name: str) -> tuple[str, ...]:

@@ -71,8 +71,6 @@ class FirstChunks:
     """How many are the slowest; 0 if there are too few to look at these on their own."""
     slowest: int
     """The row of the one whose first chunk came last."""
-    held: array[int]
-    """How long the batcher of Ray Serve LLM held the first chunks, sorted; empty without one."""
 
     @property
     def time(self) -> int:
@@ -259,11 +257,11 @@ def _by_model(
     distinct = list(dict.fromkeys(keys))
     which = np.array([distinct.index(key) for key in keys], np.int64)
     several = split(which, len(distinct), np.arange(len(keys)))[0]
-    chunks = [_of_one(key, took[:, its], root[its], held[its]) for key, its in zip(distinct, several, strict=True)]
+    chunks = [_of_one(key, took[:, its], root[its]) for key, its in zip(distinct, several, strict=True)]
     return sorted(chunks, key=lambda each: (-len(each.times), each.name, each.model))
 
 
-def _of_one(key: tuple[str, str, str], took: Any, root: Any, held: Any) -> FirstChunks:
+def _of_one(key: tuple[str, str, str], took: Any, root: Any) -> FirstChunks:
     times = took.sum(axis=0)
     is_slow = np.zeros(len(times), bool)
     if len(times) >= LEAST_FOR_SLOWEST:
@@ -274,4 +272,4 @@ def _of_one(key: tuple[str, str, str], took: Any, root: Any, held: Any) -> First
         if its.any()
     ]
     slow = int(np.count_nonzero(is_slow))
-    return FirstChunks(*key, _sorted(times), parts, slow, int(root[np.argmax(times)]), _sorted(held[held >= 0]))
+    return FirstChunks(*key, _sorted(times), parts, slow, int(root[np.argmax(times)]))

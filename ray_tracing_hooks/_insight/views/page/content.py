@@ -86,7 +86,7 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
     wanted = (
         *on_path(analysis, path.steps),
         *datasets.rows_of(analysis.pipelines),
-        *requests.rows_of(analysis.requests),
+        *requests.rows_of(analysis.requests, analysis.engines),
     )
     rows = sample(table, drawn.ends, most_spans, wanted)
     position = _positions(table, rows)
@@ -160,7 +160,7 @@ def described(
         "facts": report.facts(analysis),
         "queues": report.queues(analysis),
         "datasets": datasets.shown(analysis.pipelines, number, begin, redaction),
-        "requests": requests.shown(analysis.requests, number),
+        "requests": requests.shown(analysis.requests, analysis.engines, number),
         "serves": analysis.serves,
         "findings": report.described(drawn.findings, number, redaction, analysis.path.wall),
         "ran": recorded.ran(calls),

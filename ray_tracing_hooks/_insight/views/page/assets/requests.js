@@ -27,7 +27,7 @@ export class Requests {
     const { requests } = this.store.meta;
     if (!requests) return;
     this.note.textContent = told(requests);
-    emptied(this.tables, partsOf(requests), this.routes(requests), this.methods(requests));
+    emptied(this.tables, partsOf(requests), this.routes(requests), requests.first_chunks.map((each) => this.firstChunks(each)), this.generations(requests), this.methods(requests));
   }
 
   /** @param {ServeRequests} requests */
@@ -58,6 +58,36 @@ export class Requests {
         textColumn("Example", (each) => each.longest, (each) => this.link(each.longest, "the longest wait")),
       ],
     });
+  }
+
+  /** @param {FirstChunks} chunks */
+  firstChunks({ name, model, count, slow, slowest, parts, p50, p95 }) {
+    const of = `${safe(name)}${model && !name.endsWith(model) ? `, ${safe(model)}` : ""}`;
+    const table = sortedTable({
+      rows: parts.map((part, place) => ({ ...part, place })), caption: `Time to the first chunk of ${counted(count, "streamed request")} to ${of}: median ${duration(p50 ?? 0)}, p95 ${duration(p95 ?? 0)}`, kind: "firstchunks", first: 0, columns: [
+        textColumn("Part", (each) => each.place, (each) => each.about),
+        shareColumn("All", (each) => each.share),
+        ...(slow ? [shareColumn("Slowest 5 %", (/** @type {FirstPart} */ each) => each.slow_share)] : []),
+        timeColumn("Median", (each) => each.p50),
+      ],
+    });
+    return el("div", {}, table, this.link(slowest, "the slowest"));
+  }
+
+  /** @param {ServeRequests} requests */
+  generations({ generations }) {
+    return generations.length ? sortedTable({
+      rows: generations, caption: "Generations of LLM engines", kind: "generations", first: 1, columns: [
+        textColumn("Model", (each) => each.model, (each) => safe(each.model || "(unknown)") + (each.replica ? ` in ${safe(each.replica)}` : "")),
+        numberColumn("Count", (each) => each.count),
+        numberColumn("Failed", (each) => each.failed, (each) => (each.failed ? number(each.failed) : "")),
+        numberColumn("Aborted", (each) => each.aborted, (each) => (each.aborted ? number(each.aborted) : "")),
+        numberColumn("Tokens in", (each) => each.input), numberColumn("Cached", (each) => each.cached), numberColumn("Out", (each) => each.output),
+        timeColumn("First token", (each) => each.first_p50, "The median"), timeColumn("P95", (each) => each.first_p95),
+        timeColumn("Each token", (each) => each.each_p50, "After the first one: the median"), timeColumn("P95", (each) => each.each_p95),
+        timeColumn("Queue P95", (each) => each.queue_p95),
+      ],
+    }) : "";
   }
 
   /** @param {number} row @param {string} label */

@@ -207,6 +207,46 @@ interface ServeRequests {
   routes: RequestRoute[];
   parts: RequestPart[];
   methods: RequestMethod[];
+  /** Of streamed requests to LLM engines, by deployment and model. */
+  first_chunks: FirstChunks[];
+  /** By model; a row with the replica for each of several. */
+  generations: GenerationsOf[];
+}
+
+interface FirstChunks {
+  name: string;
+  model: string;
+  count: number;
+  /** How many are the slowest; 0 if there are too few. */
+  slow: number;
+  slowest: number;
+  parts: FirstPart[];
+  p50: number | null;
+  p95: number | null;
+}
+
+interface FirstPart {
+  about: string;
+  share: number;
+  slow_share: number;
+  p50: number;
+}
+
+interface GenerationsOf {
+  model: string;
+  /** Empty for all. */
+  replica: string;
+  count: number;
+  failed: number;
+  aborted: number;
+  input: number;
+  output: number;
+  cached: number;
+  first_p50: number | null;
+  first_p95: number | null;
+  each_p50: number | null;
+  each_p95: number | null;
+  queue_p95: number | null;
 }
 
 interface RequestRoute {

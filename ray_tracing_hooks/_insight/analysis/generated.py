@@ -129,11 +129,13 @@ class Engines:
 def engines(found: Generations, spans: ServeSpans | None, is_failed: Any) -> Engines:
     """What the generations of a run say. ``is_failed`` is a NumPy column over all rows."""
     table = found.table
-    keys = list(zip(found.model, found.is_leg.tolist(), strict=True))
+    numbers: dict[tuple[str, bool], int] = {}
+    keys = zip(found.model, found.is_leg.tolist(), strict=True)
+    number = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
     process = as_numpy(table.resource)[found.row]
     models = []
-    for model, is_leg in dict.fromkeys(keys):
-        which = np.array([each == (model, is_leg) for each in keys], bool)
+    for one in numbers.values():
+        which = number == one
         whole = _generated(found, which, is_failed, "")
         whole.replicas = sorted(
             (
@@ -185,7 +187,7 @@ def _first_chunks(found: Generations, spans: ServeSpans) -> list[FirstChunks]:
     roots, size = spans.roots(), len(spans.start)
     begin = np.full(size, -1)
     begin[roots.row] = roots.begin
-    streamed = np.nonzero(found.is_streamed & ~found.is_leg & (spans.above[found.row] >= 0))[0]
+    streamed = np.nonzero(found.is_streamed & found.is_read & ~found.is_leg & (spans.above[found.row] >= 0))[0]
     server = spans.above[found.row[streamed]]
     root, replica = server, server  # of the request, and the first replica that it reached
     for _ in range(_MOST_CALLS):
@@ -254,10 +256,10 @@ def _by_model(
         (name.rpartition(".")[0], application, found.model[place])
         for (name, application), place in zip(named, streamed.tolist(), strict=True)
     ]
-    distinct = list(dict.fromkeys(keys))
-    which = np.array([distinct.index(key) for key in keys], np.int64)
-    several = split(which, len(distinct), np.arange(len(keys)))[0]
-    chunks = [_of_one(key, took[:, its], root[its]) for key, its in zip(distinct, several, strict=True)]
+    numbers: dict[tuple[str, str, str], int] = {}
+    which = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+    several = split(which, len(numbers), np.arange(len(keys)))[0] if numbers else []
+    chunks = [_of_one(key, took[:, its], root[its]) for key, its in zip(numbers, several, strict=True)]
     return sorted(chunks, key=lambda each: (-len(each.times), each.name, each.model))
 
 

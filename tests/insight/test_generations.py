@@ -30,7 +30,6 @@ from ray_tracing_hooks._insight.analysis.requests import (
     ENGINE_QUEUE,
     LOOP,
     PROXY,
-    REPLICA_WAIT,
     SPAN,
 )
 
@@ -288,39 +287,6 @@ def test_a_run_without_generations_says_nothing_of_them() -> None:
     assert document(None) is None
 
 
-# --- who asked --------------------------------------------------------------------------------------------------------
-
-
-def test_what_haproxy_asks_a_router_belongs_to_the_request() -> None:
-    """Both have the same id, and traces of their own; it is one request, which begins with the question."""
-    run = Served()
-    replica: dict[str, Any] = {
-        names.RAY_SERVE_DEPLOYMENT: "LLM",
-        names.RAY_SERVE_METHOD: "__call__",
-        names.RAY_SERVE_REPLICA_ID: "r1",
-    }
-    for trace in (1, 2):
-        told = replica | {names.RAY_SERVE_REQUEST_ID: f"id-{trace}"}
-        run.request(10, 20, trace=10 + trace, route="POST /internal/route", worker="r2", told=told)
-        told |= {names.RAY_SERVE_FIRST_CHUNK: 0.05}
-        root = run.request(22, 100, trace=trace, route="POST /v1/chat", worker="r1", told=told)
-        run.generation(root, 30, 95, trace=trace, told=STREAMED, queue=5, prefill=10, decode=40, first=20, to_queue=2)
-    found = run.found()
-    assert [(each.name, list(each.durations)) for each in found.routes] == [("POST /v1/chat", [90 * MS] * 2)]
-    times = {kind: time for (kind, _), time in parts(found).items()}
-    assert times[REPLICA_WAIT] == 24
-    assert sum(times.values()) == 180
-    assert first_parts(run) == {
-        "replica choice": 24,
-        "before engine": 16,
-        "engine front end": 4,
-        "engine queue": 10,
-        "engine prefill": 20,
-        "engine output": 6,
-        "way back": 44,
-    }
-
-
 def test_a_client_that_leaves_is_one_failed_request() -> None:
     """The replicas that it had reached were cancelled, which is no failure of theirs; its generation was aborted."""
     run = Served()
@@ -434,6 +400,36 @@ def test_the_first_chunk_of_a_single_request_was_held_by_the_batcher() -> None:
     text = shown("summary", recorded("llm_serving"), "--trace", "734ee15b9cdf74a71875071939031eaf")
     assert "Time to the first chunk of 1 streamed request to LLMServer:tiny: median 73.9 ms" in text
     assert re.search(r"Serve LLM: the batcher holds it +56 % +41\.3 ms", text)
+
+
+def test_behind_haproxy_a_request_and_the_choice_of_its_replica_are_one() -> None:
+    """Twenty-two requests with direct streaming, one of whose clients left."""
+    found = document_of("llm_direct")
+    assert [(each["name"], each["count"], each["failed"]) for each in found["requests"]["routes"]] == [
+        ("POST /v1/chat/completions", 22, 1)
+    ]
+    assert sum(each["ns"] for each in found["requests"]["time"]) == found["requests"]["time_ns"]
+    (chunks,) = found["generations"]["first_chunks"]
+    assert chunks["count"] == 10
+    assert {"replica choice", "engine queue", "way back"} <= {each["kind"] for each in chunks["time"]}
+    assert not {"proxy", "ingress", HELD} & {each["kind"] for each in chunks["time"]}
+    failures = [each["text"] for each in found["findings"] if each["kind"] == "failed-spans"]
+    assert failures == ["1 span of POST /v1/chat/completions failed: 499"]
+
+
+def test_the_prefill_for_another_engine_is_told_apart() -> None:
+    """The same twenty-two requests to an engine for the prefill and one for the rest."""
+    found = document_of("llm_prefill")
+    leg, tiny = found["generations"]["models"]
+    assert (leg["is_prefill"], leg["count"], leg["input_tokens"], leg["aborted"]) == (True, 21, 313, 0)
+    assert (tiny["is_prefill"], tiny["count"], tiny["input_tokens"], tiny["aborted"]) == (False, 21, 313, 1)
+    assert sum(each["ns"] for each in found["requests"]["time"]) == found["requests"]["time_ns"]
+    engines = {each["name"] for each in found["requests"]["time"] if each["kind"] == "engine prefill"}
+    assert engines == {"Prefill:tiny.chat", "Decode:tiny.chat"}
+    (chunks,) = found["generations"]["first_chunks"]
+    assert (chunks["deployment"], chunks["count"]) == ("Decode:tiny", 10)
+    failures = [each["text"] for each in found["findings"] if each["kind"] == "failed-spans"]
+    assert failures == ["1 span of POST /v1/chat/completions failed: 499"]
 
 
 @pytest.mark.parametrize(

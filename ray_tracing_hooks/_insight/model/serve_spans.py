@@ -20,8 +20,6 @@ _OF_DEPLOYMENTS = names.SERVE_CALL, names.SERVE_REPLICA, names.SERVE_BATCH, name
 _LOADING = f" {names.SERVE_MULTIPLEXED}"
 _SUFFIXES = _CALL, _REPLICA, _BATCH, _CHOICE, _ROUTE = [f" {each}" for each in _OF_DEPLOYMENTS]
 
-_ASKING = "POST /internal/route"
-
 _MOST_LEVELS = 64
 """Of spans in each other."""
 
@@ -69,8 +67,6 @@ class ServeSpans:
         has_replica = np.array([names.RAY_SERVE_REPLICA_ID in site for site in table.sites], bool)
         self.is_direct = self.is_server & has_replica[self.site]
         """Requests that reach a replica without a proxy: one span is both."""
-        self.is_asking = self.is_direct & self._ends_with(_ASKING)
-        """Requests of HAProxy for a replica, which belong to the requests of clients."""
         self.is_route = self._ends_with(_ROUTE) & (kind == INTERNAL)
         """Routers that chose the replica of a request before HAProxy forwarded it."""
         # A route may end like the name of a call.
@@ -96,7 +92,6 @@ class ServeSpans:
         self.choice = np.where(self.is_choice, self.ends - self.start, chosen)
         """For each call of a deployment how long it took to choose a replica; 0 if that is short or not recorded. For a
         request that reaches a replica without a proxy, the same before it began; for a choice, all of it."""
-        self._join_choices()
         self.loop_wait = np.where(self.is_replica | self.is_direct, np.maximum(-told, 0), 0)
         """For each request in a replica how long it waited for the event loop; 0 if that is short or not recorded."""
         self.is_unrecorded = is_call & (self.replica < 0) & ~self.is_failed
@@ -127,19 +122,6 @@ class ServeSpans:
         ran = ran[np.argsort(self.ends[ran], kind="stable")]
         found[parent[ran]] = ran  # the last one, where several replicas were tried
         return found
-
-    def _join_choices(self) -> None:
-        """Let what HAProxy asked for the replica of a request, which has the same id, be the choice of that."""
-        if not self.is_asking.any():
-            return
-        ids = {
-            int(row): self.table.attribute(int(row), names.RAY_SERVE_REQUEST_ID)
-            for row in self.table.as_recorded(np.nonzero(self.is_direct & (self.choice == 0))[0].tolist())
-        }
-        asked = {given: row for row, given in ids.items() if given and self.is_asking[row]}
-        for row, given in ids.items():
-            if given in asked and not self.is_asking[row]:
-                self.choice[row] = max(0, self.start[row] - self.start[asked[given]])
 
     def _find_calls(self, calls: Calls) -> None:
         """What proxies and replicas have called: deployments, and tasks and methods of actors that ran. With them the
@@ -261,7 +243,7 @@ class ServeSpans:
     def roots(self) -> Roots:
         """All requests, by start."""
         above = self.above
-        servers = np.nonzero(self.is_server & ~self.is_asking & ((above < 0) | self.is_route[above]))[0]
+        servers = np.nonzero(self.is_server & ((above < 0) | self.is_route[above]))[0]
         handles = self.called[self.frame[self.called] < 0]
         rows = np.concatenate([servers, handles])
         replica = np.concatenate([np.full(len(servers), -1), self.replica[handles]])

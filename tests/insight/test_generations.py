@@ -227,6 +227,18 @@ def test_what_is_not_streamed_has_no_time_to_its_first_chunk() -> None:
     assert not found.first_chunks
 
 
+@pytest.mark.parametrize(("items", "is_stream"), [(1, False), (24, True)])
+def test_where_it_is_unknown_whether_parts_are_sent_their_number_says_it(items: int, is_stream: bool) -> None:
+    """As in a deployment of one's own."""
+    run = Served()
+    root = run.request(0, 100, told={names.RAY_SERVE_FIRST_CHUNK: 0.06})
+    told = {names.RAY_SERVE_FIRST_ITEM: 0.05, names.RAY_SERVE_ITEMS: items}
+    run.generation(run.call(root, CHAT, 0, 0, 0, 100, told=told), 10, 90, first=20)
+    found = Analysis(run.table()).engines
+    assert found is not None
+    assert bool(found.first_chunks) == is_stream
+
+
 def test_an_engine_that_does_not_tell_its_phases_is_one_part() -> None:
     run = Served()
     root = run.request(0, 100, told={names.RAY_SERVE_FIRST_CHUNK: 0.06})
@@ -394,6 +406,9 @@ def test_the_summary_of_a_real_vllm_says_whether_it_is_serve_or_the_engine() -> 
     kinds = [each["kind"] for each in found["findings"]]
     assert kinds == ["failed-spans", "engine-queue", "unrecorded"]
     assert found["findings"][1]["figures"]["most_at_once"] == 8
+    assert "Requests wait in the engine's queue of LLMServer:tiny: 30 % of the time of requests" in shown(
+        "summary", recorded("llm_serving")
+    )
 
 
 def test_the_first_chunk_of_a_single_request_was_held_by_the_batcher() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.requests import LEAST_FOR_SLOWEST, SLOWEST
-from ray_tracing_hooks._insight.model.attribute_values import nanoseconds
+from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, whole
 from ray_tracing_hooks._insight.model.generations import Generations
 from ray_tracing_hooks._insight.model.grouped import split
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
@@ -136,15 +136,15 @@ def engines(found: Generations, spans: ServeSpans | None, is_failed: Any) -> Eng
     models = []
     for one in numbers.values():
         which = number == one
-        whole = _generated(found, which, is_failed, "")
-        whole.replicas = sorted(
+        model = _generated(found, which, is_failed, "")
+        model.replicas = sorted(
             (
                 _generated(found, which & (process == each), is_failed, _process(table, spans, found, process == each))
                 for each in np.unique(process[which]).tolist()
             ),
             key=lambda each: (-each.count, each.replica),
         )
-        models.append(whole)
+        models.append(model)
     models.sort(key=lambda each: (-each.count, each.model))
     chunks = _first_chunks(found, spans) if spans is not None else []
     return Engines(models, chunks, int(np.count_nonzero(~found.is_read)))
@@ -187,7 +187,7 @@ def _first_chunks(found: Generations, spans: ServeSpans) -> list[FirstChunks]:
     roots, size = spans.roots(), len(spans.start)
     begin = np.full(size, -1)
     begin[roots.row] = roots.begin
-    streamed = np.nonzero(found.is_streamed & found.is_read & ~found.is_leg & (spans.above[found.row] >= 0))[0]
+    streamed = np.nonzero(found.may_be_streamed & found.is_read & ~found.is_leg & (spans.above[found.row] >= 0))[0]
     server = spans.above[found.row[streamed]]
     root, replica = server, server  # of the request, and the first replica that it reached
     for _ in range(_MOST_CALLS):
@@ -202,24 +202,26 @@ def _first_chunks(found: Generations, spans: ServeSpans) -> list[FirstChunks]:
     order = np.lexsort((spans.start[found.row[streamed]] + np.maximum(found.first[streamed], 0), root))
     order = order[np.insert(np.diff(root[order]) != 0, 0, values=True)[: len(order)]]
     streamed, server, root, replica = (each[order] for each in (streamed, server, root, replica))
-    chunk, item, held = _told(found.table, root, server)
-    came = (chunk > 0) & (spans.ends[root] > spans.start[root])
+    chunk, item, held, is_stream = _told(found.table, root, server)
+    came = (chunk > 0) & (spans.ends[root] > spans.start[root]) & (found.is_streamed[streamed] | is_stream)
     columns = (each[came] for each in (streamed, server, root, replica, begin[root], chunk, item, held))
     return _by_model(found, spans, *columns)
 
 
-def _told(table: Table, root: Any, server: Any) -> tuple[Any, Any, Any]:
-    """The time to the first chunk of each request, and of its server the time to the first item and how long that was
-    held; -1 if not recorded.
+def _told(table: Table, root: Any, server: Any) -> tuple[Any, Any, Any, Any]:
+    """The time to the first chunk of each request, and of its server the time to the first item, how long that was
+    held, and whether there were several items. Times are -1 if not recorded.
     """
-    wanted: dict[int, tuple[int, ...]] = {}
     keys = names.RAY_SERVE_FIRST_CHUNK, names.RAY_SERVE_FIRST_ITEM, names.RAY_LLM_CHUNK_HELD
+    told: dict[int, tuple[int, ...]] = {}
     for row in table.as_recorded({*root.tolist(), *server.tolist()}):
         given = table.span(row).attributes
-        wanted[row] = tuple(max(0, nanoseconds(given[key])) if key in given else -1 for key in keys)
-    of_root, of_server = ([wanted[row] for row in rows.tolist()] for rows in (root, server))
-    chunk, item, held = [each[0] for each in of_root], [each[1] for each in of_server], [each[2] for each in of_server]
-    return np.array(chunk, np.int64), np.array(item, np.int64), np.array(held, np.int64)
+        times = (max(0, nanoseconds(given[key])) if key in given else -1 for key in keys)
+        told[row] = (*times, whole(given.get(names.RAY_SERVE_ITEMS)) or 0)
+    of_root, of_server = (
+        np.array([told[row] for row in rows.tolist()], np.int64).reshape(-1, 4).T for rows in (root, server)
+    )
+    return of_root[0], of_server[1], of_server[2], of_server[3] > 1
 
 
 def _by_model(

@@ -39,6 +39,7 @@ class Generations:
     ``input, output, cached``                    tokens.
     ``choices``                                  how many completions of the prompt.
     ``is_aborted, is_streamed``                  whether its caller stopped it, and whether it gets parts of the output.
+    ``may_be_streamed``                          the same, or it is unknown.
     ``is_leg``                                   whether it is the prefill for another engine.
     """
 
@@ -57,6 +58,7 @@ class Generations:
         self.model = [str(site.get(names.GEN_AI_REQUEST_MODEL) or "") for site in sites]
         self.is_leg = np.array([names.GEN_AI_OPERATION not in site for site in sites], bool)
         self.is_streamed = np.array([site.get(names.GEN_AI_STREAM) is True for site in sites], bool)
+        self.may_be_streamed = np.array([site.get(names.GEN_AI_STREAM) is not False for site in sites], bool)
         self.choices, self.is_aborted = np.ones(size, np.int64), np.zeros(size, bool)
         for column in _TIMES:
             setattr(self, column, np.full(size, UNKNOWN))

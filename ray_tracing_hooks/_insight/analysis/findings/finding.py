@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from ray_tracing_hooks._insight.analysis.wording import duration, percent, plain, shortened
 
 MOST_ROWS = 20
+_LITTLE = 0.01
+"""The share of a run that says less than the share of the time of requests, as where most clients are outside."""
 
 
 @dataclass
@@ -49,8 +51,10 @@ class Finding:
 
     def cost(self, wall: int) -> str:
         """The share of a run of ``wall`` nanoseconds as text for people; empty if no cost is known."""
+        if self.requests_share and self.share < _LITTLE:
+            return f"{percent(self.requests_share)} of the time of requests"
         if not self.share:
-            return f"{percent(self.requests_share)} of the time of requests" if self.requests_share else ""
+            return ""
         share = percent(self.share)
         if share.startswith("<"):
             return "less than 1 % of the run"

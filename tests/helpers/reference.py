@@ -105,7 +105,7 @@ def _named(kind: str, finder: Any) -> str:
     """A kind, with links to the others that make findings of it."""
     others = [each for each in _DESCRIBED if each is not finder and kind in _kinds(each)]
     links = [f"[{_heading(each)}](#{each.__name__.replace('_', '-')})" for each in others]
-    return f"`{kind}`" + (f" (as {', '.join(links)})" if links else "")
+    return f"`{kind}`" + (f" (shared with {', '.join(links)})" if links else "")
 
 
 def _anchor(name: str) -> str:

@@ -51,7 +51,7 @@ S = 1000
                 "resource": "object store memory",
                 "object_store_bytes": 48 << 20,
             },
-            ["object store memory of the 48.0 MiB that it may use was used up (policy ResourceBudget)", "16.0 MiB on"],
+            ["object store memory that it may use (48.0 MiB) was used up (policy ResourceBudget)", "16.0 MiB on"],
             (),
         ),
         (
@@ -72,7 +72,7 @@ S = 1000
             "data_spill",
             "spilling",
             {"dataset": "dataset", "executions": 2},
-            ["of objects to disk and read 304 MiB back during dataset (materialize)", "instead of materialize"],
+            ["of objects to disk and read 304 MiB back during dataset (materialize)", "without materialize()"],
             ("backpressure",),
         ),
     ],
@@ -309,7 +309,7 @@ def test_a_consumer_that_does_something_else_is_the_limit() -> None:
     assert "limited by its consumer, which did something else for 80 % of the time" in made.text()
     (finding,) = made.findings()
     assert (finding.kind, finding.share) == ("driver-code", 0.8)
-    assert "8.00 s between the batches of its datasets, for which it waited 2.00 s" in finding.text
+    assert "8.00 s between the batches of its datasets, and waited 2.00 s for these batches" in finding.text
 
 
 def test_an_operator_is_no_limit_where_its_consumer_takes_as_long() -> None:

@@ -701,7 +701,9 @@ def test_replicas_that_wait_for_those_of_another_deployment_come_after_that() ->
     found = [each for each in find(Analysis(run.table())) if each.kind == "waiting-for-replicas"]
     assert [each.figures["deployment"] for each in found] == ["Slow", "Front"]
     assert found[0].advice.startswith("more replicas")
-    assert found[1].advice.startswith("its replicas are full since 100 % of the time of requests in them went to what")
+    assert found[1].advice.startswith(
+        "its replicas are full because 100 % of the time of requests in them went to other"
+    )
 
 
 def many(slow: int, *, usual: float = 10, long: float = 100, replicas: int = 1, route: str = "GET /") -> Served:
@@ -917,7 +919,7 @@ def test_a_driver_that_waits_for_the_constructor_of_a_replica() -> None:
     finding = found["slow-replica-start"]
     assert finding.is_assumed
     assert finding.share == pytest.approx(3.5 / 6)
-    assert "3.50 s for 2 replicas of Model to construct, which took 2.50 s (median)" in finding.text
+    assert "3.50 s for 2 replicas of Model to start: the constructor took 2.50 s (median)" in finding.text
 
 
 @pytest.mark.parametrize("parts_of_ray", ["serve", "serve,get,wait"], ids=["no waits", "calls by gRPC"])
@@ -1168,7 +1170,7 @@ def test_batches_that_wait_while_none_runs_are_a_finding(runs: float, is_idle: b
     assert bool(found) == is_idle
     for each in found:
         assert each.title == "Requests wait for batches of Model.predict to fill"
-        assert "Model.predict waited 800 ms until it began, while no batch of it ran" in each.text
+        assert "Model.predict waited 800 ms until the batch began, while no other one ran" in each.text
         assert "has 1 request, and takes 5.00 ms (medians of 8 batches)" in each.text
         assert each.figures["waited_share"] == pytest.approx(800 / 810)
 

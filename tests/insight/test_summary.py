@@ -180,7 +180,7 @@ PLANTED = [
         "unrecorded",
         {"driver": "planted.py", "libraries": "Ray Data"},
         [
-            "Ray Data was imported and its internal calls made no spans, waiting was not recorded",
+            "Ray Data was imported and its internal calls were not recorded, waiting was not recorded",
             "RAY_TRACING_RAY=+data shows what Ray Data does",
             "RAY_TRACING_RAY=+get,wait shows what callers wait for",
             "Inferred: waiting was not recorded",
@@ -305,8 +305,8 @@ def test_a_run_ends_with_a_few_lines(name: str, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize("finder", FINDERS)
 def test_each_finding_is_described(finder: Callable[..., object]) -> None:
     """So that who reads one knows how far to trust it."""
-    said = [line.strip().partition(": ")[0] for line in (finder.__doc__ or "").splitlines()[2:]]
-    assert said[:5] == ["Measures", "Threshold", "Looks the same", "Advice", "Needs"]
+    said = re.findall(r"^ +([A-Z][\w ]+): ", finder.__doc__ or "", re.MULTILINE)
+    assert said == ["Measures", "Threshold", "Looks the same", "Advice", "Needs"]
 
 
 @pytest.mark.parametrize("name", ["bottleneck", "large_arguments", "sweep", "data_skewed"])
@@ -1199,7 +1199,8 @@ def test_a_function_that_drags_much_along_is_told() -> None:
     """What Ray packs with each definition, in all of the submissions with which it does."""
     found = {finding.kind: finding for finding in findings(closures(20 << 20))}
     text = (
-        "f has up to 20.0 MiB when Ray serializes it with all that it refers to, 2 times: these .remote() took 2.00 s"
+        "f has up to 20.0 MiB when Ray serializes it with everything that it refers to, 2 times: these .remote() calls "
+        "took 2.00 s"
     )
     assert found["large-closure"].text == text
     assert found["large-closure"].share == pytest.approx(0.4)
@@ -1378,8 +1379,8 @@ def test_a_method_that_blocks_its_event_loop_is_named() -> None:
     (finding,) = find(analysis)
     assert (finding.kind, finding.is_assumed) == ("blocked-event-loop", True)
     assert finding.text.startswith(
-        "Store.push seems to block the event loop of its async actor: 7 times, for up to 99.0 ms and 693 ms in all, "
-        "no other call started or ended while it ran; 7 calls waited for it"
+        "Store.push seems to block the event loop of its async actor: 7 times, no other call "
+        "started or ended while it ran, for up to 99.0 ms at once and 693 ms in all; 7 calls waited for it"
     )
     assert finding.figures["waiting_calls"] == 7
     assert finding.share > 0.6
@@ -1514,7 +1515,7 @@ def test_the_start_of_workers_is_named_where_the_run_waits_for_it() -> None:
     run.get(driver, calls, 1, 4_201)
     (finding,) = findings(run)
     assert finding.kind == "worker-start"
-    assert "6 workers started while it ran, up to 6 at once on a node with 2 processors" in finding.text
+    assert "6 workers started during the run, up to 6 at once on a node with 2 processors" in finding.text
     assert "took 3.90 s (median) until they were ready for work" in finding.text
     assert (finding.title, finding.figures["waited_ns"]) == ("Starting worker processes", 3_900 * MS)
     assert finding.advice.startswith("start fewer at once, since they share the processors")
@@ -1533,7 +1534,7 @@ def test_the_start_of_workers_is_one_number_with_what_counts_for_other_findings(
     (finding,) = (each for each in findings(run) if each.kind == "worker-start")
     path = Analysis(run.table()).path
     assert finding.figures["waited_ns"] == path.kinds["worker start"] - 810 * MS
-    assert "another 810 ms in which the run waited for workers is part of other findings" in finding.text
+    assert "another 810 ms of waiting for workers is part of other findings" in finding.text
 
 
 def test_the_start_of_workers_that_others_queued_behind_has_one_number(capsys: pytest.CaptureFixture[str]) -> None:
@@ -1664,7 +1665,7 @@ def test_waiting_for_resources_is_told_from_the_start_of_workers() -> None:
     assert (finding.kind, finding.is_assumed) == ("waiting-for-resources", True)
     assert finding.text.startswith("the run waited 5.10 s for 1 call of blocked to start: no worker process was")
     assert 'each needs {"CPU": 1.0}, and Holder#' in finding.text
-    assert "Ray's task states show whether it was that" in finding.advice
+    assert "Ray's task states show whether calls waited for resources" in finding.advice
     states = States(files=1, first={"": {blocked.task: Queued(0, round(5_900 * MS), 0, 0)}})
     (finding,) = find(Analysis(run.table(), states))
     assert not finding.is_assumed
@@ -1713,7 +1714,7 @@ def test_calls_that_wait_for_each_other_s_resources(needs: str, at_once: int, is
         ('{"CPU": 1.0}', 4, "task", ""),
         ('{"CPU": 1.0}', 4, "actor", ""),
         ('{"CPU": 1.0}', 4, "start", ""),
-        ('{"CPU": 1.0, "license": 1.0}', 2, "", "held as much of the resource besides CPU as calls held at any time"),
+        ('{"CPU": 1.0, "license": 1.0}', 2, "", "held as much of the resource besides CPU as calls ever held"),
         ('{"CPU": 1.0, "license": 1.0}', 2, "actor", ""),
         ('{"CPU": 1.0, "license": 1.0}', 3, "actor", "held as much of the resource besides CPU"),
         ('{"CPU": 1.0, "GPU": 1.0}', 2, "", ""),
@@ -1827,7 +1828,7 @@ def test_idle_actors_hold_what_calls_wait_for_in_turn(busy: int, last: int, is_n
     if is_named:
         assert found[0].share == pytest.approx(4_500 * 3 / 4 / 5_050, abs=0.01)
         assert "tasks held up to 1 CPU most of the time" in found[0].text
-        assert "held 3, and ran < 1 % of it" in found[0].text
+        assert "held 3, and ran < 1 % of the time" in found[0].text
 
 
 @pytest.mark.parametrize(
@@ -1923,7 +1924,7 @@ def test_idle_actors_may_hold_what_calls_wait_for(is_dead: bool) -> None:
     run.started("w1", -900, -100)
     run.started("w2", -900, -100)
     (finding,) = (each for each in findings(run) if each.kind == "waiting-for-resources")
-    assert ("had been created before and may still have held some" in finding.text) == (not is_dead)
+    assert ("had been created before, and may still have held some" in finding.text) == (not is_dead)
     assert (finding.figures["holders"], finding.figures["possible_holders"]) == (0, int(not is_dead))
 
 
@@ -2079,8 +2080,8 @@ def test_a_driver_without_calls_is_not_called_explained(tmp_path: Path) -> None:
     (finding,) = find(analysis)
     assert (finding.kind, finding.share) == ("unrecorded", 1.0)
     assert finding.text == (
-        "no span explains 29.0 s of job.py (100 % of the run): Ray Data was imported and its internal calls made no "
-        "spans, waiting was not recorded"
+        "no span explains 29.0 s of job.py (100 % of the run): Ray Data was imported and its internal calls were "
+        "not recorded, waiting was not recorded"
     )
     assert finding.advice == (
         "RAY_TRACING_RAY=+data shows what Ray Data does; RAY_TRACING_RAY=+get,wait shows what callers wait for"
@@ -2134,7 +2135,9 @@ def test_calls_of_libraries_that_made_no_spans_are_told() -> None:
     (finding,) = findings(run)
     assert finding.figures["unseen_objects"] == 2
     assert finding.figures["spans_below_no_call"] == 1
-    assert "2 objects that the run waited for came from calls without spans, 1 worker span is in no" in finding.text
+    assert (
+        "2 objects that the run waited for came from calls without spans, 1 worker span belongs to no" in finding.text
+    )
     assert finding.advice == "RAY_TRACING_INTERNAL=1 shows the tasks and actors of Ray's libraries"
 
 
@@ -2522,17 +2525,17 @@ UNKNOWN = f"{LOG}; if it ran out of memory, run fewer such tasks per node"
         (
             "worker died: The actor is dead because it was killed by `ray.kill`.",
             "1 worker died while running f (The actor is dead because it was killed by `ray.kill`); not retried",
-            "the program killed the actor: if the call should have ended, get its result before ray.kill",
+            "the program killed the actor: if the call has to finish, get its result before ray.kill",
         ),
         (
             "worker died: the node ran low on memory",
             "1 worker died while running f (the node ran low on memory); not retried",
-            "run fewer such tasks per node, by a larger num_cpus or memory of each, or let each use less",
+            "run fewer such tasks per node (request more num_cpus or memory), or let each use less memory",
         ),
         (
             "worker died: Worker force exited because its job has finished",
             "1 execution of f was still running when its driver ended",
-            "get its result before the program ends; what has to outlive the program belongs in a detached actor",
+            "get its result before the program ends; work that has to outlive the program belongs in a detached actor",
         ),
     ],
     ids=["unknown", "a signal", "ray.kill", "memory", "the driver"],
@@ -2700,7 +2703,7 @@ def test_calls_with_workers_of_their_own_are_named(*, is_alone: bool, at_once: b
         run.started(f"w{number}", 2_000 * number + 1, 2_000 * number + 1_790)
     run.get(driver, calls, 2, 20_050)
     text = next((each.text for each in findings(run) if each.kind == "worker-start"), "")
-    assert ("10 of the 10 calls of render ran alone in one of them" in text) == (is_alone and not at_once)
+    assert ("10 of the 10 calls of render had one of them to itself" in text) == (is_alone and not at_once)
 
 
 @pytest.mark.parametrize("most", [4, 1])

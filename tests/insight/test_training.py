@@ -164,8 +164,8 @@ def test_reports_that_wait_for_the_controller() -> None:
     """What a run could save is what each of its ranks waited."""
     finding = found_in(reporting([0, 1.5, 1.8, 1.7], [0, 1.4, 1.7, 1.6]))["slow-reports"]
     assert finding.text == (
-        "reports of job waited until the controller of Ray Train had taken the report before: each rank for 4.70 s or "
-        "more, at 3 steps, up to 1.70 s"
+        "reports of job waited until the controller of Ray Train had taken the previous one: each rank waited 4.70 s "
+        "or more, at 3 steps, up to 1.70 s"
     )
     assert finding.share == pytest.approx(0.47)
     assert "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S" in finding.advice

@@ -34,13 +34,15 @@ _ACTOR_WAITS = 0.3
 
 
 def bottleneck_actors(analysis: Analysis) -> list[Finding]:
-    """Actors, or concurrency groups of them, that many calls wait for while they are busy.
+    """Actors, or their concurrency groups, that many calls wait for while they are busy.
 
-    Measures: the time of its methods on the critical path.
+    Measures: the time of their methods on the critical path.
     Threshold: 8 calls, a tenth of the run, 70 % busy while calls wait, and 1.5 times the work of its peers.
-    Looks the same: a pool that is busy as a whole, which is no bottleneck of one; actors of operators of datasets.
-    Advice: to split its work, to make methods shorter, or to give it more slots if they mostly wait.
-    Needs: executions with submission times; without max_concurrency, slots are assumed from calls that ran at once.
+    Looks the same: a pool that is busy as a whole, where no single actor is the bottleneck. Actors of operators of
+    datasets do not count.
+    Advice: split its work, make its methods shorter, or give it more slots if they mostly wait.
+    Needs: executions with submission times. Without max_concurrency, the most calls that ran at once count as its
+    slots.
     """
     found = []
     wall, of_operators = analysis.path.wall, _of_operators(analysis)
@@ -99,7 +101,7 @@ def _actor_finding(actor: Actor, analysis: Analysis, cost: float, *, is_known: b
     )
     waits = max(0, actor.busy - actor.self_time)
     if actor.slots == 1 and waits >= _ACTOR_WAITS * actor.busy:
-        text += f"; {percent(waits / actor.busy)} of that it waited for other calls"
+        text += f"; for {percent(waits / actor.busy)} of that time, it waited for other calls"
     peers = [len(each.executions) for each in analysis.actors if _is_peer(each, actor)]
     if peers:
         text += f"; {count(len(peers), 'other actor')} of its class ran {count(round(median(peers)), 'call')} (median)"
@@ -139,8 +141,8 @@ def _is_peer(each: Actor, actor: Actor) -> bool:
 def _actor_advice(actor: Actor, analysis: Analysis, *, is_alone: bool) -> str:
     if not is_alone and not actor.group:
         return (
-            "give its peers a larger part of the work: choose actors by load instead of by key, as ray.util.ActorPool "
-            "does, or split what this one has"
+            "give its peers a larger share of the work: choose actors by load instead of by key, as ray.util.ActorPool "
+            "does, or split the work of this one"
         )
     if actor.slots == 1 and not actor.group:
         return (
@@ -175,11 +177,13 @@ class _Blocking:
 def blocked_event_loops(analysis: Analysis) -> list[Finding]:
     """Methods of async actors that block the event loop, so that no other call starts or continues.
 
-    Measures: the time on the critical path in these methods, and in what they called, while the loop stood still.
+    Measures: the time on the critical path in these methods, and in the calls that they made, while the loop stood
+    still.
     Threshold: 3 calls that waited, and a twentieth of the run.
-    Looks the same: a process without a processor, or another thread that keeps the interpreter; so it is assumed.
-    Advice: to await, to run what blocks in a thread, or to use a threaded actor.
-    Needs: executions with submission times; calls that take results of other calls do not count.
+    Looks the same: a process that gets no processor time, or another thread that holds the interpreter. So the finding
+    is an assumption.
+    Advice: await, run blocking code in a thread, or use a threaded actor.
+    Needs: executions with submission times. Calls that take results of other calls do not count.
     """
     wall = analysis.path.wall
     found = []
@@ -261,8 +265,8 @@ def _loop_finding(analysis: Analysis, function: str, blocking: _Blocking, on_pat
     waited = percentile(sorted(blocking.waited.values()), 0.5)
     where = "of its async actor" if len(blocking.actors) == 1 else f"of {count(len(blocking.actors), 'async actor')}"
     text = (
-        f"{quoted(function)} seems to block the event loop {where}: {count(len(stalls), 'time')}, for up to "
-        f"{duration(longest)} and {duration(stood_still)} in all, no other call started or ended while it ran; "
+        f"{quoted(function)} seems to block the event loop {where}: {count(len(stalls), 'time')}, no other call "
+        f"started or ended while it ran, for up to {duration(longest)} at once and {duration(stood_still)} in all; "
         f"{count(len(blocking.waited), 'call')} waited for it (median {duration(waited)})"
     )
     advice = (
@@ -304,12 +308,14 @@ _RELEASED_CHANCE = 0.1
 
 
 def waits_in_actors(analysis: Analysis) -> list[Finding]:
-    """Methods of async and threaded actors that end when another method of their actor does: for a queue or an event.
+    """Methods of async and threaded actors that end when another method of their actor does, such as waits for a queue
+    or an event.
 
     Measures: the time of such calls on the critical path.
-    Threshold: 0.5 s and a tenth of the run; four fifths of the time, each within 5 ms, and a tenth by chance at most.
-    Looks the same: methods that wait for the same thing outside of the actor; so it is assumed.
-    Advice: to call the other method earlier.
+    Threshold: 0.5 s and a tenth of the run. Calls with four fifths of the time end within 5 ms of the other method; by
+    chance, a tenth at most would.
+    Looks the same: methods that wait for the same thing outside of the actor. So the finding is an assumption.
+    Advice: call the other method earlier.
     Needs: executions of both methods.
     """
     calls, path = analysis.calls, analysis.path
@@ -364,7 +370,9 @@ def _released_finding(
         f"and ended with a call of {quoted(by)} of the same actor"
     )
     text += f", made by {listed(callers[:2])}" if callers else ""
-    advice = f"if they wait for it, as for an item or an event: see why {quoted(by)} is not called earlier"
+    advice = (
+        f"if they wait for it, for example for an item or an event, find out why {quoted(by)} is not called earlier"
+    )
     figures: dict[str, float | int | str] = {
         "function": function,
         "released_by": by,

@@ -38,11 +38,12 @@ _STRAGGLER_MOST = 0.5
 def stragglers(analysis: Analysis) -> list[Finding]:
     """Functions with a few calls that take far longer than the others, while the run waits for them.
 
-    Measures: by how much these calls ran longer than the median on the critical path.
-    Threshold: 4 calls, a twentieth of the run, 3 times the median; a fifth of the calls at most, with half the excess.
-    Looks the same: calls with two kinds of work, one of them rare; lost workers and larger blocks are other findings.
-    Advice: to split the work, to start it first, or to take other results first, as far as that would help.
-    Needs: executions; without waits it is assumed.
+    Measures: how much longer than the median these calls ran, on the critical path.
+    Threshold: 4 calls, and a twentieth of the run. The slow calls take 3 times the median. They are at most a fifth of
+    the calls, with half of the excess.
+    Looks the same: calls with two kinds of work, one of them rare. Lost workers and larger blocks are other findings.
+    Advice: split the work, start the longest call first, or take other results first, if that would help.
+    Needs: executions. Without waits, the finding is an assumption.
     """
     wall = analysis.path.wall
     found = []
@@ -147,7 +148,7 @@ def _straggler_advice(analysis: Analysis, rows: list[int], longest: int) -> str:
     """
     calls, table = analysis.calls, analysis.table
     if longest in analysis.pipelines.of_task:
-        return "see whether one key or file has most of its rows: group by a finer key, or treat that one by itself"
+        return "see whether one key or file has most of its rows: group by a finer key, or treat that one separately"
     told = ["split its work into smaller pieces"]
     if min(map(table.end_or_now, rows)) <= table.start[longest]:
         told.append("start it first")
@@ -161,7 +162,7 @@ def _straggler_advice(analysis: Analysis, rows: list[int], longest: int) -> str:
     if caller >= 0 and later >= _STRAGGLER_COST * analysis.path.wall and not _is_only_passed_on(analysis, longest):
         told.append(
             f"take results as they become ready with ray.wait: its caller ran for {duration(later)} afterwards, and "
-            "could have begun with other results"
+            "could have started with other results"
         )
     return "; or ".join(told)
 
@@ -221,10 +222,12 @@ def slow_places(analysis: Analysis) -> list[Finding]:
     """Nodes, accelerators and actors on which the calls of a function take clearly longer than on their peers.
 
     Measures: the excess over the median elsewhere, on the critical path.
-    Threshold: a fortieth of the run; a median longer by 10 % (actors: 50 %), and in each quarter of the calls by time.
+    Threshold: a fortieth of the run. The median is longer by 10 % (actors: 50 %), and longer in each quarter of the
+    calls by time.
     Looks the same: work that differs by place.
-    Advice: to check what else runs there, its hardware, and what it fetches; for an actor, its share of the work.
-    Needs: 5 executions in each of two places; without waits it is assumed.
+    Advice: check what else runs there, the hardware, and the data that it fetches. For an actor, check its share of the
+    work.
+    Needs: 5 executions in each of two places. Without waits, the finding is an assumption.
     """
     places = analysis.calls.places
     nodes = [place.node[:8] for place in places]
@@ -293,7 +296,7 @@ def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], wh
     }
     rows = sorted(by_place[slowest].tolist(), key=lambda row: -analysis.self_time[row])
     advice = (
-        "check whether it gets more or larger work in each call than the other actors, and what else runs on its node"
+        "check whether each of its calls gets more work than in the other actors, and what else runs on its node"
         if what == "actor"
         else f"check what else runs on that {what}, and whether its hardware or the data it has to fetch differs"
     )
@@ -319,13 +322,14 @@ _ACCELERATOR_COST = 0.2
 
 
 def idle_accelerators(analysis: Analysis) -> list[Finding]:
-    """GPUs that are held while their holders do not run, or hardly use them while they run.
+    """GPUs whose holders do not run, or hardly use them while they run.
 
-    Measures: the time that one was held and idle, as a share of the run.
-    Threshold: less than half in use, and a fifth of the run: it is held for something else meanwhile.
+    Measures: the time that a GPU was held and idle, as a share of the run.
+    Threshold: a fifth of the run, and less than half in use.
     Looks the same: a GPU that another process uses, if the node was not sampled.
-    Advice: to prepare the next input early, larger batches, or to share it (num_gpus below 1).
-    Needs: the ids of accelerators; with 10 samples or more also how much it was in use, else only its holders' runs.
+    Advice: prepare the next input early, use larger batches, or share the GPU (num_gpus below 1).
+    Needs: the ids of accelerators. With 10 samples or more, the use of the GPU counts; otherwise, the runs of its
+    holders.
     """
     wall = analysis.path.wall
     return [

@@ -21,10 +21,11 @@ _OPERATOR_COST = 0.1
 def bottleneck_operators(analysis: Analysis) -> list[Finding]:
     """Operators of datasets that are as busy as their own limit allows, and so limit all others.
 
-    Measures: what a higher limit would allow until the next one, or its tasks on the critical path if that is more.
-    Threshold: a tenth of the run that a higher limit would save.
-    Looks the same: operators that wait for a busy consumer, or for memory, which are no limit of their own.
-    Advice: to raise its concurrency, to make its function faster, or to share GPUs.
+    Measures: the time that a higher limit would save before the next limit applies, or its tasks on the critical path
+    if that is more.
+    Threshold: a higher limit would save a tenth of the run.
+    Looks the same: operators that wait for a busy consumer, or for memory. Their own limit is not the cause.
+    Advice: raise its concurrency, make its function faster, or share GPUs.
     Needs: spans of Ray Data, with the limits of operators.
     """
     wall = analysis.path.wall
@@ -180,11 +181,11 @@ _STORE = "object store memory"
 def backpressure(analysis: Analysis) -> list[Finding]:
     """Executions of datasets in which memory holds an operator back, while processors are idle.
 
-    Measures: the time in which it could not submit tasks, times the idle share of the processors.
+    Measures: the time in which the operator could not submit tasks, times the idle share of the processors.
     Threshold: a tenth of the run.
     Looks the same: executions that an operator's own limit or their consumer holds back.
-    Advice: smaller blocks, fewer columns, faster operators behind it, or more memory.
-    Needs: spans of Ray Data, with what operators were held back by.
+    Advice: use smaller blocks, fewer columns, faster operators behind it, or more memory.
+    Needs: spans of Ray Data, with the causes of back-pressure.
     """
     wall = analysis.path.wall
     found = []
@@ -246,8 +247,8 @@ def _backpressure_finding(pipeline: Pipeline, operator: Operator, cost: float) -
 def _lacking(cause: Cause, pipeline: Pipeline) -> str:
     by = f" (policy {cause.policy})" if cause.policy else ""
     allowed = _allowed(cause, pipeline)
-    of = f" of the {allowed} that it may use" if allowed else ""
-    return f"{_STORE if _STORE in cause.resource else 'heap memory'}{of} was used up{by}"
+    of = f" that it may use ({allowed})" if allowed else ""
+    return f"the {_STORE if _STORE in cause.resource else 'heap memory'}{of} was used up{by}"
 
 
 def _allowed(cause: Cause, pipeline: Pipeline) -> str:
@@ -273,12 +274,14 @@ _BLOCKS_IN_USE = 0.5
 
 
 def few_blocks(analysis: Analysis) -> list[Finding]:
-    """Operators of datasets that run in fewer tasks than there are processors, as for an input of few blocks.
+    """Operators of datasets that run in fewer tasks than there are processors, for example on an input of few blocks.
 
-    Measures: their tasks on the critical path, for the share of the processors that so few tasks cannot use.
-    Threshold: 0.5 s and a tenth of the run; half of the processors that its concurrency allows; as many rows.
+    Measures: their tasks on the critical path, times the share of the processors that so few tasks cannot use.
+    Threshold: 0.5 s and a tenth of the run. The tasks use at most half of the processors that the concurrency allows,
+    on at least as many rows as processors.
     Looks the same: data that has to be processed in one piece, or in order. Pools of actors do not count.
-    Advice: more blocks (repartition, override_num_blocks, or more files), or a smaller batch_size, which joins blocks.
+    Advice: make more blocks (repartition, override_num_blocks, or more files). Or use a smaller batch_size: a batch
+    joins blocks.
     Needs: spans of Ray Data, with the processors that an execution may use.
     """
     few: dict[str, list[tuple[int, Pipeline, Operator]]] = {}
@@ -355,10 +358,12 @@ _AGAIN_CONSUMERS = 3
 def recomputed_datasets(analysis: Analysis) -> list[Finding]:
     """Datasets that are executed again for each use, so that their functions run again on the same rows.
 
-    Measures: the tasks of all executions but the first on the critical path.
-    Threshold: 0.5 s and a tenth of the run; the same operators and rows, for different methods where ids differ.
-    Looks the same: functions that are random, and different data of the same size where ids differ: so that is assumed.
-    Advice: to materialize the dataset once.
+    Measures: the tasks of all executions except the first, on the critical path.
+    Threshold: 0.5 s and a tenth of the run, with the same operators and rows. If the ids of the datasets differ, their
+    methods differ too.
+    Looks the same: functions that are random. If ids differ, also different data of the same size, so then the finding
+    is an assumption.
+    Advice: materialize the dataset once.
     Needs: spans of Ray Data, with the rows of operators.
     """
     again: dict[tuple[str | int, ...], list[tuple[Pipeline, Operator]]] = {}
@@ -423,8 +428,8 @@ def slow_actor_start(analysis: Analysis) -> list[Finding]:
 
     Measures: the constructors on the critical path.
     Threshold: 1 s and a tenth of the run.
-    Looks the same: workers that start slowly, which is before the constructor.
-    Advice: to load less or faster in __init__, and to use the actors for all of the data.
+    Looks the same: workers that start slowly, before the constructor runs.
+    Advice: load less or faster in __init__, and use the actors for all of the data.
     Needs: spans of Ray Data, and of the creation of its actors.
     """
     wall = analysis.path.wall
@@ -455,7 +460,7 @@ def _creation_finding(analysis: Analysis, pipeline: Pipeline, operator: Operator
     )
     advice = (
         "load less in __init__, or load it faster (from a local disk, or once with ray.put for all actors), and let "
-        "one execution use the actors for all of the data instead of starting them for each"
+        "one execution use the actors for all of the data, instead of starting them for each execution"
     )
     figures: dict[str, float | int | str] = {
         "operator": operator.name,
@@ -480,10 +485,10 @@ def skewed_blocks(
 ) -> Finding | None:
     """Tasks of an operator that take far longer than its others, since their blocks have more rows.
 
-    Measures: what the tasks take over the median of the others, on the critical path.
-    Threshold: as for stragglers, and blocks with twice the median of the rows of the others.
-    Looks the same: rows that are larger, but not more, since rows are counted.
-    Advice: blocks of equal size, or a finer key.
+    Measures: the time that these tasks take beyond the median of the others, on the critical path.
+    Threshold: the threshold of stragglers, and blocks with twice the median of the rows of the others.
+    Looks the same: blocks whose rows are larger, but not more: only rows are counted.
+    Advice: make blocks of equal size, or use a finer key.
     Needs: spans of Ray Data, with the rows of blocks.
     """
     # Of the tasks in `rows`, those in `slow` are stragglers, the longest first: `excess` over `usual`, the median.
@@ -507,7 +512,7 @@ def skewed_blocks(
     )
     advice = (
         "make blocks of equal size: repartition before this operator, or use more and smaller blocks; after a groupby "
-        "or join, one key may have most of the rows: group by a finer key first, or treat it by itself"
+        "or join, one key may have most of the rows: group by a finer key first, or treat it separately"
     )
     figures: dict[str, float | int | str] = {
         "operator": operator.name,
@@ -570,10 +575,10 @@ _SPILLING_SHARE = 0.1
 def spilling(analysis: Analysis) -> list[Finding]:
     """Datasets that do not fit into the object store, so that blocks are written to disk and read again.
 
-    Measures: what the cluster spilled during an execution; it claims no cost, since its time is not known.
-    Threshold: 64 MiB and a tenth of what the operators handed on.
-    Looks the same: other work on the cluster at that time that spills, since it is counted for all of it.
-    Advice: to keep less at a time, smaller blocks, or a larger object store.
+    Measures: the bytes that the cluster spilled during an execution. It claims no cost, since the time is not known.
+    Threshold: 64 MiB, and a tenth of the bytes that the operators handed on.
+    Looks the same: other work that spills at the same time, since spilling is counted for the whole cluster.
+    Advice: keep less data at a time, use smaller blocks, or enlarge the object store.
     Needs: spans of Ray Data.
     """
     taken: list[Pipeline] = []
@@ -599,8 +604,8 @@ def _spilling_finding(taken: list[Pipeline], spilled: int, made: int) -> Finding
         f"during {during}{allowed}; their operators handed on {size(made)}"
     )
     advice = (
-        "keep less at a time: iterate over the dataset or write it instead of materialize, drop columns early, make "
-        "blocks smaller, or enlarge the object store (object_store_memory of ray.init)"
+        "keep less data at a time: iterate over the dataset, or write it, without materialize(); drop columns early, "
+        "make blocks smaller, or enlarge the object store (object_store_memory of ray.init)"
     )
     figures: dict[str, float | int | str] = {
         "dataset": most.name,

@@ -42,13 +42,16 @@ _DRIVER_OWN_LEAST = 500_000_000
 
 
 def serial_drivers(analysis: Analysis) -> list[Finding]:
-    """Drivers whose own code the run waits for: before each call longer than the call runs, or at another time.
+    """Drivers whose own code the run waits for: before each call, for longer than the call runs, or at another time.
 
     Measures: the time on the critical path in which the driver's code ran, without .remote() and waits.
-    Threshold: a tenth of the run over 8 calls whose code before them takes longer than they do; else a fifth and 0.5 s.
-    Looks the same: a driver that sleeps or waits for something else than Ray; notebooks idle after their last result.
-    Advice: to move the work into tasks, or to submit the next calls before it.
-    Needs: waits: else the first is assumed, the second not said; with Ray Data and Serve only what they say of it.
+    Threshold: before calls, a tenth of the run, and 8 calls that are shorter than the code before them. At other times,
+    a fifth of the run and 0.5 s.
+    Looks the same: a driver that sleeps, or waits for something other than Ray. Idle time of a notebook after its last
+    result does not count.
+    Advice: move the work into tasks, or submit the next calls before it.
+    Needs: waits. Without them, the first case is assumed, and the second is not reported. With Ray Data and Serve, only
+    code between batches, or between requests of handles, counts.
     """
     found: list[Finding] = []
     by_name = {function.name: function for function in analysis.functions}
@@ -109,12 +112,12 @@ def _own_code(analysis: Analysis, driver: int, saved: int) -> list[Finding]:
 
 def _own_finding(analysis: Analysis, driver: int, text: str, own: int) -> Finding:
     advice = (
-        "if it computes there, move that into tasks, or submit the next calls before it; if it sleeps or waits for "
-        "something else than Ray, shorten that"
+        "if it computes there, move the computation into tasks, or submit the next calls first; if it sleeps, or waits "
+        "for something other than Ray, shorten that"
     )
     name = analysis.calls.frame_name(driver)
     figures: dict[str, float | int | str] = {"driver": name, "own_ns": own}
-    title = f"Own code of {quoted(name)}"
+    title = f"The run waits for code of {quoted(name)}"
     return Finding("driver-code", text, advice, own / analysis.path.wall, [driver], figures, title=title)
 
 
@@ -141,7 +144,7 @@ def _between_batches(analysis: Analysis, driver: int, steps: list[Step]) -> list
         return []
     text = (
         f"{quoted(calls.frame_name(driver))} ran its own code for {duration(own)} between the batches of its datasets, "
-        f"for which it waited {duration(waited)}"
+        f"and waited {duration(waited)} for these batches"
     )
     return [_own_finding(analysis, driver, text, own)]
 
@@ -229,7 +232,7 @@ def _driver_finding(
     stored = {each for row in rows for each in analysis.calls.objects_of(row) if is_put(each)}
     if len(stored) >= len(rows):
         text += "; each call gets an object of its own from ray.put"
-        advice = f"if these objects are the same value, store it once, before the loop; else {advice}"
+        advice = f"if these objects have the same value, store it once, before the loop; otherwise, {advice}"
     figures: dict[str, float | int | str] = {
         "driver": name,
         "function": function.name,
@@ -253,13 +256,15 @@ a share of the call."""
 
 
 def get_in_loop(analysis: Analysis) -> list[Finding]:
-    """Callers that submit a call, with those that it needs, and wait for it before they submit the next one.
+    """Callers that wait for each call before they submit the next one. A call may come with others that it needs.
 
-    Measures: these calls on the critical path, without what takes as long in any order, such as the start of workers.
+    Measures: these calls on the critical path. Time that any order takes, such as the start of workers, does not count.
     Threshold: 5 rounds and a twentieth of the run: less is not worth a change.
-    Looks the same: calls that need a value of the result before; threads in turn. What others release does not count.
-    Advice: if no call needs the result of the one before: to submit all first, then to wait for all at once.
-    Needs: arguments that are references; waits of the caller, else it is assumed from the times of the calls.
+    Looks the same: calls that need a value from the previous result, and threads that take turns. Calls that another
+    call releases do not count.
+    Advice: if no call needs the previous result, submit all calls first, then wait for all at once.
+    Needs: arguments that are references, and waits of the caller. Without waits, it is assumed from the times of the
+    calls.
     """
     calls, wall = analysis.calls, analysis.path.wall
     others: Counter[int] = Counter()
@@ -425,7 +430,7 @@ def _loop_finding(
         f"{quoted(caller)} waits for each call of {quoted(function)} before it makes the next: "
         f"{count(len(rounds), 'call')}{of_loops}, {duration(usual)} each (median), {duration(waited)} in all"
     )
-    advice = "if a call does not need the result of the previous one: submit all calls first, then wait for all at once"
+    advice = "if a call does not need the previous result, submit all calls first, then wait for all at once"
     if frame in calls.with_threads or (0 <= frame < len(calls.table) and calls.place(frame).is_asyncio):
         advice += "; see whether a lock, a semaphore or a blocking ray.get holds up the threads or coroutines"
     figures: dict[str, float | int | str] = {
@@ -456,13 +461,16 @@ _LARGE = 1 << 20
 
 
 def large_arguments(analysis: Analysis) -> list[Finding]:
-    """Calls that take long to submit: they serialize large values, or their function captures large ones.
+    """Calls that take long to submit, because they serialize large values, or their function captures large ones.
 
-    Measures: .remote() on the critical path, with waits meanwhile for scheduling and workers, and loading the function.
-    Threshold: 3 % of the run; half of 5 submissions of 5 ms, 50 times what Ray needs; or a function of 1 MiB.
-    Looks the same: a driver that has no processor, so it only suggests large arguments.
-    Advice: to store values once with ray.put, or to let the calls load them.
-    Needs: submissions; for functions their size (``ray.function_size``), since the first call of a process is slow.
+    Measures: .remote() on the critical path, waits for scheduling and workers meanwhile, and the time to load the
+    function.
+    Threshold: 3 % of the run. Half of at least 5 submissions take 5 ms, 50 times what Ray needs; or a function has 1
+    MiB.
+    Looks the same: a driver that gets no processor time. So the text only suggests large arguments.
+    Advice: store values once with ray.put, or let the calls load them.
+    Needs: submissions. For functions, their size (``ray.function_size``), since the first call of a process is always
+    slow.
     """
     return [
         _arguments(analysis, function, cost, rows)
@@ -558,8 +566,8 @@ def _arguments(analysis: Analysis, function: Function, cost: int, rows: list[int
         "large arguments"
     )
     advice = (
-        "if several calls get the same value, store it once with ray.put, and pass the reference; if each has its own, "
-        "let the calls load them"
+        "if several calls get the same value, store it once with ray.put, and pass the reference; if each call has its "
+        "own, let the calls load their values"
     )
     figures: dict[str, float | int | str] = {
         "function": function.name,
@@ -578,8 +586,9 @@ def _closure(analysis: Analysis, function: Function, cost: int, rows: list[int])
     largest = max(each for row in rows if isinstance(each := table.attribute(row, names.RAY_FUNCTION_SIZE), int))
     several = len(rows) > 1
     text = (
-        f"{quoted(function.name)} has {'up to ' if several else ''}{size(largest)} when Ray serializes it with all "
-        f"that it refers to{f', {len(rows):,} times' if several else ''}: these .remote() took {duration(total)}"
+        f"{quoted(function.name)} has {'up to ' if several else ''}{size(largest)} when Ray serializes it with "
+        f"everything that it refers to{f', {len(rows):,} times' if several else ''}: these .remote() calls took "
+        f"{duration(total)}"
     )
     advice = "store large values with ray.put and pass the references as arguments, instead of capturing them"
     if several:
@@ -606,10 +615,11 @@ def tiny_tasks(analysis: Analysis) -> list[Finding]:
     """Functions whose calls are so small that the overhead of each call dominates.
 
     Measures: their submissions, code and results on the critical path, without the first wait for a worker.
-    Threshold: a tenth of the run; 100 calls below 1 ms (median), or 10 ms for blocks: what Ray needs for each.
-    Looks the same: calls that return early, of a function that does more in others.
-    Advice: to batch calls; for operators of datasets, fewer and larger blocks.
-    Needs: executions; without waits, a call with calls of its own counts with all of its time.
+    Threshold: a tenth of the run, and 100 calls with a median below 1 ms (tasks of datasets: 10 ms). Ray needs as long
+    for each.
+    Looks the same: calls that return early, of a function that does more in other calls.
+    Advice: batch calls. For operators of datasets, use fewer and larger blocks.
+    Needs: executions. Without waits, a call that makes calls counts with all of its time.
     """
     return [_tiny_finding(analysis, *tiny) for tiny in _tiny_costly(analysis)]
 
@@ -648,7 +658,7 @@ def _tiny_finding(analysis: Analysis, function: Function, usual: int, cost: int)
         f"{count(function.calls, 'call')} of {quoted(function.name)} run for {duration(usual)} each (median), and with "
         f"their submission and results they take {duration(cost)} of the run"
     )
-    advice = "give each call more work: batch what is now one call each"
+    advice = "give each call more work: combine several calls into one"
     if function.name in analysis.pipelines.operator_names:
         advice = "use fewer and larger blocks (override_num_blocks or repartition): each block is a task"
     figures: dict[str, float | int | str] = {

@@ -77,11 +77,11 @@ def _passed_on(analysis: Analysis) -> dict[int, int]:
 def failed_drivers(analysis: Analysis) -> Iterable[Finding]:
     """Drivers that ended with an error, or whose process died.
 
-    Measures: the error of the driver's span; it claims no cost.
+    Measures: the error of the driver's span. It claims no cost.
     Threshold: none: the program failed.
-    Looks the same: a driver that passes on the error of a call, which the finding of that call names instead.
+    Looks the same: a driver that passes on the error of a call. The finding of that call names the driver instead.
     Advice: none: it depends on the program.
-    Needs: the driver's span, or what its node's shipper knows of its end.
+    Needs: the driver's span, or its end as the shipper of its node saw it.
     """
     table, calls = analysis.table, analysis.calls
     passing = _passed_on(analysis)
@@ -103,10 +103,11 @@ def failed_drivers(analysis: Analysis) -> Iterable[Finding]:
 
 _JOB_ENDED = "its job has finished"
 _DEATH_ADVICE = {
-    _JOB_ENDED: "get its result before the program ends; what has to outlive the program belongs in a detached actor",
-    "`ray.kill`": "the program killed the actor: if the call should have ended, get its result before ray.kill",
+    _JOB_ENDED: "get its result before the program ends; work that has to outlive the program belongs in a detached "
+    "actor",
+    "`ray.kill`": "the program killed the actor: if the call has to finish, get its result before ray.kill",
     "its owner has died": "an actor ends with the process that created it, unless it is detached",
-    "ran low on memory": "run fewer such tasks per node, by a larger num_cpus or memory of each, or let each use less",
+    "ran low on memory": "run fewer such tasks per node (request more num_cpus or memory), or let each use less memory",
     "force ray.cancel": "",
 }
 """What to do, by a part of the cause of death (:mod:`ray_tracing_hooks._ship.open_spans`)."""
@@ -124,13 +125,14 @@ _ESTIMATED = 1_000_000_000
 
 
 def failed_executions(analysis: Analysis) -> list[Finding]:
-    """Executions that failed or whose worker was killed; each error counts once, where it was raised, with its way up.
+    """Executions that failed, or whose worker was killed. Each error counts once, where it was raised. The text names
+    the callers that passed it on.
 
     Measures: failed attempts on the critical path, and the delay before their retries.
-    Threshold: none, and no cost if nothing was retried: the results are missing.
-    Looks the same: attempts of restarted trainings and failed trials, which are findings of their own.
-    Advice: by the cause of death, if one is known; with retries, to find out why attempts fail.
-    Needs: executions with their errors; where a worker died, its end as the node's shipper saw it.
+    Threshold: none. It claims no cost if nothing was retried: the results are missing.
+    Looks the same: attempts of restarted trainings and failed trials. They are findings of their own.
+    Advice: depends on the cause of death, if one is known. After retries, find out why attempts fail.
+    Needs: executions with their errors. If a worker died, its end as the shipper of its node saw it.
     """
     table, calls = analysis.table, analysis.calls
     failed = np.nonzero((as_numpy(calls.role) == EXECUTION) & analysis.is_failed)[0].tolist()
@@ -376,11 +378,11 @@ _OF_LIBRARY = re.compile(rf" ray\.({'|'.join(library.part for library in LIBRARI
 
 
 def failed_spans(analysis: Analysis) -> Iterable[Finding]:
-    """Failed spans outside of calls and drivers that failed: requests of Ray Serve, and spans of the program.
+    """Failed spans outside of failed calls and drivers: requests of Ray Serve, and spans of the program.
 
-    Measures: their number, and the types of their errors; it claims no cost.
-    Threshold: one span, without those that only pass on the error of a span below them.
-    Looks the same: errors that the program expects; refused requests are another finding.
+    Measures: their number, and the types of their errors. It claims no cost.
+    Threshold: one span. Spans that only pass on the error of a span below them do not count.
+    Looks the same: errors that the program expects. Refused requests are another finding.
     Advice: none: it depends on the program.
     Needs: spans with their status.
     """
@@ -443,13 +445,14 @@ _DEADLOCK_TITLE = "Calls wait for each other"
 
 
 def unfinished(analysis: Analysis) -> list[Finding]:
-    """What a run that still runs, or hangs, is doing; deadlocks, also of processes that died; waits that timed out.
+    """Calls that have not ended, deadlocks, and waits that timed out. A deadlock counts even if its processes died.
 
-    Measures: how long calls have run; deadlocks, and waits that timed out: what the run waited in vain.
-    Threshold: any call that has not ended: the run may hang; timeouts: a twentieth of the run.
-    Looks the same: a slow call, so a deadlock is named only for a cycle of waits; polling, so no ``ray.wait`` counts.
-    Advice: deadlocks: to make the actor async or not to wait; timeouts: to find out what takes longer.
-    Needs: spans that are open, from a spool or with an estimated end; for deadlocks also waits.
+    Measures: how long calls have run, and how long the run waited in vain, in deadlocks and in waits that timed out.
+    Threshold: any call that has not ended, since the run may hang. For timeouts, a twentieth of the run.
+    Looks the same: a slow call: only a cycle of waits counts as a deadlock. Polling: a ``ray.wait`` does not count as a
+    timeout.
+    Advice: for deadlocks, make the actor async, or do not wait. For timeouts, find out why the calls take longer.
+    Needs: open spans, from a spool or with an estimated end. For deadlocks, waits too.
     """
     table, calls = analysis.table, analysis.calls
     is_running = as_numpy(table.state) == RUNNING
@@ -463,7 +466,7 @@ def unfinished(analysis: Analysis) -> list[Finding]:
     waiting = {calls.frame[row] for row in running if calls.role[row] in WAITS}
     leaves = [row for row in running if calls.role[row] == EXECUTION and row not in waiting]
     executions = [row for row in running if calls.role[row] == EXECUTION]
-    text = f"{count(len(executions), 'call')} had not ended when this was read"
+    text = f"{count(len(executions), 'call')} had not ended when the spans were read"
     if circle:
         text += f"; they wait for each other in a cycle, a deadlock: {_cycle(analysis, circle)}"
     elif leaves:
@@ -521,7 +524,9 @@ def _timed_out(analysis: Analysis, in_deadlock: list[tuple[int, int]]) -> list[F
         f"{quoted(calls.frame_name(calls.frame[rows[0]]))} gave up on results of {what} {count(len(rows), 'time')}, "
         f"after it had waited {duration(cost)} in all"
     )
-    advice = "find out why they take longer than the timeout; if they may, work meanwhile, and ask with ray.wait"
+    advice = (
+        "find out why they take longer than the timeout; if that is expected, do other work meanwhile, and use ray.wait"
+    )
     figures: dict[str, float | int | str] = {"timeouts": len(rows), "waited_ns": cost}
     title = f"Waits for {what} time out"
     return [Finding("timed-out", text, advice, cost / path.wall, rows, figures, is_failure=True, title=title)]

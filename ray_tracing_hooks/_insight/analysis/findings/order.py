@@ -27,12 +27,12 @@ _RESULTS = 3
 
 
 def results_in_order(analysis: Analysis) -> list[Finding]:
-    """Callers that take results in a fixed order, and wait for one while others are there that they use later.
+    """Callers that take results in a fixed order, and wait for one while others that they use later are ready.
 
     Measures: how much earlier the last one would be used if each was taken as it became ready.
     Threshold: 3 results, 0.5 s and a tenth of the run.
     Looks the same: code that needs the results in this order.
-    Advice: to take results as they become ready, with ray.wait.
+    Advice: take results as they become ready, with ray.wait.
     Needs: waits of the caller, in one thread, and the calls that it waits for.
     """
     return [_in_order_finding(analysis, frame, taken, cost) for frame, taken, cost in _costly_orders(analysis)]
@@ -144,7 +144,7 @@ def _in_order_finding(analysis: Analysis, frame: int, taken: list[_Taken], cost:
     caller, functions = quoted(calls.frame_name(frame)), _functions(calls, [each.row for each in taken])
     text = (
         f"{caller} waited {duration(longest.end - longest.begin)} for one of {count(len(taken), 'result')} of "
-        f"{functions} while {ready:,} of the next ones were there, and then ran for {duration(used)} with them"
+        f"{functions} while {ready:,} of the next ones were ready, and then ran for {duration(used)} with them"
     )
     advice = "take results as they become ready, with ray.wait, unless the code needs them in this order"
     figures: dict[str, float | int | str] = {
@@ -169,14 +169,16 @@ class _Round(NamedTuple):
 
 
 def barriers(analysis: Analysis) -> list[Finding]:
-    """Callers that wait for all of their calls before they make the next ones, while the last of them run alone.
+    """Callers that wait for all of their calls before they make the next ones, so the last calls run alone.
 
-    Measures: calls of all rounds on the critical path, less their time if always as many ran as at most in each round.
-    Threshold: 0.5 s and a tenth of the run; 2 rounds of 2 calls or more. Each call runs after one of the round before.
-    Looks the same: calls that need several results of the round before, as far as these are not their arguments.
-    Advice: to make each call as soon as what it needs is there.
-    Needs: waits of the caller, in one thread. Rounds of as many calls, each with its own actors, are assumed to be
-    stages that could overlap: the cost is all but the longest.
+    Measures: the calls of all rounds on the critical path, minus their time if each round always ran its largest number
+    of calls at once. It assumes that each call runs after one of the previous round.
+    Threshold: 0.5 s and a tenth of the run, in 2 rounds of 2 calls or more.
+    Looks the same: calls that need several results of the previous round. If these are their arguments, they do not
+    count.
+    Advice: make each call as soon as the results that it needs are there.
+    Needs: waits of the caller, in one thread. Rounds of as many calls, each with actors of its own, are assumed to be
+    stages. Their cost is the time of all but the longest.
     """
     found, least = [], max(_LEAST, _COST * analysis.path.wall)
     for frame in callers(analysis):
@@ -307,14 +309,14 @@ def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost:
         every = _functions(calls, [row for each in rounds for row in each.rows])
         what = f"all calls of {every} in each of {len(rounds):,} rounds before it made the next"
     text = (
-        f"{caller} waited for {what}; the last of them took up to {duration(table.duration(rows[0]))}, the median is "
+        f"{caller} waited for {what}; the last ones took up to {duration(table.duration(rows[0]))}, the median is "
         f"{duration(percentile(times, 0.5))}"
     )
     if in_stages:
         text = f"{caller} waited for {what}; each is a stage with actors or workers of its own, which no other one used"
     advice = (
-        "if a call does not need all results of those before: pass it the references that it needs, or make it as soon "
-        "as they are there, with ray.wait"
+        "if a call does not need all earlier results, pass it the references that it needs, or make it as soon as "
+        "these are ready, with ray.wait"
     )
     figures: dict[str, float | int | str] = {
         "caller": calls.frame_name(frame),
@@ -338,13 +340,13 @@ _CHAIN_CALLS = 4
 
 
 def chains(analysis: Analysis) -> list[Finding]:
-    """Functions whose calls form a chain: each takes the result of the one before, and one more that was there.
+    """Functions whose calls form a chain: each takes the previous result, and another result that was already there.
 
-    Measures: the code of these calls on the critical path, but for as many as a tree of them is deep.
+    Measures: the code of these calls on the critical path, without as many calls as a tree of them has levels.
     Threshold: 4 calls in a chain, and a tenth of the run.
     Looks the same: steps that need their order, such as updates of a model with one batch after another.
-    Advice: to merge in pairs, as a tree, if the order does not matter.
-    Needs: the objects that submissions have as arguments.
+    Advice: merge in pairs, as a tree, if the order does not matter.
+    Needs: the objects among the arguments of submissions.
     """
     calls, wall, found = analysis.calls, analysis.path.wall, []
     for rows in _links(analysis):
@@ -357,10 +359,10 @@ def chains(analysis: Analysis) -> list[Finding]:
         took = sum(map(analysis.table.duration, rows))
         text = (
             f"{count(len(rows), 'call')} of {function} ran one after the other, for {duration(took)} in all: each "
-            f"takes the result of the one before, and another result that was there already"
+            f"takes the previous result, and another result that was already there"
         )
         advice = (
-            f"if the order does not matter: merge results in pairs, and then their results, as a tree; that is "
+            f"if the order does not matter, merge results in pairs, and then merge their results, as a tree: it is "
             f"{depth:,} calls deep instead of {len(rows):,}"
         )
         figures: dict[str, float | int | str] = {
@@ -432,13 +434,13 @@ _ASKS = frozenset({"_QueueActor.empty", "_QueueActor.full", "_QueueActor.qsize"}
 
 
 def polling(analysis: Analysis) -> list[Finding]:
-    """Callers that ask again and again whether something is there, and run code of their own, or sleep, in between.
+    """Callers that ask again and again whether something is ready, and run their own code or sleep in between.
 
     Measures: their own code on the critical path from one question to the next.
     Threshold: 8 such times, 0.5 s and a tenth of the run.
     Looks the same: code that does something useful between two questions.
-    Advice: to wait with ``ray.get``, ``ray.wait`` or ``Queue.get`` without a timeout.
-    Needs: waits, with how many objects were ready; of other ways to ask it is not known that they are questions.
+    Advice: wait with ``ray.get``, ``ray.wait`` or ``Queue.get`` without a timeout.
+    Needs: waits, with how many objects were ready. Of other questions, only methods of ``Queue`` are recognized.
     """
     return [_polling_finding(analysis, frame, between, cost) for frame, between, cost in _costly_questions(analysis)]
 
@@ -505,12 +507,13 @@ def _polling_finding(analysis: Analysis, frame: int, between: list[tuple[int, in
         f"{duration(usual)} (median) before it asked again"
     )
     advice = (
-        "if it only sleeps there, wait with Queue.get or Queue.put, which return at once when they can"
+        "if it only sleeps there, wait with Queue.get or Queue.put, which return as soon as they can"
         if is_queue
-        else "if it only sleeps there, wait with ray.get, or ray.wait without a timeout, which return at once"
+        else "if it only sleeps there, wait with ray.get, or ray.wait without a timeout, which return as soon as they "
+        "can"
     )
     if not is_queue and frame not in calls.drivers() and not calls.place(frame).actor:
-        advice += "; a task that sleeps keeps its CPUs, and one that waits in ray.get lends them to other calls"
+        advice += "; a task that sleeps keeps its CPUs, while a task that waits in ray.get lends them to other calls"
     figures: dict[str, float | int | str] = {
         "caller": calls.frame_name(frame),
         "questions": len(asks),

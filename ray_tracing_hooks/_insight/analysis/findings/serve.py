@@ -159,10 +159,12 @@ def _largest_batch(spans: ServeSpans, own: list[int], application: str, name: st
 def waiting_for_replicas(analysis: Analysis) -> list[Finding]:
     """Requests to Ray Serve that wait until a replica of a deployment accepts them.
 
-    Measures: these waits on the critical path, where a driver may wait for requests; the text has their share.
-    Threshold: a fifth of the time of requests; and 10 ms in the median of 10 of them, or a tenth of the run.
-    Looks the same: large arguments and busy routers: replicas have to be busy; replicas that wait for others come last.
-    Advice: more replicas, or sooner, or more requests at once; if they wait for what they call, to make that faster.
+    Measures: these waits on the critical path, if a driver may wait for requests. The text has their share.
+    Threshold: a fifth of the time of requests. In addition, a median of 10 ms in 10 requests, or a tenth of the run.
+    Looks the same: large arguments and busy routers, so replicas have to be busy. Replicas that wait for others come
+    last.
+    Advice: add replicas, add them sooner, or allow more requests at once. If they wait for other calls, make those
+    faster.
     Needs: spans of requests, with how long the choice of a replica took.
     """
     found = analysis.requests
@@ -210,13 +212,13 @@ def _replica_advice(each: Deployment) -> str:
     """What helps: more replicas do not if they would all wait for another deployment."""
     if each.own_share < _LEAST_OWN:
         return (
-            f"its replicas are full since {percent(1 - each.own_share)} of the time of requests in them went to what "
-            "they called: make that faster first (see where the time of requests went)"
+            f"its replicas are full because {percent(1 - each.own_share)} of the time of requests in them went to "
+            "other calls: make these faster first (see where the time of requests went)"
         )
     more = "more replicas (num_replicas)"
     if each.is_blocked:
         return (
-            f"let no code keep the event loop of a replica, for which requests wait too; then {more}; a larger "
+            f"requests wait for the event loops of replicas too: let no code block these loops; then {more}; a larger "
             "max_ongoing_requests would not help"
         )
     if each.late:
@@ -286,12 +288,13 @@ _BLOCKED_LEAST_SHARE = 0.1
 
 
 def blocked_replicas(analysis: Analysis) -> Iterator[Finding]:
-    """Requests that a replica of Ray Serve had accepted, and whose code waited for its event loop.
+    """Requests that a replica of Ray Serve has accepted, but whose code waits for its event loop.
 
-    Measures: the critical path in its code meanwhile; the text has the share of ``ray.serve.event_loop.wait_time``.
+    Measures: the critical path in the replica's code meanwhile. The text has the share of
+    ``ray.serve.event_loop.wait_time``.
     Threshold: a tenth of the time of requests, in 5 executions.
-    Looks the same: code in another thread that keeps the interpreter.
-    Advice: to await, to run what blocks in threads, or more replicas; more requests at once would only wait.
+    Looks the same: code in another thread that holds the interpreter.
+    Advice: await, run blocking code in threads, or add replicas. If you allow more requests at once, they only wait.
     Needs: user code in a loop of its own (``RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD`` is not 0).
     """
     found, spans = analysis.requests, analysis.serve_spans
@@ -317,8 +320,9 @@ def blocked_replicas(analysis: Analysis) -> Iterator[Finding]:
             f"waiting for the event loops of replicas of {quoted(deployment)} took {percent(share)} of the time of "
             f"{count(found.count, 'request')}; {count(len(rows), 'request')} that a replica had accepted waited "
             f"{duration(median)} in the median, while other code kept the loop",
-            "await what waits in async methods (asyncio.sleep, async clients, a result instead of ray.get); run what "
-            "blocks, and methods without async, in threads (asyncio.to_thread); for code that computes, more replicas",
+            "await what waits in async methods (asyncio.sleep, async clients, a result instead of ray.get); run "
+            "blocking code, and methods without async, in threads (asyncio.to_thread); for code that computes, more "
+            "replicas",
             share_on_path(analysis, spans, rows, times),
             sorted(rows, key=lambda row: -spans.loop_wait[row]),
             {
@@ -364,8 +368,8 @@ def slow_replica_starts(analysis: Analysis) -> Iterator[Finding]:
 
     Measures: the driver's code on the critical path while a constructor runs, before the driver's first request.
     Threshold: 1 s and a tenth of the run.
-    Looks the same: a driver that computes meanwhile: ``serve.run`` polls and sleeps, so this is assumed.
-    Advice: to load less or faster in __init__, and to deploy while something else runs.
+    Looks the same: a driver that computes meanwhile. ``serve.run`` polls and sleeps, so the finding is an assumption.
+    Advice: load less or faster in __init__, and deploy while something else runs.
     Needs: spans of the starts of replicas.
     """
     spans, calls, table, path = analysis.serve_spans, analysis.calls, analysis.table, analysis.path
@@ -387,7 +391,8 @@ def slow_replica_starts(analysis: Analysis) -> Iterator[Finding]:
         usual = percentile(times, 0.5)
         text = (
             f"{quoted(analysis.name)} seems to have waited {duration(waited)} for {count(len(rows), 'replica')} of "
-            f"{quoted(deployment)} to construct, which took {duration(usual)}{' (median)' if len(rows) > 1 else ''}"
+            f"{quoted(deployment)} to start: the constructor took "
+            f"{duration(usual)}{' (median)' if len(rows) > 1 else ''}"
         )
         advice = "load less in __init__, or load it faster, from a local disk; deploy while something else runs"
         figures: dict[str, float | int | str] = {
@@ -424,10 +429,11 @@ class _Waiting:
 def waiting_for_batches(analysis: Analysis) -> list[Finding]:
     """Requests that wait for others to fill their batch (``@serve.batch``), while no batch runs.
 
-    Measures: waits of the first request of each batch on the critical path; the text has their share of requests.
-    Threshold: a fifth of the time of requests, and 5 batches that run for less than that (medians).
-    Looks the same: requests that come one by one, for which no batch could be fuller.
-    Advice: a shorter batch_wait_timeout_s, or more requests at once.
+    Measures: the wait of the first request of each batch, on the critical path. The text has its share of the time of
+    requests.
+    Threshold: a fifth of the time of requests, and 5 batches whose median is shorter than the median wait.
+    Looks the same: requests that come one by one, so no batch could be fuller.
+    Advice: set a shorter batch_wait_timeout_s, or send more requests at once.
     Needs: spans of batches, with how long their first request waited.
     """
     found, spans = analysis.requests, analysis.serve_spans
@@ -465,14 +471,14 @@ def _batch_finding(analysis: Analysis, found: Requests, spans: ServeSpans, metho
     times, took = waiting.times(), list(map(analysis.table.duration, waiting.rows))
     share = sum(times) / found.time
     text = (
-        f"the first request of each batch of {quoted(name)} waited {duration(round(median(times)))} until it began, "
-        f"while no batch of it ran; a batch has {count(round(median(waiting.sizes)), 'request')}, and takes "
+        f"the first request of each batch of {quoted(name)} waited {duration(round(median(times)))} until the batch "
+        f"began, while no other one ran; a batch has {count(round(median(waiting.sizes)), 'request')}, and takes "
         f"{duration(round(median(took)))} (medians of {count(len(times), 'batch', 'batches')}); in all, that is "
         f"{percent(share)} of the time of {count(found.count, 'request')}"
     )
     advice = (
-        "set a shorter batch_wait_timeout_s, unless batches mostly get as many requests as they may have "
-        "(max_batch_size); to let clients send more requests at once fills batches sooner"
+        "set a shorter batch_wait_timeout_s, unless batches are mostly full (max_batch_size); batches fill sooner if "
+        "clients send more requests at once"
     )
     figures: dict[str, float | int | str] = {
         "function": name,
@@ -510,8 +516,8 @@ def loading_models(analysis: Analysis) -> Iterator[Finding]:
 
     Measures: the critical path in replicas while they load a model that they have loaded before another one.
     Threshold: 3 such loads, and a tenth of the run, or of the time of requests that load.
-    Looks the same: nothing: the first load of a model in a replica does not count, nor one that failed.
-    Advice: room for more models, or fewer models for each replica.
+    Looks the same: nothing: the first load of a model in a replica does not count, and neither does a failed one.
+    Advice: make room for more models, or give each replica fewer models.
     Needs: spans of loads with the ids of the models.
     """
     found, spans, table = analysis.requests, analysis.serve_spans, analysis.table
@@ -531,8 +537,8 @@ def loading_models(analysis: Analysis) -> Iterator[Finding]:
         yield Finding(
             "loading-models",
             f"{function} loaded {count(len(loads.models), 'model')} {count(len(loads.rows), 'time')} in "
-            f"{count(len(loads.replicas), 'replica')}, {len(loads.again):,} of these times one that the replica had "
-            f"loaded before: {duration(usual)} each (median), {duration(took)} in all",
+            f"{count(len(loads.replicas), 'replica')}, {len(loads.again):,} of these times though the replica had "
+            f"loaded the model before: {duration(usual)} each (median), {duration(took)} in all",
             "a larger max_num_models_per_replica, if memory allows; more replicas, so that each has fewer models; or "
             "load models faster, from memory or a local disk",
             share,

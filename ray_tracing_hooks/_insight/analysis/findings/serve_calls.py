@@ -22,12 +22,12 @@ from ray_tracing_hooks._insight.model.serve_spans import LAG, ServeSpans, is_ref
 
 
 def refused_requests(analysis: Analysis) -> Iterator[Finding]:
-    """Requests that deployments refused, since as many as may wait for a replica did so already.
+    """Requests that deployments refused because their queue was full (max_queued_requests).
 
-    Measures: their number; it claims no cost, since it is not recorded what a client does next.
+    Measures: their number. It claims no cost, since the client's next step is not recorded.
     Threshold: one request.
-    Looks the same: a program that wants requests to be refused where load is high.
-    Advice: to serve faster, to send less at once, and to try again later and later; or a longer queue.
+    Looks the same: a program that wants requests to be refused under high load.
+    Advice: serve faster, send less at once, and wait longer before each new try; or allow a longer queue.
     Needs: spans of the calls of deployments with their errors.
     """
     spans = analysis.serve_spans
@@ -46,8 +46,8 @@ def refused_requests(analysis: Analysis) -> Iterator[Finding]:
         yield Finding(
             "refused-requests",
             f"{deployment} refused {len(refused):,} of {count(len(rows), 'call')} of {quoted(name)} "
-            f"({percent(len(refused) / len(rows))}), since as many as max_queued_requests waited for its replicas; "
-            "over HTTP that is status 503; how long clients waited until they tried again is not recorded",
+            f"({percent(len(refused) / len(rows))}), because the queue for its replicas was full "
+            "(max_queued_requests); over HTTP, that is status 503; the time until clients tried again is not recorded",
             "serve more at once (num_replicas, max_ongoing_requests), or make each request faster; let clients send "
             "fewer at once, and wait longer before each new try; a larger max_queued_requests lets more of them wait",
             0.0,
@@ -93,13 +93,14 @@ class _Turns(NamedTuple):
 
 
 def requests_in_turn(analysis: Analysis) -> Iterator[Finding]:
-    """Callers that make a call of a deployment only after the one before it has ended, with no other one meanwhile.
+    """Callers that make a call of a deployment only after the previous one has ended, with no other one meanwhile.
 
-    Measures: all of these calls on the critical path but the longest of each series: they might run at once.
-    Threshold: 5 that follow another, and a tenth of the run, or of the time of requests.
-    Looks the same: calls that need the result of the one before, and clients that wait by intent; so it is a bound.
-    Advice: to make all calls before the first is awaited, and to pass on responses instead of their results.
-    Needs: spans of requests; over HTTP, clients count as one if no two requests overlap, and they leave no pauses.
+    Measures: all of these calls on the critical path except the longest of each series: they might run at once.
+    Threshold: 5 calls that follow another, and a tenth of the run, or of the time of requests.
+    Looks the same: calls that need the previous result, and clients that wait on purpose. So the cost is an upper
+    bound.
+    Advice: make all calls before you await the first one, and pass on responses instead of their results.
+    Needs: spans of requests. Over HTTP, clients count as one if no two requests overlap, and there are no pauses.
     """
     found, spans, wall = analysis.requests, analysis.serve_spans, analysis.path.wall
     if found is None or spans is None or not found.time:
@@ -179,8 +180,8 @@ def _turn_finding(spans: ServeSpans, turns: _Turns, share: float, of_requests: f
         caller = quoted(turns.caller)
         text = (
             f"{caller} made {count(number, 'call')} of {which}"
-            f"{f' in {turns.many:,} series' if turns.many > 1 else ''}, each only when the one before had ended; they "
-            f"took {duration(each)} (median)"
+            f"{f' in {turns.many:,} series' if turns.many > 1 else ''}, each only after the previous one had ended; "
+            f"they took {duration(each)} (median)"
         )
         how = "" if turns.is_request else " (asyncio.gather)"
         advice = (
@@ -190,8 +191,8 @@ def _turn_finding(spans: ServeSpans, turns: _Turns, share: float, of_requests: f
         title = f"{caller} makes one request after the other"
     else:
         text = (
-            f"no two of {count(number, 'request')} ({which}) overlapped, and most came right after the one before had "
-            f"ended; they took {duration(each)} (median)"
+            f"no two of {count(number, 'request')} ({which}) overlapped, and most came right after the previous one "
+            f"had ended; they took {duration(each)} (median)"
         )
         advice = "if their client need not wait for each answer, let it send several requests at once"
         title = "Requests come one after the other"
@@ -212,12 +213,12 @@ _DELIVERY_SHARE = 0.3
 
 
 def slow_deliveries(analysis: Analysis) -> Iterator[Finding]:
-    """Deployments whose calls take long on their way, though their replicas are free.
+    """Deployments whose calls take long to reach their replicas, though these are free.
 
-    Measures: the time until calls began, on the critical path, without what they waited for busy replicas.
-    Threshold: three tenths of the time of requests, and 10 ms in the median of 5 calls.
-    Looks the same: large arguments, a busy caller or router, or too few processors: the sizes are not recorded.
-    Advice: to pass less, or arrays, or references; to see whether the caller computes meanwhile.
+    Measures: the time until calls began, on the critical path, without waits for busy replicas.
+    Threshold: three tenths of the time of requests, and a median of 10 ms in 5 calls.
+    Looks the same: large arguments, a busy caller or router, or too few processors. Sizes are not recorded.
+    Advice: pass less, or arrays, or references. See whether the caller computes meanwhile.
     Needs: spans of requests, with how long the choice of a replica took.
     """
     found = analysis.requests
@@ -233,19 +234,19 @@ def slow_deliveries(analysis: Analysis) -> Iterator[Finding]:
         if analysis.path.wall and not analysis.ends_with_request:
             share = each.on_path(analysis, analysis.path, REQUEST_DELIVERY, REPLICA_QUEUE) / analysis.path.wall
         text = (
-            f"until {count(len(times), 'call')} of {quoted(each.name)} began in a replica, {duration(usual)} passed in "
-            f"the median, {percent(took / found.time)} of the time of requests, though replicas were free; arguments "
+            f"{count(len(times), 'call')} of {quoted(each.name)} took {duration(usual)} (median) to reach a replica, "
+            f"{percent(took / found.time)} of the time of requests, though replicas were free; arguments "
             "were pickled and sent, or the caller, the router or the replica was busy"
         )
         yield Finding(
             "slow-deliveries",
             text,
             "pass less, or arrays of NumPy or Arrow, which are not pickled piece by piece; pass a response or a "
-            "reference on unread; let no other code of the caller keep the interpreter",
+            "reference on without reading it; let no other code of the caller hold the interpreter",
             share,
             [row for method in each.methods for row in method.longest],
             {"deployment": each.name, "calls": len(times), "median_ns": usual, "took_ns": took},
-            title=f"Calls of {quoted(each.name)} are long on their way",
+            title=f"Calls of {quoted(each.name)} take long to reach a replica",
             requests_share=took / found.time,
         )
 
@@ -259,10 +260,12 @@ _SLOW_COST = 0.1
 def slow_replicas(analysis: Analysis) -> Iterator[Finding]:
     """Replicas in which a method takes clearly longer than in the other replicas of its deployment.
 
-    Measures: the excess over the median elsewhere, on the critical path; the text has its share of requests.
-    Threshold: a tenth of the run or of the time of requests; a median 1.5 times as long, in each quarter of the calls.
+    Measures: the excess over the median elsewhere, on the critical path. The text has its share of the time of
+    requests.
+    Threshold: a tenth of the run or of the time of requests. The median is 1.5 times as long, and longer in each
+    quarter of the calls.
     Looks the same: a router that sends other requests there, such as those for one model.
-    Advice: to see what else runs on its node, and whether it gets other requests.
+    Advice: see what else runs on its node, and whether it gets other requests.
     Needs: 5 executions in each of two replicas.
     """
     found, spans = analysis.requests, analysis.serve_spans
@@ -299,8 +302,8 @@ def slow_replicas(analysis: Analysis) -> Iterator[Finding]:
             yield Finding(
                 "slow-replica",
                 text,
-                "see what else runs on its node, whether its hardware differs, and whether it gets other requests than "
-                "the others; a new replica in its place would tell",
+                "see what else runs on its node, whether its hardware differs, and whether it gets different "
+                "requests; a new replica in its place would show that",
                 share,
                 sorted(there, key=lambda row: -spans.took(row)),
                 figures,
@@ -329,11 +332,12 @@ _SHOWN_DIGITS = 8
 
 
 def slow_requests(analysis: Analysis) -> Iterator[Finding]:
-    """The part of the time of requests that distinguishes the slowest 5 % of them.
+    """The part of their time that sets the slowest 5 % of requests apart.
 
-    Measures: how much longer that part is in the slowest ones; it claims no cost.
-    Threshold: 100 requests, twice as long on average, half of the difference, and as long in half of the slowest ones.
-    Looks the same: requests of another kind, such as a route that is always slow; a slow replica is another finding.
+    Measures: how much longer that part is in the slowest ones. It claims no cost.
+    Threshold: 100 requests, of which the slowest take twice as long on average. The part is half of the difference, and
+    as long in half of the slowest ones.
+    Looks the same: requests of another kind, such as a route that is always slow. A slow replica is another finding.
     Advice: the command that shows the slowest one.
     Needs: spans of requests.
     """

@@ -41,7 +41,7 @@ _TO_STEP, _TO_LOOPS = "its first step", "its training loops, which took no step"
 _START_ADVICE = {
     "controller": "start it on a node that is not busy, and with a small runtime_env",
     "resources": "free resources that are held but not used, ask for less per worker, or add nodes before the run",
-    "workers": "start with images that have all packages, a small runtime_env, and fewer workers on each node",
+    "workers": "use images that have all packages, a small runtime_env, and fewer workers on each node",
     "backend": "look at the calls of RayTrainWorker before the training loops, such as the set-up of process groups",
     "loop": "load models and data once for each node, or while other parts of the run start",
 }
@@ -50,11 +50,11 @@ _START_ADVICE = {
 def training_start(analysis: Analysis) -> list[Finding]:
     """Runs of Ray Train that take long until their first step.
 
-    Measures: the longest part from ``fit()`` to the first step, less half of what it usually takes.
+    Measures: the longest part from ``fit()`` to the first step, minus half of its usual time.
     Threshold: a tenth of the run, and 15 s (controller, backend), 2 s (resources), 20 s (workers) or 30 s (loop).
-    Looks the same: workers that start slowly in any program; the finding on that leaves this time out.
-    Advice: by the part.
-    Needs: spans of Ray Train; for resources and workers also those of the creation of RayTrainWorker.
+    Looks the same: workers that start slowly in any program. The finding on worker starts leaves this time out.
+    Advice: depends on the part.
+    Needs: spans of Ray Train. For resources and workers, spans of the creation of RayTrainWorker too.
     """
     return [_start_finding(analysis, *each) for each in _slow_starts(analysis)]
 
@@ -177,10 +177,11 @@ _RANK_ONCE_LEAST = 1_000_000_000
 def straggler_ranks(analysis: Analysis) -> list[Finding]:
     """The rank of a run that the others wait for, at reports and collective functions.
 
-    Measures: how much earlier steps would have ended without its lateness; nothing where the controller ends them.
-    Threshold: a twentieth of the run, late at 3 steps and not by chance (2 sigma), or once by 1 s and a tenth.
-    Looks the same: a slow node, which is named with it.
-    Advice: to compare its work, data and node with the others, and to report less often.
+    Measures: how much earlier steps would have ended without its delay. Steps that the controller ends do not count.
+    Threshold: a twentieth of the run, late at 3 steps and not by chance (2 sigma). A single delay of 1 s and a tenth of
+    the run counts too.
+    Looks the same: a slow node, which the finding names too.
+    Advice: compare its work, data and node with the others, and report less often.
     Needs: spans of Ray Train, with the steps of all ranks.
     """
     wall = analysis.path.wall
@@ -231,8 +232,8 @@ def _rank_finding(
         f"at worst {duration(worst.delay)}, at step {worst.number:,}{_where(analysis, run, rank)}"
     )
     advice = (
-        "look at what this rank does more than the others, such as saving checkpoints or logging, at its share of the "
-        "data, and at its node; reports are less frequent if they cover several steps"
+        "compare this rank with the others: its extra work, such as saving checkpoints or logging, its share of the "
+        "data, and its node; or report less often, once for several steps"
     )
     rows = [
         step.row
@@ -262,19 +263,19 @@ def _where(analysis: Analysis, run: TrainRun, rank: int) -> str:
     nodes = {each.rank: analysis.calls.place(each.row).node for attempt in run.attempts for each in attempt.ranks}
     own = nodes.get(rank, "")
     others = sum(node != own for node in nodes.values())
-    return f"; {percent(others / len(nodes))} of the ranks ran on other nodes than its {own[:8]}" if others else ""
+    return f"; {percent(others / len(nodes))} of the ranks ran on nodes other than {own[:8]}" if others else ""
 
 
 _REPORT_COST = 0.1
 
 
 def slow_reports(analysis: Analysis) -> list[Finding]:
-    """Reports of Ray Train that wait until the controller has taken the report before them.
+    """Reports of Ray Train that wait until the controller has taken the previous report.
 
-    Measures: what the rank that waited least waited in this way, of each attempt.
+    Measures: the waits of the rank that waited least, in each attempt.
     Threshold: a tenth of the run: the controller takes reports every 2 s.
-    Looks the same: reports that wait for other ranks, which is the time of the last rank.
-    Advice: to report once for several steps, or a shorter RAY_TRAIN_HEALTH_CHECK_INTERVAL_S.
+    Looks the same: reports that wait for other ranks. That time belongs to the last rank.
+    Advice: report once for several steps, or shorten RAY_TRAIN_HEALTH_CHECK_INTERVAL_S.
     Needs: spans of Ray Train.
     """
     wall = analysis.path.wall
@@ -294,12 +295,12 @@ def _handover(rank: Rank) -> int:
 def _report_finding(run: TrainRun, least: list[Rank], waited: int, wall: int) -> Finding:
     steps = sorted((step for rank in least for step in rank.steps if step.handover), key=lambda step: -step.handover)
     text = (
-        f"reports of {quoted(run.name)} waited until the controller of Ray Train had taken the report before: each "
-        f"rank for {duration(waited)} or more, at {count(len(steps), 'step')}, up to {duration(steps[0].handover)}"
+        f"reports of {quoted(run.name)} waited until the controller of Ray Train had taken the previous one: each "
+        f"rank waited {duration(waited)} or more, at {count(len(steps), 'step')}, up to {duration(steps[0].handover)}"
     )
     advice = (
-        "report once for several steps, or set RAY_TRAIN_HEALTH_CHECK_INTERVAL_S to less than 2: after so many seconds "
-        "the controller takes reports"
+        "report once for several steps, or set RAY_TRAIN_HEALTH_CHECK_INTERVAL_S to less than 2, the seconds after "
+        "which the controller takes reports"
     )
     figures: dict[str, float | int | str] = {
         "run": run.name,
@@ -334,8 +335,8 @@ def training_restarts(analysis: Analysis) -> list[Finding]:
 
     Measures: the time until the ranks ran again, and the work since the last checkpoint.
     Threshold: a fiftieth of the run: failures are rare, and cost more in a longer run.
-    Looks the same: attempts that were resized, which did not fail and do not count.
-    Advice: to save checkpoints more often if more work was lost, or else to find the cause.
+    Looks the same: attempts that were resized. They did not fail, and do not count.
+    Advice: if the lost work took longer than the restart, save checkpoints more often. Otherwise, find the cause.
     Needs: spans of Ray Train, of both attempts.
     """
     wall, found = analysis.path.wall, []
@@ -434,12 +435,12 @@ _BY_EXPERIMENT, _BY_SCHEDULER = "experiment", "scheduler"
 
 
 def ended_trials(analysis: Analysis) -> list[Finding]:
-    """Trials of Ray Tune that failed, or that their experiment ended before they were done.
+    """Trials of Ray Tune that failed, or that the end of their experiment cut off.
 
-    Measures: calls of these trials on the critical path; for an experiment that ran none, all of its time.
+    Measures: calls of these trials on the critical path. If no trial of the experiment ran, all of its time.
     Threshold: a twentieth of the running time of all trials.
-    Looks the same: trials that a scheduler stopped, which is no fault.
-    Advice: to look at the errors, to use checkpoints, or to give the experiment more time.
+    Looks the same: trials that a scheduler stopped. That is no failure.
+    Advice: look at the errors, use checkpoints, or give the experiment more time.
     Needs: spans of Ray Tune.
     """
     found = []
@@ -472,12 +473,12 @@ _TURN_TRIALS = 3
 
 
 def trials_in_turn(analysis: Analysis) -> list[Finding]:
-    """Experiments whose trials run one at a time: each began when the one before had ended.
+    """Experiments whose trials run one at a time: each begins when the previous one has ended.
 
-    Measures: the time of all trials without the longest of them, which is how long they would take at once.
+    Measures: the time of all trials, minus the longest one: at once, all of them would take as long as that one.
     Threshold: 3 trials, and a tenth of the run.
     Looks the same: searches that need the result of each trial for the next one, and a cluster with room for one.
-    Advice: more of them at once (max_concurrent_trials), and less for each, unless each needs those before.
+    Advice: run more of them at once (max_concurrent_trials), and give each less, unless each needs the previous ones.
     Needs: spans of Ray Tune.
     """
     table, wall = analysis.table, analysis.path.wall
@@ -559,7 +560,7 @@ def _trial_finding(analysis: Analysis, experiment: Experiment, ended: list[Trial
         "look at the error and the configuration of these trials; with checkpoints, and max_failures in FailureConfig, "
         "failed trials continue"
         if errors
-        else "give the experiment more time, or stop trials by a condition of their own"
+        else "give the experiment more time, or end trials with a stop condition"
     )
     figures: dict[str, float | int | str] = {
         "experiment": experiment.name,

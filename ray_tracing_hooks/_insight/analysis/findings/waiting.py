@@ -52,13 +52,14 @@ _WORKER_ACTORS = 5
 
 
 def worker_start(analysis: Analysis) -> list[Finding]:
-    """Worker processes whose start the run waits for, in one finding.
+    """Worker processes that the run waits for while they start, in one finding.
 
-    Measures: the time on the critical path in which all else was ready, but a worker process was not.
+    Measures: the time on the critical path in which only a worker process was missing.
     Threshold: 1 s and a tenth of the run: a few processes start in any run.
-    Looks the same: workers that are slow by large arguments or the start of a training: these have that time.
-    Advice: to reuse workers and to create actors early; to start fewer at once, where processors are fewer.
-    Needs: when workers were created and ready, which their resources have.
+    Looks the same: workers that start slowly because of large arguments, or in the start of a training. Those findings
+    have this time.
+    Advice: reuse workers, and create actors early. Start fewer at once if there are fewer processors.
+    Needs: the times at which workers were created and ready, in their Resource.
     """
     path = analysis.path
     cost = path.kinds[STARTING] - starting_by_arguments(analysis)
@@ -76,14 +77,14 @@ def worker_start(analysis: Analysis) -> list[Finding]:
     each = percentile(sorted(start.ready - start.created for start in started), 0.5)
     of = f" on a node with {count(processors, 'processor')}" if processors else ""
     text = (
-        f"{count(len(started), 'worker')} started while it ran, up to {at_once:,} at once{of}, and took "
+        f"{count(len(started), 'worker')} started during the run, up to {at_once:,} at once{of}, and took "
         f"{duration(each)} (median) until they were ready for work"
     )
     actors, tasks = _short_lived(analysis, used), _with_own_workers(analysis, used)
     if actors or tasks:
         text += f"; {actors or tasks}"
     if elsewhere := path.kinds[STARTING] - cost:
-        text += f"; another {duration(elsewhere)} in which the run waited for workers is part of other findings"
+        text += f"; another {duration(elsewhere)} of waiting for workers is part of other findings"
     steps = sorted((step for step in path.steps if step.kind == STARTING), key=lambda step: step.start - step.end)
     figures: dict[str, float | int | str] = {
         "workers": len(started),
@@ -98,7 +99,7 @@ def worker_start(analysis: Analysis) -> list[Finding]:
     if actors:
         advice = "keep a few actors, and give each many calls (ray.util.ActorPool), instead of an actor for each call"
     elif tasks:
-        advice = "let calls share workers: calls with other environment variables or packages (runtime_env) cannot"
+        advice = "let calls share workers: calls with different variables or packages (runtime_env) cannot"
     return [Finding("worker-start", text, advice, cost / path.wall, rows, figures, title=title)]
 
 
@@ -129,13 +130,13 @@ def _with_own_workers(analysis: Analysis, used: Collection[int]) -> str:
         if alone >= max(_WORKER_ACTORS, len(rows) / 2):
             times = [(table.start[row], table.end_or_now(row)) for row in rows]
             if 2 * most_at_once(*np.array(times).T) <= alone:
-                return f"{alone:,} of the {count(len(rows), 'call')} of {quoted(name)} ran alone in one of them"
+                return f"{alone:,} of the {count(len(rows), 'call')} of {quoted(name)} had one of them to itself"
     return ""
 
 
 def _worker_advice(at_once: int, processors: int) -> str:
     if processors and at_once > processors:
-        return "start fewer at once, since they share the processors: fewer actors that do more each"
+        return "start fewer at once, since they share the processors: use fewer actors that do more work each"
     return "reuse workers and actors, and create actors before they are needed"
 
 
@@ -172,11 +173,13 @@ class _Waiting:
 def waiting_for_resources(analysis: Analysis) -> list[Finding]:
     """Calls that were ready to run, but had to wait for resources, or for Ray to assign a worker to them.
 
-    Measures: the time on the critical path in which all that a call depends on was there, and no worker started.
-    Threshold: 1 s and a tenth of the run, by function; waits for each other only if one resource can be the reason.
-    Looks the same: calls whose arguments are large, or that are tiny: these findings have the time.
-    Advice: to end idle actors, which it names if they held the resources, to request less, or to add resources.
-    Needs: the start of workers; without Ray's task states it is assumed. The end of an actor is not recorded.
+    Measures: the time on the critical path in which a call had all that it depends on, and no worker started.
+    Threshold: 1 s and a tenth of the run, by function. Calls that wait for each other count only if one resource can be
+    the reason.
+    Looks the same: calls whose arguments are large, and tiny calls. Those findings have this time.
+    Advice: end idle actors, which the finding names if they held the resources. Or request less, or add resources.
+    Needs: the start of workers. Without Ray's task states, the finding is an assumption. The end of an actor is not
+    recorded.
     """
     wall = analysis.path.wall
     found = []
@@ -199,9 +202,10 @@ def placement_groups(analysis: Analysis) -> Iterator[Finding]:
 
     Measures: these waits on the critical path, from the start of the wait until the group was ready.
     Threshold: 1 s and a tenth of the run.
-    Looks the same: groups that Ray takes long to reserve although resources are free, as where nodes are added.
-    Advice: to remove groups once their calls have ended, to reserve less, or to add resources.
-    Needs: waits; who held the resources is not known.
+    Looks the same: groups that Ray takes long to reserve although resources are free, for example while nodes are
+    added.
+    Advice: remove groups once their calls have ended, reserve less, or add resources.
+    Needs: waits. The holder of the resources is not known.
     """
     calls, table, path = analysis.calls, analysis.table, analysis.path
     steps = [step for step in path.steps if step.kind == RESERVING]
@@ -217,7 +221,7 @@ def placement_groups(analysis: Analysis) -> Iterator[Finding]:
     )
     advice = (
         "remove each placement group as soon as its calls have ended (remove_placement_group), reserve less, or add "
-        "resources; ray status shows which ones are held, while it runs"
+        "resources; ray status shows which ones are held while the program runs"
     )
     figures: dict[str, float | int | str] = {"caller": caller, "groups": len(groups), "waited_ns": cost}
     title = "Placement groups wait to be reserved"
@@ -264,19 +268,16 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
         if one_at_a_time:
             text += (
                 f", while others ran one at a time, on a node with {count(processors, 'processor')}; each needs "
-                f"{quoted(told)}, and no other call or actor that was recorded held any"
+                f"{quoted(told)}, and no other recorded call or actor held a CPU"
             )
             advice = (
-                "see what holds the other CPUs (ray status, while it runs): placement groups, actors or other jobs; "
-                "or whether Ray was started with one (num_cpus), or other workers were slow to start"
+                "see what holds the other CPUs (ray status, while the program runs): placement groups, actors or other "
+                "jobs; or Ray was started with one CPU (num_cpus), or other workers were slow to start"
             )
             title = f"Calls of {quoted(function)} run one at a time"
         else:
             which = "it" if len(needs) == 1 else "the resource besides CPU"
-            text += (
-                f"; each needs {quoted(told)}, and meanwhile other calls held as much of {which} as calls held at any "
-                "time"
-            )
+            text += f"; each needs {quoted(told)}, and meanwhile other calls held as much of {which} as calls ever held"
             advice = "request less for each call (num_cpus, resources), or add resources"
             title = f"Calls of {quoted(function)} wait for each other's resources"
         states = [analysis.queued(row) for row in rows]
@@ -367,10 +368,10 @@ def _idle_finding(
     share = percent(busy / (until - begin))
     text = (
         f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start, while tasks "
-        f"held up to {usual:g} CPU most of the time, and {_several([actor.name for actor in idle])} "
+        f"held up to {usual:g} CPU most of the time; {_several([actor.name for actor in idle])} "
     )
     if are_there:
-        text += f"held {of_actors:g}, and ran {share} of it"
+        text += f"held {of_actors:g}, and ran {share} of the time"
     else:
         text += (
             f"had {of_actors:g} and made no call later: they hold these unless they had ended, which is not recorded"
@@ -479,13 +480,14 @@ _FEW_IN_USE = 0.5
 
 
 def few_at_once(analysis: Analysis) -> list[Finding]:
-    """Callers that wait for one of a few calls before they submit the next one, while processors are free.
+    """Callers that keep few calls under way, and wait for one before they submit the next, while processors are free.
 
-    Measures: these calls on the critical path, for the share of the processors that are not in use meanwhile.
-    Threshold: 0.5 s and a tenth of the run; 8 calls, 4 times those under way; half of the CPUs that tasks held once.
-    Looks the same: calls that need the results of those before, or other resources; one at a time is another finding.
-    Advice: to keep more calls under way.
-    Needs: waits of the caller, arguments and resources of tasks; how many CPUs there are is not recorded.
+    Measures: these calls on the critical path, times the share of the processors that is not in use meanwhile.
+    Threshold: 0.5 s and a tenth of the run, and 8 calls, 4 times as many as are under way. At most half of the CPUs
+    that tasks once held are in use.
+    Looks the same: calls that need earlier results, or other resources. One call at a time is another finding.
+    Advice: keep more calls under way.
+    Needs: waits of the caller, and the arguments and resources of tasks. The number of CPUs is not recorded.
     """
     calls, table, found = analysis.calls, analysis.table, []
     site = as_numpy(table.site)
@@ -541,7 +543,7 @@ def _few_finding(
     caller, function = quoted(analysis.calls.frame_name(frame)), analysis.calls.function_of(rows[0])
     text = (
         f"{caller} had at most {under_way:,} of its {count(len(rows), 'call')} of {quoted(function)} under way, and "
-        f"they began at once: up to {used:g} CPUs were in use meanwhile, and {most:g} at another time"
+        f"each began without a wait: meanwhile, up to {used:g} CPUs were in use, and {most:g} at another time"
     )
     advice = (
         "submit more calls before it waits for one, unless they need its result: as many as there are CPUs, or more"
@@ -608,17 +610,17 @@ def _resources_finding(analysis: Analysis, function: str, waiting: _Waiting, wai
         text += f"; each needs {quoted(needs)}"
     holders, possible = _holders(analysis, waiting, needs)
     if holders:
-        text += f", and {_several(holders)} held some of that during the wait"
+        text += f", and {_several(holders)} held some of these resources during the wait"
     if possible:
-        text += f"; {_several(possible)} had been created before and may still have held some, without any call"
+        text += f"; {_several(possible)} had been created before, and may still have held some without running a call"
     advice = (
-        "see whether the resources were free (ray status, while it runs); if not: end actors and placement groups that "
-        "are not used, request less for each call (num_cpus, resources), or add resources"
+        "see whether the resources are free (ray status, while the program runs); if not, end unused actors and "
+        "placement groups, request less for each call (num_cpus, resources), or add resources"
     )
     if not is_known:
         advice = (
-            "Ray's task states show whether it was that (ray-tracing-hooks states, while the cluster runs); if it was: "
-            f"{advice}"
+            "run ray-tracing-hooks states while the cluster runs: Ray's task states show whether calls waited for "
+            f"resources; if they did, {advice}"
         )
     figures: dict[str, float | int | str] = {
         "function": function,
@@ -698,13 +700,13 @@ _LOADING_MOST = 0.5
 
 
 def slow_loading(analysis: Analysis) -> list[Finding]:
-    """Calls whose workers load code, or unpickle arguments, for long before they start.
+    """Calls whose workers load code, or unpickle arguments, for long before the calls start.
 
     Measures: the time on the critical path from when a worker had a call until the call's code began.
     Threshold: 1 s and a tenth of the run, by function.
-    Looks the same: functions that are large themselves, whose finding has this time.
-    Advice: to reuse workers; if later calls in a process load for as long, to pass smaller arguments.
-    Needs: Ray's task states, which say when a worker had the call.
+    Looks the same: functions that are large themselves. Their finding has this time.
+    Advice: reuse workers. If later calls in a process load for as long, pass smaller arguments.
+    Needs: Ray's task states, with the time at which the worker had the call.
     """
     large = large_functions(analysis, LARGE_CLOSURE)
     return [
@@ -733,7 +735,7 @@ def _loading_finding(analysis: Analysis, function: str, found: Loading) -> Findi
     if sum(found.rows[row] for row in _later(analysis, function, rows)) >= _LOADING_MOST * sum(times):
         advice = (
             "pass smaller arguments, or arrays of NumPy or Arrow, or keep large ones in an actor: later calls in the "
-            "same process load for long too, and each call unpickles its arguments again"
+            "same process take as long, and each call unpickles its arguments again"
         )
     figures: dict[str, float | int | str] = {
         "function": function,
@@ -767,9 +769,10 @@ def slow_results(analysis: Analysis) -> Iterator[Finding]:
 
     Measures: the critical path from the end of their code, or the start of the wait, until the caller had the results.
     Threshold: 0.5 s and a tenth of the run.
-    Looks the same: large arguments that are freed, a busy caller, objects from disk; tiny calls are another finding.
-    Advice: to return or pass less, or arrays; to pass results on without a ray.get; to keep less at a time.
-    Needs: waits; with Ray's task states also when a worker had finished a call whose code had ended.
+    Looks the same: large arguments that are freed, a caller that gets no processor time, or objects restored from disk.
+    Tiny calls are another finding.
+    Advice: return or pass less, or arrays. Pass results on without a ray.get. Keep fewer objects at a time.
+    Needs: waits. Ray's task states add the time that a worker needs for a call whose code has ended.
     """
     calls, table, path = analysis.calls, analysis.table, analysis.path
     waited: dict[str, Counter[int]] = {}
@@ -800,10 +803,10 @@ def slow_results(analysis: Analysis) -> Iterator[Finding]:
             )
             if largest:
                 text += f", though its results were small, {size(largest)} at most"
-                text += ": a worker also frees what a call had, such as its arguments"
+                text += ": a worker also frees the objects of a call, such as its arguments"
                 advice = "pass smaller arguments, or keep large objects in an actor: each call makes and frees its own"
             else:
-                text += ": they pickle and store its results, and free what a call had, such as its arguments"
+                text += ": they pickle and store its results, and free the objects of a call, such as its arguments"
                 advice = (
                     "pass and return less, or arrays of NumPy or Arrow, which are not pickled piece by piece; if the "
                     "object store is full, keep less at a time"
@@ -818,7 +821,7 @@ def slow_results(analysis: Analysis) -> Iterator[Finding]:
             text += f"; up to {size(largest)} at once" if largest else ""
             advice = (
                 "return less, or arrays of NumPy or Arrow, which are not pickled piece by piece; or pass results on to "
-                "calls that use them, without a ray.get; if the object store is full, keep less at a time"
+                "calls that use them, without a ray.get; if the object store is full, keep fewer objects at a time"
             )
             title = f"Results of {quoted(function)} come slowly"
         figures: dict[str, float | int | str] = {
@@ -881,9 +884,10 @@ _SHOWN_DIGITS = 8
 
 
 def unrecorded(analysis: Analysis) -> list[Finding]:
-    """Time that no span explains, with the reasons that are known and the settings that would record it.
+    """Time that no span explains, with the known reasons, and the settings that would record it.
 
-    Measures: unexplained time on the critical path; with a library whose calls make no spans, also the driver's own.
+    Measures: unexplained time on the critical path. With a library whose calls are not recorded, the driver's own time
+    counts too.
     Threshold: two fifths of the run: then the other findings explain too little of it.
     Looks the same: a driver that computes while such a library does nothing.
     Advice: the setting that records it, or the command that shows requests.
@@ -910,7 +914,7 @@ def unrecorded(analysis: Analysis) -> list[Finding]:
     if libraries:
         several = " and ".join(libraries)
         was, its = ("was", "its") if len(libraries) == 1 else ("were", "their")
-        reasons.append(f"{several} {was} imported and {its} internal calls made no spans")
+        reasons.append(f"{several} {was} imported and {its} internal calls were not recorded")
         advice.append(f"RAY_TRACING_RAY=+{',+'.join(parts)} shows what {several} {'does' if len(parts) == 1 else 'do'}")
     if unseen:
         # Those of Ray Serve's controller and routers make none with any setting, so there is nothing to advise.
@@ -924,7 +928,9 @@ def unrecorded(analysis: Analysis) -> list[Finding]:
         command = f"ray-tracing-hooks summary --trace {slowest[:_SHOWN_DIGITS]}"
         advice.append(f"{command} shows where the time of the slowest request went")
     if others:
-        reasons.append(f"{count(len(others), 'worker span')} {'is' if len(others) == 1 else 'are'} in no recorded call")
+        reasons.append(
+            f"{count(len(others), 'worker span')} {'belongs' if len(others) == 1 else 'belong'} to no recorded call"
+        )
     # Those of Ray Serve make no spans then either.
     if (unseen or others) and not libraries and not calls.internal and analysis.serve_spans is None:
         advice.append(f"{recorded.RECORD_INTERNAL} shows the tasks and actors of Ray's libraries")

@@ -1,4 +1,4 @@
-"""Makes jobs that are submitted within a trace part of that trace.
+"""Link submitted jobs to the current trace.
 
 On the command line, where ``TRACEPARENT`` and ``TRACESTATE`` give the trace context::
 

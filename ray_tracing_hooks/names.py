@@ -21,7 +21,7 @@ RAY_REMOTE = "ray.remote"
 RAY_FUNCTION = "ray.function"
 """string, calls: `module.function` of a task, `Class.method` of an actor"""
 RAY_ACTOR_CLASS = "ray.actor_class"
-"""string, calls: the class of an actor, with the classes that it is defined in (`Outer.Inner`), without functions"""
+"""string, calls: the class of an actor, with its enclosing classes (`Outer.Inner`), but not functions"""
 RAY_ACTOR_METHOD = "ray.actor_method"
 """string, calls: its method; `__init__` for the creation"""
 RAY_ACTOR_ID = "ray.actor_id"
@@ -29,8 +29,8 @@ RAY_ACTOR_ID = "ray.actor_id"
 RAY_TASK_ID = "ray.task_id"
 """string, calls, drivers: the task that the call creates; for a driver, its own"""
 RAY_PARENT_TASK_ID = "ray.parent_task_id"
-"""string, calls, waiting: the task that made the call, or the driver; absent on the execution of most calls made by
-tasks, which carry no context: see the submission"""
+"""string, calls, waiting: the task that made the call, or the driver. Most calls of tasks carry no context, so their
+executions lack it, and only their submissions have it"""
 RAY_JOB_ID = "ray.job_id"
 """string, all spans of this package: the job of the process"""
 RAY_NODE_ID = "ray.node_id"
@@ -40,30 +40,31 @@ RAY_WORKER_ID = "ray.worker_id"
 RAY_PID = "ray.pid"
 """string, all spans of this package: the process that recorded the span"""
 RAY_FUNCTION_SIZE = "ray.function_size"
-"""int, submissions of tasks: how many bytes the serialized function has, with all that it captures; only on the call
-with which Ray serialized it, the first one after its definition"""
+"""int, submissions of tasks: size of the serialized function in bytes, with everything that it captures; only on the
+call with which Ray serialized it, the first one after its definition"""
 RAY_SUBMIT_TIME = "ray.submit_time_unix_nano"
-"""int, executions: when the call was submitted, by the clock of the caller's node, in nanoseconds since the epoch;
-absent on most calls, which carry no context: see the start of the submission"""
+"""int, executions: when the call was submitted, by the clock of the caller's node, in nanoseconds since the epoch. Most
+calls carry no context and lack it: use the start of the submission"""
 RAY_ATTEMPT = "ray.attempt"
 """int, executions, tasks of Serve: the number of the retry, or of the actor's restart, from 1"""
 RAY_ARGUMENT_IDS = "ray.arg_object_ids"
-"""string[], submissions: the first 64 objects among the arguments, which the task waits for before it begins; the id
-of a result begins with that of its task"""
+"""string[], submissions: the first 64 objects among the arguments. The task waits for them before it begins. The id of
+a result begins with the id of its task"""
 RAY_ARGUMENT_COUNT = "ray.arg_object_count"
 """int, submissions: how many objects are among the arguments, if any"""
 RAY_ARGUMENTS = "ray.arguments"
 """string, executions: the arguments as a short text, where `RAY_TRACING_ARGUMENTS` is on"""
 RAY_RESULT = "ray.result"
-"""string, executions: the result, likewise; not of generators"""
+"""string, executions: the result as a short text, where `RAY_TRACING_ARGUMENTS` is on; not of generators"""
 RAY_GENERATOR_ITEMS = "ray.generator_items"
 """int, executions: how many items a generator yielded"""
 RAY_GENERATOR_HELD = "ray.generator_held"
 """double, executions: for how many seconds in all a generator was suspended after its items: until Ray had stored each
 one and asked for the next, which it does later if the consumer is behind (backpressure)"""
 RAY_OBJECT_IDS = "ray.object_ids"
-"""string[], `ray.get`, `ray.await`, `ray.wait`, `ray.put`: the first 64 objects that are waited for, or the one that
-is stored; with waits recorded, the one that a call of a deployment returned; a result's id begins with its task's"""
+"""string[], `ray.get`, `ray.await`, `ray.wait`, `ray.put`: the first 64 objects that the span waits for, or the one
+that it stores. If waits are recorded, also the one that a call of a deployment returned. The id of a result begins with
+the id of its task"""
 RAY_OBJECT_COUNT = "ray.object_count"
 """int, `ray.get`, `ray.await`, `ray.wait`: how many objects are waited for"""
 RAY_OBJECT_SIZE = "ray.object_size"
@@ -71,11 +72,11 @@ RAY_OBJECT_SIZE = "ray.object_size"
 RAY_TIMEOUT = "ray.timeout"
 """double, `ray.get`, `ray.wait`, `PlacementGroup.wait`: the timeout in seconds, if any"""
 RAY_CANCELLED = "ray.cancelled"
-"""boolean, `ray.await`: true: the wait was abandoned, because of an asyncio time-out, a cancelled task, or the end of
-the program"""
+"""boolean, `ray.await`: true: the wait was abandoned, because of an asyncio timeout, a canceled task, or the end of the
+program"""
 RAY_DRIVER_WAITED = "ray.driver_waited"
-"""boolean, waits: true: in another thread of a driver (`thread.id`), while the one that connected to Ray waited for a
-thread or an event loop"""
+"""boolean, waits: true: this wait is in another thread of a driver (`thread.id`), while the thread that connected to
+Ray waited for a thread or an event loop"""
 RAY_NUM_RETURNS = "ray.num_returns"
 """int, `ray.wait`: how many objects had to be ready"""
 RAY_READY_OBJECT_IDS = "ray.ready_object_ids"
@@ -83,26 +84,26 @@ RAY_READY_OBJECT_IDS = "ray.ready_object_ids"
 RAY_READY_OBJECT_COUNT = "ray.ready_object_count"
 """int, `ray.wait`: how many objects were ready; if fewer than `ray.num_returns`, the wait timed out"""
 ERROR_TYPE = "error.type"
-"""string, failed spans: the class of the exception, not of Ray's wrapper around it; of an interrupted span
-`worker_died` or `driver_died`, or `ray.exceptions.OutOfMemoryError` or `ray.exceptions.TaskCancelledError` if that is
-the known cause; of a failed job `job_failed`; of a request without an exception its status, such as `503`; of a
-request to an LLM that its engine refused, the kind of error in the answer"""
+"""string, failed spans: the class of the exception, without Ray's wrapper. An interrupted span has `worker_died` or
+`driver_died`, or, if that is the known cause, `ray.exceptions.OutOfMemoryError` or `ray.exceptions.TaskCancelledError`.
+A failed job has `job_failed`. A request without an exception has its status, such as `503`. A request that an LLM
+engine refused has the kind of error in its answer"""
 RAY_NEVER_ENDED = "ray.never_ended"
-"""boolean, spans without an end: true: the program did not end it, or a full disk may not have taken its end; it ends
-with its process, and this is not an error"""
+"""boolean, spans without an end: true: the program did not end it, or a full disk did not take its end. It ends with
+its process, and this is not an error"""
 RAY_END_ESTIMATED = "ray.end_estimated"
 """boolean, interrupted spans: true: its process died, and the end is estimated"""
 RAY_AFTER_END = "ray.after_end"
-"""double, first spans of traces that begin after the end of their context: seconds since the end of the span in whose
-context this one began, to which it has a link"""
+"""double, first spans of traces that begin after the end of their context: seconds since the end of the span that this
+one has a link to, in whose context it began"""
 RAY_LEFT_OUT = "ray.left_out"
-"""int, calls, drivers: calls that made no spans because of `RAY_TRACING_RATE_LIMIT`: on a submission, those of the
-same function by the same caller since the last span that counted them; on an execution or a driver, the rest of its
-own calls"""
+"""int, calls, drivers: number of calls that were not recorded because of `RAY_TRACING_RATE_LIMIT`. A submission counts
+calls of the same function by the same caller, since the last span that counted them. An execution or a driver counts
+the rest of its own calls"""
 RAY_SAMPLING_REASON = "ray.sampling.reason"
-"""string, spans of traces that were not sampled: why the span was recorded all the same: it failed (`error`), or took
-long (`slow`); on a submission without an error of its own, the reason of its execution. Other spans of the trace are
-missing: such spans are no random sample, so do not extrapolate from them"""
+"""string, spans of traces that were not sampled: why the span was recorded although its trace is not: it failed
+(`error`), or took long (`slow`). A submission without an error has the reason of its execution. The trace lacks its
+other spans. Such spans are no random sample, so do not extrapolate from them"""
 RAY_NAME = "ray.name"
 """string, calls: the name that `.options(name=...)` gave the call, or the created actor"""
 RAY_ACTOR_NAME = "ray.actor_name"
@@ -112,7 +113,7 @@ RAY_ASYNCIO = "ray.asyncio"
 RAY_MAX_CONCURRENCY = "ray.max_concurrency"
 """int, executions of actors: how many of its methods may run concurrently, if more than one"""
 RAY_CONCURRENCY_GROUP = "ray.concurrency_group"
-"""string, executions of actors, submissions: the concurrency group that the method declares; on the submission the one
+"""string, executions of actors, submissions: the concurrency group that the method declares; on a submission, the group
 that `.options()` gave this call"""
 RAY_PLACEMENT_GROUP_ID = "ray.placement_group_id"
 """string, executions and waits: its placement group, if any, or the first one that it waits for"""
@@ -125,15 +126,14 @@ RAY_ENTRYPOINT = "ray.entrypoint"
 RAY_NAMESPACE = "ray.namespace"
 """string, drivers: the namespace of its named actors"""
 RAY_LIBRARIES = "ray.libraries"
-"""string[], drivers: the libraries of Ray that the program had imported when it ended, as parts of
-`RAY_TRACING_RAY`"""
+"""string[], drivers: the libraries of Ray that the program had imported by its end, as parts of `RAY_TRACING_RAY`"""
 RAY_SUBMISSION_ID = "ray.submission_id"
 """string, drivers, submitted jobs: the id of a job that was submitted to the Jobs API"""
 RAY_JOB_STATUS = "ray.job_status"
 """string, submitted jobs: `SUCCEEDED`, `FAILED` or `STOPPED`"""
 EXIT_CODE = "process.exit.code"
-"""int, submitted jobs, drivers: the exit code of the job's program, if it ended by itself; of a driver if an uncaught
-exception decides it"""
+"""int, submitted jobs, drivers: the exit code of the job's program, if it ended by itself. A driver has it if an
+uncaught exception decides it"""
 RAY_SERVE_APPLICATION = "ray.serve.application"
 """string, requests to Serve: the application of Ray Serve"""
 RAY_SERVE_DEPLOYMENT = "ray.serve.deployment"
@@ -150,10 +150,10 @@ RAY_SERVE_ATTEMPTS = "ray.serve.attempts"
 """int, calls of deployments: how many replicas were tried, if more than one"""
 RAY_SERVE_CHOICE_TIME = "ray.serve.choice_time"
 """double, calls of deployments, requests that HAProxy had routed: seconds until a replica was chosen, including the
-wait for a free one, if a millisecond or more; before the span if a request router of HAProxy chose it"""
+wait for a free one, from 1 ms on. If a request router of HAProxy chose it, this time is before the span"""
 RAY_SERVE_LOOP_WAIT = "ray.serve.event_loop.wait_time"
-"""double, requests in replicas: seconds that the request waited for the event loop of its replica, which other code
-kept, if 10 ms or more"""
+"""double, requests in replicas: seconds that the request waited for the event loop of its replica while other code
+blocked it, from 10 ms on"""
 RAY_SERVE_BATCH_SIZE = "ray.serve.batch.size"
 """int, batches, links to them: how many requests are in the batch"""
 RAY_SERVE_BATCH_WAIT = "ray.serve.batch.wait_time"
@@ -162,7 +162,7 @@ longest such wait"""
 RAY_SERVE_CLOSE_CODE = "ray.serve.close_code"
 """int, requests from clients: the close code of a WebSocket connection: 1000 is a normal closure"""
 RAY_SERVE_FIRST_CHUNK = "ray.serve.time_to_first_chunk"
-"""double, requests from clients: seconds until the first part of a response that came in several"""
+"""double, requests from clients: seconds until the first part of a response that has several"""
 RAY_SERVE_FIRST_ITEM = "ray.serve.time_to_first_item"
 """double, streaming requests in replicas: seconds from the start of the span until the deployment made the first item
 of its response: an item of a streaming call, or a part of a response over HTTP or WebSocket"""
@@ -239,23 +239,23 @@ RAY_DATA_DATASET_ID = "ray.data.dataset_id"
 """string, executions of datasets, their operators, iterations: Ray Data's id of the execution, as in its logs and
 dashboard"""
 RAY_DATA_RUN = "ray.data.run"
-"""int, executions of datasets: which execution of the dataset it is, from 0"""
+"""int, executions of datasets: the number of this execution of the dataset, from 0"""
 RAY_DATA_CONSUMER = "ray.data.consumer"
-"""string, executions of datasets, their operators, iterations: the method of Ray Data that asked for it, such as
-`materialize`, `iter_batches` or `write_parquet`"""
+"""string, executions of datasets, their operators, iterations: the method of Ray Data that started the execution, such
+as `materialize`, `iter_batches` or `write_parquet`"""
 RAY_DATA_OUTCOME = "ray.data.outcome"
 """string, executions of datasets, iterations: `finished`; `stopped` if the consumer stopped early; `failed`;
 `cancelled`; `abandoned` if the program ended or disconnected from Ray without ending it"""
 RAY_DATA_GRAPH = "ray.data.graph"
 """string, executions of datasets: the operators as Ray Data shows them"""
 RAY_DATA_LIMITS = "ray.data.limits"
-"""string, executions of datasets: what all its tasks together may use, such as CPUs and bytes of object store memory,
-as JSON"""
+"""string, executions of datasets: resources that all of its tasks together may use, such as CPUs and bytes of object
+store memory, as JSON"""
 RAY_DATA_SPILLED = "ray.data.spilled_bytes"
-"""int, executions of datasets, operators: bytes that were spilled to disk, if any: by the whole cluster during the
-execution; of the operator's input"""
+"""int, executions of datasets, operators: bytes that were spilled to disk, if any. On an execution, by the whole
+cluster during that time; on an operator, of its input"""
 RAY_DATA_RESTORED = "ray.data.restored_bytes"
-"""int, executions of datasets: bytes that it restored from disk meanwhile, if any"""
+"""int, executions of datasets: bytes that the cluster read back from disk during the execution, if any"""
 RAY_DATA_OPERATOR = "ray.data.operator"
 """string, operators, their tasks: the name of the operator, as in `stats()`"""
 RAY_DATA_OPERATOR_ID = "ray.data.operator_id"
@@ -265,7 +265,7 @@ RAY_DATA_OPERATOR_TYPE = "ray.data.operator_type"
 RAY_DATA_INPUTS = "ray.data.inputs"
 """string[], operators: the operators that its input comes from; links lead to their spans"""
 RAY_DATA_ROWS = "ray.data.rows"
-"""int, executions of datasets, operators, their tasks, iterations: rows of the output; of an operator those that it
+"""int, executions of datasets, operators, their tasks, iterations: rows of the output; on an operator, the rows that it
 handed on, as in `stats()`"""
 RAY_DATA_BYTES = "ray.data.bytes"
 """int, executions of datasets, operators, their tasks: bytes of the output"""
@@ -278,46 +278,47 @@ RAY_DATA_INPUT_BYTES = "ray.data.input_bytes"
 RAY_DATA_INPUT_BLOCKS = "ray.data.input_blocks"
 """int, operators: blocks, or bundles of blocks, of the input"""
 RAY_DATA_TASKS = "ray.data.tasks"
-"""int, operators: tasks that it submitted, also those without a span"""
+"""int, operators: tasks that it submitted, including those without a span"""
 RAY_DATA_TASKS_FAILED = "ray.data.tasks_failed"
 """int, operators: tasks that failed, if any"""
 RAY_DATA_SCHEDULING_TIME = "ray.data.scheduling_time"
-"""double, operators: seconds from the submission of each task until it began, added up, as measured by Ray Data"""
+"""double, operators: seconds from the submission of a task until it began, summed over tasks, as measured by Ray
+Data"""
 RAY_DATA_TASK_TIME = "ray.data.task_time"
-"""double, operators: seconds that its tasks ran, added up, as the workers measure"""
+"""double, operators: run time of its tasks in seconds, summed over tasks, as measured by the workers"""
 RAY_DATA_BLOCK_TIME = "ray.data.block_time"
-"""double, operators: seconds in which its tasks made blocks, added up, without those in which they waited until one
-was read"""
+"""double, operators: seconds in which its tasks made blocks, summed over tasks, without waits until a block was read"""
 RAY_DATA_UDF_TIME = "ray.data.udf_time"
-"""double, operators: seconds in the functions that transform the blocks, added up, if Ray Data measures that"""
+"""double, operators: seconds in the functions that transform the blocks, summed over tasks, if Ray Data measures
+them"""
 RAY_DATA_MAX_CONCURRENCY = "ray.data.max_concurrency"
 """int, operators: how many of its tasks may run at a time, if limited"""
 RAY_DATA_TASK_RESOURCES = "ray.data.task_resources"
-"""string, operators: what each task, or actor, requires, as JSON"""
+"""string, operators: resources that each task or actor requires, as JSON"""
 RAY_DATA_ACTORS = "ray.data.actors"
 """int, operators: actors that it started, if any"""
 RAY_DATA_BACKPRESSURE_SUBMISSION = "ray.data.backpressure.submission_time"
-"""double, operators: seconds in which a backpressure policy let it submit no task, even if it had none to submit"""
+"""double, operators: seconds in which a back-pressure policy let it submit no task, even if it had none to submit"""
 RAY_DATA_BACKPRESSURE_OUTPUT = "ray.data.backpressure.output_time"
-"""double, operators: seconds in which a backpressure policy let no output be read from its tasks"""
+"""double, operators: seconds in which a back-pressure policy let no output be read from its tasks"""
 RAY_DATA_BACKPRESSURE_BY = "ray.data.backpressure.by"
-"""string[], operators: what held it back, as kind, policy and resource; only times in which it had something to submit
-or to hand on"""
+"""string[], operators: the causes that held it back, as kind, policy and resource. Only times in which it had something
+to submit or to hand on count"""
 RAY_DATA_BACKPRESSURE_BY_TIME = "ray.data.backpressure.by_time"
-"""double[], operators: for how many seconds each of these did"""
+"""double[], operators: seconds for each of these causes"""
 RAY_DATA_BACKPRESSURE_KIND = "ray.data.backpressure.kind"
 """string, events `ray.data.backpressure`: `submission` if it could not submit tasks, `output` if the output of its
 tasks was not read"""
 RAY_DATA_BACKPRESSURE_POLICY = "ray.data.backpressure.policy"
 """string, events `ray.data.backpressure`: Ray Data's policy"""
 RAY_DATA_BACKPRESSURE_RESOURCE = "ray.data.backpressure.resource"
-"""string, events `ray.data.backpressure`: what was missing, such as `CPU` or `CPU and object store memory`, if
+"""string, events `ray.data.backpressure`: the missing resource, such as `CPU` or `CPU and object store memory`, if
 known"""
 RAY_DATA_BACKPRESSURE_DURATION = "ray.data.backpressure.duration"
-"""double, events `ray.data.backpressure`: for how many seconds"""
+"""double, events `ray.data.backpressure`: how long it lasted, in seconds"""
 RAY_DATA_TIMELINE_SECONDS = "ray.data.timeline.seconds"
-"""double[], operators: when the queues were looked at, in seconds since the execution began; the other lists are for
-these moments"""
+"""double[], operators: times of the samples of its queues, in seconds since the execution began. The other lists have a
+value for each"""
 RAY_DATA_TIMELINE_QUEUED_BLOCKS = "ray.data.timeline.queued_blocks"
 """int[], operators: blocks that waited for the operator"""
 RAY_DATA_TIMELINE_QUEUED_BYTES = "ray.data.timeline.queued_bytes"
@@ -329,41 +330,42 @@ RAY_DATA_TIMELINE_ROWS = "ray.data.timeline.rows"
 RAY_DATA_TASK_INDEX = "ray.data.task_index"
 """int, tasks of operators: Ray Data's number of the task in its operator"""
 RAY_DATA_STAGE = "ray.data.stage"
-"""string, tasks of operators: which step of an operator with several, as `map` or `reduce`"""
+"""string, tasks of operators: the step of an operator that has several, such as `map` or `reduce`"""
 RAY_DATA_CPU_TIME = "ray.data.cpu_time"
 """double, tasks of operators: seconds of processor time for its blocks"""
 RAY_DATA_PEAK_MEMORY = "ray.data.peak_memory"
 """int, tasks of operators: the most bytes of heap memory, if measured"""
 RAY_DATA_SPLIT = "ray.data.split"
-"""int, iterations: which split of `streaming_split` it reads"""
+"""int, iterations: the number of the split of `streaming_split` that it reads"""
 RAY_DATA_EPOCH = "ray.data.epoch"
-"""int, iterations: which execution of such a dataset it reads, from 0"""
+"""int, iterations: the number of the execution of such a dataset that it reads, from 0"""
 RAY_DATA_BATCHES = "ray.data.batches"
-"""int, iterations: batches that the program got"""
+"""int, iterations: number of batches that the program got"""
 RAY_DATA_WAIT_TIME = "ray.data.wait_time"
 """double, iterations: seconds that the program waited for batches"""
 RAY_DATA_FIRST_BATCH_TIME = "ray.data.first_batch_time"
 """double, iterations: seconds until it got the first batch"""
 RAY_DATA_USER_TIME = "ray.data.user_time"
-"""double, iterations: seconds between getting a batch and asking for the next"""
+"""double, iterations: seconds between getting a batch and asking for the next one"""
 RAY_DATA_WAIT_TIME_PRODUCTION = "ray.data.wait_time.production"
-"""double, iterations: seconds of the wait in which the blocks were not produced yet, as measured by Ray Data; the
-parts may overlap"""
+"""double, iterations: part of the wait in seconds in which the blocks were not produced yet, as measured by Ray Data;
+these parts may overlap"""
 RAY_DATA_WAIT_TIME_TRANSFER = "ray.data.wait_time.transfer"
-"""double, iterations: in which blocks were fetched, likewise"""
+"""double, iterations: the same, in which blocks were fetched"""
 RAY_DATA_WAIT_TIME_BATCHING = "ray.data.wait_time.batching"
-"""double, iterations: in which batches were cut out of blocks"""
+"""double, iterations: the same, in which batches were cut out of blocks"""
 RAY_DATA_WAIT_TIME_FORMAT = "ray.data.wait_time.format"
-"""double, iterations: in which batches were converted"""
+"""double, iterations: the same, in which batches were converted"""
 RAY_DATA_WAIT_TIME_COLLATE = "ray.data.wait_time.collate"
-"""double, iterations: in which the collate function ran"""
+"""double, iterations: the same, in which the collate function ran"""
 RAY_DATA_WAIT_TIME_FINALIZE = "ray.data.wait_time.finalize"
-"""double, iterations: in which batches were moved to their device"""
+"""double, iterations: the same, in which batches were moved to their device"""
 RAY_MEMORY_PEAK = "ray.memory.peak"
-"""int, executions, ranks of Ray Train: the most resident memory that the process had meanwhile, in bytes, where
-`RAY_TRACING_MEMORY` is on: exact if it had never had more, otherwise the highest of samples, 20 a second"""
+"""int, executions, ranks of Ray Train: peak resident memory of the process meanwhile, in bytes, where
+`RAY_TRACING_MEMORY` is on. A new high-water mark is exact; a lower peak is the highest of 20 samples a second"""
 RAY_MEMORY_DEVICE_PEAK = "ray.memory.device_peak"
-"""int, executions, ranks of Ray Train: the most that PyTorch had allocated on one device of the process, likewise"""
+"""int, executions, ranks of Ray Train: peak memory that PyTorch had allocated on one device of the process meanwhile,
+in bytes, where `RAY_TRACING_MEMORY` is on"""
 RAY_ACCELERATOR_ID = "ray.accelerator_id"
 """string, metrics of GPUs: the accelerator as Ray names it, such as `GPU:0`"""
 RAY_TRAIN_RUN_NAME = "ray.train.run_name"
@@ -377,33 +379,33 @@ RAY_TRAIN_ATTEMPT = "ray.train.attempt_number"
 RAY_TRAIN_NUM_WORKERS = "ray.train.num_workers"
 """int, runs and attempts of Ray Train: how many workers it asks for, or has"""
 RAY_TRAIN_SCHEDULING_TIME = "ray.train.scheduling_time"
-"""double, attempts of Ray Train: seconds until all its workers ran: for resources, starting workers, setting up the
-backend"""
+"""double, attempts of Ray Train: seconds until all of its workers ran: for resources, the start of workers, and the
+setup of the backend"""
 RAY_TRAIN_RUNNING_TIME = "ray.train.running_time"
-"""double, attempts of Ray Train: seconds from then until it ended"""
+"""double, attempts of Ray Train: seconds from the moment when all workers ran until it ended"""
 RAY_TRAIN_FAILED_RANKS = "ray.train.failed_ranks"
-"""string[], attempts of Ray Train, events: the ranks that failed, if that ended it"""
+"""string[], attempts of Ray Train, events: the ranks whose failure ended it"""
 RAY_TRAIN_STATE = "ray.train.state"
 """string, events `ray.train.state`: the state of the run, such as `RUNNING`"""
 RAY_TRAIN_DECISION = "ray.train.decision"
-"""string, events `ray.train.failure_decision`: what Ray Train does after a failure: `RETRY` or `RAISE`; `error.type`
-is the cause"""
+"""string, events `ray.train.failure_decision`: the decision of Ray Train after a failure: `RETRY` or `RAISE`;
+`error.type` is the cause"""
 RAY_TRAIN_WORLD_RANK = "ray.train.world_rank"
-"""int, ranks of Ray Train and their reports: the rank of the worker among all of the run"""
+"""int, ranks of Ray Train and their reports: the rank of the worker in the whole run"""
 RAY_TRAIN_WORLD_SIZE = "ray.train.world_size"
 """int, ranks of Ray Train: how many workers there are"""
 RAY_TRAIN_LOCAL_RANK = "ray.train.local_rank"
-"""int, ranks of Ray Train: the rank of the worker among those on its node"""
+"""int, ranks of Ray Train: the rank of the worker on its node"""
 RAY_TRAIN_NODE_RANK = "ray.train.node_rank"
 """int, ranks of Ray Train: the rank of its node"""
 RAY_TRAIN_STEP = "ray.train.step"
-"""int, reports and collective functions of Ray Train: its number, from 1: the same for all ranks that meet there, as
-all of them make the same calls"""
+"""int, reports and collective functions of Ray Train: its number, from 1. It is the same for all ranks that meet there,
+since all of them make the same calls"""
 RAY_TRAIN_BARRIER_TIME = "ray.train.barrier_time"
-"""double, reports and collective functions of Ray Train: seconds until all ranks were there: the last one to come
-waits for none"""
+"""double, reports and collective functions of Ray Train: seconds until all ranks were there; the last one waits for
+none"""
 RAY_TRAIN_HANDOVER_TIME = "ray.train.handover_time"
-"""double, reports of Ray Train: seconds until the controller had taken the previous report: it polls its workers every
+"""double, reports of Ray Train: seconds until the controller had taken the previous report. It polls its workers every
 2 seconds"""
 RAY_TRAIN_CHECKPOINT = "ray.train.checkpoint"
 """string, reports and transfers of Ray Train: the name of the folder of the checkpoint, if there is one"""
@@ -424,18 +426,18 @@ RAY_TUNE_TRIALS_FAILED = "ray.tune.trials_failed"
 RAY_TUNE_TRIAL_ID = "ray.tune.trial_id"
 """string, trials of Ray Tune: Ray's id of the trial"""
 RAY_TUNE_TRIAL_STATUS = "ray.tune.trial_status"
-"""string, trials of Ray Tune, events `ray.tune.status`: its status, at the end of the trial `TERMINATED` or `ERROR`"""
+"""string, trials of Ray Tune, events `ray.tune.status`: its status; at the end of the trial, `TERMINATED` or `ERROR`"""
 RAY_TUNE_TRAINABLE = "ray.tune.trainable"
 """string, trials of Ray Tune: the name of the trainable"""
 RAY_TUNE_CONFIG = "ray.tune.config"
-"""string, trials of Ray Tune, events `ray.tune.exploit`: the configuration of the trial as a short text; what looks
-like a secret is redacted"""
+"""string, trials of Ray Tune, events `ray.tune.exploit`: the configuration of the trial as a short text; likely secrets
+are redacted"""
 RAY_TUNE_ITERATIONS = "ray.tune.iterations"
 """int, trials of Ray Tune: how many iterations it had reported"""
 RAY_TUNE_METRIC_VALUE = "ray.tune.metric_value"
 """double, trials of Ray Tune: the last value of the metric"""
 RAY_TUNE_STOPPED_BY = "ray.tune.stopped_by"
-"""string, trials of Ray Tune: what ended it: `trial` (its own code returned), `criterion` (a stop condition),
+"""string, trials of Ray Tune: the cause of its end: `trial` (its own code returned), `criterion` (a stop condition),
 `scheduler`, or `experiment` (which ended as a whole); absent if an error ended it"""
 RAY_TUNE_FAILURES = "ray.tune.failures"
 """int, trials of Ray Tune: how often it failed, if it did"""
@@ -444,7 +446,7 @@ RAY_TUNE_PENDING_TIME = "ray.tune.pending_time"
 RAY_TUNE_CHECKPOINT = "ray.tune.checkpoint"
 """string, events `ray.tune.checkpoint` and `ray.tune.restore`: the path of the checkpoint"""
 RAY_TUNE_CLONED = "ray.tune.cloned_trial_id"
-"""string, events `ray.tune.exploit`: the trial whose state it continues with"""
+"""string, events `ray.tune.exploit`: the trial from whose state it continues"""
 RAY_RLLIB_ALGORITHM = "ray.rllib.algorithm"
 """string, iterations of RLlib and their phases: the class of the algorithm"""
 RAY_RLLIB_ITERATION = "ray.rllib.iteration"
@@ -455,7 +457,7 @@ call"""
 SKYWALKING_PARENT = "skywalking.parent"
 """string, spans below one of a SkyWalking agent: the `sw8` or `sw6` header that named their parent"""
 SKYWALKING_PEER = "skywalking.peer"
-"""string, calls of others with such a header: the address of the called one, as in the header"""
+"""string, calls of others with such a header: the address of the called service, as in the header"""
 RESOURCE_PROCESS_TYPE = "ray.worker.process_type"
 """string, Resource: `driver` or `worker`"""
 RESOURCE_NODE_ID = "ray.node.id"
@@ -475,7 +477,7 @@ RESOURCE_GCS_ADDRESS = "ray.cluster.gcs_address"
 RESOURCE_RAY_VERSION = "ray.version"
 """string, Resource: the version of Ray"""
 RESOURCE_PARTS = "ray.tracing.parts"
-"""string, Resource: the parts of Ray that make spans in the process, as in `RAY_TRACING_RAY`, with `internal` where
+"""string, Resource: the parts of Ray that the process records, as in `RAY_TRACING_RAY`; with `internal` where
 `RAY_TRACING_INTERNAL` is on, and `selected` where `RAY_TRACING_INCLUDE` or `RAY_TRACING_EXCLUDE` is set"""
 
 # Attributes of OpenTelemetry's conventions, which say what they mean.
@@ -657,7 +659,7 @@ EXECUTION_DURATION = _metric(
     "histogram",
     "s",
     (*_CALLED, ERROR_TYPE),
-    "how long a task, actor creation or method ran, each attempt counted separately, a generator until it ended; "
+    "how long a task, actor creation or method ran: each attempt by itself, and a generator until it ended; "
     "its count is the number of ended executions, with `error.type` for those that failed",
 )
 EXECUTION_QUEUE_TIME = _metric(
@@ -665,8 +667,8 @@ EXECUTION_QUEUE_TIME = _metric(
     "histogram",
     "s",
     _CALLED,
-    "how long a call waited, from the start of its submission to the start of its execution; not of retries, and "
-    "not where the submission is not known on the node",
+    "how long a call waited, from the start of its submission to the start of its execution; without retries, and "
+    "without calls whose submission is not known on the node",
 )
 EXECUTION_RETRIES = _metric(
     "ray.execution.retries", "counter", "{retry}", _CALLED, "how many of the ended executions were retries"
@@ -770,7 +772,7 @@ DELIVERY_WAITING_AGE = _metric(
     "gauge",
     "s",
     _OF_DESTINATION,
-    "how long ago the oldest span, or log record, that waits ended; 0 if none waits",
+    "time since the end of the oldest waiting span, or log record; 0 if none waits",
 )
 DELIVERY_UNWRITTEN = _metric(
     "ray.tracing.unwritten",

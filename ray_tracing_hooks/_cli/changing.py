@@ -144,14 +144,17 @@ def enable(
     timeout: float,
     in_json: bool,
 ) -> None:
-    """Record spans on a running cluster from now on: in all its processes, and those that start later.
+    """Record spans on a running cluster from now on, in all of its processes, including later ones.
 
-    Use it after `disable`, or on a cluster that was started with a hook and OTEL_SDK_DISABLED=true. Settings are as for
-    `configure`. On a cluster without a hook, --hook sets one, which processes that start from now on run. Those that
-    already run are left as they are; with --actors, actors that have a name run the hook now, among them those of
-    Serve, each between two of its calls.
+    Use it after `disable`, or on a cluster that was started with a hook and OTEL_SDK_DISABLED=true. You can give
+    settings, as with `configure`.
 
-    Prints how many processes record spans, and which do not; the exit code is 1 if any do not, and 2 for wrong usage.
+    On a cluster without a hook, --hook sets one for processes that start from now on. It does not change running
+    processes. With --actors, named actors run the hook now, between two of their calls. They include the actors of
+    Serve.
+
+    The command prints how many processes record spans, and lists the others. The exit code is 1 if there are others,
+    and 2 for wrong usage.
     """
     if hook is not None and (not is_ours(hook) or hook not in HOOKS):
         raise click.BadParameter(f"{hook!r} is not one of {', '.join(HOOKS)}", param_hint="--hook")
@@ -180,13 +183,14 @@ def enable(
 @json_option
 @click.pass_context
 def disable(context: click.Context, duration: int | None, address: str | None, timeout: float, in_json: bool) -> None:
-    """Record nothing on a running cluster from now on, also in processes that start later, until `enable`.
+    """Record nothing on a running cluster from now on, in all of its processes, until `enable`.
 
-    Spans that are open end as usual and are delivered. A hook that `enable --hook` has set is removed again.
+    This includes processes that start later. Open spans end as usual, and are delivered. A hook that `enable --hook`
+    has set is removed.
 
-    With --for, each process records again by itself once that time is over, as after `enable`, and such a hook stays.
+    With --for, each process records again by itself after that time, and such a hook stays.
 
-    Prints how many processes have stopped, and which have not; the exit code is 1 if any have not.
+    The command prints how many processes have stopped, and lists the others. The exit code is 1 if there are others.
     """
     if duration is not None and not 10**9 <= duration <= _MOST_NS:
         raise click.BadParameter(
@@ -209,7 +213,7 @@ def disable(context: click.Context, duration: int | None, address: str | None, t
 @click.option(
     "--reset",
     is_flag=True,
-    help="Undo all changes, including enable and disable; settings that are also given are applied after that.",
+    help="Undo all changes, including enable and disable, and then apply the given settings.",
 )
 @address_option
 @timeout_option()
@@ -227,12 +231,12 @@ def configure(
     """Change settings in all processes of a running cluster, and in those that start later.
 
     NAME is a variable, such as RAY_TRACING_EXCLUDE or OTEL_TRACES_SAMPLER, or the name of a setting as in the YAML
-    file, such as exclude. Without a value it has the one of this shell. What is set takes precedence over the variables
-    of each process. Samplers, filters, rate limits, exporters and their addresses can be changed; other settings are
-    refused.
+    file, such as exclude. Without =VALUE, it gets its value in this shell. The change takes precedence over the
+    variables of each process. You can change samplers, filters, rate limits, exporters and their addresses; other
+    settings are refused.
 
-    Prints how many processes have applied the change, and which have not; the exit code is 1 if any have not, and 2
-    for wrong usage.
+    The command prints how many processes have applied the change, and lists the others. The exit code is 1 if there are
+    others, and 2 for wrong usage.
     """
     variables = given(settings, unset)
     if not variables and not reset:

@@ -69,8 +69,8 @@ def config(context: click.Context, in_json: bool) -> None:
     """Show every setting: its value, where it comes from, and what it means.
 
     Settings are the RAY_TRACING_* variables, the YAML file that RAY_TRACING_CONFIG names, and the standard OTEL_*
-    variables that apply. Of passwords, keys and headers only the names are shown. Values that are wrong are named, with
-    what is used instead, and make the exit code 2; hints do not.
+    variables that apply. Passwords, keys and headers are shown by name only. For a wrong value, the command shows the
+    value that is used instead, and its exit code is 2. Hints do not change the exit code.
     """
     found = effective(os.environ)
     problems = [(severity(problem), problem) for problem in found.problems]

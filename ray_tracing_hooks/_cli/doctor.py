@@ -48,16 +48,16 @@ def doctor(
     in_json: bool,
     reports: bool,
 ) -> None:
-    """Look at every node of a running cluster, and at this machine, and say what keeps spans from arriving.
+    """Check every node of a running cluster, and this machine, for reasons why spans do not arrive.
 
-    On each node: is the package there, in the same version; does the hook work in a worker; are settings valid and the
-    same; does a test span reach every destination; is there room on the disk; do shippers run, and what has been lost;
-    do clocks agree. Each finding says what is wrong, where, and what to do. Without a cluster, this machine is checked,
-    and a warning says so.
+    On each node, it checks versions of the package, the hook in a worker, and settings. A test span goes to each
+    destination. It also checks room on the disk, shippers, lost spans, and clocks. Each finding says what is wrong,
+    where, and what to do. Without a cluster, it checks this machine, and warns about that.
 
-    --report has no passwords, keys and headers, but names of hosts and addresses: read it before you publish it.
+    --report shows no passwords, keys or headers, but it does show host names and addresses: read it before you publish
+    it.
 
-    None of this appears in the traces of programs. Test spans have a service of their own, ray-tracing-hooks-doctor;
+    The check leaves no spans in the traces of your programs. Test spans have the service ray-tracing-hooks-doctor;
     local files get none. The exit code is 1 if there is a problem, 0 if there is none, and 2 for wrong usage.
     """
     if hook is not None and ":" not in hook:

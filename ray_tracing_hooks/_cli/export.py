@@ -71,10 +71,10 @@ def export(
     redact: tuple[str, ...],
     in_json: bool,
 ) -> None:
-    """Write the spans of a run to a file for another viewer: the newest run, unless you choose another.
+    """Write the spans of a run to a file for another viewer. By default, it is the newest run.
 
     PATH is a folder or a file of spans, or the spool of a running node; by default RAY_TRACING_LOCAL_DIR, /tmp/spans.
-    Notes on standard error say what the format cannot represent. Attributes may contain confidential data: before you
+    Notes on standard error name data that the format cannot hold. Attributes may contain confidential data: before you
     share the file, check it, or write it with --no-attributes.
     """
     which = inputs.Which(trace_id, job, everything=everything)

@@ -54,14 +54,14 @@ def collect(
     timeout: float,
     in_json: bool,
 ) -> None:
-    """Fetch the span files of all nodes of a running cluster, and what is left in spools, into one place.
+    """Fetch the span files of all nodes of a running cluster, and the spans left in spools, into one place.
 
-    These are the files of the local exporter: spans, log records, metrics and task states of this session. Spans that
-    shippers still have are written first. They come through Ray, so nodes need no access to the target. Run it again to
-    fetch only files that are new or have grown.
+    These are the files of the local exporter: spans, log records, metrics and task states of this session. Shippers
+    first write the spans that they still have. Files come through Ray, so nodes need no access to the target. Run the
+    command again to fetch only files that are new or have grown.
 
-    After the end of a cluster, name its session folder: what is left in its spools on this machine is written to files,
-    and these are collected. The exit code is 1 if not all could be collected.
+    After the end of a cluster, name its session folder: the spans left in its spools on this machine are written to
+    files and collected. The exit code is 1 if not all could be collected.
     """
     if sessions and address:
         raise click.UsageError("give either session folders or --address")
@@ -138,10 +138,10 @@ def _sum_up(result: Collected, target: Target, sources: int, *, are_nodes: bool)
 def states(folder: str | None, address: str | None, timeout: float, in_json: bool) -> None:
     """Fetch the times at which tasks entered each state, for summary and view.
 
-    They are written to DIR, by default the folder of RAY_TRACING_LOCAL_DIR, /tmp/spans, as task-states-SESSION.ndjson.
-    With this file, summary and view show what calls waited for before they ran: arguments, resources and workers,
-    fetching, or the actor. Ray keeps the states while the cluster runs, by default of the last 100,000 attempts. Run
-    the command again later to add to the file. Ray must be installed here.
+    They are written to task-states-SESSION.ndjson in DIR, by default RAY_TRACING_LOCAL_DIR, /tmp/spans. With this file,
+    summary and view show the causes of queue time: arguments, resources and workers, fetching, or the actor. Ray keeps
+    the states while the cluster runs, by default for the last 100,000 attempts. Run the command again later to add to
+    the file. Ray must be installed here.
     """
     folder = folder or load(os.environ, warn).local_dir
     if os.path.lexists(folder) and not os.path.isdir(folder):

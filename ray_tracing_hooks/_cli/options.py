@@ -76,7 +76,7 @@ def examples(*commands: str) -> str:
 paths_argument = click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(readable=False))
 trace_option = click.option("--trace", "trace_id", metavar="ID", help="The trace whose id starts with this.")
 job_option = click.option("--job", metavar="ID", help="The newest run whose Ray job id starts with this.")
-all_option = click.option("--all", "everything", is_flag=True, help="All runs, and not only the newest.")
+all_option = click.option("--all", "everything", is_flag=True, help="All runs instead of the newest.")
 json_option = click.option("--json", "in_json", is_flag=True, help="Print JSON instead of text.")
 force_option = click.option("--force", is_flag=True, help="Overwrite an existing file.")
 address_option = click.option(

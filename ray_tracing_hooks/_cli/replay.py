@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
-@click.option("--exporter", "exporters", metavar="NAME", multiple=True, help="The exporter; can be given repeatedly.")
-@click.option("--again", is_flag=True, help="Start from the beginning, even if an earlier replay has sent a part.")
+@click.option("--exporter", "exporters", metavar="NAME", multiple=True, help="The exporter; repeat it for several.")
+@click.option("--again", is_flag=True, help="Start from the beginning, even if an earlier replay has sent some spans.")
 @click.option("--dry-run", is_flag=True, help="Send nothing; only show how many spans would be sent where.")
 @click.option(
     "--retry-for",
@@ -61,17 +61,18 @@ def replay(
 ) -> None:
     """Send spans from files, or from a leftover spool, to an exporter.
 
-    A PATH is a file of OTLP-JSON lines (*.jsonl, *.jsonl.gz) from any tool, a folder of such files, or a spool folder
-    or one above it. What its subfolders hold is sent too, as the other commands show it. Nothing is removed. Without
-    --exporter, the exporters are those of RAY_TRACING_EXPORTERS. If that is unset or only local, they are those that
-    the spool was recorded for, and otlp for files. They are configured by the same variables as in a job, such as
-    OTEL_EXPORTER_OTLP_ENDPOINT.
+    A PATH is a file of OTLP-JSON lines (*.jsonl, *.jsonl.gz) from any tool, or a folder of such files. It can also be a
+    spool folder, or a folder above it. Subfolders are included. Nothing is removed.
 
-    --json prints an object for each exporter, on a line of its own; "left" is null if counting them took too long.
+    Without --exporter, the exporters are the ones in RAY_TRACING_EXPORTERS. If that is unset or only local, a spool
+    goes to the exporters that it was recorded for, and files go to otlp. The exporters use the same variables as in a
+    job, such as OTEL_EXPORTER_OTLP_ENDPOINT.
 
-    The progress is stored beside the files, for each exporter and address: run it again after an interruption and it
-    continues from there; if the files have grown, it sends only the new spans. The exit code is 1 if not all could be
-    sent, and 2 if a dry run finds a wrong setting.
+    --json prints an object for each exporter, each on its own line; "left" is null if counting took too long.
+
+    The progress is stored next to the files, for each exporter and address. After an interruption, run the command
+    again, and it continues from there. If files have grown, it sends only the new spans. The exit code is 1 if not all
+    could be sent, and 2 if a dry run finds a wrong setting.
     """
     from ray_tracing_hooks._ship.log import Secrets, others_on_stderr  # noqa: PLC0415  not needed to print a help text
 

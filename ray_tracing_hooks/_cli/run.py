@@ -39,13 +39,13 @@ _WAITS = frozenset({"get", "wait"})
 )
 @click.argument("program", type=click.Path())
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
-@click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as for python -m.")
+@click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as with python -m.")
 @click.option(
     "-o", "--output", metavar="DIR", help="The folder for spans; by default a new one inside RAY_TRACING_LOCAL_DIR."
 )
-@click.option("--view", "views", is_flag=True, help=f"Also write the report, {_REPORT} beside the spans.")
+@click.option("--view", "views", is_flag=True, help=f"Also write the report, {_REPORT} next to the spans.")
 @click.option("--open", "opens", is_flag=True, help="Write the report, and open it in your browser.")
-@click.option("--no-waits", is_flag=True, help="Do not record waiting in ray.get and ray.wait.")
+@click.option("--no-waits", is_flag=True, help="Do not record waits in ray.get and ray.wait.")
 def run(
     program: str,
     arguments: tuple[str, ...],
@@ -57,15 +57,15 @@ def run(
 ) -> None:
     """Run a Python program with tracing, and show where its time went.
 
-    The program needs no edit: the hook ray_tracing_hooks:setup is set in each Ray cluster that it starts, by ray.init()
-    or by its first call. A hook that the program sets itself is kept. The program runs in this Python, with its own
-    input, output and exit code; the summary is printed on standard error.
+    The program needs no change: each Ray cluster that it starts, with ray.init() or its first call, gets the hook
+    ray_tracing_hooks:setup. If the program sets a hook itself, that one is used. The program runs in this Python, with
+    its own input, output and exit code. The summary is printed on standard error.
 
-    A program that joins a running cluster is traced if that cluster has a hook, and its spans go where that cluster's
-    spans go. Programs that it starts are not traced, except what they do in its cluster.
+    A program that joins a running cluster is traced if that cluster has a hook. Its spans then go to the destination of
+    the cluster. Programs that your program starts are not traced, except for their calls in its cluster.
 
-    The RAY_TRACING_* variables apply as usual. RAY_TRACING_LOCAL_DIR is set for the program, and so is RAY_TRACING_RAY
-    unless you have set it, so that waiting is recorded and the analysis knows who waited for whom.
+    The RAY_TRACING_* variables apply as usual. RAY_TRACING_LOCAL_DIR is set for the program. RAY_TRACING_RAY is set
+    too, unless you have set it, so that waits are recorded and the analysis knows who waited for whom.
     """
     settings, sources = load_with_sources(os.environ, warn)
     _check(program, is_module=is_module)

@@ -52,12 +52,12 @@ def status(
 ) -> None:
     """Show what each node of a running cluster records, delivers and has waiting.
 
-    WRITERS are processes that record spans, TO is where spans go, WAITING how many of them wait on the disk of the
-    node, and OLDEST how long ago the oldest of these ended. LOST are those that the destination refused, or that the
-    spool's limit removed; the first line also counts those that could not be written to disk. Counts start at zero
-    when a shipper starts.
+    WRITERS are processes that record spans. TO is the destination. WAITING is the number of spans that wait on the disk
+    of the node, and OLDEST the time since the oldest of them ended. LOST counts spans that the destination refused, or
+    that the spool's limit removed. The first line also counts spans that could not be written to disk. Counts start at
+    zero when a shipper starts.
 
-    --json prints an object, and with --watch an object on each line.
+    --json prints one object, or one on each line with --watch.
 
     The exit code is 1 if a node does not answer, spans are lost, or delivery fails.
     """

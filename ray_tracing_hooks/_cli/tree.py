@@ -66,7 +66,9 @@ How to read it:
     ),
 )
 @paths_argument
-@click.option("--name", metavar="PATTERN", help="Only spans whose name contains this, or matches it if it has * or ?.")
+@click.option(
+    "--name", metavar="PATTERN", help="Only spans whose name contains this, or matches it as a pattern with * or ?."
+)
 @click.option("--errors", is_flag=True, help="Only spans that failed or were interrupted.")
 @click.option(
     "--min-duration",
@@ -105,10 +107,10 @@ def tree(
     keys: tuple[str, ...],
     in_json: bool,
 ) -> None:
-    """Show the traces of a run as trees: of the newest run, unless you choose another.
+    """Show the traces of a run as trees. By default, it is the newest run.
 
     PATH is a folder or a file of spans, or the spool of a running node; by default RAY_TRACING_LOCAL_DIR, /tmp/spans.
-    Options that select spans keep their ancestors too.
+    If you select spans, their ancestors are shown too.
 
     --json prints a list of traces, each span with its children.
     """

@@ -47,14 +47,24 @@ def _trace_url(_context: click.Context, _parameter: click.Parameter, value: str)
 )
 @paths_argument
 @click.option("-o", "--output", metavar="FILE", default="report.html", show_default=True, help="The file to write.")
-@click.option("--force", is_flag=True, help="Overwrite an existing file that is no report.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file that is not a report.")
 @trace_option
 @job_option
 @all_option
 @click.option(
-    "--from", "begin", metavar="DURATION", type=parse_duration, help="Only spans that ran this long after the start."
+    "--from",
+    "begin",
+    metavar="DURATION",
+    type=parse_duration,
+    help="Leave out spans that ended before this time from the start.",
 )
-@click.option("--to", "end", metavar="DURATION", type=parse_duration, help="Only spans that began before this.")
+@click.option(
+    "--to",
+    "end",
+    metavar="DURATION",
+    type=parse_duration,
+    help="Leave out spans that began after this time from the start.",
+)
 @click.option("--open", "opens", is_flag=True, help="Open the report in your browser.")
 @click.option("--watch", "watches", is_flag=True, help="Keep the report up to date, and serve it to your browser.")
 @click.option(
@@ -66,7 +76,7 @@ def _trace_url(_context: click.Context, _parameter: click.Parameter, value: str)
     metavar="URL",
     default="",
     callback=_trace_url,
-    help="Where your tracing back end shows a trace, such as 'https://jaeger.example.com/trace/{trace_id}'.",
+    help="The address of a trace in your back end, such as 'https://jaeger.example.com/trace/{trace_id}'.",
 )
 @click.option(
     "--max-spans",
@@ -91,16 +101,16 @@ def view(
     trace_url: str,
     max_spans: int,
 ) -> None:
-    """Write the report of a run, one HTML file: of the newest run, unless you choose another.
+    """Write the report of a run to one HTML file. By default, it is the newest run.
 
-    The file needs no other, and connects to nothing. It shows findings, timeline, flame graph, call graph, where work
-    ran, and what was open at any time. Only you can read it. Attributes may contain confidential data: before you share
-    the file, write it with --no-attributes or --redact.
+    The file needs no other files, and makes no connections. It shows findings, a timeline, a flame graph, a call graph,
+    the nodes, and the spans that were open at any time. Only you can read it. Attributes may contain confidential data:
+    before you share the file, write it with --no-attributes or --redact.
 
     PATH is a folder or a file of spans, or the spool of a running node; by default RAY_TRACING_LOCAL_DIR, /tmp/spans.
 
-    With --watch, anyone on this machine who has the printed address can see the spans; from another machine, use a
-    tunnel such as ssh -L. Ctrl-C ends it.
+    With --watch, anyone on this machine who has the printed address can see the spans. From another machine, use a
+    tunnel, such as ssh -L. Ctrl-C ends the command.
     """
     which = inputs.Which(trace_id, job, everything=everything)
     if begin is not None and end is not None and begin >= end:

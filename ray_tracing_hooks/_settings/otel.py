@@ -228,7 +228,7 @@ SAMPLER = Kind(
 )
 PROPAGATORS = Kind(
     # Only the commands can report it: OpenTelemetry ends a process with such a value before a hook is called.
-    "a comma list of tracecontext, baggage and installed propagators (b3, b3multi, jaeger, ...), or none; "
+    "a comma-separated list of tracecontext, baggage and installed propagators (b3, b3multi, jaeger, ...), or none; "
     "OpenTelemetry raises for any other, which ends each process of a traced cluster",
     _propagators,
     ",".join,

@@ -152,8 +152,9 @@ class Settings(Values):
     exporters: tuple[str, ...] = setting(
         NAMES,
         ("local",),
-        f"where `ray_tracing_hooks:setup` sends spans: comma list of {', '.join(f'`{sink}`' for sink in SINKS)} and "
-        "installed exporters, or `none`; `OTEL_TRACES_EXPORTER` where this is unset",
+        f"where `ray_tracing_hooks:setup` sends spans: comma-separated list of "
+        f"{', '.join(f'`{sink}`' for sink in SINKS)} and installed exporters, or `none`; if unset, "
+        "`OTEL_TRACES_EXPORTER` applies",
         standard="OTEL_TRACES_EXPORTER",
     )
     config: str | None = setting(PATH, None, "YAML file with these settings, such as `local_dir: /data/spans`")
@@ -165,8 +166,8 @@ class Settings(Values):
     group: int | None = setting(
         GROUP,
         None,
-        "a group, by number or name, that may read the local exporter's files and the delivery log, which are private "
-        "otherwise; the user who runs Ray must be in it",
+        "group, by number or name, that may read the local exporter's files and the delivery log; without it, they are "
+        "private; the user who runs Ray must be in the group",
     )
     spool_dir: str | None = setting(
         PATH, None, "folder where spans wait on a node until they are delivered", "Ray's session folder"
@@ -174,15 +175,15 @@ class Settings(Values):
     spool_max_bytes: int = setting(
         SIZE,
         1 << 30,
-        "maximum size of a spool (one per node, and for each set of settings in use on it); beyond that, the oldest "
-        "spans are dropped",
+        "maximum size of a spool; when it is full, the oldest spans are dropped; a node has one spool for each set of "
+        "settings in use",
     )
-    flush_timeout: float = setting(SECONDS, 5.0, "seconds that a driver's exit waits for delivery")
+    flush_timeout: float = setting(SECONDS, 5.0, "seconds that a driver waits for delivery at its exit")
     metrics: bool = setting(
         BOOLEAN,
         False,
-        "metrics of calls, computed from their spans, and of the delivery of spans: for the exporters `otlp` and "
-        "`local`, and for Prometheus",
+        "compute metrics of calls from their spans, and metrics of delivery; the exporters `otlp` and `local` send "
+        "them, and Prometheus can read them",
     )
     prometheus: str | None = setting(
         LISTENING,
@@ -193,59 +194,60 @@ class Settings(Values):
     utilization: float | None = setting(
         SECONDS,
         None,
-        "interval in seconds at which the use of each node's processors, memory and GPUs is measured, as metrics: for "
-        "the exporters `otlp` and `local`, and for Prometheus; GPUs need `nvidia-ml-py`",
+        "seconds between two samples of each node's processors, memory and GPUs, as metrics for the exporters `otlp` "
+        "and `local`, and for Prometheus; GPUs need `nvidia-ml-py`",
         "no samples",
     )
     instrument: tuple[str, ...] = setting(
         NAMES,
         (),
-        "libraries to instrument in drivers and workers: comma list, such as `requests,httpx`; or `all`, or `none`",
+        "libraries to instrument in drivers and workers: comma-separated list, such as `requests,httpx`; or `all`, or "
+        "`none`",
     )
     ray: frozenset[str] = setting(
         any_of(*_ALL_PARTS, default=frozenset(_PARTS)),
         frozenset(_PARTS),
-        f"parts of Ray that make spans: comma list of `{'`, `'.join(_ALL_PARTS)}`; `+get,wait` adds these to the "
+        f"parts of Ray to record: comma-separated list of `{'`, `'.join(_ALL_PARTS)}`; `+get,wait` adds these to the "
         "default; or `none`",
     )
     threads: bool = setting(
         BOOLEAN,
         False,
-        "carry the context into threads and calls of a `ThreadPoolExecutor`, by "
-        "`opentelemetry-instrumentation-threading`; those of Ray's libraries have it in any case",
+        "propagate the trace context into threads and `ThreadPoolExecutor` calls, with "
+        "`opentelemetry-instrumentation-threading`; threads of Ray's libraries always have it",
     )
     include: tuple[str, ...] = setting(
         PATTERNS,
         (),
-        "patterns for `module.function` and `Class.method`: only these make spans; with a slash, for requests to "
-        "Serve, such as `/shop/*` or `GET /shop`: only these and what they call",
+        "patterns for `module.function` and `Class.method`: only these are recorded; patterns with a slash, such as "
+        "`/shop/*` or `GET /shop`, are for requests to Serve: only these requests and their calls are recorded",
     )
     exclude: tuple[str, ...] = setting(
         PATTERNS,
         (),
-        "patterns for `module.function` and `Class.method`: these make no spans; with a slash, for requests to Serve, "
-        "such as `/healthz` or `GET /healthz`: these make none, nor does what they call",
+        "patterns for `module.function` and `Class.method`: these are not recorded; patterns with a slash, such as "
+        "`/healthz` or `GET /healthz`, are for requests to Serve: these requests and their calls are not recorded",
     )
     rate_limit: tuple[tuple[str, float], ...] = setting(
         RATES,
         (),
-        "maximum number of calls per second that make spans, for each function or method and each process that calls "
-        "it: a number, or patterns such as `Worker.process=10,*=1000`; the first match applies",
+        "maximum number of recorded calls per second, for each function or method in each process that calls it: a "
+        "number, or patterns such as `Worker.process=10,*=1000`; the first match applies",
         "no limit",
     )
     internal: bool = setting(
         BOOLEAN,
         False,
-        "spans for Ray's internal tasks and actors too: those of the dashboard and of Ray's libraries (those of Serve "
-        "only if `RAY_TRACING_RAY` lacks `serve`)",
+        "record Ray's internal tasks and actors too, of the dashboard and of Ray's libraries; Serve's only if "
+        "`RAY_TRACING_RAY` lacks `serve`",
     )
     arguments: bool = setting(
-        BOOLEAN, False, "arguments and results as short texts on executions; what looks like a secret is redacted"
+        BOOLEAN, False, "record arguments and results as short texts on executions; likely secrets are redacted"
     )
     memory: bool = setting(
         BOOLEAN,
         False,
-        "the peak memory of the process, and of its devices in PyTorch, on executions and training loops",
+        "record the peak memory of the process, and of its PyTorch devices, on executions and training loops",
     )
     llm_phases: bool = setting(
         BOOLEAN, False, "the queue, prefill and decode of a generation as spans too, besides the attributes of its span"
@@ -257,49 +259,49 @@ class Settings(Values):
         "nested spans, where the clients' spans count the same tokens",
     )
     redact: tuple[str, ...] = setting(
-        PATTERNS, (), "patterns for names of arguments and keys, and for texts: these are redacted too"
+        PATTERNS, (), "more patterns to redact: names of arguments, dictionary keys, and texts"
     )
     logs: frozenset[str] = setting(
         any_of("ids", "tid", "otlp", default=frozenset({"ids"})),
         frozenset({"ids"}),
-        "what to do with log records made within a span: comma list of `ids` (they get its ids), `tid` (they "
-        "get SkyWalking's id of the trace, for `%(tid)s`) and `otlp` (all log records are delivered too, by the "
-        "exporters `local` and `otlp`); `+otlp` adds it to the default; or `none`",
+        "treatment of log records: comma-separated list of `ids` (records within a span get its ids), `tid` (they get "
+        "SkyWalking's trace id, for `%(tid)s`) and `otlp` (the exporters `local` and `otlp` deliver all log "
+        "records); `+otlp` adds it to the default; or `none`",
     )
     logs_level: str = setting(LEVEL, "INFO", "the lowest level of log records that `otlp` records")
     keep_errors: bool = setting(
         BOOLEAN,
         False,
-        "record spans of traces that are not sampled if they fail, with the submission of the call",
+        "record failed spans of traces that are not sampled, with the submission of the call",
     )
     keep_slower: float | None = setting(
         SECONDS,
         None,
-        "the same for those that take this many seconds or more",
+        "record spans of traces that are not sampled if they take this many seconds or more",
     )
     compiled: bool = setting(
         BOOLEAN,
         True,
         "record and deliver spans with the compiled code, where it is installed; `0` uses the equivalent Python code",
     )
-    root_span: bool = setting(BOOLEAN, True, "one root span per driver, so that a script is one trace")
+    root_span: bool = setting(BOOLEAN, True, "record one root span per driver, so that a script is one trace")
     states_timeout: float = setting(
         SECONDS,
         2.0,
-        "maximum number of seconds that the exit of a driver which started its cluster spends on fetching the states "
-        "of tasks, for the exporter `local`; 0 skips that",
+        "maximum number of seconds that a driver spends at its exit on fetching task states, if it started its cluster "
+        "and has the exporter `local`; 0 skips that",
     )
     collect_to: str | None = setting(
         PLACE,
         None,
-        "absolute path of a folder, or URL such as `s3://bucket/spans`, where a driver at its end collects the span "
-        "files of all nodes, as `ray-tracing-hooks collect` does",
+        "absolute path of a folder, or URL such as `s3://bucket/spans`: a driver collects the span files of all nodes "
+        "there at its exit, like `ray-tracing-hooks collect`",
         secret=True,
     )
     collect_timeout: float = setting(
-        SECONDS, 60.0, "maximum number of seconds that a driver spends at its end on `RAY_TRACING_COLLECT_TO`"
+        SECONDS, 60.0, "maximum number of seconds that a driver spends at its exit on `RAY_TRACING_COLLECT_TO`"
     )
-    strict: bool = setting(BOOLEAN, False, "raise where tracing fails, instead of continuing without it")
+    strict: bool = setting(BOOLEAN, False, "raise an error if tracing fails, instead of continuing without it")
 
     sinks: tuple[Values, ...]
     """The tables of sinks of which some are set."""

@@ -251,7 +251,9 @@ def any_of(*allowed: str, default: frozenset[str]) -> Kind[frozenset[str]]:
         return ",".join(name for name in allowed if name in chosen) or "none"
 
     names = ", ".join(allowed)
-    return Kind(f"a comma list of {names}, a plus sign before it adds to the default; or none alone", read, write)
+    return Kind(
+        f"a comma-separated list of {names}, a plus sign before it adds to the default; or none alone", read, write
+    )
 
 
 def one_of(*allowed: str) -> Kind[str]:
@@ -311,12 +313,14 @@ def _read_place(value: object) -> str:
 
 PATH = Kind("a path, such as /var/tmp/traces", _read_path)
 NAMES = Kind(
-    "a comma list of names, such as local, or none alone", _read_names, lambda names: ",".join(names) or "none"
+    "a comma-separated list of names, such as local, or none alone",
+    _read_names,
+    lambda names: ",".join(names) or "none",
 )
-PATTERNS = Kind("a comma list of patterns, such as mymodule.*,Trainer.step", read_list, ",".join)
+PATTERNS = Kind("a comma-separated list of patterns, such as mymodule.*,Trainer.step", read_list, ",".join)
 SECONDS = Kind(f"a number of seconds from 0 to {MOST_SECONDS:,}, such as 5", _read_seconds, _number)
 RATES: Kind[tuple[tuple[str, float], ...]] = Kind(
-    "calls a second above 0, such as 10, or a comma list with patterns, such as Worker.process=10,*=1000",
+    "calls a second above 0, such as 10, or a comma-separated list with patterns, such as Worker.process=10,*=1000",
     _read_rates,
     lambda rates: ",".join(f"{pattern}={_number(rate)}" for pattern, rate in rates),
 )

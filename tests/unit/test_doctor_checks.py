@@ -489,7 +489,7 @@ def test_what_was_sent_by_udp_is_not_said_to_have_arrived() -> None:
     found = findings(facts(*(place(name, examined=udp) for name in ("a", "b", "c", LOCAL_HOST))))
     (text,) = [finding.what for finding in found if finding.id == "delivery"]
     assert text == (
-        "Jaeger udp://agent:6831: 4 test spans were sent; whether they arrived is not known, since UDP has no answer"
+        "Jaeger udp://agent:6831: 4 test spans were sent; UDP has no answer, so nobody knows whether they arrived"
     )
 
 

@@ -21,8 +21,8 @@ PARTS = ["task", "actor", "job", *(library.part for library in LIBRARIES)]
 """The parts of Ray that make spans by default."""
 
 EXPECTED_PARTS = (
-    f"expected a comma list of {', '.join(PARTS)}, get, wait, put, a plus sign before it adds to the default; or none "
-    f"alone; using {','.join(PARTS)}."
+    f"expected a comma-separated list of {', '.join(PARTS)}, get, wait, put, a plus sign before it adds to the "
+    f"default; or none alone; using {','.join(PARTS)}."
 )
 
 
@@ -148,15 +148,19 @@ def test_a_path_may_have_any_bytes() -> None:
             "task,none",
             EXPECTED_PARTS,
         ),
-        ("EXPORTERS", ",", "expected a comma list of names, such as local, or none alone; using local."),
-        ("EXPORTERS", "local,none", "expected a comma list of names, such as local, or none alone; using local."),
-        ("INCLUDE", " , ", "expected a comma list of patterns, such as mymodule.*,Trainer.step; using none."),
+        ("EXPORTERS", ",", "expected a comma-separated list of names, such as local, or none alone; using local."),
+        (
+            "EXPORTERS",
+            "local,none",
+            "expected a comma-separated list of names, such as local, or none alone; using local.",
+        ),
+        ("INCLUDE", " , ", "expected a comma-separated list of patterns, such as mymodule.*,Trainer.step; using none."),
         *(
             (
                 "RATE_LIMIT",
                 wrong,
                 (
-                    "expected calls a second above 0, such as 10, or a comma list with patterns, such as "
+                    "expected calls a second above 0, such as 10, or a comma-separated list with patterns, such as "
                     "Worker.process=10,*=1000; using no limit."
                 ),
             )
@@ -284,7 +288,7 @@ def test_a_file_gives_every_setting_and_a_variable_wins(tmp_path: Path) -> None:
         (
             "include: [[a]]",
             (
-                "{file}: include=[['a']] is ignored: expected a comma list of patterns, such as mymodule.*,"
+                "{file}: include=[['a']] is ignored: expected a comma-separated list of patterns, such as mymodule.*,"
                 "Trainer.step; using none."
             ),
         ),

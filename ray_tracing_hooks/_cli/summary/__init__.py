@@ -42,13 +42,13 @@ def summary(
     verbose: bool,
     in_json: bool,
 ) -> None:
-    """Show where the time of a run went, and what to fix first: of the newest run, unless you choose another.
+    """Show where the time of a run went, and what to fix first. By default, it is the newest run.
 
     PATH is a folder or a file of spans, or the spool of a running node; by default RAY_TRACING_LOCAL_DIR, /tmp/spans.
 
-    The critical path is what the end of the run waited for, back to its beginning. What waited for what is known if
-    RAY_TRACING_RAY=+get,wait recorded it. Otherwise the analysis assumes that a caller waits for
-    what ended last; the summary says so.
+    The critical path is the chain of work and waits that decided when the run ended. It is exact if waits were recorded
+    (RAY_TRACING_RAY=+get,wait). Otherwise, the analysis assumes that a caller waits for the call that ended last, and
+    the summary says so.
     """
     analysis, number = inputs.chosen(paths, inputs.Which(trace_id, job))
     before = inputs.chosen([against], inputs.Which())[0] if against is not None else None

@@ -21,8 +21,8 @@ _LOCALHOST = re.compile(r"//(localhost|127\.|\[::1\])")
 _UDP = "udp://"
 
 _PROXY_ADVICE = (
-    "correct the variable of the proxy (http_proxy, https_proxy or grpc_proxy), with its credentials as "
-    "http://USER:PASSWORD@HOST:PORT, or name the host of the endpoint in no_proxy"
+    "correct the proxy variable (http_proxy, https_proxy or grpc_proxy); credentials are part of it, as in "
+    "http://USER:PASSWORD@HOST:PORT; or name the host of the endpoint in no_proxy"
 )
 
 _HEADERS = {
@@ -62,7 +62,7 @@ def check(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis("delivery", GOOD, f"{text}: {accepted} in {spread}")
     for text, number in unacknowledged.items():
         sent = f"{count(number, 'test span')} {'was' if number == 1 else 'were'} sent"
-        yield Diagnosis("delivery", GOOD, f"{text}: {sent}; whether they arrived is not known, since UDP has no answer")
+        yield Diagnosis("delivery", GOOD, f"{text}: {sent}; UDP has no answer, so nobody knows whether they arrived")
     for text, nodes in files.items():
         each = " of each node; `ray-tracing-hooks collect` fetches them" if nodes > 1 else ""
         yield Diagnosis("delivery", GOOD, f"spans are written to {text}{each}")
@@ -104,7 +104,7 @@ def _failure(facts: Facts, host: Host, trial: Trial) -> Diagnosis:
             PROBLEM,
             f"the exporter {trial.exporter!r} cannot be used: {error}",
             where,
-            "see the text",
+            "correct what the message says",
         )
     if _OF_PROXY.search(error):
         what = f"spans do not arrive at {trial.text}: {error}" if trial.is_refused else f"spans do not arrive: {error}"
@@ -130,7 +130,7 @@ def _failure(facts: Facts, host: Host, trial: Trial) -> Diagnosis:
         advice = (
             f"begin {endpoint} with https://"
             if trial.step_error == SPEAKS_TLS
-            else "renew the certificate of the server, or use the host name that it is for"
+            else "renew the certificate of the server, or use the host name in the certificate"
             if is_certificate and re.search("expired|mismatch", trial.step_error)
             else "correct the clock there, or wait until the certificate is valid"
             if is_certificate and "not yet valid" in trial.step_error
@@ -156,7 +156,7 @@ def _refused(trial: Trial, where: tuple[str, ...], error: str, endpoint: str) ->
         kind, advice = "endpoint-path", f"correct the path or the port in {endpoint}"
         if trial.exporter == "otlp":
             advice += (
-                ": OTLP over HTTP expects /v1/traces, which is appended to OTEL_EXPORTER_OTLP_ENDPOINT alone, and not "
+                ": OTLP over HTTP expects /v1/traces, which is appended to OTEL_EXPORTER_OTLP_ENDPOINT, but not "
                 "to OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
             )
     else:
@@ -167,7 +167,7 @@ def _refused(trial: Trial, where: tuple[str, ...], error: str, endpoint: str) ->
 def _protocol(trial: Trial, endpoint: str) -> str:
     if trial.exporter == "otlp":
         return (
-            f"OTEL_EXPORTER_OTLP_PROTOCOL (grpc, http/protobuf) must be that of the port in {endpoint}, which begins "
-            "with https:// if the server has TLS"
+            f"OTEL_EXPORTER_OTLP_PROTOCOL (grpc, http/protobuf) must fit the port in {endpoint}; if the server has "
+            "TLS, begin the address with https://"
         )
-    return f"the protocol must be that of the port in {endpoint}"
+    return f"the protocol must fit the port in {endpoint}"

@@ -27,7 +27,7 @@ def check(facts: Facts) -> Iterator[Diagnosis]:
             PROBLEM,
             facts.unreachable,
             advice="copy the token to ~/.ray/auth_token on this machine, or set RAY_AUTH_TOKEN and "
-            "RAY_AUTH_MODE=token: drivers need it too",
+            "RAY_AUTH_MODE=token; drivers need the token too",
         )
     elif facts.unreachable:
         yield Diagnosis(
@@ -47,17 +47,20 @@ def check(facts: Facts) -> Iterator[Diagnosis]:
                 PROBLEM,
                 f"{node.text} came",
                 where,
-                "is the node overloaded, cut off or suspended? See `ray status`, and `top`; --timeout waits longer",
+                "is the node overloaded, cut off or suspended? See `ray status` and `top`, or wait longer with "
+                "--timeout",
             )
         elif node.failure == "gone":
-            yield Diagnosis("node-gone", WARNING, "the node left the cluster meanwhile", where, "run this again")
+            yield Diagnosis(
+                "node-gone", WARNING, "the node left the cluster during this check", where, "run this again"
+            )
         elif node.failure == "died":
             yield Diagnosis(
                 "worker-died",
                 PROBLEM,
                 "workers end when they start",
                 where,
-                "worker-*.err and python-core-worker-*.log, in the folder logs of the Ray session, have the error",
+                "see the error in worker-*.err and python-core-worker-*.log, in the logs folder of the Ray session",
                 (node.text,),
             )
         elif node.failure is not None:
@@ -113,7 +116,7 @@ def _of_host(host: Host) -> Iterator[Diagnosis]:
             PROBLEM,
             f"Ray {host.ray} is older than 2.40, the oldest version that is tested",
             where,
-            "use a newer Ray; what this version lacks is reported in the log of the driver, and not traced",
+            "use a newer Ray; the log of the driver names the parts that this version lacks, which are not traced",
         )
     for name, least in _LEAST.items():
         version = host.distributions.get(name)

@@ -44,8 +44,7 @@ def _of_host(host: Host) -> Iterator[Diagnosis]:
             severity,
             text.removesuffix("."),
             here,
-            f"correct it in the environment in which Ray, or the driver, is started; {_CONFIG}"
-            + examined.where_to_set(text),
+            f"correct it where you start Ray or the driver; {_CONFIG}" + examined.where_to_set(text),
         )
     for wrong, right in examined.misspelled:
         yield Diagnosis(
@@ -72,8 +71,8 @@ def _against_ray(variables: tuple[str, ...], here: tuple[str, ...]) -> Iterator[
         yield Diagnosis(
             "ray-metrics-tls",
             WARNING,
-            f"Ray uses TLS, and sends its metrics with {', '.join(certificates)} in place of its own certificates: "
-            "most are lost unless both are from the same CA",
+            f"Ray uses TLS, and sends its metrics with {', '.join(certificates)} instead of its own certificates: "
+            "most metrics are lost unless both are from the same CA",
             here,
             f"set {', '.join(dict.fromkeys(instead))} instead, which Ray does not read, and restart Ray",
         )
@@ -113,7 +112,7 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Diagnos
             WARNING,
             "RAY_TRACING_SKYWALKING_TRANSPORT=none: traces are joined by headers, and nothing is recorded",
             here,
-            "name another exporter in RAY_TRACING_EXPORTERS, if spans are wanted",
+            "to record spans, name another exporter in RAY_TRACING_EXPORTERS",
         )
     elif not examined.exporters:
         name = "OTEL_TRACES_EXPORTER" if value("RAY_TRACING_EXPORTERS") == "" else "RAY_TRACING_EXPORTERS"
@@ -149,7 +148,7 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Diagnos
         yield Diagnosis(
             "no-part-of-ray",
             PROBLEM,
-            "RAY_TRACING_RAY=none: calls of Ray make no spans",
+            "RAY_TRACING_RAY=none: calls of Ray are not recorded",
             here,
             "unset it, or name parts, such as task,actor,job,serve",
         )
@@ -157,7 +156,7 @@ def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Diagnos
         yield Diagnosis(
             "no-propagation",
             WARNING,
-            "OTEL_PROPAGATORS=none: traces end at the border of the cluster",
+            "OTEL_PROPAGATORS=none: traces end where a request enters or leaves the cluster",
             here,
             "unset it, or set tracecontext,baggage",
         )
@@ -202,7 +201,7 @@ def _between_nodes(facts: Facts) -> Iterator[Diagnosis]:
             "settings-differ",
             WARNING,
             "settings differ between nodes",
-            advice="set these variables to the same values wherever `ray start` runs",
+            advice="set these variables to the same values on each node, where `ray start` runs",
             details=tuple(details),
         )
 
@@ -224,8 +223,8 @@ def _between_here_and_nodes(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "settings-of-driver",
             WARNING,
-            "a driver started from this shell has other settings than the cluster: its spans may go elsewhere",
-            advice="set the variables here as where the cluster is started, if drivers are started here",
+            "a driver started from this shell has other settings than the cluster, so its spans may go elsewhere",
+            advice="if you start drivers here, set the variables to the values of the cluster",
             details=tuple(
                 f"{variable}: {here.value(variable) or 'not set'} here, {nodes[0].value(variable) or 'not set'} there"
                 for variable in different
@@ -244,7 +243,7 @@ def _matters(variable: str, facts: Facts) -> bool:
 
 
 _START = "ray start --head --tracing-startup-hook={hook}"
-_RESTART = "start the cluster with a hook, on its head: `{start}`; KubeRay: headGroupSpec.rayStartParams"
+_RESTART = "start the cluster with a hook, on its head: `{start}`; in KubeRay, set headGroupSpec.rayStartParams"
 
 
 def check_hook(facts: Facts) -> Iterator[Diagnosis]:
@@ -264,7 +263,7 @@ def check_hook(facts: Facts) -> Iterator[Diagnosis]:
                 PROBLEM,
                 "the hook is called, but does not trace the worker",
                 (node.name,),
-                "repair what it reports; RAY_TRACING_STRICT=1 makes it raise the error",
+                "fix the problem that it reports; with RAY_TRACING_STRICT=1, it raises the error",
                 node.reported,
             )
         yield from _reported(node)
@@ -335,15 +334,15 @@ def _failed(facts: Facts, host: Host) -> Diagnosis:
             PROBLEM,
             ends,
             (host.name,),
-            "correct what is reported, and restart Ray on the node; worker-*.err in the folder logs of its session has "
-            "the error",
+            "fix the reported problem, and restart Ray on the node; see the error in worker-*.err, in the logs folder "
+            "of its session",
             host.reported,
         )
     if is_ours(hook) and hook not in HOOKS:
         advice = f"did you mean {closest(hook)}? Restart the head: `{_START.format(hook=closest(hook))}`"
     elif "ModuleNotFoundError" in error or "ImportError" in error:
-        advice = "install the module where workers run: the folder of the driver's script is not on their path"
+        advice = "install the module where workers run; they cannot import from the folder of the driver's script"
     else:
-        advice = "a hook must not raise: repair it, or restart the head with another one"
+        advice = "a hook must not raise an exception: fix it, or restart the head with another one"
     then = f", so {ends}" if facts.head is not None else ""
     return Diagnosis("hook-fails", PROBLEM, f"the hook {hook} does not work{then}", (host.name,), advice, (error,))

@@ -12,7 +12,7 @@ from ray_tracing_hooks._ops.spools import LOCAL, SPOOL
 from ray_tracing_hooks._ship.figures import DestinationFigures
 
 _LONG = 60.0
-"""Seconds after which spans that wait have waited long."""
+"""The age in seconds from which waiting spans are a warning."""
 
 _FULL = 0.8
 
@@ -53,8 +53,8 @@ def _of_spool(host: Host, spool: Spool) -> Iterator[Diagnosis]:
             PROBLEM,
             "spans wait, and no shipper delivers them",
             where,
-            "`ray-tracing-hooks replay FOLDER` there delivers them, if no process with these settings runs; "
-            "one would start a shipper soon",
+            "a running process with these settings starts a shipper soon; if there is none, deliver them with "
+            "`ray-tracing-hooks replay FOLDER` on that node",
             tuple(f"{spool.path}: {_waits(each)}" for each in figures.destinations if each.waiting),
         )
     elif spool.is_stuck:
@@ -63,7 +63,7 @@ def _of_spool(host: Host, spool: Spool) -> Iterator[Diagnosis]:
             PROBLEM,
             "a shipper hangs: it delivers nothing",
             where,
-            "see its process, and ray_tracing_hooks-*.log in the folder logs of the Ray session; if it is killed, "
+            "see its process, and ray_tracing_hooks-*.log in the logs folder of the Ray session; if you kill it, "
             "another one takes over",
             (f"process {figures.pid}, {spool.path}",),
         )
@@ -76,13 +76,13 @@ def _of_spool(host: Host, spool: Spool) -> Iterator[Diagnosis]:
                 WARNING,
                 f"a shipper reports: {text}",
                 where,
-                "fix the reported problem; ray_tracing_hooks-*.log in the folder logs of the Ray session has more",
+                "fix the reported problem; see ray_tracing_hooks-*.log in the logs folder of the Ray session",
             )
     if figures.unwritten:
         yield Diagnosis(
             "spans-unwritten",
             PROBLEM,
-            "spans could not be written to the spool, and are lost: its disk is full or fails",
+            "spans are lost: they could not be written to the spool, whose disk is full or fails",
             where,
             "make room, or set RAY_TRACING_SPOOL_DIR to another disk",
             (f"{spool.path}: {count(figures.unwritten, 'span')}",),
@@ -91,7 +91,7 @@ def _of_spool(host: Host, spool: Spool) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "spool-full",
             WARNING,
-            "a spool is nearly full: at its limit the oldest spans are dropped",
+            "a spool is nearly full; at its limit, the oldest spans are dropped",
             where,
             "repair delivery, or raise RAY_TRACING_SPOOL_MAX_BYTES",
             (f"{spool.path}: {size(figures.bytes)} of {size(figures.limit_bytes)}",),
@@ -108,14 +108,14 @@ def _of_destination(host: Host, spool: Spool, each: DestinationFigures) -> Itera
             PROBLEM,
             f"{to} has refused spans, which are lost",
             where,
-            "the delivery log, ray_tracing_hooks-*.log in the folder logs of the Ray session, quotes the reason",
+            "see the reason in the delivery log, ray_tracing_hooks-*.log in the logs folder of the Ray session",
             (f"{count(each.refused, 'span')} since the shipper began",),
         )
     if each.dropped:
         yield Diagnosis(
             "spans-dropped",
             PROBLEM,
-            f"spans for {to} were dropped, since the spool reached its limit",
+            f"spans for {to} were dropped, because the spool reached its limit",
             where,
             "repair delivery, or raise RAY_TRACING_SPOOL_MAX_BYTES",
             (f"{count(each.dropped, 'span')} since the shipper began",),
@@ -135,9 +135,9 @@ def _of_destination(host: Host, spool: Spool, each: DestinationFigures) -> Itera
         yield Diagnosis(
             "delivery-slow",
             WARNING,
-            f"spans wait long for {to}",
+            f"spans have waited long for {to}",
             where,
-            "is the destination slow, or the node overloaded? The shipper has a low priority",
+            "is the destination slow, or the node overloaded? The shipper runs at low priority",
             (_waits(each),),
         )
 
@@ -149,10 +149,10 @@ def _remedy(spool: Spool, each: DestinationFigures) -> str:
             "configure`: these spans are then delivered too"
         )
     if each.exporter == "local":
-        return ", and written once that folder can be used"
+        return ", and written once the folder can be used"
     return (
-        "; see the log of the collector. Their processes have ended, so `ray-tracing-hooks configure` does not change "
-        "where they go: if that is wrong, `ray-tracing-hooks replay` sends them once Ray has ended"
+        "; see the log of the collector. Their processes have ended, so `ray-tracing-hooks configure` cannot change "
+        "their destination: if it is wrong, send them with `ray-tracing-hooks replay` once Ray has ended"
     )
 
 

@@ -48,7 +48,9 @@ def _read_addresses(value: object) -> tuple[str, ...]:
 
 
 TEXT: Kind[str] = Kind("a text on one line", read_text)
-ADDRESSES = Kind("a comma list of addresses, such as oap:11800 or https://oap:11800", _read_addresses, ",".join)
+ADDRESSES = Kind(
+    "a comma-separated list of addresses, such as oap:11800 or https://oap:11800", _read_addresses, ",".join
+)
 HEADER_PREFIX = Kind("letters, digits, dots, dashes and underscores, as in the name of a header", _read_header_prefix)
 SERVICE_TEMPLATE: Kind[str] = Kind(
     "a text with {deployment}, and maybe {application} and {service}, such as {service}-{deployment}",
@@ -70,15 +72,15 @@ class Settings(Values):
     transport: str = setting(
         one_of("grpc", "http", "none"),
         "grpc",
-        "how the SkyWalking exporter sends: `grpc`, `http` (only with `sw8`), or `none`, which only joins traces by "
-        "headers; `SW_AGENT_PROTOCOL` where this is unset",
+        "how the SkyWalking exporter sends: `grpc`, `http` (only with `sw8`), or `none`, which only joins traces "
+        "through headers; if unset, `SW_AGENT_PROTOCOL` applies",
         standard="SW_AGENT_PROTOCOL",
     )
     endpoint: tuple[str, ...] | None = setting(
         ADDRESSES,
         None,
-        "comma list of the addresses of SkyWalking's back end, such as `oap:11800`; "
-        "`SW_AGENT_COLLECTOR_BACKEND_SERVICES` where this is unset",
+        "comma-separated list of the addresses of SkyWalking's back end, such as `oap:11800`; "
+        "if unset, `SW_AGENT_COLLECTOR_BACKEND_SERVICES` applies",
         "localhost, port 11800 (gRPC) or 12800",
         standard="SW_AGENT_COLLECTOR_BACKEND_SERVICES",
         secret=True,
@@ -86,77 +88,77 @@ class Settings(Values):
     token: str | None = setting(
         TEXT,
         None,
-        "the token that the back end asks for; `SW_AGENT_AUTHENTICATION` where this is unset",
+        "the token that the back end asks for; if unset, `SW_AGENT_AUTHENTICATION` applies",
         standard="SW_AGENT_AUTHENTICATION",
         secret=True,
     )
     tls: bool = setting(
         BOOLEAN,
         False,
-        "TLS for addresses without a scheme; `SW_AGENT_FORCE_TLS` where this is unset",
+        "TLS for addresses without a scheme; if unset, `SW_AGENT_FORCE_TLS` applies",
         standard="SW_AGENT_FORCE_TLS",
     )
     certificate: str | None = setting(
         PATH,
         None,
-        "file with the CA certificates used to verify the back end; `SW_AGENT_SSL_TRUSTED_CA_PATH` where this is unset",
+        "file with the CA certificates used to verify the back end; if unset, `SW_AGENT_SSL_TRUSTED_CA_PATH` applies",
         "system's",
         standard="SW_AGENT_SSL_TRUSTED_CA_PATH",
     )
     client_certificate: str | None = setting(
         PATH,
         None,
-        "file with the certificate of this client, where the back end asks for one; `SW_AGENT_SSL_CERT_CHAIN_PATH` "
-        "where this is unset",
+        "file with the certificate of this client, where the back end asks for one; if unset, "
+        "`SW_AGENT_SSL_CERT_CHAIN_PATH` applies",
         standard="SW_AGENT_SSL_CERT_CHAIN_PATH",
     )
     client_key: str | None = setting(
         PATH,
         None,
-        "file with its private key; `SW_AGENT_SSL_KEY_PATH` where this is unset",
+        "file with its private key; if unset, `SW_AGENT_SSL_KEY_PATH` applies",
         "in the file of the certificate",
         standard="SW_AGENT_SSL_KEY_PATH",
     )
     service: str | None = setting(
         TEXT,
         None,
-        "the name of the service in SkyWalking; `SW_AGENT_NAME` where this is unset",
+        "the name of the service in SkyWalking; if unset, `SW_AGENT_NAME` applies",
         "`service.name`",
         standard="SW_AGENT_NAME",
     )
     instance: str | None = setting(
         TEXT,
         None,
-        "the name of the instance, the same for the whole cluster; `SW_AGENT_INSTANCE_NAME` where this is unset",
+        "the name of the instance, the same for the whole cluster; if unset, `SW_AGENT_INSTANCE_NAME` applies",
         "the session of Ray",
         standard="SW_AGENT_INSTANCE_NAME",
     )
     namespace: str | None = setting(
         TEXT,
         None,
-        "what follows the name of the service, after a vertical bar; `SW_AGENT_NAMESPACE` where this is unset",
+        "namespace, appended to the name of the service after a vertical bar; if unset, `SW_AGENT_NAMESPACE` applies",
         standard="SW_AGENT_NAMESPACE",
     )
     deployment_service: str | None = setting(
         SERVICE_TEMPLATE,
         None,
-        "makes each deployment of Ray Serve a service of its own in SkyWalking, with this name: "
+        "name of a separate SkyWalking service for each deployment of Ray Serve: "
         "`{service}-{deployment}`, `{application}.{deployment}`; only with `sw8`",
         "the service of the cluster",
     )
     header_prefix: str | None = setting(
         HEADER_PREFIX,
         None,
-        "what precedes the names of the headers: `shop` makes `shop-sw8`, as a Java agent's namespace does until 8.9",
+        "prefix of the names of headers: `shop` gives `shop-sw8`, as a Java agent's namespace does until 8.9",
     )
     correlation: bool = setting(
-        BOOLEAN, False, "baggage is sent as correlation context (`sw8-correlation`), and becomes baggage on arrival"
+        BOOLEAN, False, "send baggage as correlation context (`sw8-correlation`), and turn it into baggage on arrival"
     )
     unsampled: str = setting(
         one_of("omit", "suppress", "flag"),
         "omit",
-        "what calls from a trace that is not sampled send: nothing (`omit`), a header that keeps the receiver from "
-        "tracing (`suppress`, only with `sw8`), or one with the flag 0, which receivers ignore (`flag`)",
+        "header of calls from a trace that is not sampled: none (`omit`), one that keeps the receiver from tracing "
+        "(`suppress`, only with `sw8`), or one with the flag 0, which receivers ignore (`flag`)",
     )
     service_id: int | None = setting(
         ID, None, "with `sw6`: the id that the service is registered with", "assigned by the back end"

@@ -106,27 +106,30 @@ TRAIN = Library(
     "train",
     "Ray Train",
     wraps=(
-        Wrap("ray.train.v2.api.data_parallel_trainer", "run", "runs of Ray Train make no spans"),
-        Wrap(f"{_TRAIN}.controller.controller", "run", "attempts of Ray Train make no spans", "patch_attempts"),
+        Wrap("ray.train.v2.api.data_parallel_trainer", "run", "runs of Ray Train are not recorded"),
+        Wrap(f"{_TRAIN}.controller.controller", "run", "attempts of Ray Train are not recorded", "patch_attempts"),
         Wrap(
             f"{_TRAIN}.worker_group.thread_runner",
             "ranks",
-            "training loops of Ray Train make no spans, and are not in the trace of their run",
+            "training loops of Ray Train are not recorded, and not in the trace of their run",
         ),
-        Wrap(f"{_TRAIN}.context", "ranks", "reports of Ray Train make no spans", "patch_reports"),
+        Wrap(f"{_TRAIN}.context", "ranks", "reports of Ray Train are not recorded", "patch_reports"),
         Wrap(
-            f"{_TRAIN}.collective_impl", "ranks", "collective functions of Ray Train make no spans", "patch_collectives"
+            f"{_TRAIN}.collective_impl",
+            "ranks",
+            "collective functions of Ray Train are not recorded",
+            "patch_collectives",
         ),
         Wrap(
             "ray.train.v2.api.data_parallel_trainer",
             "ranks",
-            "runs of Ray Train without workers make no spans of their rank",
+            "ranks of runs of Ray Train without workers are not recorded",
             "patch_local",
         ),
         Wrap(
             "ray.train.base_trainer",
             "run",
-            "nothing is said of runs of Ray Train's first version, which make no spans",
+            "no message reports runs of Ray Train's first version, which are not recorded",
             "patch_first_version",
         ),
     ),
@@ -141,8 +144,8 @@ TUNE = Library(
     "tune",
     "Ray Tune",
     wraps=(
-        Wrap(_CONTROLLER, "experiments", "experiments of Ray Tune make no spans"),
-        Wrap(_CONTROLLER, "trial_loop", "trials of Ray Tune make no spans"),
+        Wrap(_CONTROLLER, "experiments", "experiments of Ray Tune are not recorded"),
+        Wrap(_CONTROLLER, "trial_loop", "trials of Ray Tune are not recorded"),
         Wrap(
             "ray.air.execution.resources.request",
             "trials",
@@ -167,7 +170,9 @@ TUNE = Library(
 RLLIB = Library(
     "rllib",
     "RLlib",
-    wraps=(Wrap("ray.rllib.algorithms.algorithm", "iterations", "iterations of RLlib and their phases make no spans"),),
+    wraps=(
+        Wrap("ray.rllib.algorithms.algorithm", "iterations", "iterations of RLlib and their phases are not recorded"),
+    ),
     workers=("_WrappedExecutable.__init__",),
     naming=(("ray.rllib.", "iterations"), ("ray.train._internal.worker_group", "iterations")),
 )

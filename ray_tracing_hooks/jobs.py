@@ -31,12 +31,12 @@ _patches = Patches()
 def propagate(**_arguments: Any) -> None:
     """Propagate the current context to each job that this process submits from now on.
 
-    The context is added to the metadata of the job (``traceparent``, ``tracestate``, ``baggage``, or whatever the
-    propagators in use write), where the job's cluster finds it if this package traces it. Existing keys of the metadata
-    are kept. Where no span is current, the context comes from the environment variables.
+    The context is added to the metadata of the job, as ``traceparent``, ``tracestate`` and ``baggage``, or in the
+    formats of the propagators in use. The job's cluster reads it there, if this package traces the cluster. Existing
+    keys of the metadata are kept. If no span is current, the context comes from the environment variables.
 
     Wraps ``JobSubmissionClient.submit_job`` (Ray 2.60 ``dashboard/modules/job/sdk.py``). Calling it again has no
-    effect; it never raises. Ray passes the arguments of the command line to a submit hook; they are not used here.
+    effect. It never raises. Ray passes the arguments of the command line to a submit hook; they are not used here.
     """
     with guarded("propagating the trace context to submitted jobs"):
         from ray.dashboard.modules.job.sdk import JobSubmissionClient  # noqa: PLC0415  heavy

@@ -3,8 +3,8 @@
 The names and keys of Ray's own tracing (``ray.util.tracing``) are kept, so that dashboards made for it continue to
 work. Where Ray's meaning is ambiguous, this module states ours.
 
-A text below a key has the type of its values in OpenTelemetry, then the spans that have it, or the Resource, and the
-meaning. "Calls" are submissions and executions. Docs and tests read these texts, so they cost a worker nothing.
+The text below a key has three parts: the type of its values in OpenTelemetry, the spans that have it (or the Resource),
+and the meaning. "Calls" are submissions and executions. Docs and tests read these texts, so they cost a worker nothing.
 """
 
 from __future__ import annotations
@@ -615,7 +615,7 @@ def execution_name(function: str) -> str:
 def run_name(run: str, what: str) -> str:
     """The name of a span of Ray Train, Tune or RLlib: of the run, experiment or algorithm ``run``.
 
-    Without the time at the end of a name that Ray has made up: there are few names of spans.
+    If Ray has made up the name, the time at its end is left out, so that there are few names of spans.
     """
     return f"{re.sub(_TIME_AT_END, '', run)} {what}"
 

@@ -1,4 +1,4 @@
-"""Spans over OTLP to a collector, or to any backend that accepts OTLP, configured by the standard variables.
+"""Spans over OTLP to a collector, or to any back end that accepts OTLP, configured by the standard variables.
 
     export OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4317
     ray start --head --tracing-startup-hook=ray_tracing_hooks.otlp:setup

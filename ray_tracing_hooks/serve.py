@@ -3,10 +3,9 @@
     RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH=ray_tracing_hooks.serve:span_processors
     RAY_SERVE_TRACING_SAMPLING_RATIO=1.0
 
-This is for programs that want Serve's spans and no others, through the option that Serve has for that (Ray 2.56 and
-later; ``TracingConfig.exporter_import_path`` is the same). The spans go where ``RAY_TRACING_EXPORTERS`` says. A cluster
-that one of the hooks traces does not need it: the hook traces requests to Serve, with more detail and no further
-setting.
+Use this if you want Serve's spans and no others. It needs Ray 2.56 or later; ``TracingConfig.exporter_import_path`` is
+the same option. The spans go to the exporters in ``RAY_TRACING_EXPORTERS``. With one of the hooks, you do not need it:
+the hook traces requests to Serve, with more detail and no further setting.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ __all__ = ["span_processors"]
 def span_processors() -> list[SpanProcessor]:
     """Record the spans of Serve in this process, and deliver them.
 
-    Serve calls it in each proxy and replica. The list is empty: our processor is added to the provider that Serve sets
-    right after this call, and to one that the program sets. Where one of the hooks runs, this does nothing. Never
-    raises, unless ``RAY_TRACING_STRICT=1``.
+    Serve calls it in each proxy and replica. The list is empty on purpose: this package adds its processor to the
+    provider that Serve sets right after this call, and to a provider that the program sets. If one of the hooks runs,
+    this does nothing. It never raises, unless ``RAY_TRACING_STRICT=1``.
     """
     from ray_tracing_hooks import _startup  # noqa: PLC0415
 

@@ -5,11 +5,11 @@
 
     ray.init(_tracing_startup_hook="ray_tracing_hooks.skywalking:setup")
 
-Requests that arrive with the header ``sw8`` continue their trace, and requests that the program's libraries send get
-one. ``RAY_TRACING_SKYWALKING_PROTOCOL=sw6`` is for SkyWalking 6.x and 7.x. The back end is also configured by
-``RAY_TRACING_SKYWALKING_*``, or by the variables of SkyWalking's own agents, ``SW_AGENT_*``. With
-``RAY_TRACING_SKYWALKING_TRANSPORT=none`` nothing is sent to SkyWalking: traces are joined by headers alone, and spans
-go where ``RAY_TRACING_EXPORTERS`` says.
+Requests that arrive with the header ``sw8`` continue their trace. Requests of instrumented libraries get such a header.
+``RAY_TRACING_SKYWALKING_PROTOCOL=sw6`` is for SkyWalking 6.x and 7.x. ``RAY_TRACING_SKYWALKING_*`` configure the back
+end, and so do the variables of SkyWalking's own agents, ``SW_AGENT_*``. With
+``RAY_TRACING_SKYWALKING_TRANSPORT=none``, nothing is sent to SkyWalking: traces are joined by headers alone, and spans
+go to the exporters in ``RAY_TRACING_EXPORTERS``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Captures the spans of a block of code, for use in tests.
+"""Capture the spans of a block of code, for use in tests.
 
     import ray
     from ray_tracing_hooks.testing import capture
@@ -37,7 +37,7 @@ _POLL_SECONDS = 0.02
 
 @dataclass
 class Node:
-    """A span and its children, by start."""
+    """A span and its children, in the order in which they started."""
 
     span: Span
     children: list[Node] = field(default_factory=list)
@@ -78,10 +78,11 @@ class Captured:
 
 @contextmanager
 def capture(timeout: float = 10.0) -> Iterator[Captured]:
-    """The spans that the block makes, in this process and in the tasks and actors that it calls.
+    """Capture the spans of the ``with`` block, in this process and in the tasks and actors that it calls.
 
-    They are available when the block has ended. At the end, this waits for spans that are still running, at most
-    ``timeout`` seconds. A call whose result the block has not waited for may not have started by then.
+    They are available when the block has ended. At its end, the block waits for spans that are still running, for at
+    most ``timeout`` seconds. If the block has not waited for the result of a call, the call may not have started by
+    then.
 
     Raises:
         TracingError: This process is not traced, does not write local files, or the block is not sampled.

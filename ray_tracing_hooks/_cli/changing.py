@@ -153,8 +153,8 @@ def enable(
     processes. With --actors, named actors run the hook now, between two of their calls. They include the actors of
     Serve.
 
-    The command prints how many processes record spans, and lists the others. The exit code is 1 if there are others,
-    and 2 for wrong usage.
+    The command prints how many processes record spans, and lists the others. The exit code is 1 if any process does not
+    record spans, and 2 for wrong usage.
     """
     if hook is not None and (not is_ours(hook) or hook not in HOOKS):
         raise click.BadParameter(f"{hook!r} is not one of {', '.join(HOOKS)}", param_hint="--hook")
@@ -190,7 +190,8 @@ def disable(context: click.Context, duration: int | None, address: str | None, t
 
     With --for, each process records again by itself after that time, and such a hook stays.
 
-    The command prints how many processes have stopped, and lists the others. The exit code is 1 if there are others.
+    The command prints how many processes have stopped, and lists the others. The exit code is 1 if any process has not
+    stopped.
     """
     if duration is not None and not 10**9 <= duration <= _MOST_NS:
         raise click.BadParameter(
@@ -235,8 +236,8 @@ def configure(
     variables of each process. You can change samplers, filters, rate limits, exporters and their addresses; other
     settings are refused.
 
-    The command prints how many processes have applied the change, and lists the others. The exit code is 1 if there are
-    others, and 2 for wrong usage.
+    The command prints how many processes have applied the change, and lists the others. The exit code is 1 if any
+    process has not applied it, and 2 for wrong usage.
     """
     variables = given(settings, unset)
     if not variables and not reset:

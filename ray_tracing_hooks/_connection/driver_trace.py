@@ -95,7 +95,8 @@ class DriverTrace:
             with guarded("asking the cluster whether it is traced"):
                 if client.meet_server(self._tracing) and not in_place(client.patch_calls, patches):
                     report(
-                        f"calls are not in the trace of this client: Ray {self._process.ray_version} has changed them"
+                        f"calls are not in the trace of this client: Ray {self._process.ray_version} has changed the "
+                        "code that this package wraps"
                     )
 
     def _begin(self, environ: Mapping[str, str], since: int | None = None) -> None:

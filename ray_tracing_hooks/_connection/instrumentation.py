@@ -76,7 +76,7 @@ def instrument(
         instrumented = (("the end of a client is not detected", client.patch_end, *ends),)
     for lost, patch, *handed in instrumented:
         if not in_place(patch, patches, *handed):
-            report(f"{lost}: Ray {process.ray_version} has changed the code that is instrumented for it")
+            report(f"{lost}: Ray {process.ray_version} has changed the code that this package wraps")
             if patch in submitting:
                 active.job.is_shared = False
     _trace_waiting(process, parts, patches)
@@ -149,14 +149,14 @@ def _trace_waiting(process: RayProcess, parts: frozenset[str], patches: Patches)
 
     patch = objects.patch_client if process.is_client else objects.patch
     if not in_place(partial(patch, parts=waiting), patches):
-        report(f"not all of {', '.join(sorted(waiting))} make spans: Ray {process.ray_version} has changed them")
+        report(f"not all of {', '.join(sorted(waiting))} are recorded: Ray {process.ray_version} has changed them")
     if not process.is_client:
         in_place(partial(objects.patch_sizes, parts=waiting), patches)
     if "get" in parts:
         from ray_tracing_hooks._ray import awaiting  # noqa: PLC0415  as above
 
         if not in_place(awaiting.patch, patches):
-            report(f"await makes no spans: Ray {process.ray_version} has changed the code that is instrumented for it")
+            report(f"await is not recorded: Ray {process.ray_version} has changed the code that this package wraps")
 
 
 def _joining_serve(process: RayProcess, patches: Patches) -> Callable[[], bool]:

@@ -40,7 +40,7 @@ def instrument(part: str, row: Wrap, patches: Patches, ray_version: str) -> None
         package = row.of.partition(".")[0]
         version = getattr(sys.modules[package], "__version__", "of unknown version")
         changed = f"Ray {ray_version}" if package == "ray" else f"{package} {version}"
-        report(f"{row.lost}: {changed} has changed the code that is instrumented for it")
+        report(f"{row.lost}: {changed} has changed the code that this package wraps")
 
 
 def when_imported(patches: Patches, module: str, call: Callable[[], None]) -> None:

@@ -390,7 +390,7 @@ class Follower:
             self._measure(largest)
             if self._reports:
                 self._problems.count(
-                    f"{{count}} open spans are not tracked any more, since they exceed {_MOST_OPEN >> 20} MiB: "
+                    f"{{count}} open spans are no longer tracked, since they exceed {_MOST_OPEN >> 20} MiB: "
                     "they are missing if they never end",
                     len(forgotten),
                 )

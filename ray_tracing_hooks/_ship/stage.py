@@ -154,7 +154,7 @@ class Stage(ABC):
         try:
             self._follower = self._follow_from(self._stored.processes, reports=reports)
         except (ValueError, TypeError, KeyError) as error:
-            logger.warning("the progress in %r is malformed, starting anew: %s", self._file.name, describe(error))
+            logger.warning("the progress in %r is malformed, starting again: %s", self._file.name, describe(error))
             self._stored = Progress({}, self._stored.state)
             self._follower = self._follow_from({}, reports=reports)
         self.delivered: dict[str, int] = self._follower.sequences()
@@ -358,7 +358,7 @@ class ProgressFile:
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, KeyError) as error:
-            logger.warning("the progress in %r cannot be read, starting anew: %s", self.name, describe(error))
+            logger.warning("the progress in %r cannot be read, starting again: %s", self.name, describe(error))
         return Progress({}, {})
 
     def store(self, progress: Progress) -> None:

@@ -186,7 +186,7 @@ class StatusFile:
         try:
             self._publish(snapshot)
         except Exception as error:  # noqa: BLE001  deliveries must go on
-            self._problems.warn_once(f"the figures of delivery cannot be taken: {describe(error)}")
+            self._problems.warn_once(f"the counts of delivery cannot be taken: {describe(error)}")
 
     def _publish(self, snapshot: FolderSnapshot) -> None:
         self.figures = figures = replace(

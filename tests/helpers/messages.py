@@ -40,12 +40,12 @@ ENTRIES = {
         "An error of this package or of Ray. [Report it](../troubleshooting.md#report-a-problem).",
     ),
     "train-v1": (
-        "the first version of Ray Train makes",
+        "runs and ranks of the first version of Ray",
         "Use the second version of Ray Train for spans of runs and ranks.",
     ),
     # Versions of Ray
     "ray-changed": (
-        "…: Ray … has changed the code that is instrumented for it",
+        "…: Ray … has changed the code that this package wraps",
         "The message names the part that isn't traced. Use a version of Ray that the package supports.",
     ),
     "library-changed": (
@@ -53,29 +53,29 @@ ENTRIES = {
         "As [ray-changed](#ray-changed), for a library of Ray or an LLM engine, which the message names.",
     ),
     "ray-changed-waits": (
-        "not all of … make spans: Ray … has changed them",
-        "As [ray-changed](#ray-changed), for `ray.get`, `ray.wait` or `ray.put`.",
+        "not all of … are recorded: Ray … has changed them",
+        "The same as [ray-changed](#ray-changed), for `ray.get`, `ray.wait` or `ray.put`.",
     ),
     "ray-changed-await": (
-        "await makes no spans: Ray … has changed",
-        "As [ray-changed](#ray-changed), for `await`.",
+        "await is not recorded: Ray … has changed",
+        "The same as [ray-changed](#ray-changed), for `await`.",
     ),
     "ray-changed-client": (
         "calls are not in the trace of this client:",
-        "As [ray-changed](#ray-changed), for Ray Client.",
+        "The same as [ray-changed](#ray-changed), for Ray Client.",
     ),
     "ray-changed-init": (
         "this version of Ray connects in an unknown",
-        "As [ray-changed](#ray-changed). Programs that call `ray.init()` once are traced.",
+        "The same as [ray-changed](#ray-changed). Programs that call `ray.init()` once are traced.",
     ),
     "ray-changed-arguments": (
         "this version of Ray passes arguments",
-        "As [ray-changed](#ray-changed). Executions are missing.",
+        "The same as [ray-changed](#ray-changed). Executions are missing.",
     ),
     # Instrumentation of libraries
     "library-not-instrumented": (
         "…: … is not instrumented: …",
-        "The instrumentation needs a package, another version of the library, or failed. The message says which.",
+        "The instrumentation failed, or it needs a package or another version of the library. The message says which.",
     ),
     "library-unsupported": (
         "…: … is not instrumented: the instrumentation",
@@ -169,7 +169,7 @@ ENTRIES = {
         "The disk was full or failed. Make room, or set `RAY_TRACING_SPOOL_DIR` to another disk.",
     ),
     "open-spans-forgotten": (
-        "… open spans are not tracked any more,",
+        "… open spans are no longer tracked, since",
         "Many spans are open at once. Those that end are complete.",
     ),
     # The shipper
@@ -190,16 +190,16 @@ ENTRIES = {
         "A process of another version asked the shipper. Install one version everywhere.",
     ),
     "progress-unreadable": (
-        "the progress in … cannot be read, starting anew: …",
+        "the progress in … cannot be read, starting again: …",
         "Some spans may arrive twice.",
     ),
     "progress-malformed": (
-        "the progress in … is malformed, starting anew: …",
+        "the progress in … is malformed, starting again: …",
         "Some spans may arrive twice.",
     ),
     "figures-missing": (
-        "the figures of delivery cannot be taken: …",
-        "Spans are delivered, and `ray-tracing-hooks status` has no figures of this node.",
+        "the counts of delivery cannot be taken: …",
+        "Spans are delivered, and `ray-tracing-hooks status` has no counts of this node.",
     ),
     # Metrics
     "metrics-off": (

@@ -2354,7 +2354,7 @@ def test_what_is_not_explained_is_not_called_exact(tmp_path: Path) -> None:
     analysis = Analysis(run.table())
     (finding,) = find(analysis)
     assert (finding.kind, finding.figures["unexecuted"]) == ("unrecorded", 1)
-    assert "1 call made no span where it should have run" in finding.text
+    assert "1 call has no span of its execution" in finding.text
     assert "Exact:" not in recorded_words.certainty(analysis.calls, analysis.path)
     assert "1 call without execution." in report.quality(analysis)
     assert "Exact: " not in summary(written(tmp_path, run)).output

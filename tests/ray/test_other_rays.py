@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow  # a cluster for each part of Ray that is missing
 
 INSIDE = PROGRAMS.parent / "inside"
 RESULT = [*range(20), "ValueError: as expected", 0, 1, 2, 1]
-KNOWN = f"Ray {ray.__version__} has changed the code that is instrumented for it"
+KNOWN = f"Ray {ray.__version__} has changed the code that this package wraps"
 UNKNOWN_ARGUMENTS = (
     "this version of Ray passes arguments in an unknown way: "
     "tasks and actors are traced where they are called, but not where they run"

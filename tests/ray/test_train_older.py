@@ -62,7 +62,7 @@ def test_training_and_tuning_are_one_trace(tmp_path: Path) -> None:
         **with_training(),
     )
     assert run.result == [1, [1, 2]]
-    assert run.stderr.count("ray_tracing_hooks: the first version of Ray Train makes no spans of runs and ranks") == 1
+    assert run.stderr.count("ray_tracing_hooks: runs and ranks of the first version of Ray Train are not recorded") == 1
     spans = without_placement(spans_in(tmp_path / "spans"))
     check_links(spans)
     assert len({span.trace_id for span in spans}) == 1

@@ -473,7 +473,7 @@ def test_spans_that_never_end_cost_a_bounded_amount(tmp_path: Path, monkeypatch:
     left = left_by(tmp_path, json.loads(stored))
     (told,) = problems.take_unreported()
     assert int(told.split()[0]) + len(left) == count + 3
-    assert "not tracked any more" in told
+    assert "no longer tracked" in told
     assert {1, 2, 5, 9 + count} < left.keys()
     assert 10 not in left
     assert set(left.values()) == {CUT_OFF}

@@ -71,7 +71,7 @@ class Span:
 
     @property
     def never_ended(self) -> bool:
-        """Whether its program never ended it. Its end is then the end of its process, and not an error."""
+        """Whether its program never ended it. Then it ends with its process, which is not an error."""
         return bool(self.attributes.get(names.RAY_NEVER_ENDED))
 
     def duration_ns(self, now_ns: int) -> int | None:

@@ -117,8 +117,8 @@ def patch_first_version(patches: Patches) -> bool:
 
 def _say(_trainer: Any) -> None:
     report(
-        "the first version of Ray Train makes no spans of runs and ranks: its trainers run on Ray Tune, whose "
-        "experiments and trials do. Ray 2.52 and newer have the second one, unless RAY_TRAIN_V2_ENABLED is 0"
+        "runs and ranks of the first version of Ray Train are not recorded: its trainers run on Ray Tune, whose "
+        "experiments and trials are. Ray 2.52 and newer use the second version, unless RAY_TRAIN_V2_ENABLED is 0"
     )
 
 

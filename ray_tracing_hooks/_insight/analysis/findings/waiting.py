@@ -936,8 +936,8 @@ def unrecorded(analysis: Analysis) -> list[Finding]:
         advice.append(f"{recorded.RECORD_INTERNAL} shows the tasks and actors of Ray's libraries")
     unexecuted = analysis.unexecuted if RUNNING not in analysis.table.state else 0
     if unexecuted:
-        them = "it" if unexecuted == 1 else "they"
-        reasons.append(f"{count(unexecuted, 'call')} made no span where {them} should have run")
+        has, its = ("has", "its") if unexecuted == 1 else ("have", "their")
+        reasons.append(f"{count(unexecuted, 'call')} {has} no span of {its} execution")
         advice.append("read the spans of every node, and check that each of them records (ray-tracing-hooks status)")
     reasons += recorded.missing(calls)
     if not records_waits:

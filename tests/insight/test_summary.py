@@ -1670,7 +1670,7 @@ def test_waiting_for_resources_is_told_from_the_start_of_workers() -> None:
     (finding,) = find(Analysis(run.table(), states))
     assert not finding.is_assumed
     assert "to start: no worker was assigned yet" in finding.text
-    assert "see whether the resources were free" in finding.advice
+    assert "see whether the resources are free" in finding.advice
     nothing = States(files=1, first={"": {blocked.task: Queued(0, 0, round(5_900 * MS), 0)}})
     assert find(Analysis(run.table(), nothing)) == [], "the states say that it was something else"
 

@@ -27,7 +27,7 @@ def test_each_setting_and_where_it_comes_from(tmp_path: Path) -> None:
     result = CliRunner().invoke(config)
     assert result.exit_code == 0
     assert "RAY_TRACING_SPOOL_MAX_BYTES = 2 GiB  (RAY_TRACING_SPOOL_MAX_BYTES)\n" in result.output
-    assert f"RAY_TRACING_FLUSH_TIMEOUT = 3  ({file})\n    seconds that a driver's exit waits" in result.output
+    assert f"RAY_TRACING_FLUSH_TIMEOUT = 3  ({file})\n    seconds that a driver waits for delivery" in result.output
     assert "RAY_TRACING_STRICT = 0  (default)\n" in result.output
     assert all(setting.variable in result.output for setting in all_settings())
 

@@ -186,7 +186,7 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         facts(place("b", examined=examined(against_ray=("OTEL_EXPORTER_OTLP_CERTIFICATE",)))),
         "ray-metrics-tls",
         WARNING,
-        "sends its metrics with OTEL_EXPORTER_OTLP_CERTIFICATE in place of its own",
+        "sends its metrics with OTEL_EXPORTER_OTLP_CERTIFICATE instead of its own",
     ),
     "a hook set late": (
         facts(head=Head("s", "ray_tracing_hooks.otlp:setup", True, "2.60.0")),
@@ -410,7 +410,7 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
         facts(place("b", examined=examined(spools=(spool(figures=waiting(oldest_ns=time.time_ns() - 300 * 10**9)),)))),
         "delivery-slow",
         WARNING,
-        "spans wait long",
+        "spans have waited long",
     ),
     "a clock that is a little off": (
         facts(place("b", clock=Clock(-0.5, 0.01))),
@@ -425,8 +425,8 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
     ("exporter", "reached", "advice"),
     [
         ("otlp", ("otlp",), "these spans are then delivered too"),
-        ("otlp", (), "`ray-tracing-hooks replay` sends them once Ray has ended"),
-        ("local", (), "written once that folder can be used"),
+        ("otlp", (), "send them with `ray-tracing-hooks replay` once Ray has ended"),
+        ("local", (), "written once the folder can be used"),
     ],
 )
 def test_configure_is_advised_where_it_helps(exporter: str, reached: tuple[str, ...], advice: str) -> None:

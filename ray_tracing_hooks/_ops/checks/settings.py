@@ -318,7 +318,7 @@ def _reported(node: Host) -> Iterator[Diagnosis]:
             yield Diagnosis(
                 "worker-reports",
                 PROBLEM,
-                f"tracing reports in a worker: {text}",
+                f"a worker reports a problem of tracing: {text}",
                 (node.name,),
                 "fix the reported problem; other findings may say more about the cause",
             )

@@ -361,8 +361,8 @@ def recomputed_datasets(analysis: Analysis) -> list[Finding]:
     Measures: the tasks of all executions except the first, on the critical path.
     Threshold: 0.5 s and a tenth of the run, with the same operators and rows. If the ids of the datasets differ, their
     methods differ too.
-    Looks the same: functions that are random. If ids differ, also different data of the same size, so then the finding
-    is an assumption.
+    Looks the same: functions that are random. If ids differ, different data of the same size looks the same too, and
+    the finding is an assumption.
     Advice: materialize the dataset once.
     Needs: spans of Ray Data, with the rows of operators.
     """

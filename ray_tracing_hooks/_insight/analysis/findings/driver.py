@@ -619,7 +619,7 @@ def tiny_tasks(analysis: Analysis) -> list[Finding]:
     for each.
     Looks the same: calls that return early, of a function that does more in other calls.
     Advice: batch calls. For operators of datasets, use fewer and larger blocks.
-    Needs: executions. Without waits, a call that makes calls counts with all of its time.
+    Needs: executions. Without waits, all of the time of a call that makes calls counts.
     """
     return [_tiny_finding(analysis, *tiny) for tiny in _tiny_costly(analysis)]
 

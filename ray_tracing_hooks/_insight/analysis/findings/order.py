@@ -171,8 +171,9 @@ class _Round(NamedTuple):
 def barriers(analysis: Analysis) -> list[Finding]:
     """Callers that wait for all of their calls before they make the next ones, so the last calls run alone.
 
-    Measures: the calls of all rounds on the critical path, minus their time if each round always ran its largest number
-    of calls at once. It assumes that each call runs after one of the previous round.
+    Measures: the calls of all rounds on the critical path, minus the time that they would take at full
+    concurrency, the most calls that a round ran at once. It assumes that each call runs after one of the previous
+    round.
     Threshold: 0.5 s and a tenth of the run, in 2 rounds of 2 calls or more.
     Looks the same: calls that need several results of the previous round. If these are their arguments, they do not
     count.

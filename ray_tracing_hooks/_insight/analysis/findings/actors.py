@@ -26,7 +26,7 @@ _ACTOR_CALLS = 8
 _ACTOR_BUSY = 0.7
 _ACTOR_DEPTH = 1.0
 _ACTOR_SATURATED = 0.7
-"""With backpressure, as in Ray Data, few calls wait for an actor at a time, but the next one whenever one ends."""
+"""With backpressure, as in Ray Data, only a few calls wait for an actor at a time, but there is always a next one."""
 _ACTOR_COST = 0.1
 _ACTOR_HOTTER = 1.5
 _ACTOR_WAITS = 0.3

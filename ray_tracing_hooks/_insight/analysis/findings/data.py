@@ -459,8 +459,8 @@ def _creation_finding(analysis: Analysis, pipeline: Pipeline, operator: Operator
         f"{count(operator.tasks, 'task')} took {duration(operator.busy)} in all"
     )
     advice = (
-        "load less in __init__, or load it faster (from a local disk, or once with ray.put for all actors), and let "
-        "one execution use the actors for all of the data, instead of starting them for each execution"
+        "load less in __init__, or load it faster (from a local disk, or once with ray.put for all actors); let one "
+        "execution use the actors for all of the data, instead of starting them for each execution"
     )
     figures: dict[str, float | int | str] = {
         "operator": operator.name,

@@ -172,8 +172,8 @@ def barriers(analysis: Analysis) -> list[Finding]:
     """Callers that wait for all of their calls before they make the next ones, so the last calls run alone.
 
     Measures: the calls of all rounds on the critical path, minus the time that they would take at full
-    concurrency, the most calls that a round ran at once. It assumes that each call runs after one of the previous
-    round.
+    concurrency. That is the most calls that a round ran at once. It assumes that each call runs after one of the
+    previous round.
     Threshold: 0.5 s and a tenth of the run, in 2 rounds of 2 calls or more.
     Looks the same: calls that need several results of the previous round. If these are their arguments, they do not
     count.
@@ -316,8 +316,8 @@ def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost:
     if in_stages:
         text = f"{caller} waited for {what}; each is a stage with actors or workers of its own, which no other one used"
     advice = (
-        "if a call does not need all earlier results, pass it the references that it needs, or make it as soon as "
-        "these are ready, with ray.wait"
+        "if a call does not need all earlier results, pass it only the references that it needs; or make it once these "
+        "are ready, with ray.wait"
     )
     figures: dict[str, float | int | str] = {
         "caller": calls.frame_name(frame),

@@ -106,7 +106,7 @@ def _of_host(host: Host) -> Iterator[Diagnosis]:
             PROBLEM,
             f"ray-tracing-hooks is {'not installed' if is_missing else 'installed, but cannot be imported'}{ends}",
             where,
-            f"install it in the environment of the workers, best in their image: pip install ray-tracing-hooks=="
+            f"install it in the environment of the workers, preferably in their image: pip install ray-tracing-hooks=="
             f"{__version__}",
             (f"{host.executable}: {host.package_error}",),
         )

@@ -30,7 +30,7 @@ _ACTOR_SATURATED = 0.7
 _ACTOR_COST = 0.1
 _ACTOR_HOTTER = 1.5
 _ACTOR_WAITS = 0.3
-"""The part of its busy time in which it waits for other calls that is worth a word."""
+"""The least part of its busy time in which it waits for other calls, for the text to name it."""
 
 
 def bottleneck_actors(analysis: Analysis) -> list[Finding]:

@@ -29,7 +29,7 @@ _LEAST_BLOCKED = 0.1
 _LEAST_OWN = 0.5
 """The share of the time in replicas that their own code takes, unless they mostly wait for other calls."""
 _REPLICA_LEAST_WAIT = 10_000_000
-"""Of half of the calls, in nanoseconds: less is what Ray Serve takes to hand over a request."""
+"""The least median wait, in nanoseconds: Ray Serve takes less than this to hand over a request."""
 
 
 @dataclass

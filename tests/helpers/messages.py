@@ -49,7 +49,7 @@ ENTRIES = {
         "The message names the part that isn't traced. Use a version of Ray that the package supports.",
     ),
     "library-changed": (
-        "…: … has changed the code that is instrumented for it",
+        "…: … has changed the code that this package wraps",
         "As [ray-changed](#ray-changed), for a library of Ray or an LLM engine, which the message names.",
     ),
     "ray-changed-waits": (

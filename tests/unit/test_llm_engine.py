@@ -368,4 +368,4 @@ def test_the_version_of_an_engine_that_has_changed_is_reported(
     monkeypatch.setitem(sys.modules, engine._PROCESSOR, SimpleNamespace(OutputProcessor=object))
     row = next(each for each in LLM.wraps if each.of == engine._PROCESSOR)
     libraries.instrument(LLM.part, row, patches, "2.60.0")
-    assert reports == [f"{row.lost}: vllm 0.99 has changed the code that is instrumented for it"]
+    assert reports == [f"{row.lost}: vllm 0.99 has changed the code that this package wraps"]

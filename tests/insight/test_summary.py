@@ -2743,7 +2743,11 @@ def test_a_placement_group_that_the_run_waits_for_is_named() -> None:
     ("bytes_fetched", "says", "advises"),
     [
         (432, "for its workers, though its results were small, 432 B at most: a worker also frees", "pass smaller"),
-        (None, "for its workers: they pickle and store its results, and free what a call had", "pass and return less"),
+        (
+            None,
+            "for its workers: they pickle and store its results, and free the objects of a call",
+            "pass and return less",
+        ),
     ],
 )
 def test_small_results_are_not_slow(bytes_fetched: int | None, says: str, advises: str) -> None:

@@ -8,6 +8,10 @@ MOST_NAMES = 8
 """Names per function. With more names, or if few are used twice, each call probably has its own name."""
 
 
+QUEUE = "_QueueActor."
+"""How the methods of the actor of a ``ray.util.queue.Queue`` begin. ``get`` and ``put`` wait for each other."""
+
+
 def are_few(different: int, calls: int) -> bool:
     """Whether the names given to a function's calls are few enough to group the calls by them."""
     return different <= MOST_NAMES and calls >= 2 * different

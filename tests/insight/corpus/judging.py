@@ -34,7 +34,7 @@ times a tenth and ten times as long."""
 
 SCALES = {FASTER: 0.1, SLOWER: 10.0}
 
-_SECONDS = re.compile(r"_time(\.|$)|\.seconds$|^ray\.timeout$")
+_SECONDS = re.compile(r"_time(\.|$)|\.seconds$|^ray\.(timeout|generator_held)$")
 """Attributes that are durations."""
 
 NOISE = 0.3

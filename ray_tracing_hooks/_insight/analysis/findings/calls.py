@@ -16,6 +16,7 @@ from ray_tracing_hooks._insight.analysis.findings.data import skewed_blocks
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, shortened
+from ray_tracing_hooks._insight.model.call_names import QUEUE
 from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS
 from ray_tracing_hooks._insight.model.grouped import by_first, split
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
@@ -51,6 +52,8 @@ def stragglers(analysis: Analysis) -> list[Finding]:
     loops = {rank.row for run in analysis.train_runs for attempt in run.attempts for rank in attempt.ranks}
     for function in analysis.functions:
         if len(function.executions) < _STRAGGLER_CALLS or not wall or function.executions[0] in loops:
+            continue
+        if function.name.startswith(QUEUE):
             continue
         for rows in _alike(analysis, function):
             times = as_numpy(analysis.self_time)[rows]
@@ -238,7 +241,7 @@ def slow_places(analysis: Analysis) -> list[Finding]:
     ]
     actors = [place.actor for place in places]
     found = []
-    for function in analysis.functions:
+    for function in (each for each in analysis.functions if not each.name.startswith(QUEUE)):
         for places_of, what in ((nodes, "node"), (accelerators, "accelerator"), (actors, "actor")):
             if slowest := _slowest(analysis, function, places_of, what):
                 found += slowest

@@ -14,7 +14,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import BY_ARGUMENT, RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import in_both, percentile, taken_by
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed
-from ray_tracing_hooks._insight.model.call_names import is_creation
+from ray_tracing_hooks._insight.model.call_names import QUEUE, is_creation
 from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, WAITS, Calls, is_item
 from ray_tracing_hooks._insight.model.grouped import most_at_once
 from ray_tracing_hooks._insight.model.merge import as_numpy
@@ -430,7 +430,7 @@ def _is_merge(analysis: Analysis, row: int, before: int) -> bool:
 
 
 _ASKED = 8
-_ASKS = frozenset({"_QueueActor.empty", "_QueueActor.full", "_QueueActor.qsize"})
+_ASKS = frozenset({f"{QUEUE}empty", f"{QUEUE}full", f"{QUEUE}qsize"})
 """The methods by which ``ray.util.queue.Queue`` says whether an item, or room for one, is there (Ray 2.60)."""
 
 

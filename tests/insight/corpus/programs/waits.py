@@ -270,7 +270,7 @@ def answer(requests, answers, times):
         answers.put(requests.get() + spend(0.05))
 
 
-@planted("polling", says=("Queue",), beside=("worker-start",))
+@planted("polling", says=("Queue",), beside=("worker-start", "waits-in-actor"))
 def queue_that_is_polled(run):
     """The driver asks every half a second whether a queue has an answer, which is there at once."""
     times = run.times(8)

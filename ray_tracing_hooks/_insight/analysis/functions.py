@@ -240,6 +240,6 @@ def resources_of(told: str) -> dict[str, float]:
         return {}
     return {
         str(key): float(value)
-        for key, value in found.items()
+        for key, value in (found.items() if isinstance(found, dict) else ())
         if isinstance(value, (int, float)) and 0 < value < _MOST_OF_RESOURCE
     }

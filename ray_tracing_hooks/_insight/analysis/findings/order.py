@@ -521,4 +521,5 @@ def _polling_finding(analysis: Analysis, frame: int, between: list[tuple[int, in
         "median_between_ns": usual,
     }
     title = f"{caller} polls"
-    return Finding(POLLING, text, advice, cost / analysis.path.wall, [frame, *asks], figures, title=title)
+    rows = asks if frame >= len(analysis.table) else [frame, *asks]
+    return Finding(POLLING, text, advice, cost / analysis.path.wall, rows, figures, title=title)

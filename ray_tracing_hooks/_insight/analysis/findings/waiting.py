@@ -704,7 +704,7 @@ def slow_loading(analysis: Analysis) -> list[Finding]:
 
     Measures: the time on the critical path from when a worker had a call until the call's code began.
     Threshold: 1 s and a tenth of the run, by function.
-    Looks the same: functions that are large themselves. Their finding has this time.
+    Looks the same: functions that are large themselves, or tiny. Their findings have this time.
     Advice: reuse workers. If later calls in a process load for as long, pass smaller arguments.
     Needs: Ray's task states, with the time at which the worker had the call.
     """
@@ -714,7 +714,7 @@ def slow_loading(analysis: Analysis) -> list[Finding]:
         for function, found in loading(analysis).items()
         if found.waited >= _LOADING_LEAST
         and found.waited / analysis.path.wall >= _LOADING_COST
-        and function not in large
+        and function not in large | tiny_functions(analysis)
     ]
 
 

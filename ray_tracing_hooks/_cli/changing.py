@@ -73,7 +73,8 @@ def run(context: click.Context, wanted: Change, address: str | None, timeout: fl
 
 def _lines(address: str, outcome: Outcome) -> Iterator[Any]:
     control = outcome.control
-    state = {True: "tracing is on", False: "tracing is off", None: "settings have changed"}[control.enabled]
+    changed = "settings have changed" if control.variables else "settings are those that Ray was started with"
+    state = {True: "tracing is on", False: "tracing is off", None: changed}[control.enabled]
     yield f"Cluster {address}: {state}{until(control.until)} (version {control.version})"
     for name, value in shown(control.variables).items():
         yield f" {name}={value}"
@@ -81,6 +82,8 @@ def _lines(address: str, outcome: Outcome) -> Iterator[Any]:
     yield ""
     nodes = count(len(outcome.nodes), "node")
     text = f"applied by {counts[APPLIED]:,} of {count(total, 'process', 'processes')} on {nodes}"
+    if not total and outcome.is_everywhere:
+        text = f"no traced process runs on {nodes}; it applies to those that start later"
     yield Line(f" {text}", {"fg": "green" if outcome.is_everywhere else "yellow"})
     if outcome.is_hook_late and outcome.hook:
         yield f" The hook {outcome.hook} was set while the cluster was running: processes that start from now on run it"

@@ -150,12 +150,13 @@ def _title(address: str, statuses: Sequence[NodeStatus]) -> str:
 def _set(statuses: Sequence[NodeStatus]) -> str:
     """What is set for the cluster, if something is."""
     latest = max((each.control for each in statuses if each.control is not None), default=None, key=_version)
-    if latest is None or not latest.version:
+    if latest is None or (latest.enabled is None and not latest.variables):
         return ""
     state = {True: "tracing was switched on", False: "tracing was switched off", None: "settings were changed"}[
         latest.enabled
     ]
-    return f"; {state}{until(latest.until)} (version {latest.version})"
+    names = f": {', '.join(latest.variables)}" if latest.variables else ""
+    return f"; {state}{until(latest.until)} (version {latest.version}){names}"
 
 
 def _version(control: InForce) -> int:

@@ -274,7 +274,7 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
             break
         by_node = _tell(visit, control, new, timeout, is_hook_late=late)
         asked.update(each["id"] for each in new)
-        nodes = {node: answer.text if answer.failure is not None else "" for node, answer in by_node.items()}
+        nodes = {node: answer.problem for node, answer in by_node.items()}
         for answer in by_node.values():
             answers.update(answer.value or {})
     # Some have ended meanwhile; and what has started since then has learned it from the cluster.

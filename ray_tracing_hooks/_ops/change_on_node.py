@@ -42,7 +42,7 @@ def look() -> dict[str, Any]:
 
 
 def in_force(session_dir: str) -> dict[str, Any]:
-    """What is set for the cluster: its ``version``, ``enabled`` and ``until``.
+    """What is set for the cluster: its ``version``, ``enabled`` and ``until``, and the names of ``variables``.
 
     And ``told``, the version that the processes of this node were told, and ``silent``, the ids of those that have not
     answered to that. ``told`` is None where no command has told them any: the node has joined since then, and what has
@@ -59,6 +59,7 @@ def in_force(session_dir: str) -> dict[str, Any]:
         "version": found.version,
         "enabled": found.enabled,
         "until": found.until,
+        "variables": sorted(found.variables),
         "told": told,
         "silent": without_answer,
     }

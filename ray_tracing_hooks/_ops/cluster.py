@@ -87,6 +87,13 @@ class Answer(NamedTuple):
     failure: str | None = None
     text: str = ""
 
+    @property
+    def problem(self) -> str:
+        """The failure for people; empty if there is none."""
+        if self.failure == "died":
+            return "workers end when they start; `ray-tracing-hooks doctor` finds out why"
+        return self.text if self.failure is not None else ""
+
 
 class Visit:
     """Actors on nodes, until :meth:`end`. A call waits until its actor has started."""

@@ -12,8 +12,6 @@ from ray_tracing_hooks._ship.figures import DestinationFigures
 
 VERSION = 1
 
-_DIED = "workers end when they start; `ray-tracing-hooks doctor` finds out why"
-
 
 class InForce(NamedTuple):
     """What ``enable``, ``disable`` and ``configure`` have set for the cluster, as a node knows it.
@@ -25,6 +23,7 @@ class InForce(NamedTuple):
             since then, or could not be reached.
         silent: The ids of the processes that were told that version, still run, and have not answered.
         until: When spans are recorded again, in seconds since the epoch, if they are not for a time only.
+        variables: The names of the variables that are set.
     """
 
     version: int
@@ -32,6 +31,7 @@ class InForce(NamedTuple):
     told: int | None
     silent: tuple[int, ...] = ()
     until: float | None = None
+    variables: tuple[str, ...] = ()
 
     @property
     def is_untold(self) -> bool:
@@ -97,9 +97,10 @@ def as_json(address: str, statuses: Sequence[NodeStatus]) -> dict[str, Any]:
     An object with ``version``, ``address`` and ``nodes``, a list of objects: ``name``, ``id``, ``ip``, ``error`` (null
     if the node has answered), ``time_ns``, ``spans_per_second`` (null if unknown), ``set`` (null if unknown: the
     ``version`` of what is set, 0 for nothing, ``enabled``, null as the cluster was started, the version that its
-    processes were ``told``, or null, ``silent``, the ids of those that have not answered to it, and ``until``, when
-    spans are recorded again, in seconds since the epoch or null) and ``spools``: ``path``, ``shipper_runs``,
-    ``exporters``, ``spans_per_second``, and ``figures`` as in ``_ship/figures.py``.
+    processes were ``told``, or null, ``silent``, the ids of those that have not answered to it, ``until``, when spans
+    are recorded again, in seconds since the epoch or null, and ``variables``, the names of those that are set) and
+    ``spools``: ``path``, ``shipper_runs``, ``exporters``, ``spans_per_second``, and ``figures`` as in
+    ``_ship/figures.py``.
     """
     return {
         "version": VERSION,
@@ -125,9 +126,7 @@ def as_json(address: str, statuses: Sequence[NodeStatus]) -> dict[str, Any]:
 
 def _status(node: Node, answer: Answer, before: NodeStatus | None) -> NodeStatus:
     found: dict[str, Any] = answer.value or {}
-    error = str(found.get("error", ""))
-    if answer.failure is not None:
-        error = _DIED if answer.failure == "died" else answer.text
+    error = answer.problem or str(found.get("error", ""))
     time_ns = int(found.get("time_ns", 0))
     spools = tuple(map(Spool.of, found.get("spools", ())))
     known = {spool.path: spool for spool in before.spools} if before is not None and not before.error else {}
@@ -145,6 +144,7 @@ def _in_force(found: Any) -> InForce | None:
         found.get("told"),
         tuple(found.get("silent", ())),
         found.get("until"),
+        tuple(found.get("variables", ())),
     )
 
 

@@ -185,7 +185,7 @@ class Stages:
                 number = f"{'' if complete else 'at least '}{spans:,} {_wait(each.signal, spans)}"
                 text = f"{number} in {spool_dir} for the exporter {each.exporter!r}; delivery continues"
                 if each.signal is TRACES:
-                    text += f", and `ray-tracing-hooks replay {spool_dir}` delivers what is left"
+                    text += f", and `ray-tracing-hooks replay {spool_dir}` delivers what is left once Ray has ended"
                 texts.append(text)
         if not self._are_exported(snapshot.number):
             texts.append("the last metrics have not been accepted yet; sending continues")

@@ -42,8 +42,8 @@ def figures(**changes: Any) -> Figures:
 
 def waiting(**changes: Any) -> Figures:
     """The figures of a spool with spans that wait for a destination."""
-    values: dict[str, Any] = {"waiting": 5, "oldest_ns": time.time_ns() - 10**9, **changes}
-    return figures(destinations=(DestinationFigures(exporter="otlp", address=ENDPOINT, **values),))
+    values: dict[str, Any] = {"address": ENDPOINT, "waiting": 5, "oldest_ns": time.time_ns() - 10**9, **changes}
+    return figures(destinations=(DestinationFigures(exporter="otlp", **values),))
 
 
 def spool(**changes: Any) -> Spool:
@@ -437,6 +437,63 @@ def test_configure_is_advised_where_it_helps(exporter: str, reached: tuple[str, 
         each for each in findings(facts(place("b", examined=examined(spools=(left,))))) if each.id == "delivery-fails"
     ]
     assert finding.advice.endswith(advice)
+
+
+def test_what_waits_for_another_destination_is_found_too() -> None:
+    """A driver with other settings has left it; the test span says nothing of its destination."""
+    failing = (trial(error="cannot reach it", step="connection"),)
+    elsewhere = "OTLP http://localhost:4317"
+    left = spool(figures=waiting(address=elsewhere, is_failing=True, error="no"))
+    same = spool(figures=waiting(is_failing=True, error="no"))
+    found = findings(facts(place("b", examined=examined(trials=failing, spools=(left, same)))))
+    assert [each.what for each in found if each.id == "delivery-fails"] == [f"spans wait for {elsewhere}: no"]
+
+
+@pytest.mark.parametrize(("configured", "says_so"), [((), False), (("OTEL_TRACES_SAMPLER",), True)])
+def test_an_advice_says_that_a_command_has_set_the_variable(configured: tuple[str, ...], says_so: bool) -> None:
+    """Unsetting it in an environment would change nothing."""
+    settings = {"OTEL_TRACES_SAMPLER": ("always_off", "")}
+    places = (place(name, examined=examined(settings=settings, configured=configured)) for name in ("a", "b", "c"))
+    (finding,) = [each for each in findings(facts(*places)) if each.id == "not-sampled"]
+    assert ("use `ray-tracing-hooks configure`" in finding.advice) is says_so
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("UNIMPLEMENTED: Received http2 header with status: 404", "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"),
+        ("HTTP 404 Not Found", "OTLP over HTTP expects /v1/traces"),
+    ],
+)
+def test_the_advice_is_for_the_protocol_in_use(error: str, advice: str) -> None:
+    refused = (trial(error=error, is_refused=True),)
+    (finding,) = [
+        each for each in findings(facts(place("b", examined=examined(trials=refused)))) if each.id == "endpoint-path"
+    ]
+    assert advice in finding.advice
+
+
+def test_a_node_without_the_package_is_one_finding() -> None:
+    """Packages that it needs are missing there too."""
+    missing = place(
+        "b",
+        package="",
+        package_error="ModuleNotFoundError: No module named 'ray_tracing_hooks'",
+        distributions={},
+        examined=None,
+        called=False,
+        traced=False,
+    )
+    assert [each.id for each in findings(facts(missing)) if each.severity != GOOD] == ["package-missing"]
+
+
+def test_without_an_answer_nothing_is_said_of_the_hook() -> None:
+    """It is not known, so the defaults say nothing of where spans go."""
+    files = trial(exporter="local", text="/tmp/spans", sent=False)
+    here = examined(exporters=("local",), settings={OTLP_ENDPOINT: (ENDPOINT, "")}, trials=(files,))
+    found = findings(facts(place(LOCAL_HOST, examined=here), nodes=(), head=None, hook=None, unreachable="no answer"))
+    assert [each.id for each in found if each.id in {"endpoint-unused", "delivery"}] == []
+    assert "cluster-unreachable" in {each.id for each in found}
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -138,3 +138,7 @@ def test_only_what_is_known_of_a_change_is_said() -> None:
     )
     nothing = {"version": 0, "enabled": None, "told": None}
     assert "may not" not in shown(a=nothing, b=nothing)
+    changed = {"version": 4, "enabled": None, "told": 4, "variables": ["OTEL_TRACES_SAMPLER", "RAY_TRACING_EXCLUDE"]}
+    assert "; settings were changed (version 4): OTEL_TRACES_SAMPLER, RAY_TRACING_EXCLUDE\n" in shown(a=changed)
+    reset = {**changed, "version": 5, "told": 5, "variables": []}
+    assert "version" not in shown(a=reset)

@@ -31,6 +31,8 @@ _HEADERS = {
     "skywalking": "RAY_TRACING_SKYWALKING_TOKEN",
 }
 
+_PROTOCOLS = {"otlp": "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "jaeger": "RAY_TRACING_JAEGER_PROTOCOL=otlp-http"}
+
 
 def check(facts: Facts) -> Iterator[Diagnosis]:
     """Each destination of each host."""
@@ -49,7 +51,7 @@ def check(facts: Facts) -> Iterator[Diagnosis]:
                 unacknowledged[trial.text] = unacknowledged.get(trial.text, 0) + 1
             elif trial.sent:
                 arrived.setdefault(trial.text, []).append(trial)
-            elif trial.exporter == "local" and _takes_files(host):
+            elif trial.exporter == "local" and _takes_files(host) and not facts.unreachable:
                 files[trial.text] = files.get(trial.text, 0) + (host.node is not None)
             for text in trial.warnings:
                 yield Diagnosis(
@@ -154,7 +156,13 @@ def _refused(trial: Trial, where: tuple[str, ...], error: str, endpoint: str) ->
         advice = f"set the credentials in {_HEADERS.get(trial.exporter, 'the settings of the exporter')}"
     elif _NOT_THERE.search(reason):
         kind, advice = "endpoint-path", f"correct the path or the port in {endpoint}"
-        if trial.exporter == "otlp":
+        protocol = _PROTOCOLS.get(trial.exporter)
+        if protocol and "UNIMPLEMENTED" in reason:
+            advice = (
+                f"spans are sent by gRPC: name the port of OTLP over gRPC in {endpoint} (4317 by default), or set "
+                f"{protocol} if that is a port of OTLP over HTTP (4318)"
+            )
+        elif trial.exporter == "otlp":
             advice += (
                 ": OTLP over HTTP expects /v1/traces, which is appended to OTEL_EXPORTER_OTLP_ENDPOINT, but not "
                 "to OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"

@@ -99,15 +99,14 @@ def check_packages(facts: Facts) -> Iterator[Diagnosis]:
 def _of_host(host: Host) -> Iterator[Diagnosis]:
     where = (host.name,)
     if host.package_error:
-        is_missing = "No module named 'ray_tracing_hooks'" in host.package_error
+        is_missing = _is_missing(host)
         ends = ", so every worker ends when it starts" if host.hook_failed else ""
         yield Diagnosis(
             "package-missing" if is_missing else "package-broken",
             PROBLEM,
             f"ray-tracing-hooks is {'not installed' if is_missing else 'installed, but cannot be imported'}{ends}",
             where,
-            f"install it in the environment of the workers, preferably in their image: pip install ray-tracing-hooks=="
-            f"{__version__}",
+            f"install version {__version__} in the environment of the workers, preferably in their image",
             (f"{host.executable}: {host.package_error}",),
         )
     if host.ray and number(host.ray) < OLDEST_RAY:
@@ -141,6 +140,10 @@ def _of_host(host: Host) -> Iterator[Diagnosis]:
         )
 
 
+def _is_missing(host: Host) -> bool:
+    return "No module named 'ray_tracing_hooks'" in (host.package_error or "")
+
+
 def _differences(facts: Facts) -> Iterator[Diagnosis]:
     """Other versions on other nodes."""
     packages = {host.package for host in facts.hosts if host.package}
@@ -152,13 +155,15 @@ def _differences(facts: Facts) -> Iterator[Diagnosis]:
                     PROBLEM,
                     f"ray-tracing-hooks {host.package} is installed, and {__version__} {LOCAL_HOST}",
                     (host.name,),
-                    f"install one version everywhere: pip install ray-tracing-hooks=={__version__}",
+                    f"install one version everywhere, such as {__version__}",
                 )
-    for name in sorted({name for host in facts.answered for name in host.distributions}):
+    # Where the package is missing, so are those that it needs.
+    compared = [host for host in facts.answered if not _is_missing(host)]
+    for name in sorted({name for host in compared for name in host.distributions}):
         if name == "ray-tracing-hooks":
             continue
         by_version: dict[str, list[str]] = {}
-        for host in facts.answered:
+        for host in compared:
             by_version.setdefault(host.distributions.get(name, "missing"), []).append(host.name)
         if len(by_version) > 1:
             found = ", ".join(

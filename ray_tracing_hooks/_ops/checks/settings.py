@@ -25,6 +25,8 @@ _CONFIG = "`ray-tracing-hooks config` on the node shows all settings and their s
 def check(facts: Facts) -> Iterator[Diagnosis]:
     """The settings of each host, and then their differences."""
     wrong = [finding for host in facts.hosts for finding in _of_host(host)]
+    if facts.unreachable:  # its hook is not known
+        wrong = [finding for finding in wrong if finding.id != "endpoint-unused"]
     wrong += [*_between_nodes(facts), *_between_here_and_nodes(facts)]
     yield from wrong
     if not wrong and facts.answered and all(host.examined for host in facts.hosts):
@@ -52,7 +54,8 @@ def _of_host(host: Host) -> Iterator[Diagnosis]:
         )
     if host.node is not None and number(host.ray) >= _METRICS_BY_OTEL:
         yield from _against_ray(examined.against_ray, here)
-    yield from _questionable(examined, here)
+    for each in _questionable(examined, here):
+        yield each._replace(advice=each.advice + examined.where_to_set(f"{each.what} {each.advice}"))
 
 
 def _against_ray(variables: tuple[str, ...], here: tuple[str, ...]) -> Iterator[Diagnosis]:

@@ -101,7 +101,7 @@ def _of_spool(host: Host, spool: Spool) -> Iterator[Diagnosis]:
 def _of_destination(host: Host, spool: Spool, each: DestinationFigures) -> Iterator[Diagnosis]:
     where, to = (host.name,), each.address or each.exporter
     trials = host.examined.trials if host.examined is not None else ()
-    failed_now = any(trial.exporter == each.exporter and trial.error is not None for trial in trials)
+    failed_now = any(trial.text == to and trial.error is not None for trial in trials)
     if each.refused:
         yield Diagnosis(
             "spans-refused",

@@ -33,7 +33,7 @@ def test_a_kustomization_that_it_shows_can_be_built(number: int, tmp_path: Path)
 
 def test_there_are_as_many_as_are_tested() -> None:
     """The other two are in ``test_manifests.py``."""
-    assert len(KUSTOMIZATIONS) == TEXT.count("```yaml") - 2 == 3
+    assert len(KUSTOMIZATIONS) == TEXT.count("```yaml") - 2 == 4
 
 
 def test_its_queries_are_those_of_a_store(tmp_path: Path) -> None:

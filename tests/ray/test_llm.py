@@ -16,7 +16,7 @@ from typing import Any
 
 import installed
 import pytest
-from support import PATIENCE, PROGRAMS, by_name, environment, tree
+from support import HOOK, PATIENCE, PROGRAMS, by_name, environment, tree
 
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
@@ -73,6 +73,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     variables = environment(
         PYTHONPATH=str(package),
         PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+        RTH_HOOK=HOOK,
         RAY_TRACING_LOCAL_DIR=str(folder / "spans"),
         RAY_raylet_start_wait_time_s="300",
         **CACHES,

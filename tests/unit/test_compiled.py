@@ -43,7 +43,7 @@ from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, ObjectRef, tracing_of, wo
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
-from ray_tracing_hooks._ray import actors, execution, submission, tracing
+from ray_tracing_hooks._ray import actors, execution, generators, submission, tracing
 from ray_tracing_hooks._ray import arguments as passing
 from ray_tracing_hooks._ray.arguments import KEY, outgoing
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
@@ -368,8 +368,11 @@ async def _items(generator: AsyncIterator[Any]) -> list[Any]:
 @pytest.mark.parametrize("carried", [{}, {KEY: CONTEXT}, {KEY: b"nonsense"}], ids=["nothing", "context", "nonsense"])
 @pytest.mark.parametrize("flags", [0x03, 0x02], ids=["sampled", "not sampled"])
 @pytest.mark.parametrize("task", TASKS)
-def test_tasks_run_the_same(task: str, flags: int, carried: dict[str, bytes], reports: list[str]) -> None:
+def test_tasks_run_the_same(
+    task: str, flags: int, carried: dict[str, bytes], reports: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In their context; the one around it is there again afterwards."""
+    monkeypatch.setattr(generators, "perf_counter", lambda: 0.0)
 
     def program(folder: Path) -> Any:
         tracing.active = worker_with(Core(TASK_ID, 1, 0), folder)

@@ -1,4 +1,4 @@
-"""Instruments Ray's libraries, but Serve and Data, twice, puts all back, and prints what differs from before."""
+"""Instruments Ray's libraries, but Serve, Data and LLM, twice, puts all back, and prints what differs from before."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ def missing_modules() -> list[str]:
     return sorted(set(found))
 
 
-PARTS = {library.part for library in libraries.LIBRARIES} - {"serve", "data"}
-"""Serve is instrumented otherwise, and what is replaced in Data is internal: some of it has another signature then."""
+PARTS = {library.part for library in libraries.LIBRARIES} - {"serve", "data", "llm"}
+"""Serve is instrumented otherwise, and what is replaced in Data is internal: some of it has another signature then. The
+engines for LLMs are not installed here.
+"""
 
 missing = missing_modules()
 first, second = Patches(), Patches()

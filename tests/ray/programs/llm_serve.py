@@ -106,7 +106,7 @@ def main() -> None:
     from ray.serve.llm import LLMConfig, build_openai_app
 
     # Each engine takes a processor in Ray's accounts, and the machine may have fewer.
-    ray.init(num_cpus=8, include_dashboard=False, _tracing_startup_hook="ray_tracing_hooks.local:setup")
+    ray.init(num_cpus=8, include_dashboard=False, _tracing_startup_hook=os.environ["RTH_HOOK"])
     one = {"autoscaling_config": {"min_replicas": 1, "max_replicas": 1}}
     patient = {"health_check_timeout_s": 600, "health_check_period_s": 60}
 

@@ -155,6 +155,40 @@ async def _steps_async(body: AsyncGenerator[Any, Any], begin: Callable[[], Begun
         raise
 
 
+async def watched(
+    body: Any, on_item: Callable[[Any], object], on_end: Callable[[BaseException | None], None] | None = None
+) -> AsyncGenerator[Any, Any]:
+    """The items of ``body``, each of which ``on_item`` sees first; ``on_end`` is called when it is done or has failed.
+
+    Values sent in, exceptions thrown in and closing are passed on to ``body``. What is called must not raise.
+    """
+    step = body.__anext__()
+    try:
+        while True:
+            item = await step
+            on_item(item)
+            try:
+                sent = yield item
+            except GeneratorExit:
+                await body.aclose()
+                raise
+            except BaseException as error:
+                hide_frame(error)
+                if not hasattr(body, "athrow"):
+                    raise
+                step = body.athrow(error)
+            else:
+                step = body.__anext__() if sent is None else body.asend(sent)
+    except StopAsyncIteration:
+        if on_end is not None:
+            on_end(None)
+    except BaseException as error:
+        hide_frame(error)
+        if on_end is not None:
+            on_end(error)
+        raise
+
+
 def _end(span: RecordedSpan | None, items: int, held: float, error: BaseException | None) -> None:
     if span is None:
         return

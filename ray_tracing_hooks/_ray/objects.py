@@ -149,8 +149,8 @@ def _noting_group(original: Callable[..., Any]) -> Callable[..., Any]:
         found = original(self)
         try:
             if tracing.active is not None:
-                if len(_groups) >= _MOST_GROUPS:
-                    _groups.clear()
+                while len(_groups) >= _MOST_GROUPS:
+                    _groups.pop(next(iter(_groups)), None)
                 _groups[found.hex()] = self.id.hex()
         except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
             failed("tracing a placement group", error)
@@ -317,7 +317,7 @@ def _objects(refs: Any) -> bytes:
     several = refs if isinstance(refs, (list, tuple)) else [refs]
     found = _ids(several)
     count = encode.attribute(names.RAY_OBJECT_COUNT, len(several))
-    if _groups and (group := next((_groups[each] for each in found if each in _groups), None)):
+    if _groups and (group := next(filter(None, map(_groups.get, found)), None)):
         count += encode.attribute(names.RAY_PLACEMENT_GROUP_ID, group)
     return encode.attribute(names.RAY_OBJECT_IDS, found) + count if found else count
 

@@ -467,7 +467,10 @@ class _Walk:
         start = self.table.start[wait]
         if any(begin <= start < end for begin, end in self.calls.training_of(frame)):
             return TRAINING
-        return RESERVING if self.table.attribute(wait, names.RAY_PLACEMENT_GROUP_ID) else UNEXPLAINED
+        is_group = self.table.attribute(wait, names.RAY_PLACEMENT_GROUP_ID)
+        number = self.table.attribute(wait, names.RAY_OBJECT_COUNT) or 1
+        is_good = self.table.state[wait] == ENDED and not self.table.failed(wait)
+        return RESERVING if is_group and is_good and number == 1 else UNEXPLAINED
 
     def _is_later_item(self, wait: int) -> bool:
         """Whether a wait was not for the first item of a generator, which before may have been held back, or ahead."""

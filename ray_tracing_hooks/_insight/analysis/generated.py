@@ -15,7 +15,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.requests import LEAST_FOR_SLOWEST, SLOWEST
-from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, whole
+from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, number
 from ray_tracing_hooks._insight.model.generations import Generations
 from ray_tracing_hooks._insight.model.grouped import split
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
@@ -217,7 +217,7 @@ def _told(table: Table, root: Any, server: Any) -> tuple[Any, Any, Any, Any]:
     for row in table.as_recorded({*root.tolist(), *server.tolist()}):
         given = table.span(row).attributes
         times = (max(0, nanoseconds(given[key])) if key in given else -1 for key in keys)
-        told[row] = (*times, whole(given.get(names.RAY_SERVE_ITEMS)) or 0)
+        told[row] = (*times, number(given.get(names.RAY_SERVE_ITEMS)))
     of_root, of_server = (
         np.array([told[row] for row in rows.tolist()], np.int64).reshape(-1, 4).T for rows in (root, server)
     )

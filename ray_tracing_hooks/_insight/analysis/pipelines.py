@@ -156,6 +156,8 @@ class Iteration:
     """How long it waited for the first batch."""
     used: int
     """How long it did something else between its batches."""
+    dataset_id: str
+    """Ray's id of the execution; empty if not recorded."""
     stages: dict[str, int]
     """How long it waited for ``production``, ``transfer`` and so on; these may overlap."""
 
@@ -365,6 +367,7 @@ def _iteration(table: Table, row: int, span: Span) -> Iteration:
         waited=nanoseconds(told.get(names.RAY_DATA_WAIT_TIME)),
         first=nanoseconds(told.get(names.RAY_DATA_FIRST_BATCH_TIME)),
         used=nanoseconds(told.get(names.RAY_DATA_USER_TIME)),
+        dataset_id=str(told.get(names.RAY_DATA_DATASET_ID, "")),
         stages={stage: time for stage, time in stages.items() if time},
     )
 

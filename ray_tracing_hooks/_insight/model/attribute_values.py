@@ -12,5 +12,17 @@ def whole(value: object) -> int | None:
 
 def nanoseconds(seconds: object) -> int:
     """The value of an attribute in seconds, as nanoseconds; 0 if it is not a number, or more than 64 bits can hold."""
-    found = seconds * 1e9 if isinstance(seconds, (int, float)) else 0.0
+    if not isinstance(seconds, (int, float)) or not abs(seconds) < _LIMIT:
+        return 0
+    found = seconds * 1e9
     return round(found) if abs(found) < _LIMIT else 0
+
+
+_MOST = 1 << 40
+"""No number of things is larger."""
+
+
+def number(value: object) -> int:
+    """The value of an attribute that counts something; 0 if it is none, negative or impossibly large."""
+    found = whole(value)
+    return found if found is not None and 0 <= found < _MOST else 0

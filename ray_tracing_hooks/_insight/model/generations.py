@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, whole
+from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, number
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.span import INTERNAL
 from ray_tracing_hooks._insight.model.table import Table
@@ -81,8 +81,8 @@ class Generations:
             if (seconds := attributes.get(key)) is not None:
                 getattr(self, column)[place] = max(0, nanoseconds(seconds))
         for column, keys in _TOKENS.items():
-            getattr(self, column)[place] = next((found for key in keys if (found := whole(attributes.get(key)))), 0)
-        self.choices[place] = whole(attributes.get(names.GEN_AI_CHOICES)) or 1
+            getattr(self, column)[place] = next((found for key in keys if (found := number(attributes.get(key)))), 0)
+        self.choices[place] = number(attributes.get(names.GEN_AI_CHOICES)) or 1
         reasons = attributes.get(names.GEN_AI_FINISH_REASONS)
         self.is_aborted[place] = isinstance(reasons, (list, tuple)) and "abort" in reasons
 

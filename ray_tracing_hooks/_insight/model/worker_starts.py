@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,23 +45,25 @@ class Workers:
         Ray starts no more at once than the node has CPUs, which are not recorded. Where it starts fewer than half of
         the most that it ever did, others could start too.
         """
-        return [
-            (max(begun, start), min(ready, end))
-            for begun, ready in self._of_node.get(node, ())
-            if begun < end and ready > start
-        ]
+        its = self._of_node.get(node, [])
+        first = bisect_right(its, start, key=lambda each: each[1])
+        last = bisect_left(its, end, key=lambda each: each[0])
+        return [(max(begun, start), min(ready, end)) for begun, ready in its[first:last]]
 
 
 def _most(times: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """The intervals in which at least half as many of these are open as ever are."""
     changes = sorted([(begun, 1) for begun, _ in times] + [(ready, -1) for _, ready in times])
     opened = list(accumulate(change for _, change in changes))
-    most = max(opened)
-    return [
-        (at, later)
-        for (at, _), (later, _), number in zip(changes, changes[1:], opened, strict=False)
-        if 2 * number >= most and later > at
-    ]
+    most, found = max(opened), list[tuple[int, int]]()
+    for (at, _), (later, _), number in zip(changes, changes[1:], opened, strict=False):
+        if 2 * number < most or later == at:
+            continue
+        if found and found[-1][1] == at:
+            found[-1] = found[-1][0], later
+        else:
+            found.append((at, later))
+    return found
 
 
 def _start(resource: Mapping[str, Any], shift: int) -> Start | None:

@@ -138,6 +138,9 @@ class Generation:
         self._active, self._span, self._usage, self._arrival = active, span, usage, arrival
         self._missing = count
         """Requests to the engine that have not been made."""
+        self.parent_id = ""
+        """The id of what several requests to the engine are for, if there are several."""
+        self._has_ended = False
         self._running: set[str] = set()
         self._states: dict[str, Any] = {}
         self._reasons: list[str] = []
@@ -147,6 +150,11 @@ class Generation:
         self._missing -= 1
         self._running.add(request_id)
         self._states[request_id] = state
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the engine has a request of it that has not ended."""
+        return bool(self._running)
 
     def finished(self, request_id: str, reason: str | None) -> bool:
         """Note the end of a request to the engine; returns whether that is the end of all."""
@@ -159,7 +167,10 @@ class Generation:
         return is_last
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the span."""
+        """End the span, if it has not ended."""
+        if self._has_ended:
+            return
+        self._has_ended = True
         span, end_time = self._span, now_ns()
         try:
             self._describe(end_time)
@@ -270,6 +281,7 @@ def _add_request(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _begin(active: Tracing, processor: Any, request: Any, parent: Any) -> Generation | None:
+    known: Generation | None = None
     try:
         if request.request_id in processor.request_states:
             return None  # more input for that one
@@ -278,13 +290,12 @@ def _begin(active: Tracing, processor: Any, request: Any, parent: Any) -> Genera
             known, context = _new(active, processor, request, parent)
         else:
             context = trace.set_span_in_context(known._span, get_current())  # noqa: SLF001  of this module
-        if processor.tracing_enabled:
+        if getattr(processor, "tracing_enabled", False):
             carried: dict[str, str] = {}
             propagate.inject(carried, context)
             request.trace_headers = {key: value for key, value in carried.items() if key in _HEADERS}
     except Exception as error:  # noqa: BLE001  vLLM may have changed, and the request has to be made
         failed("tracing a generation", error)
-        return None
     return known
 
 
@@ -322,14 +333,18 @@ def _is_prefill(asked: Any) -> bool:
 def _parameters(asked: Any) -> dict[str, Any]:
     kind = getattr(getattr(asked, "output_kind", None), "value", _CUMULATIVE)
     found = {
-        names.GEN_AI_TEMPERATURE: float(asked.temperature),
-        names.GEN_AI_TOP_P: float(asked.top_p),
+        names.GEN_AI_TEMPERATURE: _float(asked.temperature),
+        names.GEN_AI_TOP_P: _float(asked.top_p),
         names.GEN_AI_MAX_TOKENS: asked.max_tokens,
         names.GEN_AI_SEED: asked.seed,
         names.GEN_AI_CHOICES: asked.n if asked.n != 1 else None,
         names.GEN_AI_STREAM: kind == _DELTA if kind != _CUMULATIVE else None,
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _float(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def _opened(processor: Any, generation: Generation | None, request: Any, parent: Any) -> None:
@@ -341,6 +356,7 @@ def _opened(processor: Any, generation: Generation | None, request: Any, parent:
             opened[request_id] = generation
             if parent is not None:
                 opened[parent.request_id] = generation
+                generation.parent_id = parent.request_id
             generation.add(request_id, state)
         elif state is None:
             _ended(processor, request_id, None)  # that was the end of its input, after all of its output
@@ -352,17 +368,23 @@ def _ended(processor: Any, request_id: str, reason: str | None) -> None:
     opened = _open.get(processor)
     generation = opened.pop(request_id, None) if opened else None
     if opened is not None and generation is not None and generation.finished(request_id, reason):
-        for other in [key for key, value in opened.items() if value is generation]:
-            del opened[other]
+        opened.pop(generation.parent_id, None)
 
 
 def _finished(processor: Any, req_state: Any, finish_reason: Any, *_args: Any, **_kwargs: Any) -> None:
     _ended(processor, req_state.request_id, str(finish_reason))
 
 
-def _aborted(gone: list[str], processor: Any, *_args: Any, **_kwargs: Any) -> None:
+def _aborted(gone: list[str], processor: Any, request_ids: Any = (), *_args: Any, **_kwargs: Any) -> None:
     for request_id in gone:
         _ended(processor, request_id, ABORTED)
+    opened = _open.get(processor, {})
+    for request_id in request_ids if isinstance(request_ids, (list, tuple, set)) else ():
+        generation = opened.get(request_id)
+        if generation is not None and not generation.is_running:
+            # Not all of its requests to the engine were made, and those that were have ended.
+            del opened[request_id]
+            generation.end()
 
 
 def _died(processor: Any, error: BaseException, *_args: Any, **_kwargs: Any) -> None:

@@ -20,10 +20,11 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray.generators import watched
 from ray_tracing_hooks._ray.llm import engine
 from ray_tracing_hooks._record.current import REQUEST
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame, is_a
+from ray_tracing_hooks._safety.exceptions import hide_frame
 from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._safety.patching import Patches
 
@@ -74,22 +75,19 @@ def _note_request(server: Any, method: str) -> None:
         failed("reading a request to Ray Serve LLM", error)
 
 
-async def _watched(body: AsyncGenerator[Any, None], span: RecordedSpan, server: Any) -> AsyncGenerator[Any, None]:
+def _watched(body: AsyncGenerator[Any, None], span: RecordedSpan, server: Any) -> AsyncGenerator[Any, Any]:
     """The same items, or lists of items. With the first one, what it tells is recorded."""
     is_first, batched = True, _batched.get()
-    try:
-        async for item in body:
-            if is_first:
-                is_first = False
-                if batched is not None:
-                    _note_held(batched.at, span, server)
-                _note_error(span, item[0] if isinstance(item, list) and item else item)
-            yield item
-    except BaseException as error:
-        hide_frame(error)
-        if is_a(error, GeneratorExit):
-            await body.aclose()
-        raise
+
+    def look(item: Any) -> None:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            if batched is not None:
+                _note_held(batched.at, span, server)
+            _note_error(span, item[0] if isinstance(item, list) and item else item)
+
+    return watched(body, look)
 
 
 def _note_error(span: RecordedSpan, item: Any) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import Any
 
 from opentelemetry import propagate
@@ -18,6 +19,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import library_spans, tracing
+from ray_tracing_hooks._ray.generators import watched
 from ray_tracing_hooks._ray.library_spans import begun, end_call
 from ray_tracing_hooks._ray.llm.engine import ABORTED, operation, usage_of
 from ray_tracing_hooks._ray.propagation import Begun
@@ -50,11 +52,17 @@ def patch(patches: Patches) -> bool:
 
 def _traced(usual: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = inspect.signature(original)
+
         @functools.wraps(original)
         async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             active = tracing.active
-            context, span = begun(_begin, active, self, usual, kwargs) or (None, None)
-            asked = kwargs.get("sampling_params")
+            try:
+                told = {**parameters.bind_partial(self, *args, **kwargs).arguments, **kwargs}
+            except TypeError:  # which the call raises
+                told = kwargs
+            context, span = begun(_begin, active, self, usual, told, kwargs) or (None, None)
+            asked = told.get("sampling_params")
             generation = _Generation(active, span, asked) if active is not None and span is not None else None
             token = attach(context) if context is not None else None
             try:
@@ -74,7 +82,7 @@ def _traced(usual: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return wrap
 
 
-def _begin(active: Tracing, engine: Any, usual: str, kwargs: dict[str, Any]) -> Begun:
+def _begin(active: Tracing, engine: Any, usual: str, told: dict[str, Any], kwargs: dict[str, Any]) -> Begun:
     settings = getattr(engine, "server_args", None)
     model = str(getattr(settings, "served_model_name", None) or getattr(settings, "model_path", ""))
     doing = operation.get() or usual
@@ -82,12 +90,12 @@ def _begin(active: Tracing, engine: Any, usual: str, kwargs: dict[str, Any]) -> 
     if model:
         attributes[names.GEN_AI_REQUEST_MODEL] = model
     if usual != "embeddings":
-        attributes[names.GEN_AI_STREAM] = bool(kwargs.get("stream"))
-    asked = kwargs.get("sampling_params")
+        attributes[names.GEN_AI_STREAM] = bool(told.get("stream"))
+    asked = told.get("sampling_params")
     if isinstance(asked, dict):
-        attributes |= {key: asked[name] for name, key in _PARAMETERS.items() if name in asked}
+        attributes |= {key: asked[name] for name, key in _PARAMETERS.items() if asked.get(name) is not None}
     found = library_spans.begin(active, f"{doing} {model}".rstrip(), get_current(), attributes)
-    if getattr(settings, "enable_trace", False) and kwargs.get(_HEADERS) is None:
+    if getattr(settings, "enable_trace", False) and told.get(_HEADERS) is None:
         kwargs[_HEADERS] = {}
         propagate.inject(kwargs[_HEADERS], found[0])
     return found
@@ -101,34 +109,36 @@ class _Generation:
         self.parts: dict[int, Any] = {}
         """The last part of each completion."""
         self._first = 0
+        self._is_strange = self._has_ended = False
 
     def of(self, result: Any) -> Any:
         """What the call has returned; if that is a stream, one that ends the span with it."""
         if hasattr(result, "aclose"):
-            return self._watched(result)
+            return watched(result, self._note, self.end)
         self.parts = dict(enumerate(result if isinstance(result, list) else [result]))
         self.end()
         return result
 
-    async def _watched(self, body: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-        """The parts of a stream."""
-        parts = self.parts
+    def _note(self, part: Any) -> None:
+        """Note a part of a stream."""
+        if self._is_strange:
+            return
         try:
-            async for part in body:
-                if not parts:
-                    self._first = now_ns()
-                parts[part.get("index", 0)] = part
-                yield part
-        except BaseException as error:
-            hide_frame(error)
-            self.end(error)
-            if is_a(error, GeneratorExit):
-                await body.aclose()
-            raise
-        self.end()
+            self._first = self._first or now_ns()
+            self.parts[part.get("index", 0)] = part
+        except Exception as fault:  # noqa: BLE001  SGLang may have changed, and the stream has to go on
+            self._is_strange = True
+            failed("reading a part of a generation", fault)
+
+    def __del__(self) -> None:
+        # Of a stream that nobody has read.
+        self.end(GeneratorExit())
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the span. Whoever stops early makes no error."""
+        """End the span, if it has not ended. Whoever stops early makes no error."""
+        if self._has_ended:
+            return
+        self._has_ended = True
         is_aborted = is_a(error, GeneratorExit, asyncio.CancelledError)
         try:
             self._span.add_encoded(encode.attributes(self._described(is_aborted=is_aborted)))

@@ -10,14 +10,15 @@ This runs for each item, so it is one function that reads the clock once.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._ray.generators import watched
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame, is_a
+from ray_tracing_hooks._safety.exceptions import hide_frame
 
 Handed = Callable[[Any], Any]
 """Takes one item."""
@@ -76,23 +77,11 @@ async def generated(making: Awaitable[Any], span: RecordedSpan) -> Any:
     except BaseException as error:
         hide_frame(error)
         raise
-    return _generated(body, items(_nothing, span)) if hasattr(body, "aclose") else body
+    return watched(body, items(_nothing, span)) if hasattr(body, "aclose") else body
 
 
 def _nothing(_: Any) -> None:
     """Hands nothing on."""
-
-
-async def _generated(body: AsyncGenerator[Any, None], of_item: Handed) -> AsyncGenerator[Any, None]:
-    try:
-        async for item in body:
-            of_item(item)
-            yield item
-    except BaseException as error:
-        hide_frame(error)
-        if is_a(error, GeneratorExit):
-            await body.aclose()
-        raise
 
 
 def _encoded(span: RecordedSpan, count: int, first: int, longest: int) -> bytes:

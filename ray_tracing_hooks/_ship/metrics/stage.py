@@ -39,6 +39,8 @@ _ERROR_TYPE = key_of_attribute(names.ERROR_TYPE)
 _OF_INTEREST = (key_of_attribute(names.RAY_SUBMIT_TIME), key_of_attribute(names.RAY_ATTEMPT), _ERROR_TYPE)
 
 _OF_GENERATION = key_of_attribute(names.GEN_AI_PROVIDER)
+_ENGINES = ("vllm", "sglang")
+"""A program may set the same attributes on spans of its own, and on those of its calls."""
 
 _NOT_COUNTED = (
     encode.attribute(names.RAY_SAMPLING_REASON, "error"),
@@ -88,8 +90,11 @@ class CallMeter:
 
     def _span(self, instruments: _Instruments, span: bytes) -> None:
         if _OF_GENERATION in span:
-            _generated(instruments, decode_span(span), span[IDS])
-            return
+            decoded = decode_span(span)
+            if decoded.kind not in (PRODUCER, CONSUMER):
+                if decoded.attributes.get(names.GEN_AI_PROVIDER) in _ENGINES:
+                    _generated(instruments, decoded, span[IDS])
+                return
         found = call(span)
         if found is None:
             self._decoded(instruments, span)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+import numpy as np
+
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import limits
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -13,7 +15,8 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import percentile, resources_of
 from ray_tracing_hooks._insight.analysis.pipelines import Cause, Iteration, Operator, Pipeline
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent, size
-from ray_tracing_hooks._insight.model.calls import Calls
+from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
+from ray_tracing_hooks._insight.model.merge import as_numpy
 
 _OPERATOR_COST = 0.1
 
@@ -61,6 +64,7 @@ def starved_splits(analysis: Analysis) -> list[Finding]:
             each
             for each in analysis.pipelines.iterations
             if each.split is not None and each.start < pipeline.end and each.end > pipeline.start
+            if not each.dataset_id or not pipeline.dataset_id or each.dataset_id == pipeline.dataset_id
         ]
         if limit is None or limit.kind != limits.PROCESSORS or pipeline.consumer != _SPLIT or not its or not path.wall:
             continue
@@ -82,12 +86,15 @@ def _cpus(number: float) -> str:
     return f"{number:g} {'CPU' if number == 1 else 'CPUs'}"
 
 
-def _held_by_training(analysis: Analysis) -> float:
-    """The CPUs that the workers of trainings required; 0 if not recorded."""
+def _held_by_training(analysis: Analysis, during: Iteration) -> float:
+    """The CPUs of the workers of trainings that ran calls during an iteration; 0 if not recorded."""
+    calls, table = analysis.calls, analysis.table
     found: dict[str, float] = {}
-    for each, place in enumerate(analysis.calls.places):
-        if place.actor and place.actor_class.rpartition(".")[2] == _TRAIN_WORKER:
-            told = str(analysis.table.sites[each].get(names.RAY_ASSIGNED_RESOURCES) or "{}")
+    is_worker = np.array([each.actor_class.rpartition(".")[2] == _TRAIN_WORKER for each in calls.places], bool)
+    for row in np.nonzero((as_numpy(calls.role) == EXECUTION) & is_worker[as_numpy(table.site)])[0].tolist():
+        place = calls.place(row)
+        if table.start[row] < during.end and table.end_or_now(row) > during.start:
+            told = str(table.attribute(row, names.RAY_ASSIGNED_RESOURCES) or "{}")
             found[place.actor] = max(found.get(place.actor, 0.0), resources_of(told).get("CPU", 0.0))
     return sum(found.values())
 
@@ -102,9 +109,9 @@ def _starved_finding(analysis: Analysis, pipeline: Pipeline, longest: Iteration,
         f"{percent(longest.waiting_share or 0.0)} of its time, while the tasks of the dataset held {share} of the "
         f"{_cpus(pipeline.limits['CPU'])} that it could use"
     )
-    held = _held_by_training(analysis)
+    held = _held_by_training(analysis, longest)
     if held:
-        text += f"; workers of the training held {held:g}"
+        text += f"; workers of the training that ran then had {held:g}"
     advice = (
         "leave more CPUs to Ray Data: fewer for each worker of the training (resources_per_worker), or more nodes; or "
         "make its functions faster, or materialize() before the training what does not change"

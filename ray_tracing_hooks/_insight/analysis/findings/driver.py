@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
+from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
 
@@ -174,13 +176,16 @@ def _waited_aside(calls: Calls, made: list[int], steps: list[Step]) -> list[tupl
     table = calls.table
     threads = [row for row in made if calls.role[row] in WAITS and table.attribute(row, names.THREAD_ID) is not None]
     aside = [(table.start[row], table.end_or_now(row)) for row in threads if calls.is_aside(row)]
+    begun, starts = [table.start[row] for row in threads], [start for start, _ in aside]
+    ends = list(accumulate((end for _, end in aside), max))
     found: list[tuple[int, int]] = []
     for step in steps:
-        here = [(start, end) for start, end in aside if start < step.end and end > step.start]
-        last = max((end for _, end in here), default=0)
-        goes_on = any(last <= table.start[row] <= step.end + _RESUMED for row in threads)
-        if 0 <= step.end - last <= _RESUMED and not goes_on:
-            found += here
+        first, until = bisect_right(ends, step.start), bisect_left(starts, step.end)
+        if first >= until or not 0 <= step.end - ends[until - 1] <= _RESUMED:
+            continue
+        later = bisect_left(begun, ends[until - 1])
+        if later == len(begun) or begun[later] > step.end + _RESUMED:
+            found += aside[first:until]
     return found
 
 

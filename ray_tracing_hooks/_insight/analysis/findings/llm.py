@@ -96,12 +96,15 @@ def engine_queues(analysis: Analysis) -> Iterator[Finding]:
         if many < _LEAST_GENERATIONS or each.share < _QUEUE_SHARE or each.median < _QUEUE_LEAST:
             continue
         replicas = spans.resource[found.row[each.place]]
-        at_once = max(_at_once(found, each.place[replicas == one]) for one in np.unique(replicas))
+        # Of generations without all of their times it is not known when they ran.
+        is_known = found.is_complete[each.place].all()
+        at_once = max(_at_once(found, each.place[replicas == one]) for one in np.unique(replicas)) if is_known else 0
+        ran = f", of which an engine ran at most {at_once:,} at once" if at_once else ""
         yield Finding(
             "engine-queue",
             f"waiting in the engine's queue in {quoted(each.deployment)} took {percent(each.share)} of the time of "
             f"{count(requests.count, 'request')}; of {count(many, 'generation')} in "
-            f"{count(len(np.unique(replicas)), 'replica')}, of which an engine ran at most {at_once:,} at once, the "
+            f"{count(len(np.unique(replicas)), 'replica')}{ran}, the "
             f"median waited {duration(each.median)}, the 95th percentile {duration(each.at_95)}",
             "more replicas (num_replicas), or a larger max_num_seqs if the engine's KV cache has room for more at "
             "once; a larger max_ongoing_requests would not help: these requests have reached the engine",
@@ -145,15 +148,19 @@ def long_prefills(analysis: Analysis) -> Iterator[Finding]:
             continue
         if float(np.median(each.times / np.maximum(found.took[each.place], 1))) < _PREFILL_SHARE:
             continue
-        tokens, cached = (found.input[each.place], found.cached[each.place])
-        of_cache = float(cached.sum()) / max(1.0, float(tokens.sum()))
-        length = round(float(np.median(tokens)))
+        told = each.place[found.input[each.place] > 0]
+        tokens, cached = found.input[told], found.cached[told]
+        of_cache = min(1.0, float(cached.sum()) / max(1.0, float(tokens.sum())))
+        length = round(float(np.median(tokens))) if len(told) else 0
+        prompts = (
+            f"; a prompt has {count(length, 'token')} (median), and {percent(of_cache)} of all were in the prefix cache"
+        )
         yield Finding(
             "long-prefill",
             f"the prefill in {quoted(each.deployment)} took {percent(each.share)} of the time of "
             f"{count(requests.count, 'request')}: {duration(each.median)} in the median of "
-            f"{count(many, 'generation')}, {duration(each.at_95)} at the 95th percentile; a prompt has "
-            f"{count(length, 'token')} (median), and {percent(of_cache)} of all were in the prefix cache",
+            f"{count(many, 'generation')}, {duration(each.at_95)} at the 95th percentile"
+            f"{prompts if len(told) else ''}",
             "shorter prompts; let prompts begin with what they have in common, so that the prefix cache has it; or "
             "replicas for the prefill alone, if it delays the decoding of other requests",
             each.on_path(analysis, spans, found, 2),
@@ -199,11 +206,12 @@ def aborted_generations(analysis: Analysis) -> Iterator[Finding]:
             continue
         early = int(np.count_nonzero(aborted & (found.first < 0)))
         before = f", {early:,} of them before their first token" if early else ""
+        read = "" if found.is_read.all() else " (of those that were read)"
         yield Finding(
             "aborted-generations",
             f"{many:,} of {count(all_of_it, 'generation')} of {quoted(model)} were aborted{before}, after "
-            f"{count(tokens, 'token')}, {percent(tokens / max(1, all_tokens))} of all that it generated; their clients "
-            "had left, or the program had stopped them",
+            f"{count(tokens, 'token')}, {percent(tokens / max(1, all_tokens))} of all that it generated{read}; "
+            "their clients had left, or the program had stopped them",
             "if clients give up, see where the time to the first chunk goes, and compare their timeouts with it; if "
             "they have seen enough by then, let them ask for less (max_tokens, stop)",
             0.0,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_ARGUMENT, RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
@@ -493,7 +494,8 @@ def _between_questions(calls: Calls, frame: int) -> list[tuple[int, int]]:
 def _asks(calls: Calls, row: int) -> bool:
     """Whether a span asks if something is there, and does not wait until it is."""
     if calls.role[row] == WAIT:
-        return not calls.table.failed(row) and calls.ready_count(row) < calls.wanted(row)
+        is_group = calls.table.attribute(row, names.RAY_PLACEMENT_GROUP_ID)
+        return not is_group and not calls.table.failed(row) and calls.ready_count(row) < calls.wanted(row)
     return calls.role[row] == SUBMISSION and calls.function_of(row) in _ASKS
 
 
@@ -501,7 +503,9 @@ def _polling_finding(analysis: Analysis, frame: int, between: list[tuple[int, in
     calls, caller = analysis.calls, quoted(analysis.calls.frame_name(frame))
     asks = [row for row in calls.members(frame) if _asks(calls, row)]
     usual = percentile(sorted(end - start for start, end in between), 0.5)
-    is_queue = calls.role[asks[0]] == SUBMISSION
+    by_queue = [row for row in asks if calls.role[row] == SUBMISSION]
+    is_queue = 2 * len(by_queue) > len(asks)
+    asks = by_queue if is_queue else [row for row in asks if calls.role[row] == WAIT]
     what = "a Queue has an item or room" if is_queue else "calls were done, by ray.wait with a timeout"
     text = (
         f"{caller} asked {count(len(asks), 'time')} whether {what}, and ran its own code or slept for "
@@ -513,7 +517,8 @@ def _polling_finding(analysis: Analysis, frame: int, between: list[tuple[int, in
         else "if it only sleeps there, wait with ray.get, or ray.wait without a timeout, which return as soon as they "
         "can"
     )
-    if not is_queue and frame not in calls.drivers() and not calls.place(frame).actor:
+    is_call = frame < len(analysis.table) and frame not in calls.drivers()
+    if not is_queue and is_call and not calls.place(frame).actor:
         advice += "; a task that sleeps keeps its CPUs, while a task that waits in ray.get lends them to other calls"
     figures: dict[str, float | int | str] = {
         "caller": calls.frame_name(frame),

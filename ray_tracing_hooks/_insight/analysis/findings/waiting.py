@@ -39,6 +39,7 @@ from ray_tracing_hooks._insight.analysis.findings.train_tune import starting_in_
 from ray_tracing_hooks._insight.analysis.functions import covered, in_both, percentile, resources_of
 from ray_tracing_hooks._insight.analysis.loading import Loading, loading
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, size
+from ray_tracing_hooks._insight.model.attribute_values import nanoseconds
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls, is_put
 from ray_tracing_hooks._insight.model.grouped import by_first, most_at_once
@@ -80,7 +81,8 @@ def worker_start(analysis: Analysis) -> list[Finding]:
         f"{count(len(started), 'worker')} started during the run, up to {at_once:,} at once{of}, and took "
         f"{duration(each)} (median) until they were ready for work"
     )
-    actors, tasks = _short_lived(analysis, used), _with_own_workers(analysis, used)
+    own = set(used)
+    actors, tasks = _short_lived(analysis, own), _with_own_workers(analysis, own)
     if actors or tasks:
         text += f"; {actors or tasks}"
     if elsewhere := path.kinds[STARTING] - cost:
@@ -347,6 +349,7 @@ def _idle_finding(
 ) -> Iterator[Finding]:
     """The finding for calls that waited while tasks held as many processors as usual, and idle actors others."""
     waited, wall = sum(step.end - step.start for step in steps), analysis.split.wall
+    whole = max(step.end for step in steps) - min(step.start for step in steps)
     # Until the last of these actors has started, the calls may have waited for other reasons.
     since = max(actor.start for actor in idle)
     steps = [step._replace(start=max(step.start, since)) for step in steps if step.end > since]
@@ -355,17 +358,17 @@ def _idle_finding(
     begin, until = min(step.start for step in steps), max(step.end for step in steps)
     usual = _usual(held, begin, until)
     needs = str(analysis.table.attribute(steps[0].row, names.RAY_ASSIGNED_RESOURCES) or "")
-    amount = resources_of(needs)["CPU"]
+    amount = resources_of(needs).get("CPU", 0.0)
     full = [(at, later) for (at, has), (later, _) in pairwise(held) if has + amount > usual]
     explained = in_both(full, [(step.start, step.end) for step in steps])
     explained = min(explained, waited - _starting(analysis, analysis.calls.place(steps[0].row).node, steps))
     of_actors = sum(actor.held for actor in idle)
     cost = int(waited * of_actors / (of_actors + usual))
-    if 2 * explained < waited or cost < max(_RESOURCES_LEAST, _RESOURCES_COST * wall):
+    if not amount or 2 * explained < waited or cost < max(_RESOURCES_LEAST, _RESOURCES_COST * wall):
         return
     rows = list(dict.fromkeys(step.row for step in sorted(steps, key=lambda step: step.start - step.end)))
     busy = sum(actor.busy for actor in idle) / len(idle)
-    share = percent(busy / (until - begin))
+    share = percent(min(1.0, busy / whole))
     text = (
         f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start, while tasks "
         f"held up to {usual:g} CPU most of the time; {_several([actor.name for actor in idle])} "
@@ -796,6 +799,14 @@ def slow_results(analysis: Analysis) -> Iterator[Finding]:
             continue
         sizes = [table.attribute(row, names.RAY_OBJECT_SIZE) for row in rows]
         largest = max((each for each in sizes if isinstance(each, int)), default=0)
+        sized = {
+            call
+            for row in rows
+            if isinstance(table.attribute(row, names.RAY_OBJECT_SIZE), int)
+            for _, call in calls.made_by(row)
+        }
+        if {calls.call_of[row] for row in rows if calls.role[row] == EXECUTION} - sized:
+            largest = 0  # of the others it is not known
         if 2 * stored[function] > cost and largest < _RESULTS_LARGE:
             text = (
                 f"the run waited {duration(cost)} after the code of {quoted(function)} had ended, "
@@ -853,8 +864,7 @@ def held_generators(analysis: Analysis) -> Iterator[Finding]:
     by_function: dict[str, list[tuple[int, int, int]]] = {}
     for row, ran in analysis.ran_on_path.items():
         if row < len(table) and calls.role[row] == EXECUTION and calls.is_generator(row):
-            told = table.attribute(row, names.RAY_GENERATOR_HELD)
-            held = round(told * 1e9) if isinstance(told, float) else 0
+            held = min(nanoseconds(table.attribute(row, names.RAY_GENERATOR_HELD)), table.duration(row))
             by_function.setdefault(calls.function_of(row), []).append((row, ran, held))
     for function, found in by_function.items():
         cost = sum(min(ran, held) for _, ran, held in found)

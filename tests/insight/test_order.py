@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 from hand_made import HandMade
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import Finding, find, order
 
@@ -257,3 +258,24 @@ def test_the_waits_of_a_library_in_the_driver_are_no_polling(library: str) -> No
     for number in range(20):
         run.wait(driver, [load], 100 + 400 * number, 103 + 400 * number, ready=[])
     assert ("polling" in found(run)) == (not library)
+
+
+def test_the_question_that_is_asked_most_is_named() -> None:
+    run = made()
+    driver = run.driver(0, 10_000)
+    load = run.task(driver, "load", 1, 2, 9_990)
+    run.task(driver, "_QueueActor.empty", 50, 51, 52, worker="q", actor=run.actor())
+    for number in range(20):
+        run.wait(driver, [load], 100 + 400 * number, 103 + 400 * number, ready=[])
+    finding = found(run)["polling"]
+    assert finding.figures["questions"] == 20
+    assert "by ray.wait with a timeout" in finding.text
+
+
+def test_waits_for_placement_groups_are_no_questions_about_calls() -> None:
+    run = made()
+    driver = run.driver(0, 10_000)
+    for number in range(20):
+        attributes = {names.RAY_PLACEMENT_GROUP_ID: "ab", names.RAY_READY_OBJECT_COUNT: 0}
+        run.span("PlacementGroup.wait", 100 + 400 * number, 103 + 400 * number, driver, attributes=attributes)
+    assert "polling" not in found(run)

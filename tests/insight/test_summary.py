@@ -2806,3 +2806,28 @@ def test_actors_without_later_calls_may_still_hold_what_calls_wait_for(processor
     if is_named:
         assert found[0].is_assumed
         assert "they hold these unless they had ended, which is not recorded" in found[0].text
+
+
+@pytest.mark.parametrize("held", [float("inf"), float("nan"), 1e300, 10**400, -5.0, 50.0])
+def test_a_generator_is_held_up_for_no_longer_than_it_ran(held: float) -> None:
+    run = HandMade()
+    run.parts = "actor,get,task,wait"
+    driver = run.driver(0, 10_100)
+    told = {names.RAY_GENERATOR_ITEMS: 9, names.RAY_GENERATOR_HELD: held}
+    call = run.submit(driver, "read", 1)
+    run.run(call, 10, 10_000, attributes=told)
+    run.get(driver, [call.object(10)], 2, 10_001)
+    found = [each for each in findings(run) if each.kind == "held-generators"]
+    assert all(each.share <= 1 and "suspended for 9.99 s" in each.text for each in found)
+    assert bool(found) == (held == 50.0)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_placement_group_that_was_never_there_was_not_reserved(*, fails: bool) -> None:
+    run = HandMade()
+    run.parts = "actor,get,task,wait"
+    driver = run.driver(0, 10_000)
+    group = {names.RAY_PLACEMENT_GROUP_ID: "ab12", names.RAY_READY_OBJECT_COUNT: 1}
+    run.span("PlacementGroup.wait", 100, 9_000, driver, attributes=group, error="ValueError" if fails else "")
+    named = [each for each in findings(run) if each.kind == "waiting-for-resources"]
+    assert bool(named) == (not fails)

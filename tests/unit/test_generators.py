@@ -16,7 +16,7 @@ import pytest
 from opentelemetry.context import Context, get_current
 
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ray.generators import traced, traced_async, traced_from_first_step
+from ray_tracing_hooks._ray.generators import traced, traced_async, traced_from_first_step, watched
 from ray_tracing_hooks._record import ids, sampling
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import NEW_TRACE, SAMPLED, Recorder, Template
@@ -207,3 +207,47 @@ def test_an_async_generator_may_begin_its_span_with_its_first_step(span: Recorde
     assert asyncio.run(drain((context, span))) == [1]
     assert seen == [None, "value"]
     assert span.end_time is not None
+
+
+def test_what_is_thrown_into_a_watched_stream_reaches_it() -> None:
+    """As Serve throws a cancellation into the stream of a client that has left."""
+    seen: list[object] = []
+
+    async def body() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+            yield 2
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    async def main() -> None:
+        stream = watched(body(), seen.append, seen.append)
+        assert await stream.__anext__() == 1
+        with pytest.raises(asyncio.CancelledError):
+            await stream.athrow(asyncio.CancelledError())
+
+    asyncio.run(main())
+    assert seen[:2] == [1, "cancelled"]
+    assert isinstance(seen[2], asyncio.CancelledError)
+
+
+def test_a_watched_stream_passes_on_all_else() -> None:
+    seen: list[object] = []
+
+    async def body() -> AsyncGenerator[object, object]:
+        sent = yield "first"
+        try:
+            yield sent
+        finally:
+            seen.append("closed")
+
+    async def main() -> None:
+        stream = watched(body(), seen.append)
+        assert await stream.__anext__() == "first"
+        assert await stream.asend("sent") == "sent"
+        await stream.aclose()
+        assert [each async for each in watched(body(), seen.append, seen.append)] == ["first", None]
+
+    asyncio.run(main())
+    assert seen == ["first", "sent", "closed", "first", None, "closed", None]

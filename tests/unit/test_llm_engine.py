@@ -369,3 +369,46 @@ def test_the_version_of_an_engine_that_has_changed_is_reported(
     row = next(each for each in LLM.wraps if each.of == engine._PROCESSOR)
     libraries.instrument(LLM.part, row, patches, "2.60.0")
     assert reports == [f"{row.lost}: vllm 0.99 has changed the code that this package wraps"]
+
+
+def test_a_generation_ends_if_its_first_completion_had_ended_before_all_were_asked_for(front: Front) -> None:
+    processor, whole = front.processor(), request("chatcmpl-1", n=2)
+    parent = SimpleNamespace(request_id=whole.request_id, sampling_params=whole.sampling_params, children=set())
+    child = request("chatcmpl-1")
+    child.request_id = "0_chatcmpl-1-internal"
+    processor.add_request(child, None, parent, 0)
+    processor.process_outputs(child.request_id, 3, Reason.STOP)
+    assert front.told() == []
+    processor.abort_requests([whole.request_id], internal=True)
+    assert len(front.told()) == 1
+    assert not engine._open[processor]
+
+
+def test_the_end_of_a_generation_does_not_look_at_the_others(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a batch, all prompts are there before the first one ends."""
+    looked: list[int] = []
+
+    class Counted(dict[str, Any]):
+        def items(self) -> Any:
+            looked.append(len(self))
+            return super().items()
+
+    processor = front.processor()
+    engine._open[processor] = Counted()
+    asked = [request(f"chatcmpl-{number}") for number in range(20)]
+    for each in asked:
+        processor.add_request(each)
+    for each in asked:
+        processor.process_outputs(each.request_id, 1, Reason.STOP)
+    assert len(front.told()) == 20
+    assert looked == []
+
+
+def test_what_a_request_lacks_is_left_out(front: Front) -> None:
+    processor = front.processor()
+    del processor.tracing_enabled
+    asked = request("chatcmpl-1", temperature=None, top_p=None)
+    processor.add_request(asked)
+    processor.process_outputs(asked.request_id, 1, Reason.STOP)
+    ((_, found),) = front.told()
+    assert "gen_ai.request.temperature" not in found

@@ -177,3 +177,34 @@ def test_embeddings_of_several_texts_are_one_span(generation_of: GenerationOf) -
 def test_another_engine_than_is_known_is_told(patches: Patches, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, MODULE, SimpleNamespace(Engine=object))
     assert not sglang.patch(patches)
+
+
+def test_arguments_may_come_by_their_place(generation_of: GenerationOf) -> None:
+    async def ask(engine: Engine) -> None:
+        made = await engine.async_generate("prompt", {"temperature": 0.25, "n": 2, "max_new_tokens": None}, stream=True)
+        assert len([part async for part in made]) == 6
+
+    found = told(generation_of(Engine(), ask))
+    assert (found[names.GEN_AI_TEMPERATURE], found[names.GEN_AI_INPUT_TOKENS]) == (0.25, 7)
+    assert names.GEN_AI_MAX_TOKENS not in found
+
+
+def test_a_stream_that_nobody_reads_ends_its_span(generation_of: GenerationOf) -> None:
+    async def ask(engine: Engine) -> None:
+        await engine.async_generate("prompt", stream=True)
+
+    span = generation_of(Engine(), ask)
+    assert (span.status.code, told(span)[names.GEN_AI_FINISH_REASONS]) == (0, ["abort"])
+
+
+@pytest.mark.parametrize("strange", ["text", {"index": []}])
+def test_parts_that_are_not_known_come_through(
+    generation_of: GenerationOf, strange: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "part", lambda *_: strange)
+
+    async def ask(engine: Engine) -> None:
+        made = await engine.async_generate("prompt", stream=True)
+        assert [each async for each in made] == [strange] * 3
+
+    assert generation_of(Engine(), ask).status.code == 0

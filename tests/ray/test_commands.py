@@ -128,12 +128,13 @@ def test_other_commands_are_not_among_the_processes_that_are_changed(cluster: Cl
 
 
 def test_the_processes_of_a_command_that_has_just_ended_are_known_as_its_own(cluster: Cluster) -> None:
-    """They may take a while to end."""
+    """They may take a while to end. Those of commands before it ended long ago, on a slow machine."""
+    before, _, _ = _answer(OF_COMMANDS, cluster)
     command = [*COMMAND, "status", "--address", cluster.address]
     subprocess.run(command, env=environment(), capture_output=True, timeout=PATIENCE, check=False)
     visitors, _, unknown = _answer(OF_COMMANDS, cluster)
-    assert visitors
-    assert unknown == []
+    assert set(visitors) - set(before)
+    assert (set(visitors) - set(before)).isdisjoint(unknown)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def saturated(pipeline: Pipeline) -> Operator | None:
 
 def slot_share(operator: Operator) -> float:
     """How busy the tasks that an operator may run at a time were, on average while it worked; 0 if not limited."""
-    return min(1.0, least_time(operator) / operator.worked) if operator.worked else 0.0
+    return max(0.0, min(1.0, least_time(operator) / operator.worked)) if operator.worked else 0.0
 
 
 def least_time(operator: Operator) -> int:

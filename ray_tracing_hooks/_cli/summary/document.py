@@ -39,7 +39,7 @@ may contain anything. The members:
                    another engine (``is_prefill``), and the same for each of its ``replicas``; ``first_chunks`` of
                    streamed requests to Ray Serve by ``deployment``, ``application`` and ``model``: ``count``,
                    percentiles of ``duration``, and ``time``, what it went to, in the order of ``kind``; how many
-                   generations are ``unread``, of which there are no figures.
+                   generations are ``unread``: they have no figures.
 ``datasets``       of Ray Data: ``executions`` with ``outcome``, ``rows``, ``bytes``, what it is ``limited_by``, and its
                    ``operators`` with their totals, ``timeline``, and what they were ``held_back`` by; ``iterations``
                    with what the program waited for. A ``span`` is the id of its span.

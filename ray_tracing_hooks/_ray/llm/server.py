@@ -70,7 +70,7 @@ def _note_request(server: Any, method: str) -> None:
         engine.operation.set(_OPERATIONS.get(method, method))
         client = getattr(server.engine, "_engine_client", None)
         if hasattr(client, "output_processor"):
-            engine.note_model(client, server._llm_config.model_id)  # noqa: SLF001  as vLLM's own server is told
+            engine.note_model(client, server._llm_config.model_id)  # noqa: SLF001  the name that vLLM's own server gets
     except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
         failed("reading a request to Ray Serve LLM", error)
 

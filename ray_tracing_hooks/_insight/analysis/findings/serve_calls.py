@@ -335,7 +335,7 @@ def slow_requests(analysis: Analysis) -> Iterator[Finding]:
     """The part of their time that sets the slowest 5 % of requests apart.
 
     Measures: how much longer that part is in the slowest ones. It claims no cost.
-    Threshold: 100 requests, of which the slowest take twice as long on average. The part is half of the difference, and
+    Threshold: 100 requests, and the slowest take twice as long on average. The part is half of the difference, and
     as long in half of the slowest ones.
     Looks the same: requests of another kind, such as a route that is always slow. A slow replica is another finding.
     Advice: the command that shows the slowest one.

@@ -146,7 +146,11 @@ _MOST_GROUPS = 1000
 def _noting_group(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def ready(self: Any) -> Any:
-        found = original(self)
+        try:
+            found = original(self)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         try:
             if tracing.active is not None:
                 while len(_groups) >= _MOST_GROUPS:

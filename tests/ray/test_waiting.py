@@ -107,8 +107,9 @@ def test_waits_name_the_placement_group_that_they_are_for(tmp_path: Path) -> Non
     run = run_program(
         "grouped", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path), RAY_TRACING_RAY="task,actor,get,wait"
     )
-    same, other, waits = run.result
+    same, other, waits, frames = run.result
     assert waits == [False, True]
+    assert not [frame for frame in frames if "ray_tracing_hooks" in frame]
     spans = spans_in(tmp_path)
     for name in ("ray.get", names.AWAIT, "ray.wait"):
         assert {span.attributes[names.RAY_PLACEMENT_GROUP_ID] for span in by_name(spans, name)} == {same[0]}

@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
+import traceback
 
 import harness
 import ray
-from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 
 async def awaits(ref):
@@ -19,7 +20,11 @@ def main():
     second = placement_group([{"CPU": 2}])
     threading.Timer(0.3, remove_placement_group, [first]).start()
     waits = [second.wait(0), second.wait()]
-    return [[group.id.hex() for group in groups], second.id.hex(), waits]
+    try:
+        PlacementGroup(None).ready()
+    except AttributeError as error:
+        frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    return [[group.id.hex() for group in groups], second.id.hex(), waits, frames]
 
 
 if __name__ == "__main__":

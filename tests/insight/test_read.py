@@ -234,6 +234,12 @@ def test_what_is_left_out_is_zero(tmp_path: Path) -> None:
     assert (spans[0].attributes, spans[0].events[0], spans[0].links[0][:2]) == ({"": None}, ("", 50, {}), ("", ""))
 
 
+def test_the_name_of_an_event_is_a_text_whatever_was_written(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(line(described(1, events=[{"name": 7, "timeUnixNano": "5"}])))
+    ((span,), _) = read(tmp_path)
+    assert span.events[0].name == "7"
+
+
 def test_a_line_that_is_cut_within_a_text_is_explained(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"cut\n')
     assert read(tmp_path)[1].problems[0].reason == "not JSON: Invalid control character at character 6"

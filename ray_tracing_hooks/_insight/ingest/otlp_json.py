@@ -220,7 +220,9 @@ def span_of(written: SpanJson, resource: dict[str, Any], scope: str) -> Span:
         attributes=attributes,
         events=[
             Event(
-                event.get("name") or "", time_of(event.get("timeUnixNano")), plain_attributes(event.get("attributes"))
+                str(event.get("name") or ""),
+                time_of(event.get("timeUnixNano")),
+                plain_attributes(event.get("attributes")),
             )
             for event in written.events or ()
         ],

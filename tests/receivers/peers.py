@@ -6,6 +6,7 @@ They live in an environment of their own, ``peers`` in that of the tests: ``make
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import socket
@@ -31,6 +32,7 @@ IDS = {"traceId", "spanId", "parentSpanId"}
 Send = Callable[..., Path]
 """Sends a recorded run to an exporter, as variables set it up, and gives the folder of its files."""
 
+_DOUBLE = re.compile(r"Double\(([^()]*)\)")
 _PRINTED_ID = re.compile(r"^Span #\d+\n    Trace ID .*\n    Parent ID .*\n    ID             : (\w{16})", re.MULTILINE)
 
 
@@ -106,6 +108,20 @@ class Rotel(Peer):
     def span_ids(self) -> list[str]:
         """The ids of the spans that it has taken, as often as it has taken them."""
         return _PRINTED_ID.findall(self.printed())
+
+    def has_printed(self, text: str) -> bool:
+        """Whether it has printed this text.
+
+        Its reader of JSON can miss a double by its last bit, and it never prints an exponent,
+        so doubles are compared as numbers.
+        """
+        parts = _DOUBLE.split(text)
+        doubles = [float(number) for number in parts[1::2]]
+        pattern = r"Double\(([^()]*)\)".join(re.escape(part) for part in parts[::2])
+        return any(
+            all(math.isclose(float(number), double) for number, double in zip(found.groups(), doubles, strict=True))
+            for found in re.finditer(pattern, self.printed())
+        )
 
     @staticmethod
     def text(span: Span) -> str:

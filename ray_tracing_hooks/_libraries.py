@@ -43,6 +43,10 @@ class Library(NamedTuple):
     naming: tuple[tuple[str, str], ...] = ()
     """Pairs that name its calls by what they run: how the names of the modules with such functions and classes begin,
     and the module in its folder with a function ``labeler_for(module, class_name, function)``."""
+    calls: tuple[tuple[str, str, str], ...] = ()
+    """Functions of the library that call a method by its name: module, qualified name, and the variable that has it."""
+    quiet: tuple[str, ...] = ()
+    """How the names of modules begin whose own waits make no spans, unless ``RAY_TRACING_INTERNAL`` is on."""
     may_be_open: tuple[str, ...] = ()
     """Modules in its folder with a function ``give_up()``, which ends the spans that are open when a driver ends."""
     site_keys: tuple[str, ...] = ()
@@ -98,6 +102,7 @@ DATA = Library(
     ),
     internal=(f"{_DATA}.",),
     naming=((f"{_DATA}.", "tasks"),),
+    quiet=("ray.data.",),
     may_be_open=("iteration", "executions"),
     site_keys=(names.RAY_DATA_STAGE,),
 )
@@ -175,6 +180,7 @@ RLLIB = Library(
     ),
     workers=("_WrappedExecutable.__init__",),
     naming=(("ray.rllib.", "iterations"), ("ray.train._internal.worker_group", "iterations")),
+    calls=(("ray.rllib.utils.actor_manager", "_method_caller.<locals>._call", "method_name"),),
 )
 
 SERVE = Library(

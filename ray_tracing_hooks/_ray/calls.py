@@ -11,7 +11,7 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import _compiled, names
 from ray_tracing_hooks._formats.encoded_span.encode import START_TAG, after_id, before_id
 from ray_tracing_hooks._ray.cluster import SharedTrace
-from ray_tracing_hooks._ray.dispatch import CallLabel, CallLabeler, Namings
+from ray_tracing_hooks._ray.labels import CallLabel, CallLabeler, Namings
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._ray.propagation import (
     SPAN_AND_TASK,

@@ -19,7 +19,7 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import _compiled, names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import submit_time
-from ray_tracing_hooks._ray import dispatch, generators, tracing
+from ray_tracing_hooks._ray import generators, labels, tracing
 from ray_tracing_hooks._ray.arguments import KEY, RecordedArguments, arrivals
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.inherited import Inherited, compiled_execution
@@ -142,9 +142,9 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
     if naming is None or is_creation:
         executor = wrap(function, as_what_runs(part=naming.part if naming is not None else ""), shown)
     else:
-        begins = dispatch.Begins(as_what_runs, naming.part)
+        begins = labels.Begins(as_what_runs, naming.part)
         returned = naming.returned if naming.returns is not None else None
-        executor = dispatch.executor(
+        executor = labels.executor(
             function, naming, lambda runs: wrap(function, begins.of(runs), shown, returned), is_method=bool(class_name)
         )
     if (class_name, name) == ("JobSupervisor", "run") and descriptor.module_name.startswith("ray.dashboard."):

@@ -27,6 +27,7 @@ from typing import Any
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import cause
 from ray_tracing_hooks._ray.propagation import QUIET_KEY, caller_attribute
@@ -100,8 +101,7 @@ def _fetched(serialized: Any, _values: Any) -> int:
 _MOST_IDS = 64
 """At most this many objects are listed by id; further ones are only counted."""
 
-_LIBRARIES = ("ray.data.",)
-"""The libraries whose own waits make no spans, unless ``RAY_TRACING_INTERNAL`` is on."""
+_QUIET = tuple(modules for library in LIBRARIES for modules in library.quiet)
 
 _OF_SERVE = "ray.serve."
 _FOR_PROGRAM = frozenset({"get_async", "__anext__"})
@@ -237,7 +237,7 @@ def _is_internal(frame: FrameType | None, name: str) -> bool:
         if not module.startswith(_BETWEEN):
             if name == names.AWAIT and module.startswith(_OF_SERVE):
                 return frame.f_code.co_name not in _FOR_PROGRAM
-            return module.startswith(_LIBRARIES)
+            return module.startswith(_QUIET)
         frame = frame.f_back
     return False
 

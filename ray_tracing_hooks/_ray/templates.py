@@ -179,7 +179,7 @@ class Templates:
         ``class_name`` is Ray's name of a class, the same where a call is submitted and where it runs. It is empty for a
         task; ``function`` is then ``module.function``, else the method's name. ``module`` is that of the class, and
         ``group`` the concurrency group of the method. ``shown`` names a call that runs something else than its
-        function's name says, for the ``part`` of a library (:mod:`ray_tracing_hooks._ray.dispatch`).
+        function's name says, for the ``part`` of a library (:mod:`ray_tracing_hooks._ray.labels`).
         """
         key = (kind, class_name, function, module, group, shown, part)
         try:

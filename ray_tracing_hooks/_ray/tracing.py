@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ray_tracing_hooks._ray.calls import Calls
 from ray_tracing_hooks._ray.cluster import Cluster, SharedTrace
-from ray_tracing_hooks._ray.dispatch import Namings
+from ray_tracing_hooks._ray.labels import Namings
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._ray.templates import HeldResources, ProcessAttributes, Selection, Templates
 from ray_tracing_hooks._record.recorder import Recorder

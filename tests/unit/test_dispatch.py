@@ -16,7 +16,7 @@ from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
-from ray_tracing_hooks._ray import actors, dispatch, execution, submission, tasks, tracing
+from ray_tracing_hooks._ray import actors, execution, labels, submission, tasks, tracing
 from ray_tracing_hooks._ray.arguments import KEY, arrivals
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
@@ -29,18 +29,18 @@ from ray_tracing_hooks._safety import guard
 PARTS = ("task", "actor", "data")
 
 
-def by_first(args: Any, _kwargs: Any) -> dispatch.CallLabel | None:
-    return dispatch.CallLabel(args[0].format(), encode.attribute("runs", args[0])) if args else None
+def by_first(args: Any, _kwargs: Any) -> labels.CallLabel | None:
+    return labels.CallLabel(args[0].format(), encode.attribute("runs", args[0])) if args else None
 
 
-def by_caller(_args: Any, _kwargs: Any) -> dispatch.CallLabel:
-    return dispatch.CallLabel("Sort", encode.attribute("runs", "Sort"), is_carried=True)
+def by_caller(_args: Any, _kwargs: Any) -> labels.CallLabel:
+    return labels.CallLabel("Sort", encode.attribute("runs", "Sort"), is_carried=True)
 
 
-def labeler_for(module: str, _class_name: str, function: str) -> dispatch.CallLabeler | None:
+def labeler_for(module: str, _class_name: str, function: str) -> labels.CallLabeler | None:
     if function in {"helper", "__init__"} and "library" in module:
-        return dispatch.CallLabeler("data", by_caller)
-    return dispatch.CallLabeler("data", by_first) if function in {"generic", "method"} and "library" in module else None
+        return labels.CallLabeler(by_caller)
+    return labels.CallLabeler(by_first) if function in {"generic", "method"} and "library" in module else None
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def naming(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     made = ModuleType("made")
     made.labeler_for = labeler_for  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray_tracing_hooks._ray.made", made)
-    monkeypatch.setattr(dispatch, "NAMINGS", (dispatch.Source("data", "library.", "made"),))
+    monkeypatch.setattr(labels, "_NAMINGS", (("data", "library.", "ray_tracing_hooks._ray.made"),))
     yield
     tracing.active = None
 
@@ -157,7 +157,7 @@ def test_what_a_call_returns_is_shown_to_its_naming(tmp_path: Path, monkeypatch:
 
     reports: list[str] = []
     guard.set_reporter(reports.append)
-    naming = dispatch.CallLabeler("data", by_first, returns)
+    naming = labels.CallLabeler(by_first, returns)
     monkeypatch.setattr(sys.modules["ray_tracing_hooks._ray.made"], "labeler_for", lambda *_names: naming)
     tracing.active = tracing_of(tmp_path, selection=Selection(PARTS))
 

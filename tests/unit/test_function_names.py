@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ray_tracing_hooks._ray.function_names import name_of
+from ray_tracing_hooks._ray.labels import name_of
 
 OPTIONS: dict[str, Any] = {}
 

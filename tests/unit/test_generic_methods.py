@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ray_tracing_hooks._ray.function_names import labeler_for
+from ray_tracing_hooks._ray.labels import labeler_for
 
 
 def forward() -> None:

@@ -34,7 +34,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.data.operators import Operator, at_work, shown_name
-from ray_tracing_hooks._ray.dispatch import CallLabel, CallLabeler
+from ray_tracing_hooks._ray.labels import CallLabel, CallLabeler
 from ray_tracing_hooks._ray.libraries import when_imported
 from ray_tracing_hooks._ray.library_spans import in_context
 from ray_tracing_hooks._record.current import attach, detach, get_current
@@ -42,8 +42,6 @@ from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame
 from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import Patches
-
-_PART = "data"
 
 _MAP_TASKS = {"_map_task": 2, "submit": 1}
 """The function or method of map operators, and the position of the ``TaskContext`` among its arguments."""
@@ -63,16 +61,16 @@ def labeler_for(module: str, class_name: str, function: str) -> CallLabeler | No
     if not class_name:
         # Functions inside of functions are named with the outer one.
         if function == "_map_task":
-            return CallLabeler(_PART, _named_by_context(_MAP_TASKS[function]), made)
-        return CallLabeler(_PART, _named_by_operator(_stage(function)), made)
+            return CallLabeler(_named_by_context(_MAP_TASKS[function]), made)
+        return CallLabeler(_named_by_operator(_stage(function)), made)
     class_name = class_name.rpartition(".")[2] if "(" not in class_name else class_name
     if not class_name.startswith(_WORKERS) or function in _NO_WORK:
         return None
     if function == "__init__":
-        return CallLabeler(_PART, _named_as_creation(class_name))
+        return CallLabeler(_named_as_creation(class_name))
     if function == "submit" and "MapWorker" in class_name:
-        return CallLabeler(_PART, _named_by_context(_MAP_TASKS[function]), made)
-    return CallLabeler(_PART, _named_by_operator(_stage(function)), made)
+        return CallLabeler(_named_by_context(_MAP_TASKS[function]), made)
+    return CallLabeler(_named_by_operator(_stage(function)), made)
 
 
 def _count(operator: Operator | None) -> None:

@@ -18,8 +18,7 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import library_spans, tracing
-from ray_tracing_hooks._ray.dispatch import CallLabel, CallLabeler
-from ray_tracing_hooks._ray.function_names import name_of
+from ray_tracing_hooks._ray.labels import CallLabel, CallLabeler, name_of
 from ray_tracing_hooks._ray.library_spans import begun, end_call, spanned, within
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -135,8 +134,6 @@ class _Phase:
         return library_spans.begin(active, name, get_current(), {names.RAY_RLLIB_ALGORITHM: self._algorithm})
 
 
-PART = "rllib"
-
 _OF_LEARNERS = {"_WrappedExecutable": "Learner"}
 
 
@@ -151,4 +148,4 @@ def labeler_for(_module: str, class_name: str, function: str) -> CallLabeler | N
         name = name_of(args[0] if args else kwargs.get("func"))
         return CallLabel(f"{shown}.{name}") if name else None
 
-    return CallLabeler(PART, by)
+    return CallLabeler(by)

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ray_tracing_hooks._ray.dispatch import CallLabel, CallLabeler
-from ray_tracing_hooks._ray.function_names import name_of
-
-PART = "train"
+from ray_tracing_hooks._ray.labels import CallLabel, CallLabeler, name_of
 
 _OWN = ("ray.train._internal.", "ray.train.v2._internal.")
 
@@ -39,4 +36,4 @@ def _validated(args: Any, kwargs: Any) -> CallLabel | None:
     return CallLabel(f"{config.fn.__module__}.{function}") if function else None
 
 
-_OF_WORKER, _OF_VALIDATION = CallLabeler(PART, _executed), CallLabeler(PART, _validated)
+_OF_WORKER, _OF_VALIDATION = CallLabeler(_executed), CallLabeler(_validated)

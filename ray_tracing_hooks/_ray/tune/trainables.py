@@ -23,14 +23,11 @@ from weakref import WeakKeyDictionary
 
 from opentelemetry.context import Context
 
-from ray_tracing_hooks._ray.dispatch import CallLabel, CallLabeler
-from ray_tracing_hooks._ray.function_names import name_of
+from ray_tracing_hooks._ray.labels import CallLabel, CallLabeler, name_of
 from ray_tracing_hooks._ray.library_spans import followed_by, in_context, preceded_by
 from ray_tracing_hooks._record.current import attach, get_current
 from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._safety.patching import Patches
-
-PART = "tune"
 
 _OF_FUNCTIONS, _OF_CLASSES = "ray.tune.trainable.function_trainable", "ray.tune.trainable.util"
 _WRAPPERS = {(_OF_FUNCTIONS, "ImplicitFunc"), (_OF_CLASSES, "ResourceTrainable"), (_OF_CLASSES, "_Inner")}
@@ -118,7 +115,7 @@ def labeler_for(module: str, class_name: str, function: str) -> CallLabeler | No
         method = name_of(args[0]) if function == _EXECUTE and args else None
         return CallLabel(f"{trainable}.{method or function}") if trainable else None
 
-    return CallLabeler(PART, by)
+    return CallLabeler(by)
 
 
 def patch_sessions(patches: Patches) -> bool:

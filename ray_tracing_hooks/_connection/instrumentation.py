@@ -50,7 +50,7 @@ def instrument(
 
     Contexts are propagated whether it ``makes_spans`` or not.
     """
-    from ray_tracing_hooks._ray import actors, driver, errors, execution, libraries, tasks, templates, tracing  # noqa: PLC0415
+    from ray_tracing_hooks._ray import driver, errors, execution, libraries, targets, templates, tracing  # noqa: PLC0415
 
     patches, ends = lifetime.patches, (lifetime.on_disconnecting, lifetime.on_disconnected)
     parts = settings.ray if makes_spans else frozenset()
@@ -62,11 +62,11 @@ def instrument(
         carries_submit_time=settings.metrics,
         join_serve=_joining_serve(process, patches) if templates.SERVE in parts else lambda: False,
     )
-    submitting = {tasks.patch, actors.patch}
+    submitting = {targets.patch_tasks, targets.patch_actors}
     instrumented: Iterable[Any] = (
         ("the end of a driver is not detected", driver.patch, *ends),
-        ("calls of tasks are not traced", tasks.patch, cluster),
-        ("calls of actors are not traced", actors.patch, cluster),
+        ("calls of tasks are not traced", targets.patch_tasks, cluster),
+        ("calls of actors are not traced", targets.patch_actors, cluster),
         ("tasks and actors are not traced where they run", execution.patch),
         ("tracebacks from tasks contain lines of this package", errors.patch),
     )

@@ -62,7 +62,7 @@ def call(part: str, flags: int, carried: bool, folder: Path, *, compiled: bool) 
     import stand_ins
     from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of, worker_of_job
 
-    from ray_tracing_hooks._ray import actors, execution, submission, tracing
+    from ray_tracing_hooks._ray import execution, submission, targets, tracing
     from ray_tracing_hooks._ray.arguments import KEY
     from ray_tracing_hooks._ray.cluster import JobTrace
     from ray_tracing_hooks._ray.process import DRIVER
@@ -88,7 +88,7 @@ def call(part: str, flags: int, carried: bool, folder: Path, *, compiled: bool) 
     driver.recorder.fallback = Parent(job.trace_id, job.root_span_id, flags, None, remote=False)
     driver.calls.publish_job_trace()
     result, called = stand_ins.ObjectRef(TASK_ID), stand_ins.Method()
-    remote = submission.traced(actors._describe, key_of=actors._key_of)(lambda *_arguments, **_options: result)
+    remote = submission.traced(targets._describe_method, key_of=targets._key_of)(lambda *_arguments, **_options: result)
     remote(called, (), {})
     return Call(lambda: remote(called, (), {}), driver)
 

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from opentelemetry.sdk.trace import TracerProvider
 
-from ray_tracing_hooks._ray import actors, execution, submission, tasks, tracing
+from ray_tracing_hooks._ray import execution, submission, targets, tracing
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._record.span import Parent
@@ -89,7 +89,7 @@ class Program:
         self.driver = tracing_of(folder, DRIVER)
         self.driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
         self.driver.calls.publish_job_trace()
-        call, run = (submission.traced(part._describe)(nothing) for part in (actors, tasks))
+        call, run = (submission.traced(each)(nothing) for each in (targets._describe_method, targets._describe_task))
         self._submit, self._execute = [], []
         for number in range(sites):
             if number % 2:

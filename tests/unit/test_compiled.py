@@ -43,8 +43,8 @@ from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, ObjectRef, tracing_of, wo
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
-from ray_tracing_hooks._ray import actors, execution, generators, submission, tracing
 from ray_tracing_hooks._ray import arguments as passing
+from ray_tracing_hooks._ray import execution, generators, submission, targets, tracing
 from ray_tracing_hooks._ray.arguments import KEY, outgoing
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
@@ -499,7 +499,7 @@ def driver_of(folder: Path, trace: JobTrace = JOB) -> Tracing:
 
 
 def remote(original: Callable[..., Any]) -> Callable[..., Any]:
-    return submission.traced(actors._describe, key_of=actors._key_of)(original)
+    return submission.traced(targets._describe_method, key_of=targets._key_of)(original)
 
 
 class Refused(BaseException):
@@ -642,7 +642,7 @@ def test_a_fault_after_a_refused_call(fault: BaseException, tmp_path: Path, repo
         if faults:
             handled.append(repr(sys.exc_info()[1]))
             raise faults[0]
-        return actors._describe(*arguments)
+        return targets._describe_method(*arguments)
 
     def original(*_: Any) -> Any:
         if not faults:
@@ -651,7 +651,7 @@ def test_a_fault_after_a_refused_call(fault: BaseException, tmp_path: Path, repo
 
     with compiled(True), in_cluster(JOB):
         driver_of(tmp_path)
-        call, method = submission.traced(describe, key_of=actors._key_of)(original), stand_ins.Method()
+        call, method = submission.traced(describe, key_of=targets._key_of)(original), stand_ins.Method()
         call(method, (), {})
         faults.append(fault)
         with pytest.raises(OSError if isinstance(fault, Exception) else KeyboardInterrupt) as caught:
@@ -676,12 +676,12 @@ def test_an_interruption_before_a_call_reaches_the_program(
     def key_of(method: Any) -> Any:
         if errors:
             raise errors[0]
-        return actors._key_of(method)
+        return targets._key_of(method)
 
     monkeypatch.setattr(submission, "is_interruption", lambda error: interrupts and error is errors[0])
     with compiled(True), in_cluster(JOB):
         driver_of(tmp_path)
-        call = submission.traced(actors._describe, key_of=key_of)(lambda *_: ObjectRef(TASK_ID))
+        call = submission.traced(targets._describe_method, key_of=key_of)(lambda *_: ObjectRef(TASK_ID))
         call(stand_ins.Method(), (), {})
         errors.append(TimeoutError("now"))
         if interrupts:

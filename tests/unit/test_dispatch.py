@@ -16,7 +16,7 @@ from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
-from ray_tracing_hooks._ray import actors, execution, labels, submission, tasks, tracing
+from ray_tracing_hooks._ray import execution, labels, submission, targets, tracing
 from ray_tracing_hooks._ray.arguments import KEY, arrivals
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
@@ -85,7 +85,7 @@ def submit(active: tracing.Tracing, describe: Any, target: Any, args: Any, **opt
 
 @pytest.mark.parametrize(
     ("describe", "target", "otherwise"),
-    [(tasks._describe, Task(), "library.tasks.generic"), (actors._describe, method(), "Pool.method")],
+    [(targets._describe_task, Task(), "library.tasks.generic"), (targets._describe_method, method(), "Pool.method")],
     ids=["task", "method"],
 )
 def test_submissions_are_named_by_their_arguments(describe: Any, target: Any, otherwise: str, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_what_only_the_caller_knows_is_carried(tmp_path: Path) -> None:
     class Helper(Task):
         _function_name = "library.tasks.helper"
 
-    call = submit(active, tasks._describe, Helper(), ())
+    call = submit(active, targets._describe_task, Helper(), ())
     assert call.carried is not None
 
     def helper() -> None:
@@ -131,7 +131,7 @@ def test_the_creation_of_an_actor_is_named_where_it_is_submitted(tmp_path: Path)
     made = SimpleNamespace(
         __ray_metadata__=SimpleNamespace(is_cross_language=False, class_name="Pool", modified_class=Pool)
     )
-    call = submission.begin(active.calls, actors._describe_creation, made, (), {}, (), {})
+    call = submission.begin(active.calls, targets._describe_creation, made, (), {}, (), {})
     assert call is not None
     call.submitted(SimpleNamespace(), lambda _result: b"", (), {})
     assert call.carried is not None
@@ -182,15 +182,15 @@ def test_what_a_call_returns_is_shown_to_its_naming(tmp_path: Path, monkeypatch:
 def test_a_part_that_is_not_selected_is_named_by_its_function(tmp_path: Path) -> None:
     active = tracing_of(tmp_path, DRIVER, selection=Selection({"task"}))
     spans = recorded(active)
-    submit(active, tasks._describe, Task(), ("Read",))
+    submit(active, targets._describe_task, Task(), ("Read",))
     assert [span.name for span in spans] == ["library.tasks.generic ray.remote"]
 
 
 def test_a_name_that_the_span_has_already_is_not_recorded_again(tmp_path: Path) -> None:
     active = tracing_of(tmp_path, DRIVER, selection=Selection(PARTS))
     spans = recorded(active)
-    submit(active, tasks._describe, Task(), ("Read",), name="Read")
-    submit(active, tasks._describe, Task(), ("Read",), name="another")
+    submit(active, targets._describe_task, Task(), ("Read",), name="Read")
+    submit(active, targets._describe_task, Task(), ("Read",), name="another")
     assert [span.attributes.get(names.RAY_NAME) for span in spans] == [None, "another"]
 
 
@@ -200,7 +200,7 @@ def test_each_name_has_a_rate_limit_of_its_own(tmp_path: Path) -> None:
     active.recorder.fallback = Parent(os.urandom(16), os.urandom(8), 3, None, remote=False)
     spans = recorded(active)
     for args in (("Read",), ("Read",), ("Write",)):
-        submit(active, tasks._describe, Task(), args)
+        submit(active, targets._describe_task, Task(), args)
     assert [span.name for span in spans] == ["Read ray.remote", "Write ray.remote"]
     assert limits.unreported() == {"Read": 1}
 
@@ -210,7 +210,7 @@ def test_a_fault_in_naming_does_not_reach_the_call(tmp_path: Path) -> None:
     guard.set_reporter(reports.append)
     active = tracing_of(tmp_path, DRIVER, selection=Selection(PARTS))
     spans = recorded(active)
-    submit(active, tasks._describe, Task(), ({},))
+    submit(active, targets._describe_task, Task(), ({},))
     assert [span.name for span in spans] == ["library.tasks.generic ray.remote"]
     assert len(reports) == 1
 
@@ -288,7 +288,7 @@ def test_the_call_with_which_ray_serializes_a_function_says_how_large_that_is(tm
     spans = recorded(active)
 
     def call(task: Any, **options: Any) -> None:
-        call = submission.begin(active.calls, tasks._describe, task, (), {}, (), options)
+        call = submission.begin(active.calls, targets._describe_task, task, (), {}, (), options)
         assert call is not None
         task._pickled_function, task._last_export_cluster_and_job = bytes(1000), "this"
         call.submitted(stand_ins.ObjectRef(TASK_ID), submission.task_of, (), {})

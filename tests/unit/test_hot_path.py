@@ -21,8 +21,8 @@ from opentelemetry.context import Context
 from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of, worker_of_job
 
 from ray_tracing_hooks import _compiled
-from ray_tracing_hooks._ray import actors, execution, submission, tracing
 from ray_tracing_hooks._ray import arguments as passing
+from ray_tracing_hooks._ray import execution, submission, targets, tracing
 from ray_tracing_hooks._ray.arguments import KEY
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
@@ -137,7 +137,7 @@ def test_a_submission(
     driver.calls.publish_job_trace()
     monkeypatch.setattr(tracing, "active", driver)
     result, called = stand_ins.ObjectRef(TASK_ID), stand_ins.Method()
-    call = submission.traced(actors._describe, key_of=actors._key_of)(lambda *_arguments, **_options: result)
+    call = submission.traced(targets._describe_method, key_of=targets._key_of)(lambda *_arguments, **_options: result)
     assert instructions(lambda: call(called, (), {})) < most(f"submission, {what}")
 
 
@@ -172,7 +172,7 @@ def test_a_call_that_makes_no_span(
     def original(*_arguments: Any, **_options: Any) -> None:
         pass
 
-    call = submission.traced(actors._describe, key_of=actors._key_of)(original)
+    call = submission.traced(targets._describe_method, key_of=targets._key_of)(original)
     assert instructions(lambda: call(called, (), {}, name="a")) == instructions(
         lambda: original(called, (), {}, name="a")
     )

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.sampling import Decision, SamplingResult
 from stand_ins import DRIVER_TASK_ID, JOB_ID, PARTS, TASK_ID, tracing_of, worker_of_job
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._ray import actors, cluster, execution, submission, tracing
+from ray_tracing_hooks._ray import cluster, execution, submission, targets, tracing
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._ray.templates import Selection
@@ -74,7 +74,7 @@ def test_submission_and_execution_meet_without_anything_carried(
     driver = tracing_of(tmp_path / "driver", DRIVER)
     driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
     driver.calls.publish_job_trace()
-    call = submission.begin(driver.calls, actors._describe, stand_ins.Method(), (), {}, (), {})
+    call = submission.begin(driver.calls, targets._describe_method, stand_ins.Method(), (), {}, (), {})
     assert call is not None
     assert call.carried is None
     call.submitted(stand_ins.ObjectRef(TASK_ID), submission.task_of, (), {})
@@ -103,7 +103,7 @@ def test_a_call_whose_task_may_not_be_known_carries_its_context(
     driver = tracing_of(tmp_path, DRIVER)
     driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
     driver.calls.publish_job_trace()
-    call = submission.begin(driver.calls, actors._describe, stand_ins.Method(), (), {}, rest, options)
+    call = submission.begin(driver.calls, targets._describe_method, stand_ins.Method(), (), {}, rest, options)
     assert call is not None
     assert call.carried is not None
 
@@ -116,7 +116,7 @@ def test_what_is_not_sampled_carries_and_records_nothing(tmp_path: Path, monkeyp
     driver = tracing_of(tmp_path / "driver", DRIVER)
     driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, 0x02, None, remote=False)
     driver.calls.publish_job_trace()
-    assert submission.begin(driver.calls, actors._describe, stand_ins.Method(), (), {}, (), {}) is None
+    assert submission.begin(driver.calls, targets._describe_method, stand_ins.Method(), (), {}, (), {}) is None
     monkeypatch.setattr(tracing, "active", worker_of_job(tmp_path / "worker"))
     begun = execution.Beginning("Actor", "method").begin(None)
     assert begun is not None
@@ -135,7 +135,7 @@ def test_calls_of_a_task_carry_nothing_unless_metrics_need_their_submission_time
     worker.job.load_job_trace(JOB_ID, task_is_there=True)
     monkeypatch.setattr(tracing, "active", worker)
     with within_a_task():
-        call = submission.begin(worker.calls, actors._describe, stand_ins.Method(), (), {}, (), {})
+        call = submission.begin(worker.calls, targets._describe_method, stand_ins.Method(), (), {}, (), {})
     is_recorded = flags == 0x03
     assert (call is not None) is is_recorded
     assert (call is not None and call.carried is not None) is (is_recorded and metrics)
@@ -150,7 +150,7 @@ def test_a_call_of_a_task_meets_its_execution_without_anything_carried(
     caller = worker_of_job(tmp_path / "caller")
     monkeypatch.setattr(tracing, "active", caller)
     with within_a_task():
-        call = submission.begin(caller.calls, actors._describe, stand_ins.Method(), (), {}, (), {})
+        call = submission.begin(caller.calls, targets._describe_method, stand_ins.Method(), (), {}, (), {})
         assert call is not None
         call.submitted(stand_ins.ObjectRef(TASK_ID), submission.task_of, (), {})
     callee = worker_of_job(tmp_path / "callee")
@@ -263,7 +263,7 @@ def test_a_call_without_a_span_or_context_is_not_taken_for_the_drivers(
     method = stand_ins.Method()
     if not of_this_job:
         method._actor._ray_actor_id = stand_ins.Id(TASK_ID[8:-4] + b"\x09\x00\x00\x00")
-    call = submission.begin(caller.calls, actors._describe, method, (), {}, (), {})
+    call = submission.begin(caller.calls, targets._describe_method, method, (), {}, (), {})
     carried = None if call is None else call.carried
     monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: JOB if not of_this_job else job)
     monkeypatch.setattr(tracing, "active", worker_of_job(tmp_path / "callee"))
@@ -284,7 +284,7 @@ def test_where_not_every_worker_has_the_hook_nothing_is_left_out(tmp_path: Path)
     driver = tracing_of(tmp_path, DRIVER)
     driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
     driver.calls.publish_job_trace()
-    call = submission.begin(driver.calls, actors._describe, stand_ins.Method(), (), {}, (), {})
+    call = submission.begin(driver.calls, targets._describe_method, stand_ins.Method(), (), {}, (), {})
     assert call is not None
     assert call.carried is not None
 
@@ -306,7 +306,9 @@ def test_a_sampler_that_may_change_its_mind_is_asked_each_time(tmp_path: Path, m
     driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
     driver.calls.publish_job_trace()
     driver.recorder.sampler = of_sdk(Limiter())
-    calls = [submission.begin(driver.calls, actors._describe, stand_ins.Method(), (), {}, (), {}) for _ in range(5)]
+    calls = [
+        submission.begin(driver.calls, targets._describe_method, stand_ins.Method(), (), {}, (), {}) for _ in range(5)
+    ]
     assert [call is not None and call.carried is None for call in calls] == [True] * 3 + [False] * 2
     worker = worker_of_job(tmp_path / "worker")
     worker.recorder.sampler = of_sdk(Limiter())
@@ -324,6 +326,6 @@ def test_what_a_decorated_call_returns_may_be_anything(
     driver = tracing_of(tmp_path, DRIVER)
     driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
     monkeypatch.setattr(tracing, "active", driver)
-    call = submission.traced(actors._describe)(lambda *_arguments, **_options: strange)
+    call = submission.traced(targets._describe_method)(lambda *_arguments, **_options: strange)
     assert call(stand_ins.Method(), (), {}) is strange
     assert len(reports) == 1

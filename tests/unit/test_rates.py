@@ -15,7 +15,7 @@ from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, recorder, tracing_of
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
-from ray_tracing_hooks._ray import actors, execution, rates, submission, tracing
+from ray_tracing_hooks._ray import execution, rates, submission, targets, tracing
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.execution import Beginning
 from ray_tracing_hooks._ray.process import DRIVER
@@ -131,7 +131,7 @@ def test_no_count_is_lost_among_threads() -> None:
 
 
 def call(active: Any) -> submission.Submission:
-    made = submission.begin(active.calls, actors._describe, stand_ins.Method(), (), {}, (), {})
+    made = submission.begin(active.calls, targets._describe_method, stand_ins.Method(), (), {}, (), {})
     assert made is not None
     return made
 

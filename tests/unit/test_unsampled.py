@@ -20,7 +20,7 @@ from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, tracing_of
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.model.span import Span
-from ray_tracing_hooks._ray import actors, execution, library_spans, objects, submission, tracing
+from ray_tracing_hooks._ray import execution, library_spans, objects, submission, targets, tracing
 from ray_tracing_hooks._ray.arguments import KEY, outgoing
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._ray.rates import RateLimits
@@ -142,7 +142,7 @@ def test_what_calls_below_carry_leads_to_the_spans_above(tmp_path: Path, monkeyp
 
 def called(original: Callable[..., Any]) -> Any:
     """Call a method of an actor."""
-    traced = submission.traced(actors._describe, key_of=actors._key_of)(original)
+    traced = submission.traced(targets._describe_method, key_of=targets._key_of)(original)
     return traced(stand_ins.Method(), (), {})
 
 

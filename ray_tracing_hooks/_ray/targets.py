@@ -1,9 +1,11 @@
-"""Submission of actor creations and actor methods: wraps ``ActorClass._remote`` and ``ActorMethod._remote`` (Ray 2.60
-``actor.py``).
+"""What calls submit: wraps ``RemoteFunction._remote`` for tasks, ``ActorClass._remote`` for creations of actors, and
+``ActorMethod._remote`` for methods (Ray 2.60 ``remote_function.py`` and ``actor.py``), which ``.remote()``,
+``.options(...).remote()`` and DAG nodes all call.
 """
 
 from __future__ import annotations
 
+import inspect
 from operator import attrgetter
 from typing import Any
 
@@ -17,6 +19,73 @@ from ray_tracing_hooks._ray.submission import traced
 from ray_tracing_hooks._ray.templates import OF_SERVE, PRODUCER
 from ray_tracing_hooks._safety.patching import Patches
 
+
+def patch_tasks(patches: Patches, cluster: Cluster) -> bool:
+    """Wrap the submission of tasks to ``cluster``; False if this Ray lacks the wrapped method."""
+    from ray.remote_function import RemoteFunction  # noqa: PLC0415
+
+    return patches.wrap_within(RemoteFunction, "_remote", traced(_describe_task, with_place=place_in(cluster)))
+
+
+def _describe_task(
+    calls: Calls, task: Any, args: Any, kwargs: Any, _rest: Any, options: dict[str, Any]
+) -> Called | None:
+    if task._is_cross_language:  # noqa: SLF001  as Ray's own tracing
+        return None
+    # A decorator may return anything, so the task id may be unknown. But a call that can have no arguments has no place
+    # for a context.
+    inherits = options.get("num_returns") != 0 and (
+        getattr(task, "_decorator", "unknown") is None or not inspect.signature(task._function).parameters  # noqa: SLF001
+    )
+    key = task._function_name, inherits  # noqa: SLF001  as Ray's own tracing
+    try:
+        called = calls.called[key]
+    except KeyError:
+        called = _called_task(calls, *key, args, kwargs)
+    if called is not None and "name" in options:
+        called = called.named(options["name"])
+    if called is not None and getattr(task, "_last_export_cluster_and_job", "unknown") is None:
+        return _Exporting.of(task, called)
+    return called
+
+
+class _Exporting(Called):
+    """A call with which Ray serializes its function. How large that is, is known once Ray has accepted the call."""
+
+    task: Any = None
+
+    @classmethod
+    def of(cls, task: Any, called: Called) -> Called:
+        made = cls(*called)
+        made.task = task
+        return made
+
+    @property
+    def attributes(self) -> bytes:
+        pickled = getattr(self.task, "_pickled_function", None)
+        size = encode.attribute(names.RAY_FUNCTION_SIZE, len(pickled)) if pickled is not None else b""
+        return super().attributes + size
+
+
+def _called_task(calls: Calls, function: str, inherits: bool, args: Any, kwargs: Any) -> Called | None:
+    key = function, inherits
+    if function.startswith(OF_SERVE) and calls.join_serve():
+        calls.called[key] = None  # its execution makes no span either
+        return None
+    dispatched = calls.dispatched.get(key)
+    if dispatched is None:
+        template = calls.templates.of(PRODUCER, "", function)
+        limit = calls.limit(template)
+        called = Called(template, inherits and limit is None, limit=limit)
+        module, _, name = function.rpartition(".")
+        naming = calls.namings.of(module, "", name)
+        if naming is None:
+            calls.called[key] = called
+            return called
+        dispatched = calls.dispatched[key] = Dispatched(naming, called, ("", function, ""))
+    return calls.describe_dispatched(dispatched, args, kwargs)
+
+
 _CREATION_TASK = "ff" * 8
 """The task id of a creation is this and the actor id (Ray ``src/ray/common/id.cc``, ``ForActorCreationTask``)."""
 
@@ -28,12 +97,12 @@ _MOST_METHODS = 10_000
 """Bounds the cache, since programs may create actors without limit."""
 
 
-def patch(patches: Patches, cluster: Cluster) -> bool:
+def patch_actors(patches: Patches, cluster: Cluster) -> bool:
     """Wrap the submission of creations and methods to ``cluster``; False if this Ray lacks one of the methods."""
     from ray.actor import ActorClass, ActorMethod  # noqa: PLC0415
 
     creating = traced(_describe_creation, _task_of_creation)
-    calling = traced(_describe, with_place=place_in(cluster), key_of=_key_of)
+    calling = traced(_describe_method, with_place=place_in(cluster), key_of=_key_of)
     return patches.wrap_within(ActorClass, "_remote", creating) and patches.wrap_within(ActorMethod, "_remote", calling)
 
 
@@ -64,7 +133,9 @@ def _task_of_creation(handle: Any) -> bytes:
     return bytes.fromhex(_CREATION_TASK + actor_id) if actor_id else b""
 
 
-def _describe(calls: Calls, method: Any, args: Any, kwargs: Any, rest: Any, options: dict[str, Any]) -> Called | None:
+def _describe_method(
+    calls: Calls, method: Any, args: Any, kwargs: Any, rest: Any, options: dict[str, Any]
+) -> Called | None:
     handle = _handle(method)
     if handle is None:
         return None
@@ -84,7 +155,7 @@ def _first_or_dispatched(
         for known in (calls.called, calls.dispatched, calls.bodies):
             if len(known) >= _MOST_METHODS:
                 known.clear()
-        called = calls.called[key] = _called(calls, method, handle)
+        called = calls.called[key] = _called_method(calls, method, handle)
         if called is None:
             return None
         descriptor = handle._ray_actor_creation_function_descriptor  # noqa: SLF001
@@ -110,7 +181,7 @@ def _with_options(called: Called | None, rest: Any, options: dict[str, Any]) -> 
     return called.named(options.get("name"))
 
 
-def _called(calls: Calls, method: Any, handle: Any) -> Called | None:
+def _called_method(calls: Calls, method: Any, handle: Any) -> Called | None:
     if handle._ray_is_cross_language:  # noqa: SLF001  as Ray's own tracing
         return None
     descriptor = handle._ray_actor_creation_function_descriptor  # noqa: SLF001

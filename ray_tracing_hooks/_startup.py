@@ -87,7 +87,7 @@ class TracedProcess:
                 ("ray_tracing_hooks._sdk.instrumentors", "uninstrument"),
                 ("ray_tracing_hooks._sdk.bridge", "uninstall"),
                 ("ray_tracing_hooks._ray.execution", "forget_executors"),
-                ("ray_tracing_hooks._connection.driver_trace", "forget_exit"),
+                ("ray_tracing_hooks._ray.driver", "forget_exit"),
             ):
                 if module in sys.modules:
                     with guarded("stopping tracing"):
@@ -158,13 +158,13 @@ class TracedProcess:
 
     def _start_client(self) -> None:
         """Trace this process if it is a Ray Client, or once it becomes one."""
-        from ray_tracing_hooks._ray import client_connecting  # noqa: PLC0415
+        from ray_tracing_hooks._ray import process  # noqa: PLC0415
 
-        if in_place(client_connecting.patch, self._patches, self._client_connected):
-            if client_connecting.connected_worker() is not None:
+        if in_place(process.patch_client, self._patches, self._client_connected):
+            if process.connected_worker() is not None:
                 self._client_connected()
                 return
-            if in_place(client_connecting.patch_local, self._until_connected, self._connected_too_late):
+            if in_place(process.patch_driver, self._until_connected, self._connected_too_late):
                 return
         self._say_not_connected()
 
@@ -172,14 +172,14 @@ class TracedProcess:
         """Trace this process, which has connected through Ray Client: Ray calls no hook in it."""
         self._until_connected.undo()
         with guarded("setting up tracing of this client"), self._lock:
-            from ray_tracing_hooks._ray import client, client_connecting  # noqa: PLC0415
+            from ray_tracing_hooks._ray import client, process  # noqa: PLC0415
 
             if self._connection is not None:
                 if not self._connection.process.is_client or self._connection.process.worker.is_connected():
                     return  # only one connection of a process is traced at a time
                 self._disconnecting()
                 self._disconnected()
-            worker = client_connecting.connected_worker()
+            worker = process.connected_worker()
             if worker is not None:
                 self._trace(client.describe(worker))
 

@@ -18,10 +18,10 @@ from ray_tracing_hooks._settings.values import copied
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from ray_tracing_hooks._connection.driver_trace import DriverTrace
     from ray_tracing_hooks._connection.instrumentation import Lifetime
     from ray_tracing_hooks._propagators.this_process import Local
     from ray_tracing_hooks._ray.cluster import Cluster
+    from ray_tracing_hooks._ray.driver import DriverTrace
     from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.tracing import Tracing
     from ray_tracing_hooks._record.recorder import Recorder
@@ -106,7 +106,7 @@ class Connection:
             )
             self._name_deployments()
             if process.is_driver:
-                from ray_tracing_hooks._connection.driver_trace import DriverTrace  # noqa: PLC0415
+                from ray_tracing_hooks._ray.driver import DriverTrace  # noqa: PLC0415
 
                 self._trace = DriverTrace(self._tracing, cluster, settings)
         self._join_libraries(environ)

@@ -50,7 +50,8 @@ def instrument(
 
     Contexts are propagated whether it ``makes_spans`` or not.
     """
-    from ray_tracing_hooks._ray import driver, errors, execution, libraries, targets, templates, tracing  # noqa: PLC0415
+    from ray_tracing_hooks._ray import errors, execution, libraries, targets, templates, tracing  # noqa: PLC0415
+    from ray_tracing_hooks._ray.process import patch_end  # noqa: PLC0415
 
     patches, ends = lifetime.patches, (lifetime.on_disconnecting, lifetime.on_disconnected)
     parts = settings.ray if makes_spans else frozenset()
@@ -64,7 +65,7 @@ def instrument(
     )
     submitting = {targets.patch_tasks, targets.patch_actors}
     instrumented: Iterable[Any] = (
-        ("the end of a driver is not detected", driver.patch, *ends),
+        ("the end of a driver is not detected", patch_end, *ends),
         ("calls of tasks are not traced", targets.patch_tasks, cluster),
         ("calls of actors are not traced", targets.patch_actors, cluster),
         ("tasks and actors are not traced where they run", execution.patch),

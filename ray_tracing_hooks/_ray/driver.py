@@ -1,54 +1,198 @@
-"""A driver: its root span, and how it ends.
-
-Wraps ``Worker.set_mode`` (Ray 2.60 ``_private/worker.py``), which ``ray.shutdown()`` calls with None as its last step,
-also at the exit of the interpreter, after Ray's processes have ended.
-"""
+"""The trace of a driver: its root span, the context around it, and how it ends."""
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.context import Context
+from opentelemetry.trace import Span
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import now_ns
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._libraries import LIBRARIES
+from ray_tracing_hooks._ray.cluster import Cluster
+from ray_tracing_hooks._ray.jobs import describe_driver, from_driver_environment, is_of_job_alone
+from ray_tracing_hooks._ray.process import RayProcess, serves_client
 from ray_tracing_hooks._ray.propagation import reference, unrecorded_span
 from ray_tracing_hooks._ray.templates import INTERNAL
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
-from ray_tracing_hooks._record.recorder import Template
-from ray_tracing_hooks._record.span import Parent
+from ray_tracing_hooks._record.current import SPAN_KEY
+from ray_tracing_hooks._record.recorder import Template, add_former_root, is_former_root
+from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._safety.exceptions import is_a, traceback_of
-from ray_tracing_hooks._safety.patching import Patches
+from ray_tracing_hooks._safety.guard import guarded, logger, report
+from ray_tracing_hooks._safety.patching import Patches, in_place
+
+if TYPE_CHECKING:
+    from ray_tracing_hooks._ray.client import Server
+    from ray_tracing_hooks._ray.rates import RateLimits
+    from ray_tracing_hooks._settings.table import Settings
 
 
-def patch(patches: Patches, on_begin: Callable[[], None], on_end: Callable[[], None]) -> bool:
-    """Call ``on_begin`` when this process begins to disconnect, ``on_end`` when Ray has shut down."""
-    from ray._private import worker  # noqa: PLC0415
+_MAY_BE_OPEN = ("awaiting", *(f"{library.part}.{module}" for library in LIBRARIES for module in library.may_be_open))
+"""The modules of the instrumentation that may have open spans at the end of a driver, if they have been imported."""
 
-    def set_mode(original: Callable[..., Any]) -> Callable[..., Any]:
-        def set_mode(self: Any, mode: Any) -> Any:
-            result = original(self, mode)
-            if mode is None:
-                on_end()
-            return result
+_exit_began: list[int] = []
+"""When the interpreter began to exit, once it does: Ray then sleeps for half a second before it disconnects."""
 
-        return set_mode
 
-    def disconnect(original: Callable[..., Any]) -> Callable[..., Any]:
-        def disconnect(*args: Any, **kwargs: Any) -> Any:
-            on_begin()
-            return original(*args, **kwargs)
+@functools.cache
+def notice_exit() -> None:
+    """Note when the interpreter begins to exit: in a handler that runs before that of Ray, which is registered earlier.
 
-        return disconnect
+    Python keeps room for each handler that was ever registered, so there is one for all connections.
+    """
+    atexit.register(_begin_exit)
 
-    return patches.wrap(worker.Worker, "set_mode", set_mode) and patches.wrap(worker, "disconnect", disconnect)
+
+def forget_exit() -> None:
+    """Undo :func:`notice_exit`."""
+    atexit.unregister(_begin_exit)
+    notice_exit.cache_clear()
+
+
+def _begin_exit() -> None:
+    _exit_began.append(now_ns())
+
+
+class DriverTrace:
+    """The trace of this driver.
+
+    Args:
+        tracing: The instrumentation of its connection.
+        cluster: The cluster that the driver is connected to.
+        settings: Its settings.
+
+    Attributes:
+        root: The root span, until it ends.
+        put_sigterm_back: Restores Ray's SIGTERM handler, which this class wraps.
+    """
+
+    def __init__(self, tracing: Tracing, cluster: Cluster, settings: Settings) -> None:
+        self._tracing = tracing
+        self._cluster = cluster
+        self._process: RayProcess = tracing.process
+        self._settings = settings
+        self.root: Span | None = None
+        self.put_sigterm_back: Callable[[], None] = lambda: None
+        self._before_root: Context | None = None
+        self._client_server: Server | None = None
+        self._is_terminated = self._has_ended = False
+
+    def begin_where_it_begins(self, environ: Mapping[str, str], patches: Patches) -> None:
+        """Begin the root span in the driver itself; for a Ray Client and its server, in the client if it can."""
+        if serves_client():
+            from ray_tracing_hooks._ray import client  # noqa: PLC0415  as above
+
+            self._client_server = client.Server(self._tracing, self._cluster, functools.partial(self._begin, environ))
+            self._client_server.serve(patches)
+            return
+        self._begin(environ)
+        if self._process.is_client:
+            from ray_tracing_hooks._ray import client  # noqa: PLC0415  as above
+
+            with guarded("asking the cluster whether it is traced"):
+                if client.meet_server(self._tracing) and not in_place(client.patch_calls, patches):
+                    report(
+                        f"calls are not in the trace of this client: Ray {self._process.ray_version} has changed the "
+                        "code that this package wraps"
+                    )
+
+    def _begin(self, environ: Mapping[str, str], since: int | None = None) -> None:
+        """Begin the root span of this driver, below the span that its environment names.
+
+        Without root spans, calls are below that span; those of a submitted job that nobody has passed a trace to begin
+        traces of their own, with a link to the job's span.
+
+        ``since`` is an earlier start, in nanoseconds since the epoch; the span is then not made current in this thread.
+        """
+        current = context.get_current()
+        if is_former_root(current.get(SPAN_KEY)):
+            current = context.Context({key: value for key, value in current.items() if key != SPAN_KEY})
+        self._before_root = current
+        around = from_driver_environment(environ, current)
+        if self._settings.root_span:
+            self.put_sigterm_back = _notice_sigterm(self._sigterm)
+            notice_exit()
+            attributes = describe_driver(environ, sys.argv[0], self._process.namespace)
+            self.root = _start_root_span(self._tracing, program(environ), around, attributes, since)
+            self._tracing.calls.publish_job_trace()
+            around = trace.set_span_in_context(self.root, around)
+        elif around is not current and is_of_job_alone(environ):
+            if (job := self._tracing.recorder.parent(around)) is not None:
+                self._tracing.job.link = encode.link(job.trace_id, job.span_id, "", None, remote=True)
+            around = context.Context({key: value for key, value in around.items() if key != SPAN_KEY})
+        elif around is not current:
+            self._tracing.recorder.fallback = self._tracing.recorder.parent(around)
+        # Attached in this thread for spans of the API; Ray's calls find the root span from every thread.
+        if around is not current and since is None:
+            context.attach(around)
+
+    def change(self, tracing: Tracing) -> None:
+        """Continue with this instrumentation. A root span that is open ends as it began."""
+        self._tracing = tracing
+
+    def begin_late(self, environ: Mapping[str, str]) -> None:
+        """Begin the root span of a driver in which nothing was recorded so far.
+
+        It is the parent of Ray's calls. Calls carry their context: workers may know already that this job has no trace.
+        """
+        if self.root is None and self._before_root is None and not self._has_ended and not serves_client():
+            self._tracing.job.is_shared = False
+            self._begin(environ, now_ns())
+            if self._has_ended:
+                self.end()  # the driver has ended in another thread meanwhile
+
+    def end(self) -> None:
+        """End the root span of this driver; an uncaught exception or SIGTERM that ends the interpreter is its error."""
+        self._has_ended = True
+        if self._client_server is not None:
+            self._client_server.decide()
+        root, self.root = self.root, None
+        limits = self._tracing.rate_limits
+        if limits is not None:
+            recorded_root = root if isinstance(root, RecordedSpan) else None
+            self._report_left_out(limits, self._tracing.driver_task_id, recorded_root)
+        for name in _MAY_BE_OPEN:
+            if module := sys.modules.get(f"ray_tracing_hooks._ray.{name}"):
+                module.give_up()
+        if root is None:
+            return
+        error = fatal_error()
+        if error is not None and isinstance(root, RecordedSpan):
+            root.fail(error, traceback_of(error))
+            if (code := exit_code(error)) is not None:
+                root.set_attribute(names.EXIT_CODE, code)
+        elif self._is_terminated:
+            root.set_status(trace.StatusCode.ERROR, "driver died: SIGTERM")
+            root.set_attribute(names.ERROR_TYPE, names.DRIVER_DIED)
+        if isinstance(root, RecordedSpan) and (libraries := _imported_libraries()):
+            root.set_attribute(names.RAY_LIBRARIES, libraries)
+        root.end(_exit_began[0] if _exit_began else None)
+        self._tracing.recorder.fallback = None
+        add_former_root(root)
+        if trace.get_current_span() is root and self._before_root is not None:
+            context.attach(self._before_root)
+
+    def _report_left_out(self, limits: RateLimits, caller: bytes, root: RecordedSpan | None) -> None:
+        """Report the calls without spans that no span has counted yet."""
+        if root is not None and (rest := limits.claim(caller)):
+            root.set_attribute(names.RAY_LEFT_OUT, rest)
+        if self._process.is_driver and (unreported := limits.unreported()):
+            functions = ", ".join(f"{function} {number:,}" for function, number in sorted(unreported.items()))
+            logger.info("ray_tracing_hooks: calls without spans (RAY_TRACING_RATE_LIMIT): %s", functions)
+
+    def _sigterm(self) -> None:
+        self._is_terminated = True
 
 
 def program(environ: Mapping[str, str]) -> str:
@@ -65,7 +209,7 @@ def program(environ: Mapping[str, str]) -> str:
     return name or "python"
 
 
-def start_root_span(
+def _start_root_span(
     active: Tracing,
     program: str,
     context: Context,
@@ -89,7 +233,7 @@ def start_root_span(
     return span
 
 
-def imported_libraries() -> list[str]:
+def _imported_libraries() -> list[str]:
     """The libraries of Ray that this process has imported."""
     return [library.part for library in LIBRARIES if f"ray.{library.part}" in sys.modules]
 
@@ -121,7 +265,7 @@ def exit_code(fatal: BaseException) -> int | None:
     return None if is_a(fatal, KeyboardInterrupt) else 1
 
 
-def notice_sigterm(on_sigterm: Callable[[], None]) -> Callable[[], None]:
+def _notice_sigterm(on_sigterm: Callable[[], None]) -> Callable[[], None]:
     """Call ``on_sigterm`` before Ray's own SIGTERM handler ends this driver; returns a function that restores that one.
 
     The handler raises SystemExit, which leaves no trace once the interpreter exits. ``ray.init`` sets it (Ray

@@ -1,4 +1,4 @@
-"""This process as Ray sees it: the facts that do not change while it is connected.
+"""This process as Ray sees it: the facts that do not change while it is connected, and when it connects and ends.
 
 Only uses what is safe inside a tracing hook. Public functions of ``ray`` are not, since they would start a second
 ``ray.init``, nor is the current task of a worker that has no job yet, for which the core worker aborts the process.
@@ -10,9 +10,12 @@ import errno
 import json
 import os
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.patching import Patches
 
 DRIVER, WORKER = 0, 1
 """``ray._private.worker.SCRIPT_MODE`` and ``WORKER_MODE``."""
@@ -186,3 +189,66 @@ def _hex(identifier: Any) -> str:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else os.fsdecode(value) if isinstance(value, bytes) else ""
+
+
+def connected_worker() -> Any:
+    """The connection of this thread's client, or None."""
+    client = sys.modules.get("ray.util.client")
+    return client.ray.get_context().client_worker if client is not None and client.ray.is_connected() else None
+
+
+def patch_client(patches: Patches, on_connected: Callable[[], None]) -> bool:
+    """Call ``on_connected`` when this process has connected as a client."""
+    from ray.util.client import _ClientContext  # noqa: PLC0415  the hook's module must be importable without Ray
+
+    return patches.wrap(_ClientContext, "connect", _notifying(on_connected))
+
+
+def patch_driver(patches: Patches, on_connected: Callable[[], None]) -> bool:
+    """Call ``on_connected`` when this process has connected as a driver."""
+    from ray._private import worker  # noqa: PLC0415  as above
+
+    return patches.wrap(worker, "connect", _notifying(on_connected))
+
+
+def _notifying(on_connected: Callable[[], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def connect(*args: Any, **kwargs: Any) -> Any:
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+            on_connected()
+            return result
+
+        return connect
+
+    return wrap
+
+
+def patch_end(patches: Patches, on_begin: Callable[[], None], on_end: Callable[[], None]) -> bool:
+    """Call ``on_begin`` when this process begins to disconnect, ``on_end`` when Ray has shut down.
+
+    Wraps ``Worker.set_mode`` (Ray 2.60 ``_private/worker.py``), which ``ray.shutdown()`` calls with None as its last
+    step, also at the exit of the interpreter, after Ray's processes have ended.
+    """
+    from ray._private import worker  # noqa: PLC0415
+
+    def set_mode(original: Callable[..., Any]) -> Callable[..., Any]:
+        def set_mode(self: Any, mode: Any) -> Any:
+            result = original(self, mode)
+            if mode is None:
+                on_end()
+            return result
+
+        return set_mode
+
+    def disconnect(original: Callable[..., Any]) -> Callable[..., Any]:
+        def disconnect(*args: Any, **kwargs: Any) -> Any:
+            on_begin()
+            return original(*args, **kwargs)
+
+        return disconnect
+
+    return patches.wrap(worker.Worker, "set_mode", set_mode) and patches.wrap(worker, "disconnect", disconnect)

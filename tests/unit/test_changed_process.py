@@ -16,9 +16,9 @@ import pytest
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._connection.changes import Changes, control_folder
-from ray_tracing_hooks._connection.driver_trace import DriverTrace
 from ray_tracing_hooks._control.control import Control
 from ray_tracing_hooks._control.listener import wake
+from ray_tracing_hooks._ray.driver import DriverTrace
 
 pytestmark = pytest.mark.usefixtures("each_way")
 

@@ -11,7 +11,7 @@ import pytest
 import ray._private.worker
 import ray.util.client.worker
 
-from ray_tracing_hooks._ray import client, client_connecting, tracing
+from ray_tracing_hooks._ray import client, process, tracing
 from ray_tracing_hooks._safety.patching import Patches
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="a frame cannot be taken out of a traceback there")
@@ -30,7 +30,7 @@ def lines_of_ours(call: Any, *args: Any) -> list[str]:
 def test_a_driver_that_cannot_connect_after_an_early_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray._private.worker, "connect", refuse)
     patches = Patches()
-    assert client_connecting.patch_local(patches, refuse)
+    assert process.patch_driver(patches, refuse)
     try:
         assert lines_of_ours(ray._private.worker.connect) == []
     finally:

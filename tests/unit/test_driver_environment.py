@@ -14,11 +14,10 @@ from opentelemetry.context import Context
 from stand_ins import tracing_of
 
 from ray_tracing_hooks import jobs, names
-from ray_tracing_hooks._connection.driver_trace import DriverTrace
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._ray.calls import Around
 from ray_tracing_hooks._ray.cluster import Cluster
-from ray_tracing_hooks._ray.driver import program
+from ray_tracing_hooks._ray.driver import DriverTrace, program
 from ray_tracing_hooks._ray.jobs import describe_driver
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._safety.patching import Patches

@@ -205,7 +205,7 @@ SERVE = Library(
         Wrap(
             "ray.serve.multiplex", "batching", "the loading of multiplexed models is not traced", "patch_multiplexing"
         ),
-        Wrap(f"{_SERVE}.tracing_utils", "joining", "Serve's own tracing makes additional spans", "patch_own_tracing"),
+        Wrap(f"{_SERVE}.tracing_utils", "spans", "Serve's own tracing makes additional spans", "patch_own_tracing"),
     ),
     internal=(f"{_SERVE}.",),
     site_keys=(

@@ -61,7 +61,7 @@ def instrument(
         cluster,
         _options(settings, parts, _rate_limits(settings), _memory(settings)),
         carries_submit_time=settings.metrics,
-        join_serve=_joining_serve(process, patches) if templates.SERVE in parts else lambda: False,
+        join_serve=libraries.joining_serve(patches, process.ray_version) if templates.SERVE in parts else lambda: False,
     )
     submitting = {targets.patch_tasks, targets.patch_actors}
     instrumented: Iterable[Any] = (
@@ -113,7 +113,7 @@ def change(
     parts = settings.ray if makes_spans else frozenset()
     more = parts - active.selection.parts
     if templates.SERVE in more:
-        active.join_serve = _joining_serve(process, patches)
+        active.join_serve = libraries.joining_serve(patches, process.ray_version)
     rate_limits = active.rate_limits
     if settings.rate_limit != before.rate_limit:
         rate_limits = _rate_limits(settings, rate_limits)
@@ -158,20 +158,6 @@ def _trace_waiting(process: RayProcess, parts: frozenset[str], patches: Patches)
 
         if not in_place(awaiting.patch, patches):
             report(f"await is not recorded: Ray {process.ray_version} has changed the code that this package wraps")
-
-
-def _joining_serve(process: RayProcess, patches: Patches) -> Callable[[], bool]:
-    """A function that starts tracing Serve once this process takes part in it; nothing is imported before."""
-    joining: list[Callable[[], bool]] = []
-
-    def join() -> bool:
-        if not joining:
-            from ray_tracing_hooks._ray.serve.joining import Joining  # noqa: PLC0415  few processes take part
-
-            joining.append(Joining(patches, process.ray_version).join)
-        return joining[0]()
-
-    return join
 
 
 def _rate_limits(settings: Settings, before: RateLimits | None = None) -> RateLimits | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
@@ -25,12 +26,39 @@ from ray_tracing_hooks._safety.patching import Patches, in_place
 def join(parts: Iterable[str], patches: Patches, ray_version: str) -> None:
     """Instrument the libraries in ``parts`` that this process has imported, and the others when it imports them.
 
-    Ray Serve has a function of its own for that, in ``serve/joining.py``.
+    For Ray Serve, :func:`joining_serve` does so.
     """
     for library in LIBRARIES:
         if library.part in parts and library is not SERVE:
             for row in library.wraps:
                 when_imported(patches, row.of, partial(instrument, library.part, row, patches, ray_version))
+
+
+def joining_serve(patches: Patches, ray_version: str) -> Callable[[], bool]:
+    """A function that wraps the parts of Serve that this process has imported by now. It never raises, and can be called
+    repeatedly.
+
+    A process of Serve executes an actor of ``ray.serve._private``, and a process that calls deployments first calls
+    Serve's controller. Nothing is done in all other processes.
+
+    It returns True: from now on, calls among Serve's own actors make no spans and carry no context, since the context
+    of a request is carried by the request.
+    """
+    joined: set[Wrap] = set()
+    lock = threading.RLock()
+
+    def join_serve() -> bool:
+        for row in SERVE.wraps:
+            # Serve does not use a module that it has not imported here, and importing it would take a second.
+            if row.of not in sys.modules:
+                continue
+            with guarded("joining Serve"), lock:
+                if row not in joined:
+                    joined.add(row)
+                    instrument(SERVE.part, row, patches, ray_version)
+        return True
+
+    return join_serve
 
 
 def instrument(part: str, row: Wrap, patches: Patches, ray_version: str) -> None:

@@ -46,7 +46,7 @@ _insight.ingest     _insight.model _spool _formats
 _insight.analysis   _insight.model _formats
 _insight.views      _insight.analysis _insight.ingest _insight.model _formats
 
-_connection         _control _ray _ray.serve _sdk _logs _propagators _ship _ship.sinks _record _spool _formats
+_connection         _control _ray _sdk _logs _propagators _ship _ship.sinks _record _spool _formats
 _startup            _connection _ray
 _run                _startup _ray ray_tracing_hooks
 _ops                _connection _control _ray _ship _ship.sinks _ship.transport _spool _formats

@@ -1,5 +1,5 @@
 """Ray Serve: the spans of a request, from the proxy to the code of the user.
 
-There is one file per wrapped part of Serve. Nothing of Serve is imported before this process takes part in it, which
-:mod:`~ray_tracing_hooks._ray.serve.joining` detects.
+There is one file per wrapped part of Serve. Nothing of Serve is imported before this process takes part in it
+(``joining_serve`` in ``_ray/libraries.py``).
 """

@@ -35,8 +35,9 @@ def join(parts: Iterable[str], patches: Patches, ray_version: str) -> None:
 
 
 def joining_serve(patches: Patches, ray_version: str) -> Callable[[], bool]:
-    """A function that wraps the parts of Serve that this process has imported by now. It never raises, and can be called
-    repeatedly.
+    """A function that wraps the parts of Serve that this process has imported by now.
+
+    It never raises, and can be called repeatedly.
 
     A process of Serve executes an actor of ``ray.serve._private``, and a process that calls deployments first calls
     Serve's controller. Nothing is done in all other processes.

@@ -214,7 +214,7 @@ import time
 from contextlib import nullcontext
 from opentelemetry.context import Context
 from opentelemetry.trace import use_span
-from ray_tracing_hooks._ray.serve.in_replica import InReplica
+from ray_tracing_hooks._ray.serve.server import InReplica
 from ray_tracing_hooks._record.recorder import Template
 install()
 tracer = trace.get_tracer("framework")

@@ -17,7 +17,7 @@ from stand_ins import tracing_of
 
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.serve import in_replica, replica, router
+from ray_tracing_hooks._ray.serve import replica, router, server
 from ray_tracing_hooks._ray.serve.server import Descriptions, arrive, grpc_headers, http_headers
 from ray_tracing_hooks._ray.templates import SERVE
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -88,7 +88,7 @@ def found_by_application(context: Context, headers: list[tuple[bytes, bytes]]) -
     """The parent that the instrumentation of an application finds in the headers of its request."""
     token = attach(context)
     try:
-        told = in_replica.with_context(headers)
+        told = server.with_context(headers)
     finally:
         detach(token)
     assert len(dict(told)) == len(told)

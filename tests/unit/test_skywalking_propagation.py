@@ -25,7 +25,7 @@ from ray_tracing_hooks._propagators import skywalking, this_process
 from ray_tracing_hooks._propagators.this_process import Local
 from ray_tracing_hooks._ray import calls, propagation
 from ray_tracing_hooks._ray.jobs import from_environment, to_environment
-from ray_tracing_hooks._ray.serve import in_replica
+from ray_tracing_hooks._ray.serve import server
 from ray_tracing_hooks._ray.serve.server import Descriptions, arrive, http_headers
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import carrier
@@ -258,7 +258,7 @@ def test_an_application_finds_the_span_of_its_replica(tmp_path: Path) -> None:
     assert span is not None
     token = attach(context)
     try:
-        told = dict(in_replica.with_context(given))
+        told = dict(server.with_context(given))
     finally:
         detach(token)
     found = headers.read_sw8(told[b"sw8"].decode())

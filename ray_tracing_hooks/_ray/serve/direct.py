@@ -28,12 +28,12 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.propagation import TASK_KEY
-from ray_tracing_hooks._ray.serve.in_replica import InReplica, of_user, with_context
 from ray_tracing_hooks._ray.serve.server import (
     ENDED_EARLY,
     REFUSED,
     Described,
     Descriptions,
+    InReplica,
     arrive,
     grpc_code,
     grpc_headers,
@@ -41,9 +41,11 @@ from ray_tracing_hooks._ray.serve.server import (
     is_left_out_grpc,
     is_left_out_http,
     of_route,
+    of_user,
     outcome_of_grpc,
     outcome_of_http,
     outcome_of_websocket,
+    with_context,
 )
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request
 from ray_tracing_hooks._ray.templates import INTERNAL, SERVE

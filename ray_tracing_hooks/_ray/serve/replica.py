@@ -54,8 +54,8 @@ from ray_tracing_hooks._ray.propagation import (
     unrecorded_span,
 )
 from ray_tracing_hooks._ray.serve import streaming
-from ray_tracing_hooks._ray.serve.in_replica import InReplica, with_context
 from ray_tracing_hooks._ray.serve.router import CALLER, CARRIED
+from ray_tracing_hooks._ray.serve.server import InReplica, with_context
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request, of_this_replica, traced
 from ray_tracing_hooks._ray.templates import CONSUMER, INTERNAL
 from ray_tracing_hooks._ray.tracing import Tracing

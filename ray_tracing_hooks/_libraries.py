@@ -140,7 +140,7 @@ TRAIN = Library(
     ),
     internal=("ray.train._internal.", "ray.train.v2._internal."),
     workers=("RayTrainWorker.__init__",),
-    naming=(("ray.train.", "naming"),),
+    naming=(("ray.train.", "run"),),
     loops=(names.TRAIN_WORKER,),
     runs=(names.TRAIN_RUN,),
 )
@@ -150,7 +150,7 @@ TUNE = Library(
     "Ray Tune",
     wraps=(
         Wrap(_CONTROLLER, "experiments", "experiments of Ray Tune are not recorded"),
-        Wrap(_CONTROLLER, "trial_loop", "trials of Ray Tune are not recorded"),
+        Wrap(_CONTROLLER, "experiments", "trials of Ray Tune are not recorded", "patch_trials"),
         Wrap(
             "ray.air.execution.resources.request",
             "trials",
@@ -158,17 +158,17 @@ TUNE = Library(
             "patch_actors",
         ),
         Wrap("ray.tune.schedulers.pbt", "trials", "exploits of Ray Tune are not recorded", "patch_exploits"),
-        Wrap("ray.tune.trainable.function_trainable", "trainables", "trainables of Ray Tune are not named"),
+        Wrap("ray.tune.trainable.function_trainable", "trials", "trainables of Ray Tune are not named", "patch_names"),
         Wrap(
             "ray.train._internal.session",
-            "trainables",
+            "trials",
             "training functions of Ray Tune are not in the trace of their trial",
             "patch_sessions",
         ),
     ),
     internal=("ray.tune.utils.",),
     internal_methods=("get_auto_filled_metrics",),
-    naming=(("ray.tune.", "trainables"),),
+    naming=(("ray.tune.", "trials"),),
     runs=(names.TUNE_EXPERIMENT,),
 )
 

@@ -20,7 +20,7 @@ from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.library_spans import followed_by
 from ray_tracing_hooks._ray.templates import Selection
-from ray_tracing_hooks._ray.tune import experiments, trial_loop
+from ray_tracing_hooks._ray.tune import experiments
 
 
 class Trial:
@@ -59,8 +59,8 @@ class Controller:
 WRAPPERS: dict[str, Any] = {
     "__init__": experiments._init,
     "cleanup": experiments._cleanup,
-    "add_trial": followed_by(trial_loop._added, "tracing a trial"),
-    "_trial_task_failure": trial_loop._task_failure,
+    "add_trial": followed_by(experiments._added, "tracing a trial"),
+    "_trial_task_failure": experiments._task_failure,
 }
 for wrapped, wrapper in WRAPPERS.items():
     setattr(Controller, wrapped, wrapper(vars(Controller)[wrapped]))

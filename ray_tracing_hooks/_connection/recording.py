@@ -124,7 +124,10 @@ def _sampler(environ: Mapping[str, str]) -> Sampler:
 
     sampler = sampling.from_environment(environ)
     if sampler is None:
-        from ray_tracing_hooks._sdk.foreign_samplers import from_sdk  # noqa: PLC0415  few programs name such a one
+        from ray_tracing_hooks._settings.otel import import_sdk  # noqa: PLC0415  few programs name such a one
+
+        import_sdk()
+        from ray_tracing_hooks._sdk.provider_parts import from_sdk  # noqa: PLC0415  imports the SDK
 
         sampler = from_sdk()
     return sampler

@@ -285,7 +285,7 @@ class Bridge:
             self._look_at_others(provider)
             sampler = getattr(provider, "sampler", None)
             if self._recorder is not None and sampler is not None and self._records:
-                from ray_tracing_hooks._sdk.foreign_samplers import of_program  # noqa: PLC0415  imports the SDK
+                from ray_tracing_hooks._sdk.provider_parts import of_program  # noqa: PLC0415  imports the SDK
 
                 self._recorder.sampler = of_program(sampler, self._environ) or self._recorder.sampler
 
@@ -386,13 +386,13 @@ class Bridge:
 
     def _shared_processor(self) -> SpoolSpanProcessor:
         if self._processor is None:
-            from ray_tracing_hooks._safety.sdk_import import import_sdk  # noqa: PLC0415  not in every worker
+            from ray_tracing_hooks._settings.otel import import_sdk  # noqa: PLC0415  not in every worker
 
             import_sdk()
             from opentelemetry.sdk.trace import Span, Tracer, TracerProvider, _Span  # noqa: PLC0415
 
-            from ray_tracing_hooks._sdk.guarded import GuardedSpan, GuardedTracer  # noqa: PLC0415  imports the SDK
             from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor  # noqa: PLC0415  imports the SDK
+            from ray_tracing_hooks._sdk.tracers import GuardedSpan, GuardedTracer  # noqa: PLC0415  imports the SDK
 
             # Ray pickles module-level tracers and providers with user code, and spans that it refers to.
             for tracer in (Tracer, GuardedTracer):
@@ -435,14 +435,14 @@ class Bridge:
         return True
 
     def _build_now(self, pending: PendingTracerProvider) -> None:
-        from ray_tracing_hooks._safety.sdk_import import import_sdk  # noqa: PLC0415  only now
+        from ray_tracing_hooks._settings.otel import import_sdk  # noqa: PLC0415  only now
 
         import_sdk()
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
 
-        from ray_tracing_hooks._sdk.guarded import guard  # noqa: PLC0415
         from ray_tracing_hooks._sdk.provider_parts import IdGenerator, limits_for_sdk, sampler_for_sdk  # noqa: PLC0415
+        from ray_tracing_hooks._sdk.tracers import guard  # noqa: PLC0415
 
         # Limits and sampler are read here, since the SDK would raise, in the user's code, for some invalid values.
         real = TracerProvider(

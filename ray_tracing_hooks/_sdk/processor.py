@@ -1,4 +1,4 @@
-"""The span processor of this package, which writes SDK spans to the same spool as Ray's."""
+"""The span processor of this package, which encodes spans of the SDK and writes them to the same spool as Ray's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ray_tracing_hooks._record.current import REFERENCE_KEY, get_current
 from ray_tracing_hooks._record.recorder import SAMPLED
 from ray_tracing_hooks._record.span import message_of
 from ray_tracing_hooks._safety.guard import failed
-from ray_tracing_hooks._sdk import sdk_spans
 from ray_tracing_hooks._spool.layout import U16
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ class SpoolSpanProcessor(SpanProcessor):
             if self._dropped:
                 self._forget_dropped()
             if is_sampled:
-                output.writer.start(output.prefix(span), sdk_spans.begun(span))
+                output.writer.start(output.prefix(span), encode_begun(span))
         except Exception as error:  # noqa: BLE001  a fault here must not reach the user's span
             failed(f"recording the start of the span {message_of(span.name)[:100]!r}", error)
 
@@ -184,9 +183,9 @@ class SpoolSpanProcessor(SpanProcessor):
             if output is not None and reason is not None:
                 prefix = output.prefix(span)
                 if is_interrupted:
-                    output.writer.finish(prefix, sdk_spans.bare(span) + reason)
+                    output.writer.finish(prefix, encode_bare(span) + reason)
                 else:
-                    _write(output.writer, prefix, sdk_spans.ended(span) + reason)
+                    _write(output.writer, prefix, encode_ended(span) + reason)
         except Exception as error:  # noqa: BLE001  as above
             failed(f"recording the span {message_of(span.name)[:100]!r}", error)
         self._open.pop(context.span_id, None)
@@ -230,3 +229,86 @@ def _write(writer: SpoolWriter, prefix: bytes, encoded: bytes) -> None:
     except BaseException:  # what a signal handler raises
         writer.finish(prefix, encoded)
         raise
+
+
+def encode_begun(span: ReadableSpan) -> bytes:
+    """A span that has begun: everything known so far, without an end."""
+    return _begun(span, encode.attributes(span.attributes))
+
+
+def _begun(span: ReadableSpan, attributes: bytes) -> bytes:
+    context = span.get_span_context()
+    name: object = span.name  # of any type that the user's program passes
+    assert context is not None
+    out = encode.before_id(context.trace_id.to_bytes(16, "big")) + context.span_id.to_bytes(8, "big")
+    state = context.trace_state.to_header() if context.trace_state else ""
+    if state:
+        out += encode.trace_state(state)
+    parent = span.parent
+    flags = encode.FLAGS_LOCAL_PARENT
+    if parent is not None:
+        out += encode.BEFORE_PARENT_ID + parent.span_id.to_bytes(8, "big")
+        if parent.is_remote:
+            flags = encode.FLAGS_REMOTE_PARENT
+    return (
+        out
+        + encode.name_and_kind(name if isinstance(name, str) else message_of(name), span.kind.value + 1)
+        + encode.start_time(_moment(span.start_time))
+        + attributes
+        + flags
+    )
+
+
+def encode_bare(span: ReadableSpan) -> bytes:
+    """A span that has ended, without attributes, events and links: these take no lock of the SDK."""
+    return b"".join((_begun(span, b""), _end(span), _status(span)))
+
+
+def encode_ended(span: ReadableSpan) -> bytes:
+    """A span that has ended."""
+    return b"".join(
+        (
+            encode_begun(span),
+            _end(span),
+            encode.dropped_attributes(span.dropped_attributes),
+            *map(_event, span.events),
+            encode.dropped_events(span.dropped_events),
+            *map(_link, span.links),
+            encode.dropped_links(span.dropped_links),
+            _status(span),
+        )
+    )
+
+
+def _end(span: ReadableSpan) -> bytes:
+    return encode.end_time(_moment(span.end_time or span.start_time))
+
+
+def _status(span: ReadableSpan) -> bytes:
+    return encode.status(span.status.status_code.value, span.status.description)
+
+
+def _moment(moment: Any) -> int:
+    moment = moment or 0
+    return moment if type(moment) is int and 0 <= moment < 1 << 64 else encode.nanoseconds(moment)
+
+
+def _event(event: Any) -> bytes:
+    return encode.event(event.name, encode.nanoseconds(event.timestamp), event.attributes, _dropped(event.attributes))
+
+
+def _link(link: Any) -> bytes:
+    context = link.context
+    return encode.link(
+        context.trace_id.to_bytes(16, "big"),
+        context.span_id.to_bytes(8, "big"),
+        context.trace_state.to_header() if context.trace_state else "",
+        link.attributes,
+        remote=context.is_remote,
+        dropped=_dropped(link.attributes),
+    )
+
+
+def _dropped(attributes: Any) -> int:
+    # BoundedAttributes of the SDK counts what it dropped; a plain mapping drops nothing.
+    return getattr(attributes, "dropped", 0) or 0

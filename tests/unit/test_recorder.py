@@ -32,7 +32,7 @@ from ray_tracing_hooks._record.recorder import Recorder, Template, add_former_ro
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame, traceback_of
 from ray_tracing_hooks._safety.guard import describe
-from ray_tracing_hooks._sdk import sdk_spans
+from ray_tracing_hooks._sdk import processor
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.reader import SegmentReader, iterate
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -312,7 +312,7 @@ def test_sdk_spans_are_encoded_as_protobuf_reads_them(given_attributes: dict[str
     with tracer.start_as_current_span("outer"), tracer.start_as_current_span("inner", attributes=given_attributes) as s:
         s.add_event("event", given_attributes)
     span = exporter.get_finished_spans()[0]
-    encoded = sdk_spans.ended(span)
+    encoded = processor.encode_ended(span)
     proto = ProtoSpan.FromString(encoded)
     assert proto.name == "inner"
     assert int.from_bytes(encoded[encode.SPAN_ID], "big") == span.context.span_id

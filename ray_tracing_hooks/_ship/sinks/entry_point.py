@@ -22,8 +22,8 @@ from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._safety.errors import SettingError
 from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._safety.private import open_file
-from ray_tracing_hooks._safety.sdk_import import import_sdk
 from ray_tracing_hooks._settings import otel
+from ray_tracing_hooks._settings.otel import import_sdk
 from ray_tracing_hooks._settings.values import copied
 from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.plan import ShipPlan

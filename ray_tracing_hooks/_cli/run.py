@@ -17,8 +17,8 @@ from ray_tracing_hooks._cli.options import examples
 from ray_tracing_hooks._cli.screen import warn
 from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._ops.hooks import BY_SETTINGS
-from ray_tracing_hooks._run import child, notes
-from ray_tracing_hooks._run.notes import LaunchInfo, Note
+from ray_tracing_hooks._run import child, inside
+from ray_tracing_hooks._run.inside import LaunchInfo, Note
 from ray_tracing_hooks._safety.guard import describe, safe
 from ray_tracing_hooks._safety.private import open_folder
 from ray_tracing_hooks._settings.table import Settings, load_with_sources
@@ -81,7 +81,7 @@ def run(
             code = child.run(command, _environment(path, environ, has_own_folder=output is None))
         except OSError as error:
             raise click.ClickException(f"{command[0]} could not be started: {error.strerror}") from None
-        _sum_up(list(notes.read(path)), folder, settings, views=views or opens, opens=opens)
+        _sum_up(list(inside.read(path)), folder, settings, views=views or opens, opens=opens)
     finally:
         os.unlink(path)
     child.end_as(code)
@@ -117,12 +117,12 @@ def _folder(given: str | None, program: str, settings: Settings) -> str:
 def _environment(path: str, added: Mapping[str, str], *, has_own_folder: bool) -> dict[str, str]:
     python_path = os.environ.get("PYTHONPATH")
     errand = LaunchInfo(path, python_path, os.environ.get("RAY_TRACING_LOCAL_DIR"), has_own_folder)
-    first = os.path.join(os.path.dirname(notes.__file__), "on_path")
+    first = os.path.join(os.path.dirname(inside.__file__), "on_path")
     return {
         **os.environ,
         **added,
         "PYTHONPATH": os.pathsep.join(filter(None, [first, python_path])),
-        notes.VARIABLE: str(errand),
+        inside.VARIABLE: str(errand),
     }
 
 

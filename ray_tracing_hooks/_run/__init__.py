@@ -3,5 +3,5 @@
 Ray has no environment variable that names a tracing hook, only the argument ``_tracing_startup_hook`` of
 ``ray.init()``. So the program's interpreter first finds :mod:`sitecustomize` of the folder ``on_path``, which waits
 until the program imports Ray and changes the default of that argument (:mod:`inside`). The program reports the result
-in notes (:mod:`notes`).
+in notes.
 """

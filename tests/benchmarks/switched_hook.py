@@ -11,8 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from ray_tracing_hooks import _startup, local
-from ray_tracing_hooks._logs import records
+from ray_tracing_hooks import _logs, _startup, local
 from ray_tracing_hooks._ray import execution, tracing
 from ray_tracing_hooks._safety.patching import ABSENT
 
@@ -46,7 +45,7 @@ class _Switch:
 
     def __init__(self) -> None:
         self._replaced: list[tuple[Any, str, Any, Any]] = []
-        self._looks: tuple[records.Observer, ...] = ()
+        self._looks: tuple[_logs._Observer, ...] = ()
 
     def turn(self, command: bytes) -> None:
         patches = _startup._here._connection_patches if tracing.active is not None else None
@@ -58,11 +57,11 @@ class _Switch:
             ]
             for owner, name, _, original in reversed(self._replaced):
                 delattr(owner, name) if original is ABSENT else setattr(owner, name, original)
-            self._looks, records._watch.observers = records._watch.observers, ()
+            self._looks, _logs._watch.observers = _logs._watch.observers, ()
         elif command == ON and self._replaced:
             for owner, name, replacement, _ in self._replaced:
                 setattr(owner, name, replacement)
-            self._replaced, records._watch.observers = [], self._looks
+            self._replaced, _logs._watch.observers = [], self._looks
         # A worker keeps the executors of functions, wrapped or not.
         execution.forget_executors()
 

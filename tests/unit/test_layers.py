@@ -171,5 +171,4 @@ WITH_CODE = {
     "_ops.checks",  # the list of all checks
     "_insight.views.exports",  # the table of formats
     "_insight.views.page",  # the report as one file
-    "_logs",
 }

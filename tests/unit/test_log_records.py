@@ -39,7 +39,7 @@ from ray_tracing_hooks import _logs
 from ray_tracing_hooks._formats.signals import LOGS
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
-from ray_tracing_hooks._logs.otlp import severity_number
+from ray_tracing_hooks._logs import severity_number
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._settings.table import SINKS

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ray_tracing_hooks._cli.run import _problem
-from ray_tracing_hooks._run.notes import Note
+from ray_tracing_hooks._run.inside import Note
 
 RUN = (sys.executable, "-m", "ray_tracing_hooks", "run")
 

@@ -34,7 +34,7 @@ from ray_tracing_hooks._record.recorder import Recorder
 from ray_tracing_hooks._record.span import MOST_TEXT, bounded, exception_attributes
 from ray_tracing_hooks._safety.exceptions import hide_frame, is_a, is_interruption, qualified_name, traceback_of
 from ray_tracing_hooks._safety.guard import failed, logger
-from ray_tracing_hooks._safety.patching import Replacement
+from ray_tracing_hooks._safety.patching import Patches
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -68,16 +68,16 @@ def begin(parts: frozenset[str], process: Process, *, least: str = "INFO") -> Ca
     if "otlp" in parts:
         observers.append(_otlp(process.recorder, process.writer, process.resource, least))
     _watch.observers = tuple(observers)
-    for replacement in _replacements:
-        replacement.put()
+    _patches.wrap(logging.Logger, "filter", _filter)
+    # The base class of all three styles. A format that names an id must also work for records without ids.
+    _patches.wrap(logging.PercentStyle, "format", _format)
     return _end
 
 
 def _end() -> None:
     """Restore ``logging``."""
     _watch.observers = ()
-    for replacement in reversed(_replacements):
-        replacement.take_back()
+    _patches.undo()
 
 
 _Observer = Callable[[logging.LogRecord], None]
@@ -163,11 +163,7 @@ def _lacks_an_id(style: Any, record: logging.LogRecord) -> bool:
     return any(name in text and name not in vars(record) for name in _NO_IDS)
 
 
-_replacements = (
-    Replacement(logging.Logger, "filter", _filter),
-    # The base class of all three styles. A format that names an id must also work for records without ids.
-    Replacement(logging.PercentStyle, "format", _format),
-)
+_patches = Patches(shared=True)
 
 
 def _is_own(record: logging.LogRecord) -> bool:

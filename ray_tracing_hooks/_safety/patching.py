@@ -1,4 +1,4 @@
-"""Replacing an attribute of Ray, once, and putting it back."""
+"""Replacing an attribute of Ray, or of another library, once, and putting it back."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ _CALL = object()
 
 
 class Patches:
-    """The replacements in place, so that they can be undone in reverse order."""
+    """The replacements in place, so that they can be undone in reverse order.
 
-    def __init__(self) -> None:
+    If they are ``shared``, other libraries replace methods of these classes too, inherited ones as well, and their
+    replacement may call ours. Then ours stays in place, and has to do nothing but call the original.
+    """
+
+    def __init__(self, *, shared: bool = False) -> None:
+        self._shared = shared
         self._applied: list[tuple[Any, str, Any]] = []
-        self._targets: set[tuple[int, str]] = set()
-        """The ids of owners, and names, of what is replaced: an execution of Ray Data may have thousands."""
+        self._targets: dict[tuple[int, str], Any] = {}
+        """What is in place, by the id of its owner and its name: an execution of Ray Data may have thousands."""
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
         """Replace ``owner.name`` by ``make(original)``; False if this Ray has no such attribute.
 
         Wrapping the same attribute a second time does nothing.
         """
-        original = vars(owner).get(name)
+        original = back = vars(owner).get(name)
+        if self._shared and original is None:
+            original, back = getattr(owner, name), ABSENT
         if original is None:
             return False
-        if hasattr(original, _MARK):
-            return True
-        replacement = make(original)
-        setattr(replacement, _MARK, original)
-        _named_alike(replacement, original)
-        setattr(owner, name, replacement)
-        self._replaced(owner, name, original)
+        if not hasattr(original, _MARK):
+            self.set(owner, name, _made(make, original), back=back)
         return True
 
     def wrap_within(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
@@ -53,10 +55,7 @@ class Patches:
             return self.wrap(owner, name, make)
         original = cell.cell_contents
         if not hasattr(original, _MARK):
-            replacement = make(original)
-            setattr(replacement, _MARK, original)
-            _named_alike(replacement, original)
-            self.set(cell, "cell_contents", replacement, back=original)
+            self.set(cell, "cell_contents", _made(make, original), back=original)
         return True
 
     def set(self, owner: Any, name: str, value: Any, *, back: Any) -> None:
@@ -66,11 +65,8 @@ class Patches:
         """
         if (id(owner), name) not in self._targets:
             setattr(owner, name, value)
-            self._replaced(owner, name, back)
-
-    def _replaced(self, owner: Any, name: str, original: Any) -> None:
-        self._applied.append((owner, name, original))
-        self._targets.add((id(owner), name))
+            self._applied.append((owner, name, back))
+            self._targets[id(owner), name] = value
 
     def on_undo(self, call: Callable[[], None]) -> None:
         """Register a function for :meth:`undo`, which calls it before it undoes earlier replacements."""
@@ -82,48 +78,21 @@ class Patches:
 
     def undo(self) -> None:
         """Put every original back."""
+        kept = []
         while self._applied:
             owner, name, original = self._applied.pop()
-            self._targets.discard((id(owner), name))
+            if self._shared and vars(owner).get(name) is not self._targets[id(owner), name]:
+                kept.append((owner, name, original))
+                continue
+            self._targets.pop((id(owner), name), None)
             if owner is _CALL:
                 original()
             elif original is ABSENT:
-                vars(owner).pop(name, None)
+                if name in vars(owner):
+                    delattr(owner, name)
             else:
                 setattr(owner, name, original)
-
-
-class Replacement:
-    """A method of a class of Python, replaced between :meth:`put` and :meth:`take_back`.
-
-    Other libraries replace methods of these classes too, and their replacement may call ours. Then ours stays in place,
-    and has to do nothing but call the original.
-    """
-
-    def __init__(self, owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        self._owner = owner
-        self._name = name
-        self._make = make
-        self._ours: Callable[..., Any] | None = None
-        self._back: Any = None
-        self._is_inherited = False
-
-    def put(self) -> None:
-        """Replace the method, unless a replacement of ours is still there. Raises AttributeError if there is none."""
-        if self._ours is None:
-            self._is_inherited = self._name not in vars(self._owner)
-            self._back = getattr(self._owner, self._name)
-            self._ours = self._make(self._back)
-            setattr(self._owner, self._name, self._ours)
-
-    def take_back(self) -> None:
-        """Restore the original, unless another library has replaced ours."""
-        if self._ours is not None and vars(self._owner).get(self._name) is self._ours:
-            if self._is_inherited:
-                delattr(self._owner, self._name)
-            else:
-                setattr(self._owner, self._name, self._back)
-            self._ours = None
+        self._applied += reversed(kept)
 
 
 def _cell_of_decorated(function: Any) -> Any:
@@ -151,14 +120,16 @@ def original_of(value: Any) -> Any:
         return None
 
 
-def _named_alike(replacement: Any, original: Any) -> None:
-    """Give the replacement the original's name, so that functions of Ray that refer to it by name pickle as before.
-
-    A deployment with ``@serve.batch``, pickled by value, refers to ``flatten_args``.
+def _made(make: Callable[[Any], Any], original: Any) -> Any:
+    """The replacement, marked with the original, and with its name, so that functions of Ray that refer to it by name
+    pickle as before: a deployment with ``@serve.batch``, pickled by value, refers to ``flatten_args``.
     """
+    replacement = make(original)
+    setattr(replacement, _MARK, original)
     if isinstance(original, FunctionType):
         for name in ("__module__", "__name__", "__qualname__"):
             setattr(replacement, name, getattr(original, name))
+    return replacement
 
 
 def in_place(patch: Callable[..., bool], patches: Patches, *handed: Any) -> bool:

@@ -249,7 +249,7 @@ class Bridge:
             if self._processor is not None:
                 from ray_tracing_hooks._sdk import tracers  # noqa: PLC0415  it is imported by now
 
-                tracers.start_span.take_back()
+                tracers.patches.undo()
                 self._write_to(self._processor)
             current: Any = trace._TRACER_PROVIDER  # noqa: SLF001
             is_pending = type(current) is PendingTracerProvider
@@ -404,7 +404,7 @@ class Bridge:
         self._write_to(self._processor)
         from ray_tracing_hooks._sdk import tracers  # noqa: PLC0415  imports the SDK
 
-        tracers.start_span.put()
+        tracers.patch()
         return self._processor
 
     def _write_to(self, processor: SpoolSpanProcessor, *, open_ones_stay: bool = False) -> None:

@@ -27,7 +27,7 @@ from ray_tracing_hooks._record.recorder import is_over, note_within, since_end
 from ray_tracing_hooks._record.span import exception_attributes, message_of
 from ray_tracing_hooks._safety.exceptions import class_name, hide_frame, is_interruption, traceback_of
 from ray_tracing_hooks._safety.guard import failed
-from ray_tracing_hooks._safety.patching import Replacement
+from ray_tracing_hooks._safety.patching import Patches
 from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
 
 if TYPE_CHECKING:
@@ -233,4 +233,9 @@ def _start_span(original: Callable[..., trace.Span]) -> Callable[..., trace.Span
     return start_span
 
 
-start_span = Replacement(Tracer, "start_span", _start_span)
+patches = Patches(shared=True)
+
+
+def patch() -> None:
+    """Wrap the tracers of all providers of the SDK, until :data:`patches` are undone."""
+    patches.wrap(Tracer, "start_span", _start_span)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from ray_tracing_hooks._connection.instrumentation import Lifetime
-    from ray_tracing_hooks._propagators.this_process import Local
+    from ray_tracing_hooks._propagators import Local
     from ray_tracing_hooks._ray.cluster import Cluster
     from ray_tracing_hooks._ray.driver import DriverTrace
     from ray_tracing_hooks._ray.process import RayProcess
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ship.sinks.skywalking_settings import Settings as SkyWalking
 
 
-PROPAGATOR = "ray_tracing_hooks._propagators.skywalking"
+PROPAGATOR = "ray_tracing_hooks._propagators"
 """Imported where ``OTEL_PROPAGATORS`` names it."""
 
 
@@ -193,12 +193,12 @@ class Connection:
         """Before Ray is instrumented, which depends on the propagators."""
         if not self.delivery.joins_skywalking and PROPAGATOR not in sys.modules:
             return
-        from ray_tracing_hooks._propagators import skywalking, this_process  # noqa: PLC0415  few programs need them
+        from ray_tracing_hooks import _propagators  # noqa: PLC0415  few programs need them
 
         with guarded("joining the traces of SkyWalking"):
-            this_process.become(self._local())
+            _propagators.become(self._local())
             if self.delivery.joins_skywalking:
-                patches.on_undo(skywalking.install(self._of_skywalking.protocol))
+                patches.on_undo(_propagators.install(self._of_skywalking.protocol))
 
     @property
     def _of_skywalking(self) -> SkyWalking:
@@ -208,9 +208,9 @@ class Connection:
 
     def _local(self) -> Local:
         """What SkyWalking's headers say of this process."""
-        from ray_tracing_hooks._propagators import this_process  # noqa: PLC0415  as above
+        from ray_tracing_hooks import _propagators  # noqa: PLC0415  as above
 
-        return this_process.Local.of(
+        return _propagators.Local.of(
             self._of_skywalking,
             self._recording.resource,
             self.delivery.spool,
@@ -228,11 +228,11 @@ class Connection:
 
     def _become_replica(self, deployment: str, application: str) -> None:
         """Say of this process from now on that it is a replica of this deployment."""
-        from ray_tracing_hooks._propagators import this_process  # noqa: PLC0415  as above
+        from ray_tracing_hooks import _propagators  # noqa: PLC0415  as above
 
         self._of_replica = {names.RAY_SERVE_DEPLOYMENT: deployment, names.RAY_SERVE_APPLICATION: application}
         self._recording.say(self._of_replica)
-        this_process.become(self._local())
+        _propagators.become(self._local())
         self._name_deployments()
         self._join_libraries(self._environ, continues=True)
 
@@ -279,7 +279,7 @@ class Connection:
             parts -= {"otlp"}
         skywalking_id = None
         if "tid" in parts:
-            from ray_tracing_hooks._propagators.skywalking import trace_text  # noqa: PLC0415  opt-in
+            from ray_tracing_hooks._propagators import trace_text  # noqa: PLC0415  opt-in
 
             skywalking_id = trace_text
         process = _logs.Process(self._recording.recorder, self._recording.writer, resource, skywalking_id)

@@ -7,6 +7,7 @@ than OpenTelemetry's; it travels in the trace state, under ``sw8``.
 
 from __future__ import annotations
 
+import os
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -20,16 +21,20 @@ from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, TraceState
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.skywalking import headers, ids, peers
 from ray_tracing_hooks._formats.skywalking.headers import Reference
-from ray_tracing_hooks._propagators import this_process
-from ray_tracing_hooks._propagators.this_process import Local
+from ray_tracing_hooks._formats.skywalking.peers import Identity
 from ray_tracing_hooks._record.current import OF_CALLER, REFERENCE_KEY, SPAN_KEY
 from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.private import read_file
+from ray_tracing_hooks._spool.progress import decode, file_name
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._record.span import Parent
+    from ray_tracing_hooks._ship.sinks.skywalking_settings import Settings
+
 
 CORRELATION_KEY = "ray_tracing_hooks.skywalking_correlation"
 EXTENSION_KEY = "ray_tracing_hooks.skywalking_extension"
@@ -108,7 +113,7 @@ class _SkyWalkingPropagator(textmap.TextMapPropagator):
 
     @property
     def fields(self) -> set[str]:
-        prefix = this_process.local().prefix
+        prefix = _process.local().prefix
         return {prefix + name for name in (self._header, *self._others)}
 
     def extract(
@@ -120,7 +125,7 @@ class _SkyWalkingPropagator(textmap.TextMapPropagator):
         if context is None:
             context = get_current()
         try:
-            return self._extract(_Reader(carrier, getter, this_process.local().prefix), context)
+            return self._extract(_Reader(carrier, getter, _process.local().prefix), context)
         except Exception as error:  # noqa: BLE001  what a client sends must not fail the request
             failed("reading a header of SkyWalking", error)
             return context
@@ -141,7 +146,7 @@ class _SkyWalkingPropagator(textmap.TextMapPropagator):
             failed("writing a header of SkyWalking", error)
 
     def _local(self) -> Local:
-        return this_process.local()
+        return _process.local()
 
     @abstractmethod
     def _read(self, header: str) -> Reference | None:
@@ -240,7 +245,7 @@ class Sw8Propagator(_SkyWalkingPropagator):
         if not more:
             return context
         context = Context({**context, **more})
-        if this_process.local().correlation:
+        if _process.local().correlation:
             for key, value in correlation.items():
                 context = baggage.set_baggage(key, value, context)
         return context
@@ -283,7 +288,7 @@ class Sw6Propagator(_SkyWalkingPropagator):
     _header = headers.SW6
 
     def _local(self) -> Local:
-        return this_process.registered()
+        return _process.registered()
 
     def _read(self, header: str) -> Reference | None:
         return headers.read_sw6(header)
@@ -369,7 +374,7 @@ def trace_text(context: Context, fallback: bytes = b"") -> str:
     text = _trace_text(found, bound if isinstance(bound, Bound) and bound.trace_id == own else None)
     if text or not own:
         return text
-    return ids.trace_numbers(own) if this_process.local().is_of_6 else ids.trace_text(own)
+    return ids.trace_numbers(own) if _process.local().is_of_6 else ids.trace_text(own)
 
 
 def _name_of(span: trace.Span, local: Local) -> str:
@@ -384,3 +389,92 @@ def _address(span: trace.Span, name: str, local: Local) -> str:
     if is_call and span.is_recording():
         span.set_attribute(names.SKYWALKING_PEER, found)
     return found
+
+
+_LOOK_SECONDS = 1.0
+"""How often a process looks whether its instance has been registered."""
+_LOOK_AGAIN_SECONDS = 30.0
+"""How often it looks after that: a back end that has lost its storage gives out another id."""
+
+
+class Local(NamedTuple):
+    """What headers say of this process, and how they are written."""
+
+    identity: Identity
+    prefix: str = ""
+    unsampled: str = "omit"
+    correlation: bool = False
+    instance_id: int = headers.USER
+    is_of_6: bool = False
+    spool: str | None = None
+    """The spool folder, where the exporter stores the id that the back end has given to this instance."""
+    is_reported: bool = False
+    """Whether the spans of this process are sent to SkyWalking, so that it knows their names."""
+
+    @classmethod
+    def of(
+        cls, settings: Settings, resource: Mapping[str, Any], spool: str | None = None, *, is_reported: bool = False
+    ) -> Local:
+        """By the settings, in a process with this resource."""
+        is_of_6 = settings.protocol == headers.SW6
+        of_deployment = None if is_of_6 else settings.deployment_service
+        return cls(
+            peers.identity(resource, settings.service, settings.instance, settings.namespace, of_deployment),
+            f"{settings.header_prefix.lower()}-" if settings.header_prefix else "",
+            settings.unsampled,
+            settings.correlation,
+            settings.instance_id or headers.USER,
+            is_of_6,
+            spool if settings.instance_id is None else None,
+            is_reported,
+        )
+
+
+class _Process:
+    """What this process is called. A hook says it; in a process without one, the environment does."""
+
+    def __init__(self) -> None:
+        self._local: Local | None = None
+        self._look_at = 0.0
+
+    def become(self, local: Local | None) -> None:
+        self._local, self._look_at = local, 0.0
+
+    def registered(self) -> Local:
+        """The same, with the id of the instance as soon as the exporter has registered it."""
+        local = self.local()
+        if local.spool is None or monotonic() < self._look_at:
+            return local
+        self._look_at = monotonic() + _LOOK_SECONDS
+        try:
+            state = decode(read_file(os.path.join(local.spool, file_name("skywalking")))).state
+        except (OSError, ValueError, TypeError, KeyError):
+            return local  # nothing has been delivered yet
+        found = peers.registered_in(state).get(local.identity)
+        if found is not None:
+            self._look_at = monotonic() + _LOOK_AGAIN_SECONDS
+            local = self._local = local._replace(instance_id=found[1])
+        return local
+
+    def local(self) -> Local:
+        if self._local is None:
+            import socket  # noqa: PLC0415  few processes need it
+
+            from ray_tracing_hooks._sdk import resource  # noqa: PLC0415  as above
+            from ray_tracing_hooks._settings import table  # noqa: PLC0415  as above
+            from ray_tracing_hooks._ship.sinks.skywalking_settings import Settings  # noqa: PLC0415  as above
+
+            settings = table.load(os.environ, _ignore).of(Settings)
+            detected = {"service.name": "unknown_service", "host.name": socket.gethostname()}
+            self._local = Local.of(settings, detected | resource.from_environment(os.environ))
+        return self._local
+
+
+def _ignore(_problem: str) -> None:
+    """A hook reports it."""
+
+
+_process = _Process()
+
+become = _process.become
+"""Set what headers say of this process; None lets the environment say it."""

@@ -1,1 +1,0 @@
-"""Propagators of OpenTelemetry, which ``OTEL_PROPAGATORS`` names."""

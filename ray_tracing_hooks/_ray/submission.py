@@ -11,9 +11,9 @@ from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.arguments import outgoing
-from ray_tracing_hooks._ray.calls import Around, Called, Calls, around_of
 from ray_tracing_hooks._ray.errors import failure
 from ray_tracing_hooks._ray.propagation import ACTOR_ID, TASK_ID
+from ray_tracing_hooks._ray.tracing import Around, Called, Calls, around_of
 from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Template

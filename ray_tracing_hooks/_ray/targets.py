@@ -12,11 +12,11 @@ from typing import Any
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray.arguments import place_in
-from ray_tracing_hooks._ray.calls import Called, Calls, Dispatched
 from ray_tracing_hooks._ray.cluster import Cluster
 from ray_tracing_hooks._ray.propagation import ACTOR_ID
 from ray_tracing_hooks._ray.submission import traced
 from ray_tracing_hooks._ray.templates import OF_SERVE, PRODUCER
+from ray_tracing_hooks._ray.tracing import Called, Calls, Dispatched
 from ray_tracing_hooks._safety.patching import Patches
 
 

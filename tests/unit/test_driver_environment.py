@@ -15,11 +15,11 @@ from stand_ins import tracing_of
 
 from ray_tracing_hooks import jobs, names
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
-from ray_tracing_hooks._ray.calls import Around
 from ray_tracing_hooks._ray.cluster import Cluster
 from ray_tracing_hooks._ray.driver import DriverTrace, program
 from ray_tracing_hooks._ray.jobs import describe_driver
 from ray_tracing_hooks._ray.process import DRIVER
+from ray_tracing_hooks._ray.tracing import Around
 from ray_tracing_hooks._safety.patching import Patches
 from ray_tracing_hooks._settings.table import Settings
 

@@ -22,7 +22,7 @@ from ray_tracing_hooks._formats.skywalking import headers, ids, peers
 from ray_tracing_hooks._formats.skywalking.headers import Reference
 from ray_tracing_hooks._formats.skywalking.peers import Identity
 from ray_tracing_hooks._propagators import Local
-from ray_tracing_hooks._ray import calls, propagation
+from ray_tracing_hooks._ray import propagation, tracing
 from ray_tracing_hooks._ray.jobs import from_environment, to_environment
 from ray_tracing_hooks._ray.serve import server
 from ray_tracing_hooks._ray.serve.server import Descriptions, arrive, http_headers
@@ -197,9 +197,9 @@ def test_the_span_below_it_says_what_the_header_said(tmp_path: Path) -> None:
     assert propagation.reference(context, span.as_parent()) == b""
 
 
-def made_by(active: Tracing, context: Context) -> tuple[calls.Around, Context]:
+def made_by(active: Tracing, context: Context) -> tuple[tracing.Around, Context]:
     """What a call in this context carries, and the context in which it runs."""
-    made = calls.Around(active.calls, context)
+    made = tracing.Around(active.calls, context)
     sent = carrier.encode(made.trace_id, b"submitte", made.flags, 1, b"", made.headers)
     return made, propagation.incoming(carrier.decode(sent))[0]
 
@@ -231,9 +231,9 @@ def test_a_call_carries_nothing_more_in_a_trace_that_began_here(tmp_path: Path) 
     assert active.calls.only_standard_headers
     token = attach(around())
     try:
-        found = calls.around_of(active.calls)
+        found = tracing.around_of(active.calls)
         assert found.headers is None
-        assert calls.around_of(active.calls) is found, "and nothing is looked up again for the next call"
+        assert tracing.around_of(active.calls) is found, "and nothing is looked up again for the next call"
     finally:
         detach(token)
 

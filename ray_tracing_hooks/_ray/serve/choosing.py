@@ -25,12 +25,11 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.calls import around_of
 from ray_tracing_hooks._ray.propagation import incoming, unrecorded_span
 from ray_tracing_hooks._ray.serve.router import CARRIED, CHOICE, Call, count_attempt
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request, traced
 from ray_tracing_hooks._ray.templates import INTERNAL
-from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._ray.tracing import Tracing, around_of
 from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.carrier import decode
 from ray_tracing_hooks._record.current import SPAN_KEY

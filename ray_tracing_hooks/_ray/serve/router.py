@@ -23,12 +23,11 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.calls import around_of
 from ray_tracing_hooks._ray.errors import cause, failure
 from ray_tracing_hooks._ray.propagation import SPAN_AND_TASK, caller_attribute
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request
 from ray_tracing_hooks._ray.templates import PRODUCER
-from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._ray.tracing import Tracing, around_of
 from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Recorder, Template

@@ -14,13 +14,12 @@ from opentelemetry.context import Context
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import fail
-from ray_tracing_hooks._ray.objects import thread_attribute
 from ray_tracing_hooks._ray.propagation import Begun, reference, unrecorded_span
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
 from ray_tracing_hooks._safety.guard import failed
 
 
@@ -47,7 +46,7 @@ def begin(
     if recording is None:
         around = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
         return Context({**context, SPAN_KEY: unrecorded_span(around)}), None
-    first = encode.attributes(attributes or {}) + reference(context, parent) + thread_attribute(active) + more
+    first = encode.attributes(attributes or {}) + reference(context, parent) + active.thread_attribute() + more
     template = active.templates.of_waiting(name)
     span = recording.start(template, trace_id, flags, parent, first, start_time)
     return Context({**context, SPAN_KEY: span}), span
@@ -132,10 +131,8 @@ def within(find: Callable[..., Any], doing: str) -> Callable[[Callable[..., Any]
                 except Exception as error:  # noqa: BLE001  as above
                     failed(doing, error)
             try:
-                return original(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
+                with hidden_frame:
+                    return original(*args, **kwargs)
             finally:
                 if token is not None:
                     detach(token)
@@ -151,11 +148,8 @@ def followed_by(note: Callable[..., None], doing: str) -> Callable[[Callable[...
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            try:
+            with hidden_frame:
                 result = original(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
             if tracing.active is not None:
                 try:
                     note(result, *args, **kwargs)
@@ -179,10 +173,8 @@ def in_context(function: Callable[..., Any], context: Context) -> Callable[..., 
     def run(*args: Any, **kwargs: Any) -> Any:
         token = attach(context)
         try:
-            return function(*args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
+            with hidden_frame:
+                return function(*args, **kwargs)
         finally:
             detach(token)
 

@@ -21,7 +21,6 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -30,6 +29,7 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import cause
+from ray_tracing_hooks._ray.library_spans import followed_by
 from ray_tracing_hooks._ray.propagation import QUIET_KEY, caller_attribute
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import get_current
@@ -130,7 +130,7 @@ def patch(patches: Patches, parts: Collection[str]) -> bool:
 def _patch_placement_groups(patches: Patches, parts: Collection[str]) -> Iterator[bool]:
     from ray.util.placement_group import PlacementGroup  # noqa: PLC0415  as above
 
-    yield patches.wrap(PlacementGroup, "ready", _noting_group)
+    yield patches.wrap(PlacementGroup, "ready", followed_by(_note_group, "tracing a placement group"))
     if "wait" in parts:
         yield patches.wrap(
             PlacementGroup, "wait", _traced(names.PLACEMENT_GROUP_WAIT, _describe_group_wait, _finish_group_wait)
@@ -143,24 +143,10 @@ _groups: dict[str, str] = {}
 _MOST_GROUPS = 1000
 
 
-def _noting_group(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def ready(self: Any) -> Any:
-        try:
-            found = original(self)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-        try:
-            if tracing.active is not None:
-                while len(_groups) >= _MOST_GROUPS:
-                    _groups.pop(next(iter(_groups)), None)
-                _groups[found.hex()] = self.id.hex()
-        except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
-            failed("tracing a placement group", error)
-        return found
-
-    return ready
+def _note_group(ready: Any, group: Any) -> None:
+    while len(_groups) >= _MOST_GROUPS:
+        _groups.pop(next(iter(_groups)), None)
+    _groups[ready.hex()] = group.id.hex()
 
 
 def patch_client(patches: Patches, parts: Collection[str]) -> bool:
@@ -221,7 +207,7 @@ def _begin(
         recording = recorder.of(flags)
         if recording is None:
             return None
-        first = caller_attribute(active.calls.caller(context)) + describe(*args, **kwargs) + thread_attribute(active)
+        first = caller_attribute(active.calls.caller(context)) + describe(*args, **kwargs) + active.thread_attribute()
         return recording.start(active.templates.of_waiting(name), trace_id, flags, parent, first)
     except Exception as error:  # noqa: BLE001  as above
         failed(f"tracing {name}", error)
@@ -245,21 +231,11 @@ def _is_internal(frame: FrameType | None, name: str) -> bool:
 def end(active: Tracing, span: RecordedSpan) -> None:
     """End the span of a wait. In another thread of a driver, it also says whether the driver's own code waited then."""
     try:
-        if is_in_other_thread(active) and _waits_for_threads(active.thread):
+        if active.is_in_other_thread() and _waits_for_threads(active.thread):
             span.set_attribute(names.RAY_DRIVER_WAITED, True)
     except Exception as error:  # noqa: BLE001  as above
         failed("tracing a wait", error)
     span.end()
-
-
-def is_in_other_thread(active: Tracing) -> bool:
-    """Whether this runs in a thread of a driver that is not the one of its own code."""
-    return get_ident() != active.thread and active.process.is_driver
-
-
-def thread_attribute(active: Tracing) -> bytes:
-    """The encoded ``thread.id`` in such a thread; empty in others."""
-    return encode.attribute(names.THREAD_ID, get_ident()) if is_in_other_thread(active) else b""
 
 
 def _waits_for_threads(thread: int) -> bool:

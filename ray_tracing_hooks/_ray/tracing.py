@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import _compiled, names
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import START_TAG, after_id, before_id
 from ray_tracing_hooks._ray.cluster import Cluster, SharedTrace
 from ray_tracing_hooks._ray.labels import CallLabel, CallLabeler, Namings
@@ -126,6 +127,14 @@ class Tracing:
         found.job.recorder = recorder
         found._set(recorder, options)  # noqa: SLF001  of this class
         return found
+
+    def is_in_other_thread(self) -> bool:
+        """Whether this runs in a thread of a driver that is not the one of its own code."""
+        return get_ident() != self.thread and self.process.is_driver
+
+    def thread_attribute(self) -> bytes:
+        """The encoded ``thread.id`` in such a thread; empty in others."""
+        return encode.attribute(names.THREAD_ID, get_ident()) if self.is_in_other_thread() else b""
 
     def _set(self, recorder: Recorder, options: Options) -> None:
         self.recorder = recorder

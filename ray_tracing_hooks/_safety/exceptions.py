@@ -87,6 +87,25 @@ def hide_frame(error: BaseException) -> None:
         _TRACEBACK.__set__(error, traceback.tb_next)
 
 
+class _HiddenFrame:
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            hide_frame(error)
+
+
+hidden_frame = _HiddenFrame()
+"""``with hidden_frame:`` does what :func:`hide_frame` does, for an error that leaves the block. A plain ``try`` takes a
+tenth of the time, where each call counts.
+"""
+
+
 def text_of(error: object) -> str | None:
     """``str(error)``, which does run code of the program; None if that raises."""
     try:

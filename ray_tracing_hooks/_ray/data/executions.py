@@ -25,11 +25,12 @@ from ray_tracing_hooks._ray.data import operators, statistics
 from ray_tracing_hooks._ray.data.iteration import this_iteration
 from ray_tracing_hooks._ray.data.operators import NO_WORK, Around, Operator, consumer_in, end_with, shown_name
 from ray_tracing_hooks._ray.data.statistics import HELD_BACK, Moments
+from ray_tracing_hooks._ray.library_spans import followed_by
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame, is_interruption
-from ray_tracing_hooks._safety.guard import failed, guarded
+from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame, is_interruption
+from ray_tracing_hooks._safety.guard import guarded
 from ray_tracing_hooks._safety.patching import ABSENT, Patches
 
 _EXECUTION = "_ray_tracing_hooks_execution"
@@ -102,19 +103,13 @@ def _run(original: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _step(original: Callable[..., Any]) -> Callable[..., Any]:
-    def _scheduling_loop_step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            result = original(self, *args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-        execution = _of(self)
-        if execution is not None:
-            execution.stepped()
-        return result
+def _note_step(_result: Any, executor: Any, *_args: Any, **_kwargs: Any) -> None:
+    execution = _of(executor)
+    if execution is not None:
+        execution.stepped()
 
-    return _scheduling_loop_step
+
+_step = followed_by(_note_step, "tracing the steps of an execution of a dataset")
 
 
 def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -133,23 +128,18 @@ def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *args, **kwargs)
         error, unwinding = error_of(args, kwargs), execution.unwinding()
         try:
-            return original(self, *args, **kwargs)
-        except BaseException as fault:
-            hide_frame(fault)
-            raise
+            with hidden_frame:
+                return original(self, *args, **kwargs)
         finally:
             execution.end(error, unwinding=unwinding)
 
     return shutdown
 
 
-def _begin(active: Tracing, executor: Any, dag: Any) -> Execution | None:
-    try:
-        execution = Execution(active, executor, dag)
-        setattr(executor, _EXECUTION, execution)
-    except Exception as error:  # noqa: BLE001  the dataset must be executed whatever fails here
-        failed("tracing an execution of a dataset", error)
-        return None
+@guarded("tracing an execution of a dataset")
+def _begin(active: Tracing, executor: Any, dag: Any) -> Execution:
+    execution = Execution(active, executor, dag)
+    setattr(executor, _EXECUTION, execution)
     _open.add(execution)
     with guarded("tracing the operators of a dataset"):
         execution.watch()
@@ -239,17 +229,14 @@ class Execution:
 
     def stepped(self) -> None:
         """After each step of the executor's loop, in its thread: many times a second, so this takes microseconds."""
-        try:
-            completed = self.executor._has_op_completed  # noqa: SLF001  set in the step
-            for operator in self._working:
-                if completed.get(operator.op):
-                    operator.end()
-                    self._working = [each for each in self._working if each is not operator]
-            now = monotonic()
-            if now >= self._moments.next:
-                self._moments.look(now, [each.timeline for each in self._working if each.span is not None])
-        except Exception as error:  # noqa: BLE001  the dataset must be executed whatever fails here
-            failed("tracing the steps of an execution of a dataset", error)
+        completed = self.executor._has_op_completed  # noqa: SLF001  set in the step
+        for operator in self._working:
+            if completed.get(operator.op):
+                operator.end()
+                self._working = [each for each in self._working if each is not operator]
+        now = monotonic()
+        if now >= self._moments.next:
+            self._moments.look(now, [each.timeline for each in self._working if each.span is not None])
 
     def loop_ended(self) -> None:
         """At the end of the executor's thread, before its operators are shut down."""

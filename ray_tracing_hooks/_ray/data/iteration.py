@@ -20,10 +20,11 @@ from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.data import operators
 from ray_tracing_hooks._ray.data.operators import consumer_in, end_with
+from ray_tracing_hooks._ray.library_spans import followed_by, preceded_by
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
-from ray_tracing_hooks._safety.exceptions import hide_frame
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
+from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 _STAGES = (
@@ -51,6 +52,8 @@ this_iteration = _ThisIteration()
 
 _open: WeakSet[Iteration] = WeakSet()
 
+_DOING = "tracing an iteration over a dataset"
+
 
 def patch(patches: Patches) -> bool:
     """Wrap the method; False if this Ray lacks it."""
@@ -74,20 +77,14 @@ def give_up() -> None:
         iteration.end(None, operators.ABANDONED)
 
 
-def _iter_batches(original: Callable[..., Any]) -> Callable[..., Any]:
-    def _iter_batches(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            batches = original(self, *args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-        make = getattr(batches, "iterator_gen", None)
-        if tracing.active is not None and make is not None:
-            method = consumer_in(sys._getframe(1))  # noqa: SLF001  no other way to look at the callers
-            batches.iterator_gen = _Iterate(make, self, method)
-        return batches
+def _trace(batches: Any, source: Any, *_args: Any, **_kwargs: Any) -> None:
+    make = getattr(batches, "iterator_gen", None)
+    if make is not None:
+        method = consumer_in(sys._getframe(1))  # noqa: SLF001  no other way to look at the callers
+        batches.iterator_gen = _Iterate(make, source, method)
 
-    return _iter_batches
+
+_iter_batches = followed_by(_trace, _DOING)
 
 
 class _Iterate:
@@ -138,15 +135,12 @@ def _steps(make: Callable[[], Any], source: Any, method: str) -> Generator[Any, 
         raise
 
 
+@guarded(_DOING)
 def _begin(source: Any, method: str) -> Iteration | None:
     active = tracing.active
     if active is None:
         return None
-    try:
-        iteration = Iteration(active, source, method)
-    except Exception as error:  # noqa: BLE001  the program must get its batches whatever fails here
-        failed("tracing an iteration over a dataset", error)
-        return None
+    iteration = Iteration(active, source, method)
     _open.add(iteration)
     return iteration
 
@@ -191,10 +185,8 @@ class Iteration:
         this_iteration.iteration = self
         token = attach(self._context)
         try:
-            return step(*value)
-        except BaseException as error:
-            hide_frame(error)
-            raise
+            with hidden_frame:
+                return step(*value)
         finally:
             detach(token)
             this_iteration.iteration = around
@@ -267,18 +259,10 @@ def _measured(stats: Any) -> dict[str, float]:
     return found | ({names.RAY_DATA_ROWS: rows} if rows is not None else {})
 
 
-def _init(original: Callable[..., Any]) -> Callable[..., Any]:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807  the name of what is wrapped
-        iteration = this_iteration.iteration
-        if iteration is not None:
-            try:
-                iteration.measures(kwargs.get("stats"), kwargs.get("dataset_tags", kwargs.get("dataset_tag")))
-            except Exception as error:  # noqa: BLE001  as above
-                failed("tracing an iteration over a dataset", error)
-        try:
-            original(self, *args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
+def _measure(_batches: Any, *_args: Any, **kwargs: Any) -> None:
+    iteration = this_iteration.iteration
+    if iteration is not None:
+        iteration.measures(kwargs.get("stats"), kwargs.get("dataset_tags", kwargs.get("dataset_tag")))
 
-    return __init__
+
+_init = preceded_by(_measure, _DOING)

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic, now_ns
+from ray_tracing_hooks._ray.library_spans import preceded_by
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame
-from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._safety.patching import Patches
 
 
@@ -62,24 +61,13 @@ def patch_backpressure(patches: Patches) -> bool:
 
 
 def _noticing(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def notify(self: Any, in_backpressure: bool, *policy: Any, **named: Any) -> Any:
-            held_back: HeldBack | None = vars(self).get(HELD_BACK)
-            if held_back is not None and (in_backpressure or held_back.is_held):
-                try:
-                    name = policy[0] if policy else named.get("policy_name")
-                    held_back.notice(kind, name or "", in_backpressure=in_backpressure)
-                except Exception as error:  # noqa: BLE001  the execution must continue whatever fails here
-                    failed("recording backpressure", error)
-            try:
-                return original(self, in_backpressure, *policy, **named)
-            except BaseException as error:
-                hide_frame(error)
-                raise
+    def notice(op: Any, in_backpressure: bool, *policy: Any, **named: Any) -> None:
+        held_back: HeldBack | None = vars(op).get(HELD_BACK)
+        if held_back is not None and (in_backpressure or held_back.is_held):
+            name = policy[0] if policy else named.get("policy_name")
+            held_back.notice(kind, name or "", in_backpressure=in_backpressure)
 
-        return notify
-
-    return wrap
+    return preceded_by(notice, "recording backpressure")
 
 
 class Cause(NamedTuple):

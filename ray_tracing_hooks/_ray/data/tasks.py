@@ -36,11 +36,11 @@ from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.data.operators import Operator, at_work, shown_name
 from ray_tracing_hooks._ray.labels import CallLabel, CallLabeler
 from ray_tracing_hooks._ray.libraries import when_imported
-from ray_tracing_hooks._ray.library_spans import in_context
+from ray_tracing_hooks._ray.library_spans import followed_by, in_context
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame
-from ray_tracing_hooks._safety.guard import failed, guarded
+from ray_tracing_hooks._safety.exceptions import hidden_frame
+from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._safety.patching import Patches
 
 _MAP_TASKS = {"_map_task": 2, "submit": 1}
@@ -274,11 +274,8 @@ def _in_threads(original: Callable[..., Any]) -> Callable[..., Any]:
                 args, kwargs = (), dict(bound)
             except Exception as error:  # noqa: BLE001  the function must be called whatever fails here
                 failed("propagating the context to threads of Ray Data", error)
-        try:
+        with hidden_frame:
             return original(*args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
 
     return call
 
@@ -294,27 +291,18 @@ class _Steps(Iterator[Any]):
     def __next__(self) -> Any:
         token = attach(self._context)
         try:
-            return next(self._steps)
-        except BaseException as error:
-            hide_frame(error)
-            raise
+            with hidden_frame:
+                return next(self._steps)
         finally:
             detach(token)
 
 
-def _init(original: Callable[..., Any]) -> Callable[..., Any]:
-    def init(self: Any) -> Any:
-        try:
-            result = original(self)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-        with guarded("propagating the context to functions of Ray Data"):
-            for instance in _instances():
-                _share_context(instance)
-        return result
+def _share_contexts(*_arguments: Any) -> None:
+    for instance in _instances():
+        _share_context(instance)
 
-    return init
+
+_init = followed_by(_share_contexts, "propagating the context to functions of Ray Data")
 
 
 def _instances() -> list[Any]:

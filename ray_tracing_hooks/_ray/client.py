@@ -29,14 +29,15 @@ from opentelemetry.trace import TraceState
 from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._ray import cluster, tracing
 from ray_tracing_hooks._ray.cluster import CLIENT_INVITATION, Cluster
+from ray_tracing_hooks._ray.library_spans import preceded_by, within
 from ray_tracing_hooks._ray.process import DRIVER, RayProcess
 from ray_tracing_hooks._ray.propagation import headers_of, incoming, unrecorded_span
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import carrier
-from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
+from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.span import Parent
-from ray_tracing_hooks._safety.exceptions import hide_frame
-from ray_tracing_hooks._safety.guard import failed, guarded, report
+from ray_tracing_hooks._safety.exceptions import hidden_frame
+from ray_tracing_hooks._safety.guard import guarded, report
 from ray_tracing_hooks._safety.patching import Patches, in_place
 from ray_tracing_hooks._safety.private import open_folder
 
@@ -130,10 +131,8 @@ def patch_end(patches: Patches, on_begin: Callable[[], None], on_end: Callable[[
                 return original(self)
             on_begin()
             try:
-                return original(self)
-            except BaseException as error:
-                hide_frame(error)
-                raise
+                with hidden_frame:
+                    return original(self)
             finally:
                 on_end()
 
@@ -146,20 +145,7 @@ def patch_calls(patches: Patches) -> bool:
     """Send the current context with each call."""
     from ray.util.client.worker import Worker  # noqa: PLC0415  as above
 
-    def schedule(original: Callable[..., Any]) -> Callable[..., Any]:
-        def _call_schedule_for_task(self: Any, task: Any, *rest: Any, **others: Any) -> Any:
-            active = tracing.active
-            if active is not None and _is_traced(active, self):
-                _send_along(active, task)
-            try:
-                return original(self, task, *rest, **others)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-
-        return _call_schedule_for_task
-
-    return patches.wrap(Worker, "_call_schedule_for_task", schedule)
+    return patches.wrap(Worker, "_call_schedule_for_task", preceded_by(_send_along, "tracing a call"))
 
 
 def meet_server(active: Tracing) -> bool:
@@ -187,15 +173,15 @@ def _is_traced(active: Tracing | None, worker: Any) -> bool:
     return active is not None and active.process.worker is worker
 
 
-def _send_along(active: Tracing, task: Any) -> None:
-    try:
-        context = get_current()
-        parent = active.recorder.parent(context)
-        if parent is not None:
-            headers = headers_of(context, parent, only_standard=active.calls.only_standard_headers)
-            put_context(task, encode_context(parent, headers))
-    except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
-        failed("tracing a call", error)
+def _send_along(worker: Any, task: Any, *_rest: Any, **_others: Any) -> None:
+    active = tracing.active
+    if active is None or not _is_traced(active, worker):
+        return
+    context = get_current()
+    parent = active.recorder.parent(context)
+    if parent is not None:
+        headers = headers_of(context, parent, only_standard=active.calls.only_standard_headers)
+        put_context(task, encode_context(parent, headers))
 
 
 class Server:
@@ -238,44 +224,19 @@ class Server:
     def _patch(self, patches: Patches) -> bool:
         from ray.util.client.server.server import RayletServicer  # noqa: PLC0415  only in a server
 
-        def schedule(original: Callable[..., Any]) -> Callable[..., Any]:
-            def Schedule(self_: Any, task: Any, *rest: Any, **others: Any) -> Any:  # noqa: N802  Ray's name
-                self.decide()
-                context = _context_of(task)
-                if context is None:
-                    return original(self_, task, *rest, **others)
-                token = attach(context)
-                try:
-                    return original(self_, task, *rest, **others)
-                finally:
-                    detach(token)
-
-            return Schedule
-
-        def put_object(original: Callable[..., Any]) -> Callable[..., Any]:
-            def _put_object(*args: Any, **kwargs: Any) -> Any:
-                self.decide()  # storing an object may make a span
-                return original(*args, **kwargs)
-
-            return _put_object
-
-        return patches.wrap(RayletServicer, "Schedule", schedule) and patches.wrap(
-            RayletServicer, "_put_object", put_object
+        # Storing an object may make a span too.
+        calling = within(self._context_of, "tracing a call of this client")
+        storing = preceded_by(lambda *_args, **_kwargs: self.decide(), "reading the trace of this client")
+        return patches.wrap(RayletServicer, "Schedule", calling) and patches.wrap(
+            RayletServicer, "_put_object", storing
         )
 
-
-def _context_of(task: Any) -> Context | None:
-    """The context that a request carries."""
-    active = tracing.active
-    if active is None:
-        return None
-    try:
-        carried = get_context(task)
-        if carried is None:
+    def _context_of(self, _servicer: Any, task: Any, *_rest: Any, **_others: Any) -> Context | None:
+        """The context that a request carries."""
+        self.decide()
+        carried, active = get_context(task), tracing.active
+        if carried is None or active is None:
             return None
         active.waits = False  # a traced client records its own waits
         context, parent = incoming(carried)
         return Context({**context, SPAN_KEY: unrecorded_span(parent)})
-    except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
-        failed("tracing a call of this client", error)
-        return None

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.exceptions import hidden_frame
 from ray_tracing_hooks._safety.patching import Patches
 
 DRIVER, WORKER = 0, 1
@@ -214,11 +214,8 @@ def patch_driver(patches: Patches, on_connected: Callable[[], None]) -> bool:
 def _notifying(on_connected: Callable[[], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def connect(*args: Any, **kwargs: Any) -> Any:
-            try:
+            with hidden_frame:
                 result = original(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
             on_connected()
             return result
 

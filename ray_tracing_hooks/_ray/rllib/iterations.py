@@ -24,8 +24,8 @@ from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
+from ray_tracing_hooks._safety.guard import guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 _TIMERS, _TIMER = "timers", "_timer"
@@ -70,11 +70,8 @@ def _context_of(algorithm: Any) -> Context | None:
 def _log_time(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def log_time(metrics: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
+        with hidden_frame:
             timer = original(metrics, key, *args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
         if tracing.active is None or type(key) is not tuple or len(key) != 2 or key[0] != _TIMERS:
             return timer
         algorithm = _algorithms.get(metrics)
@@ -121,10 +118,8 @@ class _Phase:
             detach(token)
         span, self._span = self._span, None
         if span is not None:
-            try:
+            with guarded("ending a phase of RLlib"):
                 end_call(span, error)
-            except Exception as fault:  # noqa: BLE001  the algorithm must go on whatever fails here
-                failed("ending a phase of RLlib", fault)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._timer, name)

@@ -35,8 +35,8 @@ from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._ray.train.run import end_span, of_run
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.exceptions import hidden_frame
+from ray_tracing_hooks._safety.guard import guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 
@@ -101,15 +101,10 @@ def _run(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def run(runner: Any, target: Callable[[], Any]) -> Any:
         if tracing.active is not None:
-            try:
+            with guarded("tracing a training loop"):
                 target = spanned(functools.partial(_begin, context=get_current()), end_span)(target)
-            except Exception as error:  # noqa: BLE001  the user's loop must run whatever fails here
-                failed("tracing a training loop", error)
-        try:
+        with hidden_frame:
             return original(runner, target)
-        except BaseException as error:
-            hide_frame(error)
-            raise
 
     return run
 
@@ -174,10 +169,8 @@ def _timed(attribute: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         def call(*args: Any, **kwargs: Any) -> Any:
             began = monotonic()
             try:
-                return original(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
+                with hidden_frame:
+                    return original(*args, **kwargs)
             finally:
                 setattr(step, attribute, monotonic() - began)
 
@@ -259,13 +252,9 @@ def patch_local(patches: Patches) -> bool:
 
 def _run_local(original: Callable[..., Any]) -> Callable[..., Any]:
     def run(trainer: Any, train_func: Callable[[], Any]) -> Any:
-        try:
-            return original(
-                trainer, spanned(functools.partial(_begin_local_rank, trainer=trainer), end_span)(train_func)
-            )
-        except BaseException as error:
-            hide_frame(error)
-            raise
+        rank = spanned(functools.partial(_begin_local_rank, trainer=trainer), end_span)
+        with hidden_frame:
+            return original(trainer, rank(train_func))
 
     return spanned(_begin_local_attempt, end_span)(functools.wraps(original)(run))
 

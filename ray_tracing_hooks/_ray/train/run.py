@@ -34,8 +34,8 @@ from ray_tracing_hooks._ray.propagation import QUIET_KEY, Begun
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame, qualified_name
-from ray_tracing_hooks._safety.guard import failed, report
+from ray_tracing_hooks._safety.exceptions import hidden_frame, qualified_name
+from ray_tracing_hooks._safety.guard import guarded, report
 from ray_tracing_hooks._safety.patching import Patches
 
 _INNER = ("controller_failure", "health_check_failure", "_base_exc")
@@ -221,6 +221,7 @@ class Attempts:
 _runs: WeakKeyDictionary[Any, Attempts] = WeakKeyDictionary()
 
 
+@guarded("tracing an attempt of Ray Train")
 def _attempts_of(controller: Any) -> Attempts | None:
     active = tracing.active
     if active is None:
@@ -234,17 +235,11 @@ def _attempts_of(controller: Any) -> Attempts | None:
 def _iteration(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     async def iteration(controller: Any) -> Any:
-        token = None
+        attempts = _attempts_of(controller)
+        token = attach(attempts.context) if attempts is not None else None
         try:
-            attempts = _attempts_of(controller)
-            token = attach(attempts.context) if attempts is not None else None
-        except Exception as error:  # noqa: BLE001  the run must continue whatever fails here
-            failed("tracing an attempt of Ray Train", error)
-        try:
-            return await original(controller)
-        except BaseException as error:
-            hide_frame(error)
-            raise
+            with hidden_frame:
+                return await original(controller)
         finally:
             if token is not None:
                 detach(token)

@@ -29,7 +29,7 @@ from ray_tracing_hooks._ray.tune.trials import (
 )
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
 from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import Patches
 
@@ -170,28 +170,23 @@ def _init(original: Callable[..., Any]) -> Callable[..., Any]:
             if token is not None:
                 detach(token)
         if experiment is not None:
-            try:
+            with guarded("describing an experiment of Ray Tune"):
                 experiment.describe(controller)
-            except Exception as error:  # noqa: BLE001  the experiment must run whatever fails here
-                failed("describing an experiment of Ray Tune", error)
 
     return init
 
 
+@guarded("tracing an experiment of Ray Tune")
 def _begin(controller: Any, storage: Any) -> Experiment | None:
     active = tracing.active
     if active is None:
         return None
-    try:
-        name = getattr(storage, "experiment_dir_name", None) or "experiment"
-        begin_experiment()
-        experiment = _experiments[controller] = Experiment(active, name, get_current())
-        # An experiment that an interruption ends is not cleaned up.
-        weakref.finalize(controller, experiment.end).atexit = False
-        return experiment  # noqa: TRY300  the usual case
-    except Exception as error:  # noqa: BLE001  as above
-        failed("tracing an experiment of Ray Tune", error)
-        return None
+    name = getattr(storage, "experiment_dir_name", None) or "experiment"
+    begin_experiment()
+    experiment = _experiments[controller] = Experiment(active, name, get_current())
+    # An experiment that an interruption ends is not cleaned up.
+    weakref.finalize(controller, experiment.end).atexit = False
+    return experiment
 
 
 def _step(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -210,11 +205,9 @@ def _step(original: Callable[..., Any]) -> Callable[..., Any]:
             if token is not None:
                 detach(token)
         if experiment is not None:
-            try:
+            with guarded("ending the trials of an experiment"):
                 # Not where their status changes, since Ray sets some back in the same step.
                 experiment.end_trials([trial for trial in experiment.trials.values() if trial.has_ended])
-            except Exception as error:  # noqa: BLE001  as above
-                failed("ending the trials of an experiment", error)
         return result
 
     return step
@@ -226,17 +219,13 @@ def _cleanup(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def cleanup(controller: Any) -> Any:
         try:
-            return in_experiment(controller)
-        except BaseException as error:
-            hide_frame(error)
-            raise
+            with hidden_frame:
+                return in_experiment(controller)
         finally:
             experiment = _experiments.pop(controller, None)
             if experiment is not None:
-                try:
+                with guarded("ending an experiment of Ray Tune"):
                     experiment.end()
-                except Exception as error:  # noqa: BLE001  as above
-                    failed("ending an experiment of Ray Tune", error)
 
     return cleanup
 
@@ -251,7 +240,7 @@ def patch_trials(patches: Patches) -> bool:
 
     wrappers = {
         "add_trial": followed_by(_added, "tracing a trial of Ray Tune"),
-        "_set_trial_status": _status,
+        "_set_trial_status": preceded_by(_set_status, "recording the status of a trial"),
         "_actor_started": within(_context_of_actor, "tracing a trial of Ray Tune"),
         "_schedule_trial_task": _task,
         "_schedule_trial_stop": _task,
@@ -277,25 +266,10 @@ def _added(_result: None, controller: Any, trial: Any) -> None:
         experiment.add(trial)
 
 
-def _status(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def set_status(controller: Any, trial: Any, status: str) -> Any:
-        before = trial.status
-        try:
-            result = original(controller, trial, status)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-        if status != before:
-            try:
-                known = _trial(controller, trial)
-                if known is not None:
-                    known.changed(status)
-            except Exception as error:  # noqa: BLE001  the experiment must go on whatever fails here
-                failed("recording the status of a trial", error)
-        return result
-
-    return set_status
+def _set_status(controller: Any, trial: Any, status: str) -> None:
+    known = _trial(controller, trial) if status != trial.status else None
+    if known is not None:
+        known.changed(status)
 
 
 def _context_of_actor(controller: Any, tracked_actor: Any, *_args: Any, **_kwargs: Any) -> Context | None:
@@ -314,12 +288,8 @@ def _task(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def schedule(controller: Any, trial: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            with calling(trial):
-                return in_trial(controller, trial, *args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
+        with hidden_frame, calling(trial):
+            return in_trial(controller, trial, *args, **kwargs)
 
     return schedule
 
@@ -356,12 +326,10 @@ def _task_failure(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(controller, trial, *args, **kwargs)
         except BaseException as error:
             hide_frame(error)
-            try:
+            with guarded("recording the failure of a trial"):
                 known = _trial(controller, trial)
                 if known is not None:
                     known.failed(error, for_good=True)
-            except Exception as fault:  # noqa: BLE001  as above
-                failed("recording the failure of a trial", fault)
             raise
 
     return fail
@@ -388,11 +356,8 @@ def _result(original: Callable[..., Any]) -> Callable[..., Any]:
         experiment = experiment_of(controller)
         was_done = _is_done(result)
         asked = experiment.asked if experiment is not None else 0
-        try:
+        with hidden_frame:
             decision = original(controller, trial, result)
-        except BaseException as error:
-            hide_frame(error)
-            raise
         if experiment is not None and (known := experiment.of(trial)) is not None:
             if was_done:
                 known.stopped_by = BY_TRIAL

@@ -32,8 +32,8 @@ from ray_tracing_hooks._ray.labels import CallLabel, CallLabeler, name_of
 from ray_tracing_hooks._ray.library_spans import followed_by, in_context, preceded_by, within
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, get_current
-from ray_tracing_hooks._safety.exceptions import hide_frame, qualified_name
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.exceptions import hidden_frame, qualified_name
+from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 RUNNING, ERROR = "RUNNING", "ERROR"
@@ -206,11 +206,8 @@ def _context_of(*_args: Any, **kwargs: Any) -> Any:
 def _annotate(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def annotate(resources: Any, entities: Any) -> Any:
-        try:
+        with hidden_frame:
             annotated = original(resources, entities)
-        except BaseException as error:
-            hide_frame(error)
-            raise
         if tracing.active is None:
             return annotated
         try:
@@ -272,10 +269,8 @@ def begin_experiment() -> None:
 @contextlib.contextmanager
 def calling(trial: Any) -> Iterator[None]:
     """Calls in this context are those of a trial."""
-    try:
+    with guarded("naming the calls of a trial"):
         _called.name = _name_of(trial)
-    except Exception as error:  # noqa: BLE001  the call must be made whatever fails here
-        failed("naming the calls of a trial", error)
     try:
         yield
     finally:

@@ -500,6 +500,7 @@ class TestBackpressure:
         ]
         assert noted.attributes[names.RAY_DATA_BACKPRESSURE_BY_TIME] == [1.0, pytest.approx(0.15)]
 
+    @pytest.mark.usefixtures("spans")
     def test_the_method_of_ray_is_called_as_before(self, executor: Executor, reports: list[str]) -> None:
         calls: list[Any] = []
 
@@ -925,6 +926,7 @@ def test_functions_of_the_user_in_threads_have_the_context_of_their_task(spans: 
         traced()
 
 
+@pytest.mark.usefixtures("spans")
 def test_an_instance_that_ray_runs_in_a_thread_of_its_own_has_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
     from concurrent.futures import ThreadPoolExecutor
 

@@ -25,6 +25,7 @@ from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import generators, tracing
 from ray_tracing_hooks._ray.errors import fail
+from ray_tracing_hooks._ray.library_spans import preceded_by
 from ray_tracing_hooks._ray.propagation import reference, unrecorded_span
 from ray_tracing_hooks._ray.serve.spans import Templates, of_this_replica, traced
 from ray_tracing_hooks._ray.templates import INTERNAL
@@ -34,7 +35,7 @@ from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.recorder import NEW_TRACE, SAMPLED, Template
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 _MOST_LINKS = 128
@@ -51,22 +52,14 @@ def patch(patches: Patches) -> bool:
     from ray.serve.batching import _BatchQueue  # noqa: PLC0415
 
     return (
-        patches.wrap(_BatchQueue, "put", _put)
+        patches.wrap(_BatchQueue, "put", preceded_by(_note_waiting, "recording a batched request"))
         and patches.wrap(_BatchQueue, "_assign_func_results", _running(traced))
         and patches.wrap(_BatchQueue, "_consume_func_generator", _running(generators.traced_async))
     )
 
 
-def _put(original: Callable[..., None]) -> Callable[..., None]:
-    def put(self: Any, request: Any) -> None:
-        if tracing.active is not None:
-            try:
-                _waiting[request.future] = get_current(), now_ns()
-            except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
-                failed("recording a batched request", error)
-        original(self, request)
-
-    return put
+def _note_waiting(_queue: Any, request: Any) -> None:
+    _waiting[request.future] = get_current(), now_ns()
 
 
 def _running(trace_body: Callable[[Any, Context, RecordedSpan | None], Any]) -> Callable[..., Any]:
@@ -97,40 +90,37 @@ async def _ending(running: Coroutine[Any, Any, None], span: RecordedSpan) -> Non
         span.end()
 
 
+@guarded("tracing a batch of requests")
 def _begin(
     active: Tracing, body: Coroutine[Any, Any, Any] | AsyncGenerator[Any, Any], futures: Iterable[Any]
 ) -> tuple[Context, RecordedSpan | None] | None:
-    try:
-        waited = [_waiting.pop(future, None) for future in futures]
-        requests = [each for each in waited if each is not None]
-        if not requests:
-            return None
-        now, recorder = now_ns(), active.recorder
-        parents = [recorder.parent(context) for context, _ in requests]
-        first, parent = requests[0][0], parents[0]
-        is_one = all(each == parent for each in parents)
-        if is_one:
-            trace_id, flags = recorder.decide(parent)
-        else:
-            # Sampled if one of the requests is.
-            trace_id, parent = ids.new_trace_id(), None
-            flags = NEW_TRACE | (SAMPLED if any(each and each.flags & SAMPLED for each in parents) else 0)
-        recording = recorder.of(flags)
-        template = _template(active, body)
-        around = first if is_one else Context()
-        if recording is None or template is None:
-            known = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
-            return Context({**around, SPAN_KEY: unrecorded_span(known)}), None
-        longest = (now - min(since for _, since in requests)) / 1e9
-        size = encode.attribute(names.RAY_SERVE_BATCH_SIZE, len(waited))
-        more = encode.attribute(names.RAY_SERVE_BATCH_WAIT, longest) + reference(around, parent)
-        span = recording.start(template, trace_id, flags, parent, size + more, now)
-        if not is_one:
-            _link(span, requests, len(waited), now)
-        return Context({**around, SPAN_KEY: span}), span
-    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's requests
-        failed("tracing a batch of requests", error)
+    waited = [_waiting.pop(future, None) for future in futures]
+    requests = [each for each in waited if each is not None]
+    if not requests:
         return None
+    now, recorder = now_ns(), active.recorder
+    parents = [recorder.parent(context) for context, _ in requests]
+    first, parent = requests[0][0], parents[0]
+    is_one = all(each == parent for each in parents)
+    if is_one:
+        trace_id, flags = recorder.decide(parent)
+    else:
+        # Sampled if one of the requests is.
+        trace_id, parent = ids.new_trace_id(), None
+        flags = NEW_TRACE | (SAMPLED if any(each and each.flags & SAMPLED for each in parents) else 0)
+    recording = recorder.of(flags)
+    template = _template(active, body)
+    around = first if is_one else Context()
+    if recording is None or template is None:
+        known = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
+        return Context({**around, SPAN_KEY: unrecorded_span(known)}), None
+    longest = (now - min(since for _, since in requests)) / 1e9
+    size = encode.attribute(names.RAY_SERVE_BATCH_SIZE, len(waited))
+    more = encode.attribute(names.RAY_SERVE_BATCH_WAIT, longest) + reference(around, parent)
+    span = recording.start(template, trace_id, flags, parent, size + more, now)
+    if not is_one:
+        _link(span, requests, len(waited), now)
+    return Context({**around, SPAN_KEY: span}), span
 
 
 def _link(span: RecordedSpan, requests: list[tuple[Context, int]], size: int, now: int) -> None:
@@ -201,24 +191,21 @@ def _loading(models: Any, load: Callable[..., Coroutine[Any, Any, Any]]) -> Call
     return load_model
 
 
+@guarded("tracing the loading of a model")
 def _begin_load(
     active: Tracing, models: Any, load: Callable[..., Any], model_id: str
 ) -> tuple[Context, RecordedSpan] | None:
-    try:
-        since = vars(models).pop(_SINCE, None)
-        context, recorder = get_current(), active.recorder
-        parent = recorder.parent(context)
-        trace_id, flags = recorder.decide(parent)
-        recording = recorder.of(flags)
-        deployment, application, replica_id = of_this_replica()
-        function = getattr(load, "__name__", "load_model")
-        template = _load_templates.of(active, deployment, application, function, replica_id)
-        if recording is None or template is None:
-            return None
-        limit = recorder.limits.value_length
-        first = encode.attribute(names.RAY_SERVE_MULTIPLEXED_MODEL_ID, model_id[:limit]) + reference(context, parent)
-        span = recording.start(template, trace_id, flags, parent, first, since)
-        return Context({**context, SPAN_KEY: span}), span
-    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
-        failed("tracing the loading of a model", error)
+    since = vars(models).pop(_SINCE, None)
+    context, recorder = get_current(), active.recorder
+    parent = recorder.parent(context)
+    trace_id, flags = recorder.decide(parent)
+    recording = recorder.of(flags)
+    deployment, application, replica_id = of_this_replica()
+    function = getattr(load, "__name__", "load_model")
+    template = _load_templates.of(active, deployment, application, function, replica_id)
+    if recording is None or template is None:
         return None
+    limit = recorder.limits.value_length
+    first = encode.attribute(names.RAY_SERVE_MULTIPLEXED_MODEL_ID, model_id[:limit]) + reference(context, parent)
+    span = recording.start(template, trace_id, flags, parent, first, since)
+    return Context({**context, SPAN_KEY: span}), span

@@ -34,7 +34,7 @@ from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.carrier import decode
 from ray_tracing_hooks._record.current import SPAN_KEY
 from ray_tracing_hooks._safety.exceptions import hide_frame
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 _LEAST_RECORDED = 0.001
@@ -142,18 +142,16 @@ def _schedule_and_send_request(original: Callable[..., Any]) -> Callable[..., An
     return schedule_and_send_request
 
 
+@guarded("wrapping the choice of replicas")
 def _examine(router: Any, chooser: Any) -> None:
-    try:
-        if chooser is not None and _WRAPPED not in vars(chooser):
-            vars(chooser)[_WRAPPED] = True
-            _wrap(
-                chooser,
-                counts_attempts=hasattr(router, "_route_and_send_request_once"),
-                has_places=hasattr(router, "_resolve_args_with_metrics")
-                and hasattr(router, "_register_completion_callback"),
-            )
-    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's application
-        failed("wrapping the choice of replicas", error)
+    if chooser is not None and _WRAPPED not in vars(chooser):
+        vars(chooser)[_WRAPPED] = True
+        _wrap(
+            chooser,
+            counts_attempts=hasattr(router, "_route_and_send_request_once"),
+            has_places=hasattr(router, "_resolve_args_with_metrics")
+            and hasattr(router, "_register_completion_callback"),
+        )
 
 
 def _wrap(chooser: Any, *, counts_attempts: bool, has_places: bool) -> None:
@@ -181,17 +179,14 @@ def _in_its_request(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callab
     return choose_replicas
 
 
+@guarded("passing the context to a request router")
 def _context(pending_request: Any) -> Context | None:
     """The context of the waiting call. Without one, an empty context, not that of another request."""
-    try:
-        carried = getattr(getattr(pending_request, "metadata", None), CARRIED, None)
-        if carried is None:
-            return Context()
-        context, call = incoming(decode(carried))
-        return Context({**context, SPAN_KEY: unrecorded_span(call)})
-    except Exception as error:  # noqa: BLE001  as above
-        failed("passing the context to a request router", error)
-        return None
+    carried = getattr(getattr(pending_request, "metadata", None), CARRIED, None)
+    if carried is None:
+        return Context()
+    context, call = incoming(decode(carried))
+    return Context({**context, SPAN_KEY: unrecorded_span(call)})
 
 
 def _timed(
@@ -223,24 +218,21 @@ def _choose_replica(original: Callable[..., AbstractAsyncContextManager[Any]]) -
     return choose_replica
 
 
+@guarded("tracing the choice of a replica")
 def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
-    try:
-        around, called = around_of(active.calls), router.deployment_id
-        template = _choices.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)
-        parent, flags, now = around.parent, around.flags, now_ns()
-        span_id = ids.new_span_id()
-        if template is None and parent is not None:
-            span_id, flags = parent.span_id, parent.flags
-        # For the choice itself. The request that is then sent to the replica has its own context.
-        carried = carrier.encode(around.trace_id, span_id, flags, now, around.caller, around.headers)
-        setattr(metadata, CARRIED, carried)
-        if around.recorder is None or template is None:
-            return None
-        identity = around.before + span_id + around.after
-        return Call(around.recorder, template, identity, now, around.of_caller + of_request(metadata), metadata)
-    except Exception as error:  # noqa: BLE001  as above
-        failed("tracing the choice of a replica", error)
+    around, called = around_of(active.calls), router.deployment_id
+    template = _choices.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)
+    parent, flags, now = around.parent, around.flags, now_ns()
+    span_id = ids.new_span_id()
+    if template is None and parent is not None:
+        span_id, flags = parent.span_id, parent.flags
+    # For the choice itself. The request that is then sent to the replica has its own context.
+    carried = carrier.encode(around.trace_id, span_id, flags, now, around.caller, around.headers)
+    setattr(metadata, CARRIED, carried)
+    if around.recorder is None or template is None:
         return None
+    identity = around.before + span_id + around.after
+    return Call(around.recorder, template, identity, now, around.of_caller + of_request(metadata), metadata)
 
 
 class _Choice(AbstractAsyncContextManager[Any]):

@@ -53,7 +53,7 @@ from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame, is_a
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 _MONITORED = {"/-/healthz", "/-/routes"}
@@ -408,33 +408,28 @@ def _grpc_stream(original: Callable[..., AsyncGenerator[Any, None]]) -> Callable
     return direct_ingress_grpc_streaming_response
 
 
+@guarded("tracing a request that a replica has refused")
 def _refused(active: Tracing, replica: Any, request: _HttpRequest | _GrpcCall, error: Exception | None = None) -> None:
     """Record a span for a request that never reached the user's code: for another application, beyond the limit of
     requests, or for a gRPC method that the deployment lacks.
     """
-    try:
-        _, span = request.arrived(active, replica)
-        if span is not None:
-            request.has_raised = error is not None
-            _end(span, request, b"", error)
-    except Exception as fault:  # noqa: BLE001  as above
-        failed("tracing a request that a replica has refused", fault)
+    _, span = request.arrived(active, replica)
+    if span is not None:
+        request.has_raised = error is not None
+        _end(span, request, b"", error)
 
 
+@guarded("tracing a request in a replica")
 def around(inner: AbstractContextManager[Any], active: Tracing, replica: Any, metadata: Any) -> InReplica | None:
     """A traced version of Serve's context manager for a direct request; None on failure."""
-    try:
-        request = _arrived.get()
-        if request is None:
-            return None
-        context, span = request.arrived(active, replica)
-        task_id = get_current().get(TASK_KEY)
-        if task_id is not None:
-            context = Context({**context, TASK_KEY: task_id})
-        return _Direct(inner, context, span, request, replica, metadata)
-    except Exception as error:  # noqa: BLE001  as above
-        failed("tracing a request in a replica", error)
+    request = _arrived.get()
+    if request is None:
         return None
+    context, span = request.arrived(active, replica)
+    task_id = get_current().get(TASK_KEY)
+    if task_id is not None:
+        context = Context({**context, TASK_KEY: task_id})
+    return _Direct(inner, context, span, request, replica, metadata)
 
 
 class _Direct(InReplica):

@@ -64,7 +64,7 @@ from ray_tracing_hooks._record.carrier import Carried, decode
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.recorder import Template, UnsampledRecorder
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 _PLACES = ("_wrap_request", "_wrap_user_method_call")
@@ -290,40 +290,33 @@ def _initialize_callable(original: Callable[..., Any]) -> Callable[..., Any]:
     return initialize_callable
 
 
+@guarded("naming the service of a replica")
 def _say_so(on_replica: Callable[[str, str], None], wrapper: Any) -> None:
-    try:
-        deployment, application, _ = of_this_replica()
-        if deployment and not getattr(wrapper, "_local_testing_mode", False):
-            on_replica(deployment, application)
-    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's replica
-        failed("naming the service of a replica", error)
+    deployment, application, _ = of_this_replica()
+    if deployment and not getattr(wrapper, "_local_testing_mode", False):
+        on_replica(deployment, application)
 
 
+@guarded("tracing the start of a replica")
 def _begin_start(active: Tracing, wrapper: Any) -> RecordedSpan | None:
-    try:
-        if getattr(wrapper, "_is_function", False) or wrapper._deployment_def.__init__ is object.__init__:  # noqa: SLF001
-            return None  # no constructor to run
-        deployment, application, replica_id = of_this_replica()
-        if not deployment or getattr(wrapper, "_local_testing_mode", False):
-            return None  # not a replica: the constructor is part of the program that deploys it
-        trace_id, flags = active.recorder.decide(None)
-        recording = active.recorder.of(flags)
-        template = _start_templates.of(active, deployment, application, "__init__", replica_id)
-        return recording.start(template, trace_id, flags, None) if recording is not None and template else None
-    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's replica
-        failed("tracing the start of a replica", error)
-        return None
+    if getattr(wrapper, "_is_function", False) or wrapper._deployment_def.__init__ is object.__init__:  # noqa: SLF001
+        return None  # no constructor to run
+    deployment, application, replica_id = of_this_replica()
+    if not deployment or getattr(wrapper, "_local_testing_mode", False):
+        return None  # not a replica: the constructor is part of the program that deploys it
+    trace_id, flags = active.recorder.decide(None)
+    recording = active.recorder.of(flags)
+    template = _start_templates.of(active, deployment, application, "__init__", replica_id)
+    return recording.start(template, trace_id, flags, None) if recording is not None and template else None
 
 
+@guarded("ending the span of a replica's start")
 def _end_start(span: RecordedSpan, future: Any) -> None:
-    try:
-        error = None if future.cancelled() else future.exception()
-        if error is None:
-            span.end()
-        else:
-            fail(span, error)
-    except Exception as fault:  # noqa: BLE001  as above
-        failed("ending the span of a replica's start", fault)
+    error = None if future.cancelled() else future.exception()
+    if error is None:
+        span.end()
+    else:
+        fail(span, error)
 
 
 _NOT_SAMPLED = 0

@@ -33,7 +33,7 @@ from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame, is_a, traceback_of
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 CARRIED = "_ray_tracing_hooks_context"
@@ -266,18 +266,15 @@ def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
     return fetch_future_result_sync
 
 
+@guarded("tracing the wait for a replica")
 def _begin_wait(active: Tracing, response: Any) -> RecordedSpan | None:
     """Begin the span of the wait; None if there is nothing to wait for."""
-    try:
-        future = response._replica_result_future  # noqa: SLF001  that is what it waits for
-        if "get" not in active.selection.parts or future.done():
-            return None
-        from ray_tracing_hooks._ray.objects import begin_unnamed  # noqa: PLC0415  opt-in
-
-        return begin_unnamed(active, "ray.get")
-    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's program
-        failed("tracing the wait for a replica", error)
+    future = response._replica_result_future  # noqa: SLF001  that is what it waits for
+    if "get" not in active.selection.parts or future.done():
         return None
+    from ray_tracing_hooks._ray.objects import begin_unnamed  # noqa: PLC0415  opt-in
+
+    return begin_unnamed(active, "ray.get")
 
 
 def _end(span: RecordedSpan, result: Any) -> None:

@@ -23,9 +23,8 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ops.effective import Effective
 from ray_tracing_hooks._safety.errors import SettingError, TracingError
 from ray_tracing_hooks._safety.guard import describe
-from ray_tracing_hooks._ship.log import Secrets
+from ray_tracing_hooks._ship.log import Secrets, with_count
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import with_count
 from ray_tracing_hooks._ship.registry import destination_of, make_sink, usable
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, RefusesAllError, SinkContext, Tls
 from ray_tracing_hooks._version import __version__

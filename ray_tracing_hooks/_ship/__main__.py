@@ -9,9 +9,8 @@ import sys
 
 from ray_tracing_hooks._safety.private import inside, open_folder
 from ray_tracing_hooks._ship.files import LOCK, is_file_at, take_lock
-from ray_tracing_hooks._ship.log import Secrets, log_to
+from ray_tracing_hooks._ship.log import Secrets, log_to, logger
 from ray_tracing_hooks._ship.plan import ShipPlan, of_delivery
-from ray_tracing_hooks._ship.problems import logger
 from ray_tracing_hooks._ship.shipper import Shipper
 
 _USAGE = "usage: python -m ray_tracing_hooks._ship [--lock DESCRIPTOR] SPOOL_DIR"

@@ -15,7 +15,7 @@ from ray_tracing_hooks._safety.processes import UNKNOWN
 from ray_tracing_hooks._ship.files import SOCKET
 from ray_tracing_hooks._ship.flush import FlushResult, Request
 from ray_tracing_hooks._ship.folder import FolderSnapshot
-from ray_tracing_hooks._ship.problems import Problems, logger
+from ray_tracing_hooks._ship.log import Problems, logger
 from ray_tracing_hooks._ship.stages import Stages
 from ray_tracing_hooks._spool.layout import FORKED, parse_process_name
 

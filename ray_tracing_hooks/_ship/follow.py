@@ -13,6 +13,7 @@ from typing import Any
 from ray_tracing_hooks._formats.encoded_span.encode import END_SIZE, SPAN_ID
 from ray_tracing_hooks._formats.signals import TRACES, Signal
 from ray_tracing_hooks._ship.folder import FolderSnapshot, ProcessSnapshot, Segment, examine, is_running
+from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.open_spans import (
     WORKER,
     OpenSpan,
@@ -29,7 +30,6 @@ from ray_tracing_hooks._ship.open_spans import (
     to_forget,
     was_interrupted,
 )
-from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError
 from ray_tracing_hooks._spool.layout import (
     DROPPED,

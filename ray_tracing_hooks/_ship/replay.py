@@ -22,8 +22,8 @@ from ray_tracing_hooks._safety.private import read_file, write_atomically
 from ray_tracing_hooks._ship.figures import read
 from ray_tracing_hooks._ship.files import LOCK, REPLAY_PREFIX, take_lock
 from ray_tracing_hooks._ship.folder import is_deserted
+from ray_tracing_hooks._ship.log import Problems, logger
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.registry import destination_of, make_sink
 from ray_tracing_hooks._ship.replay_inputs import Input, JsonFiles, Spool
 from ray_tracing_hooks._ship.sink import (

@@ -19,8 +19,8 @@ from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._ship.folder import Folder, FolderSnapshot
 from ray_tracing_hooks._ship.follow import Follower
+from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.sink import Batch
 from ray_tracing_hooks._spool.layout import MAX_SEGMENT
 from ray_tracing_hooks._spool.reader import count_spans

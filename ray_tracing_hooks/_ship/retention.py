@@ -8,8 +8,8 @@ import os
 
 from ray_tracing_hooks._formats.signals import Signal
 from ray_tracing_hooks._ship.folder import FolderSnapshot, Segment, is_gone
+from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.stages import Stages
 from ray_tracing_hooks._spool.layout import QUARANTINE
 from ray_tracing_hooks._spool.reader import is_refused

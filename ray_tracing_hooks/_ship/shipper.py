@@ -22,9 +22,8 @@ from ray_tracing_hooks._ship.files import (
 )
 from ray_tracing_hooks._ship.flush_requests import FlushRequests, Inbox
 from ray_tracing_hooks._ship.folder import Folder, FolderSnapshot, Raylet, is_running, remove_abandoned
-from ray_tracing_hooks._ship.log import Secrets
+from ray_tracing_hooks._ship.log import Problems, Secrets, logger
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.retention import Quarantine, Retention
 from ray_tracing_hooks._ship.stage import StageContext
 from ray_tracing_hooks._ship.stages import Stages

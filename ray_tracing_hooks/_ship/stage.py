@@ -17,8 +17,8 @@ from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.files import read_patiently, write_with_room
 from ray_tracing_hooks._ship.folder import FolderSnapshot
 from ray_tracing_hooks._ship.follow import Follower
+from ray_tracing_hooks._ship.log import Problems, logger
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.registry import make_sink
 from ray_tracing_hooks._ship.sink import Backoff, Batch, DeliveryError, Sink, SinkContext, retry_after
 from ray_tracing_hooks._spool.progress import Progress, decode, encode, file_name

@@ -15,8 +15,8 @@ from ray_tracing_hooks._safety.private import write_atomically
 from ray_tracing_hooks._ship.figures import DestinationFigures, Figures
 from ray_tracing_hooks._ship.files import STATUS
 from ray_tracing_hooks._ship.folder import FolderSnapshot
+from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.registry import destination_of
 from ray_tracing_hooks._ship.stage import DeliveryCounters, SinkStage
 from ray_tracing_hooks._ship.stages import RECORDS, Stages

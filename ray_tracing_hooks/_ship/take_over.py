@@ -15,8 +15,8 @@ from collections.abc import Mapping
 
 from ray_tracing_hooks._ship.figures import Figures, read
 from ray_tracing_hooks._ship.files import is_shipper_running, successor_of
+from ray_tracing_hooks._ship.log import logger
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import logger
 from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool.reader import segments
 

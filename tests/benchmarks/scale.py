@@ -39,7 +39,7 @@ from ray_tracing_hooks._record.span import Parent
 from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
 from ray_tracing_hooks._ship.folder import Folder
 from ray_tracing_hooks._ship.follow import Follower
-from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
 HERE = Path(__file__).parent

@@ -25,7 +25,7 @@ from ray_tracing_hooks._record import carrier
 from ray_tracing_hooks._settings import table
 from ray_tracing_hooks._ship.folder import Folder
 from ray_tracing_hooks._ship.follow import Follower
-from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._spool import layout, reader
 
 Target = Callable[[bytes], None]

@@ -17,7 +17,7 @@ from ray_tracing_hooks._record.sampling import from_environment
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._ship.folder import Folder
 from ray_tracing_hooks._ship.follow import Follower
-from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.sink import Batch
 from ray_tracing_hooks._spool.writer import SpoolWriter
 

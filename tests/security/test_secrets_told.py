@@ -20,9 +20,8 @@ from ray_tracing_hooks._sdk import resource
 from ray_tracing_hooks._settings.otel import check
 from ray_tracing_hooks._settings.table import load
 from ray_tracing_hooks._settings.values import MASK
-from ray_tracing_hooks._ship.log import Secrets, _SafeFormatter
+from ray_tracing_hooks._ship.log import Problems, Secrets, _SafeFormatter
 from ray_tracing_hooks._ship.plan import of_delivery
-from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.registry import destinations
 from ray_tracing_hooks._ship.sink import SinkContext
 from ray_tracing_hooks._ship.sinks import jaeger, jaeger_settings, otlp

@@ -19,9 +19,9 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._settings.table import Settings
 from ray_tracing_hooks._ship.figures import DestinationFigures, Figures
+from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.metrics.provider import Metrics
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.stage import StageContext
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "ray-tracing-hooks.rules.yml"

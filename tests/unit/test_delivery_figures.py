@@ -27,8 +27,8 @@ from shipping import Node, ended, until
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ship.figures import DestinationFigures, Figures, read
+from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.metrics.exporters import Prometheus, prometheus
-from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.status import Unread, measure
 from ray_tracing_hooks._spool.layout import SPAN, segment_name
 from ray_tracing_hooks._spool.reader import segments

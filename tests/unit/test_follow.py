@@ -22,7 +22,7 @@ from ray_tracing_hooks._ship import folder as folder_module
 from ray_tracing_hooks._ship import follow
 from ray_tracing_hooks._ship.folder import Folder, FolderSnapshot, is_running
 from ray_tracing_hooks._ship.follow import Follower
-from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.sink import DeliveryError
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter

@@ -20,7 +20,7 @@ import pytest
 from faulty import FaultyDisk
 from plans import made_plan
 
-from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.registry import usable
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, SinkContext
 from ray_tracing_hooks._ship.sinks.local import LINE_BYTES, LINE_SPANS, LocalSink, check_folder

@@ -14,7 +14,7 @@ from faulty import FaultyDisk
 from plans import made_plan
 
 from ray_tracing_hooks._ship import files
-from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.stage import ProgressFile, SinkStage, StageContext
 from ray_tracing_hooks._spool.progress import (
     Progress,

@@ -31,8 +31,8 @@ from ray_tracing_hooks._ship.files import LOCK, SOCKET, STATUS, is_file_at, take
 from ray_tracing_hooks._ship.flush import FlushResult
 from ray_tracing_hooks._ship.flush_requests import Inbox
 from ray_tracing_hooks._ship.folder import is_deserted
+from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import Problems
 from ray_tracing_hooks._ship.shipper import Claim
 from ray_tracing_hooks._ship.start import ensure_running, reinstate, retire
 from ray_tracing_hooks._spool.reader import segments

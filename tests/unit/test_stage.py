@@ -11,7 +11,7 @@ from plans import made_plan
 
 from ray_tracing_hooks._ship import stage as stage_module
 from ray_tracing_hooks._ship.folder import FolderSnapshot, ProcessSnapshot
-from ray_tracing_hooks._ship.problems import Problems
+from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.stage import Stage, StageContext
 
 

@@ -20,9 +20,9 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.signals import METRICS
 from ray_tracing_hooks._safety.errors import TracingError
 from ray_tracing_hooks._safety.guard import describe
+from ray_tracing_hooks._ship.log import Problems, logger
 from ray_tracing_hooks._ship.metrics.settings import PROMETHEUS_EXTRA
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.problems import Problems, logger
 from ray_tracing_hooks._ship.sink import SinkContext, Tls
 from ray_tracing_hooks._ship.sinks.local import LocalSink
 from ray_tracing_hooks._ship.transport.contract import ServerSettings, one_line

@@ -102,12 +102,12 @@ def configured(plan: ShipPlan, environ: Mapping[str, str]) -> tuple[list[Destina
     exporters, problems = usable(plan.exporters)
     found = [destination_of(name, plan, environ, problems.append) for name in exporters]
     if plan.has_metrics:
-        from ray_tracing_hooks._ship.metrics import settings as metrics  # noqa: PLC0415  only if it is used
+        from ray_tracing_hooks._ship.sinks import otlp  # noqa: PLC0415  only if it is used
 
-        metrics.read(plan._replace(exporters=exporters), environ, problems.append)
+        otlp.read_metrics(plan._replace(exporters=exporters), environ, problems.append)
         address = plan.settings.prometheus
-        if address is not None and not metrics.is_prometheus_installed():
-            problems.append(f"metrics are not served at {address}: {metrics.PROMETHEUS_EXTRA}")
+        if address is not None and not otlp.is_prometheus_installed():
+            problems.append(f"metrics are not served at {address}: {otlp.PROMETHEUS_EXTRA}")
     return found, problems
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from plans import made_plan
 
-from ray_tracing_hooks._ship.metrics.settings import MetricsSettings, read
 from ray_tracing_hooks._ship.plan import ShipPlan, digest, of_delivery
 from ray_tracing_hooks._ship.registry import destinations
+from ray_tracing_hooks._ship.sinks.otlp import MetricsSettings, read_metrics
 
 OTLP = "OTEL_EXPORTER_OTLP_"
 OF_METRICS = f"{OTLP}METRICS_"
@@ -19,7 +19,7 @@ OF_METRICS = f"{OTLP}METRICS_"
 
 def settings(environ: dict[str, str], exporters: tuple[str, ...] = ("otlp",)) -> tuple[MetricsSettings, list[str]]:
     problems: list[str] = []
-    return read(plan(exporters), environ, problems.append), problems
+    return read_metrics(plan(exporters), environ, problems.append), problems
 
 
 def plan(exporters: tuple[str, ...], **changes: Any) -> ShipPlan:
@@ -143,7 +143,7 @@ def test_a_driver_says_where_no_metrics_can_go(
 
 def test_a_driver_says_that_the_package_for_prometheus_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, missing in (("opentelemetry.exporter.prometheus", True), ("os", False)):
-        monkeypatch.setattr("ray_tracing_hooks._ship.metrics.settings._PROMETHEUS_MODULE", module + "_" * missing)
+        monkeypatch.setattr("ray_tracing_hooks._ship.sinks.otlp._PROMETHEUS_MODULE", module + "_" * missing)
         _, problems = destinations(plan(("local",), prometheus="127.0.0.1:9464"), {})
         told = [problem for problem in problems if problem.startswith("metrics are not served at 127.0.0.1:9464: ")]
         assert [text.endswith("pip install 'ray-tracing-hooks[prometheus]'") for text in told] == [True] * missing
@@ -152,9 +152,9 @@ def test_a_driver_says_that_the_package_for_prometheus_is_missing(monkeypatch: p
 def test_nothing_heavy_is_imported_to_read_them() -> None:
     """A driver does it, to say what is wrong."""
     program = (
-        "import sys; import ray_tracing_hooks._ship.metrics.settings as s; from ray_tracing_hooks._ship.plan import "
+        "import sys; import ray_tracing_hooks._ship.sinks.otlp as s; from ray_tracing_hooks._ship.plan import "
         "ShipPlan; from ray_tracing_hooks._settings.table import Settings; "
-        "s.read(ShipPlan(('otlp',), Settings()), {}, print); s.is_prometheus_installed(); "
+        "s.read_metrics(ShipPlan(('otlp',), Settings()), {}, print); s.is_prometheus_installed(); "
         "print(*(name for name in ('google.protobuf', 'grpc', 'requests', 'opentelemetry.sdk') if name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "\n"

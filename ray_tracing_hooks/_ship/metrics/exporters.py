@@ -21,10 +21,10 @@ from ray_tracing_hooks._formats.signals import METRICS
 from ray_tracing_hooks._safety.errors import TracingError
 from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.log import Problems, logger
-from ray_tracing_hooks._ship.metrics.settings import PROMETHEUS_EXTRA
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import SinkContext, Tls
 from ray_tracing_hooks._ship.sinks.local import LocalSink
+from ray_tracing_hooks._ship.sinks.otlp import PROMETHEUS_EXTRA
 from ray_tracing_hooks._ship.transport.contract import ServerSettings, one_line
 
 _SHARE = 10

@@ -22,7 +22,7 @@ from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._ship.figures import Figures
 from ray_tracing_hooks._ship.metrics.exporters import FileExporter, otlp, prometheus
 from ray_tracing_hooks._ship.metrics.node import NodeSampler
-from ray_tracing_hooks._ship.metrics.settings import read
+from ray_tracing_hooks._ship.sinks.otlp import read_metrics
 from ray_tracing_hooks._ship.stage import StageContext
 from ray_tracing_hooks._version import __version__
 from ray_tracing_hooks.names import Metric
@@ -78,7 +78,7 @@ class Metrics:
         self._spool_dir = os.path.realpath(context.spool_dir)
         self._wanted = plan.settings
         self._figures = figures
-        settings = read(plan, context.environ, problems.warn_once)
+        settings = read_metrics(plan, context.environ, problems.warn_once)
         self._interval = settings.interval
         self._otlp = otlp(settings.otlp, problems) if settings.otlp is not None else None
         self._files = FileExporter(plan, problems) if settings.local else None

@@ -1,4 +1,4 @@
-"""OTLP to a collector over gRPC or HTTP: spans and log records, each with its own settings.
+"""OTLP to a collector over gRPC or HTTP: spans and log records, each with its own settings; and those of metrics.
 
 The settings are the standard variables: https://opentelemetry.io/docs/specs/otel/protocol/exporter/. A driver reads
 them to log where its spans go, so nothing heavy is imported here.
@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._formats.signals import LOGS, METRICS, TRACES, Signal
-from ray_tracing_hooks._settings.otel import OTLP, read_with_source
+from ray_tracing_hooks._settings.otel import OTLP, OTLP_METRICS, read_with_source
 from ray_tracing_hooks._settings.otel import read as read_variable
 from ray_tracing_hooks._settings.values import hint
 from ray_tracing_hooks._ship.plan import ShipPlan
@@ -261,3 +262,55 @@ def connect(settings: ServerSettings, signal: Signal) -> Transport:
     from ray_tracing_hooks._ship.transport.http import HttpTransport  # noqa: PLC0415
 
     return HttpTransport(settings, "application/json" if settings.protocol == "http/json" else "application/x-protobuf")
+
+
+_PROMETHEUS_MODULE = "opentelemetry.exporter.prometheus"
+PROMETHEUS_EXTRA = (
+    "RAY_TRACING_PROMETHEUS needs the package opentelemetry-exporter-prometheus on each node; install it with "
+    "pip install 'ray-tracing-hooks[prometheus]'"
+)
+
+
+class MetricsSettings(NamedTuple):
+    """The settings of metrics.
+
+    Attributes:
+        interval: Seconds between two exports.
+        otlp: The settings for sending, or None if they are not sent.
+        local: Whether they are written to files.
+    """
+
+    interval: float
+    otlp: ServerSettings | None
+    local: bool
+
+
+def read_metrics(plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> MetricsSettings:
+    """The settings from ``environ`` for this plan. Invalid values are reported, and a default is used instead."""
+    local, sent = "local" in plan.exporters, None
+    # What the SDK reads by itself.
+    for name in (
+        "OTEL_METRICS_EXEMPLAR_FILTER",
+        f"{OTLP_METRICS}TEMPORALITY_PREFERENCE",
+        f"{OTLP_METRICS}DEFAULT_HISTOGRAM_AGGREGATION",
+    ):
+        read_variable(name, environ, problem)
+    if "otlp" in plan.exporters:
+        sent = read(environ, problem, METRICS)
+        limit = read_variable("OTEL_METRIC_EXPORT_TIMEOUT", environ, problem)
+        sent = sent._replace(timeout=min(sent.timeout, limit))
+    elif not local and plan.settings.prometheus is None:
+        ignored = "RAY_TRACING_METRICS=1" if plan.settings.metrics else "RAY_TRACING_UTILIZATION"
+        problem(
+            f"{ignored} is ignored: expected otlp or local among the exporters, or RAY_TRACING_PROMETHEUS, since no "
+            "other exporter accepts metrics; using no metrics."
+        )
+    return MetricsSettings(read_variable("OTEL_METRIC_EXPORT_INTERVAL", environ, problem), sent, local)
+
+
+def is_prometheus_installed() -> bool:
+    """Whether OpenTelemetry's exporter for Prometheus is installed."""
+    try:
+        return find_spec(_PROMETHEUS_MODULE) is not None
+    except ImportError:
+        return False

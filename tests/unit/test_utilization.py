@@ -21,7 +21,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._ray import memory
 from ray_tracing_hooks._ship.files import PLAN
-from ray_tracing_hooks._ship.metrics.node import Gpus, Processors, Sample
+from ray_tracing_hooks._ship.metrics.provider import Gpus, Processors, Sample
 
 NVML = """
 class Error(Exception):
@@ -178,7 +178,7 @@ def test_gpus_are_sampled_beside_one_that_failed(tmp_path: Path, monkeypatch: py
 
 def test_the_share_of_busy_processors_is_that_since_the_last_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([(100, 1000), (150, 1100), (150, 1100), (150, 1200)])
-    monkeypatch.setattr("ray_tracing_hooks._ship.metrics.node._times", lambda: next(times))
+    monkeypatch.setattr("ray_tracing_hooks._ship.metrics.provider._times", lambda: next(times))
     processors = Processors()
 
     def shares() -> list[Sample]:

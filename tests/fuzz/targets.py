@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable
 from functools import lru_cache
 
-from ray_tracing_hooks._formats import jaeger, jaeger_proto, otlp, otlp_json, otlp_json_read, protobuf
+from ray_tracing_hooks._formats import jaeger, otlp, otlp_json, otlp_json_read, protobuf
 from ray_tracing_hooks._formats.encoded_span import decode
 from ray_tracing_hooks._formats.signals import LOGS, TRACES
 from ray_tracing_hooks._insight.ingest import load as insight
@@ -120,7 +120,7 @@ def message(data: bytes) -> None:
     except protobuf.FormatError:
         return
     with contextlib.suppress(ValueError, OverflowError, RecursionError, struct.error):  # as the sink does
-        jaeger_proto.API_V2.span(jaeger.jaeger_span(decoded, decode.Scope("", "", {})))
+        jaeger.API_V2.span(jaeger.jaeger_span(decoded, decode.Scope("", "", {})))
 
 
 def span_as_json(data: bytes) -> None:

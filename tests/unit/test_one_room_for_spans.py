@@ -17,7 +17,7 @@ PACKAGE = Path(ray_tracing_hooks.__file__).parent
 ROOM = PACKAGE / "_formats" / "encoded_span"
 
 OTHERS = {
-    "_formats/jaeger_proto.py": "messages of Jaeger",
+    "_formats/jaeger.py": "messages of Jaeger",
     "_formats/otlp.py": "export requests around encoded spans, and their answers",
     "skywalking/v2.py": "messages of SkyWalking",
     "skywalking/v3.py": "messages of SkyWalking",

@@ -16,7 +16,7 @@ from urllib.parse import SplitResult
 
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
-from ray_tracing_hooks._formats.jaeger import Encoder, jaeger_span, process
+from ray_tracing_hooks._formats.jaeger import API_V2, Encoder, jaeger_span, process
 from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._safety.errors import SettingError
@@ -230,8 +230,6 @@ def _otlp_sink(settings: ServerSettings, context: SinkContext) -> Sink:
 
 def _encoder(protocol: str) -> Encoder:
     if protocol == "grpc":
-        from ray_tracing_hooks._formats.jaeger_proto import API_V2  # noqa: PLC0415
-
         return API_V2
     try:
         from ray_tracing_hooks._formats import jaeger_thrift  # noqa: PLC0415

@@ -23,7 +23,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFl
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._formats.skywalking import headers, ids, peers
+from ray_tracing_hooks._formats.skywalking import headers, ids
 from ray_tracing_hooks._formats.skywalking.headers import Reference
 from ray_tracing_hooks._formats.skywalking.peers import Identity
 from ray_tracing_hooks._record.current import OF_CALLER, REFERENCE_KEY, SPAN_KEY
@@ -279,7 +279,7 @@ class Sw8Propagator(_SkyWalkingPropagator):
         )
 
     def _forwarded(self, reference: Reference, local: Local) -> Reference:
-        return reference._replace(address=peers.address({}, "?", local.identity.service))
+        return reference._replace(address=headers.address({}, "?", local.identity.service))
 
 
 class Sw6Propagator(_SkyWalkingPropagator):
@@ -319,7 +319,7 @@ class Sw6Propagator(_SkyWalkingPropagator):
         )
 
     def _forwarded(self, reference: Reference, local: Local) -> Reference:
-        return reference._replace(address=f"#{peers.address({}, '?', local.identity.service)}")
+        return reference._replace(address=f"#{headers.address({}, '?', local.identity.service)}")
 
 
 class _Reader:
@@ -385,7 +385,7 @@ def _address(span: trace.Span, name: str, local: Local) -> str:
     """The address that this span's call goes to. The span keeps it, since it is reported with exactly the same one."""
     is_call = getattr(span, "kind", None) in _CALLS
     attributes = getattr(span, "attributes", None) if is_call else None
-    found = peers.address(attributes or {}, name, local.identity.service)
+    found = headers.address(attributes or {}, name, local.identity.service)
     if is_call and span.is_recording():
         span.set_attribute(names.SKYWALKING_PEER, found)
     return found

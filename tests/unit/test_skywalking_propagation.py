@@ -18,9 +18,8 @@ from stand_ins import tracing_of
 
 from ray_tracing_hooks import _propagators, names
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
-from ray_tracing_hooks._formats.skywalking import headers, ids, peers
-from ray_tracing_hooks._formats.skywalking.headers import Reference
-from ray_tracing_hooks._formats.skywalking.peers import Identity
+from ray_tracing_hooks._formats.skywalking import headers, ids
+from ray_tracing_hooks._formats.skywalking.headers import Identity, Reference
 from ray_tracing_hooks._propagators import Local
 from ray_tracing_hooks._ray import propagation, tracing
 from ray_tracing_hooks._ray.jobs import from_environment, to_environment
@@ -468,7 +467,7 @@ def test_whatever_things_are_called_the_header_is_right(service: str, instance: 
     tracer = TracerProvider().get_tracer("library")
     with tracer.start_as_current_span(name or "x", kind=trace.SpanKind.CLIENT) as span:
         context = trace.set_span_in_context(span, Context())
-        _propagators.become(Local(peers.identity({"service.name": service}, None, instance)))
+        _propagators.become(Local(headers.identity({"service.name": service}, None, instance)))
         for each in ("sw8", "sw6"):
             use(each)
             assert (sw8 if each == "sw8" else sw6)(context).trace_id

@@ -10,8 +10,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import Event, Link, Scope, Span
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.skywalking import headers, ids, segments, v2, v3
-from ray_tracing_hooks._formats.skywalking.headers import Reference
-from ray_tracing_hooks._formats.skywalking.peers import Identity
+from ray_tracing_hooks._formats.skywalking.headers import Identity, Reference
 from ray_tracing_hooks._formats.skywalking.segments import (
     CROSS_PROCESS,
     CROSS_THREAD,

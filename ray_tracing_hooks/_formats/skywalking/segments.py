@@ -28,9 +28,8 @@ from ray_tracing_hooks._formats.encoded_span.decode import (
 )
 from ray_tracing_hooks._formats.encoded_span.encode import REMOTE_PARENT
 from ray_tracing_hooks._formats.protobuf import FormatError
-from ray_tracing_hooks._formats.skywalking import headers, ids, peers
-from ray_tracing_hooks._formats.skywalking.headers import Reference
-from ray_tracing_hooks._formats.skywalking.peers import Identity
+from ray_tracing_hooks._formats.skywalking import headers, ids
+from ray_tracing_hooks._formats.skywalking.headers import Identity, Reference
 
 ENTRY, EXIT, LOCAL = 0, 1, 2
 """Types of spans."""
@@ -156,7 +155,7 @@ def segment(
                 max(start_ms, span.end_ns // 1_000_000),
                 references,
                 headers.cut(span.name, headers.LONGEST_ENDPOINT),
-                peers.address(span.attributes, called(span.name), own.service) if type_ == EXIT else "",
+                headers.address(span.attributes, called(span.name), own.service) if type_ == EXIT else "",
                 type_,
                 _layer(span),
                 _component(scope),
@@ -227,7 +226,7 @@ def _references(
         service,
         identity.instance,
         _caller(span.name),
-        peers.address({}, what, service) if is_remote else "",
+        headers.address({}, what, service) if is_remote else "",
     )
     if generation.is_of_6:
         number, nowhere = generation.instance_id, headers.NO_ENDPOINT

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ray_tracing_hooks._formats.protobuf import field, utf8, varint
-from ray_tracing_hooks._formats.skywalking.peers import Identity
+from ray_tracing_hooks._formats.skywalking.headers import Identity
 from ray_tracing_hooks._formats.skywalking.segments import Log, Pair, Segment, SegmentReference, SegmentSpan
 
 _TYPES = ("Entry", "Exit", "Local")

@@ -18,8 +18,8 @@ from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._formats.protobuf import FormatError, fields
 from ray_tracing_hooks._formats.signals import TRACES
-from ray_tracing_hooks._formats.skywalking import peers, segments, v2, v3
-from ray_tracing_hooks._formats.skywalking.peers import REGISTERED, Identity, registered_in
+from ray_tracing_hooks._formats.skywalking import headers, segments, v2, v3
+from ray_tracing_hooks._formats.skywalking.headers import REGISTERED, Identity, registered_in
 from ray_tracing_hooks._formats.skywalking.segments import Generation, Pair, Segment
 from ray_tracing_hooks._settings.table import from_variables
 from ray_tracing_hooks._settings.values import hint
@@ -78,11 +78,11 @@ class SkyWalkingSettings(NamedTuple):
 
     def identity(self, resource: Mapping[str, Any]) -> Identity:
         """What SkyWalking calls the processes with this resource."""
-        return peers.identity(resource, *self.names)
+        return headers.identity(resource, *self.names)
 
     def of_cluster(self, resource: Mapping[str, Any]) -> Identity:
         """The same, but for replicas of a deployment what it calls the other processes of their cluster."""
-        return peers.identity(resource, *self.names[:3])
+        return headers.identity(resource, *self.names[:3])
 
 
 def destination(_plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> Destination:

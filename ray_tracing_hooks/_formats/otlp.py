@@ -1,23 +1,79 @@
-"""OTLP export requests and responses.
+"""The signals of OpenTelemetry that are recorded and delivered, and OTLP export requests and responses of them.
 
 A request is assembled from encoded spans, or log records, without decoding them. The messages are those of
-``opentelemetry/proto/collector/trace/v1/trace_service.proto`` and its counterpart for logs, which differ only in names;
-protobuf allows encoded parts to be concatenated.
+``opentelemetry/proto/collector/trace/v1/trace_service.proto`` and its counterpart for logs, which differ only in names
+and items: corresponding fields have the same numbers. Protobuf allows encoded parts to be concatenated.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain, islice
 from typing import NamedTuple
 
 from ray_tracing_hooks._formats.encoded_span.read import trace_id
-from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
-from ray_tracing_hooks._formats.protobuf import field, fields, varint
-from ray_tracing_hooks._formats.signals import TRACES, Signal
+from ray_tracing_hooks._formats.otlp_json import log_record_json, resource_json, scope_json, span_json
+from ray_tracing_hooks._formats.protobuf import FormatError, field, fields, varint
+
+
+class Signal(NamedTuple):
+    """One signal.
+
+    Attributes:
+        name: In lower case, as in the names of environment variables.
+        items: The word for its items in messages.
+        item_json: Converts an encoded item to a JSON object. Raises FormatError if it is malformed.
+        of_resources: The member of OTLP-JSON with the list of resources.
+        of_scopes: The member of a resource with its list of scopes.
+        of_items: The member of a scope with its list of items.
+        rejected: The member of a response with the count of rejected items.
+    """
+
+    name: str
+    items: str
+    item_json: Callable[[bytes], str]
+    of_resources: str
+    of_scopes: str
+    of_items: str
+    rejected: str
+
+    def line(self, resource: str, scope: str, items: Sequence[str]) -> str:
+        """One line of a file, newline included."""
+        # Half a megabyte, so it is not copied more often than needed.
+        before, after = self._around(resource, scope)
+        return "".join((self.beginning, before, ",".join(items), after, "]}\n"))
+
+    def document(self, parts: Sequence[str]) -> str:
+        """Parts of one resource each as OTLP-JSON: a ``TracesData``, or its counterpart for this signal."""
+        return f"{self.beginning}{','.join(parts)}]}}"
+
+    def part(self, resource: str, scope: str, items: Sequence[str]) -> str:
+        """The items of one resource and scope, all given as JSON."""
+        before, after = self._around(resource, scope)
+        return f"{before}{','.join(items)}{after}"
+
+    @property
+    def beginning(self) -> str:
+        """What each line of a file begins with."""
+        return f'{{"{self.of_resources}":['
+
+    def _around(self, resource: str, scope: str) -> tuple[str, str]:
+        return f'{{"resource":{resource},"{self.of_scopes}":[{{"scope":{scope},"{self.of_items}":[', "]}]}"
+
+
+TRACES = Signal("traces", "spans", span_json, "resourceSpans", "scopeSpans", "spans", "rejectedSpans")
+LOGS = Signal("logs", "log records", log_record_json, "resourceLogs", "scopeLogs", "logRecords", "rejectedLogRecords")
+
+
+def _no_item(_encoded: bytes) -> str:
+    raise FormatError("metrics are not recorded as encoded items")
+
+
+METRICS = Signal("metrics", "metrics", _no_item, "resourceMetrics", "scopeMetrics", "metrics", "rejectedDataPoints")
+"""Computed by the shipper from spans."""
 
 
 class Group(NamedTuple):

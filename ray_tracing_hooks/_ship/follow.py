@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ray_tracing_hooks._formats.encoded_span.encode import END_SIZE, SPAN_ID
-from ray_tracing_hooks._formats.signals import TRACES, Signal
+from ray_tracing_hooks._formats.otlp import TRACES, Signal
 from ray_tracing_hooks._ship.folder import FolderSnapshot, ProcessSnapshot, Segment, examine, is_running
 from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.open_spans import (

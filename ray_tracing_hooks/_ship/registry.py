@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Protocol, cast
 
-from ray_tracing_hooks._formats.signals import TRACES, Signal
+from ray_tracing_hooks._formats.otlp import TRACES, Signal
 from ray_tracing_hooks._settings.table import SINKS
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Destination, Sink, SinkContext

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 
-from ray_tracing_hooks._formats.signals import Signal
+from ray_tracing_hooks._formats.otlp import Signal
 from ray_tracing_hooks._ship.folder import FolderSnapshot, Segment, is_gone
 from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.plan import ShipPlan

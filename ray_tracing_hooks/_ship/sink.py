@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from ray_tracing_hooks._formats.signals import TRACES, Signal
+from ray_tracing_hooks._formats.otlp import TRACES, Signal
 from ray_tracing_hooks._safety.errors import TracingError
 from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.plan import ShipPlan

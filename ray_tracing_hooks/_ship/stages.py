@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ray_tracing_hooks._formats.signals import LOGS, TRACES, Signal
+from ray_tracing_hooks._formats.otlp import LOGS, TRACES, Signal
 from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.figures import Figures
 from ray_tracing_hooks._ship.folder import FolderSnapshot, Segment

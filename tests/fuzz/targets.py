@@ -19,7 +19,7 @@ from functools import lru_cache
 
 from ray_tracing_hooks._formats import jaeger, otlp, otlp_json, otlp_json_read, protobuf
 from ray_tracing_hooks._formats.encoded_span import decode
-from ray_tracing_hooks._formats.signals import LOGS, TRACES
+from ray_tracing_hooks._formats.otlp import LOGS, TRACES
 from ray_tracing_hooks._insight.ingest import load as insight
 from ray_tracing_hooks._record import carrier
 from ray_tracing_hooks._settings import table

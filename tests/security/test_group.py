@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ray_tracing_hooks._formats.signals import LOGS, TRACES
+from ray_tracing_hooks._formats.otlp import LOGS, TRACES
 from ray_tracing_hooks._formats.task_states import Attempt
 from ray_tracing_hooks._ray.states import Answer, keep
 from ray_tracing_hooks._safety.private import open_folder

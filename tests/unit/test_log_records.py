@@ -36,7 +36,7 @@ from recording import PRELUDE
 from shipping import Node, ended, until
 
 from ray_tracing_hooks import _logs
-from ray_tracing_hooks._formats.signals import LOGS
+from ray_tracing_hooks._formats.otlp import LOGS
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._logs import severity_number

@@ -22,8 +22,8 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 from protobuf_json import by_protobuf
 
+from ray_tracing_hooks._formats.otlp import TRACES
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json, span_json
-from ray_tracing_hooks._formats.signals import TRACES
 
 TRACE_ID = bytes(range(16))
 SPAN_ID = bytes(range(16, 24))

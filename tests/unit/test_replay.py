@@ -35,10 +35,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 from plans import made_plan
 
 from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._formats.otlp import TRACES
 from ray_tracing_hooks._formats.otlp_json import resource_json, scope_json, span_json
 from ray_tracing_hooks._formats.otlp_json_read import traces
 from ray_tracing_hooks._formats.protobuf import FormatError
-from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._safety.private import write_atomically
 from ray_tracing_hooks._settings.table import SINKS
 from ray_tracing_hooks._ship.figures import DestinationFigures, Figures

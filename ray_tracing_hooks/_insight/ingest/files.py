@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
+from ray_tracing_hooks._formats.otlp import LOGS, METRICS
 from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, whole
-from ray_tracing_hooks._formats.signals import LOGS, METRICS
 from ray_tracing_hooks._spool.layout import QUARANTINE, SUFFIX
 
 JSON_SUFFIXES = (".jsonl", ".jsonl.gz")

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.otlp import METRICS
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
 from ray_tracing_hooks._formats.packed import unpacked
-from ray_tracing_hooks._formats.signals import METRICS
 from ray_tracing_hooks._insight.ingest.files import JSON_SUFFIXES, UNREADABLE, lines_of, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import plain_attributes
 from ray_tracing_hooks._insight.model.utilization import Key, Series, Utilization, key

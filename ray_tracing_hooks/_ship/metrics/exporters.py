@@ -17,7 +17,7 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricReader, MetricsData
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._formats.signals import METRICS
+from ray_tracing_hooks._formats.otlp import METRICS
 from ray_tracing_hooks._safety.errors import TracingError
 from ray_tracing_hooks._safety.guard import describe
 from ray_tracing_hooks._ship.log import Problems, logger

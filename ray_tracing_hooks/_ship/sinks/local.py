@@ -21,8 +21,8 @@ from itertools import accumulate
 from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit
 from typing import Any
 
+from ray_tracing_hooks._formats.otlp import LOGS, TRACES
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
-from ray_tracing_hooks._formats.signals import LOGS, TRACES
 from ray_tracing_hooks._safety.private import open_file, open_folder, share
 from ray_tracing_hooks._ship.files import PASSING
 from ray_tracing_hooks._ship.plan import ShipPlan

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ray_tracing_hooks._formats import otlp
-from ray_tracing_hooks._formats.otlp import Group
-from ray_tracing_hooks._formats.signals import LOGS, METRICS, TRACES, Signal
+from ray_tracing_hooks._formats.otlp import LOGS, METRICS, TRACES, Group, Signal
 from ray_tracing_hooks._settings.otel import OTLP, OTLP_METRICS, read_with_source
 from ray_tracing_hooks._settings.otel import read as read_variable
 from ray_tracing_hooks._settings.values import hint

@@ -10,9 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from ray_tracing_hooks._formats.encoded_span.decode import Scope, decode_resource, decode_scope
-from ray_tracing_hooks._formats.otlp import Group, count, halves
+from ray_tracing_hooks._formats.otlp import TRACES, Group, count, halves
 from ray_tracing_hooks._formats.protobuf import FormatError
-from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, SinkContext
 from ray_tracing_hooks._ship.transport.contract import Refused, Transport
 

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
-from ray_tracing_hooks._formats.otlp import Group
+from ray_tracing_hooks._formats.otlp import TRACES, Group
 from ray_tracing_hooks._formats.protobuf import FormatError, fields
-from ray_tracing_hooks._formats.signals import TRACES
 from ray_tracing_hooks._formats.skywalking import headers, segments, v2, v3
 from ray_tracing_hooks._formats.skywalking.headers import REGISTERED, Identity, registered_in
 from ray_tracing_hooks._formats.skywalking.segments import Generation, Pair, Segment

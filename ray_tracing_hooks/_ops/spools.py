@@ -15,14 +15,13 @@ from typing import Any
 from ray_tracing_hooks._connection.folders import session_folders
 from ray_tracing_hooks._safety.private import open_file, open_folder, read_file
 from ray_tracing_hooks._settings.table import load
-from ray_tracing_hooks._ship.figures import DestinationFigures, Figures, delivered_earlier, read
+from ray_tracing_hooks._ship.figures import DestinationFigures, Figures, delivered_earlier, is_reached, read
 from ray_tracing_hooks._ship.files import PLAN, STATUS, is_shipper_running
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.registry import takes
 from ray_tracing_hooks._ship.stage import label_of
 from ray_tracing_hooks._ship.stages import RECORDS
 from ray_tracing_hooks._ship.status import Unread, measure
-from ray_tracing_hooks._ship.take_over import is_reached
 from ray_tracing_hooks._spool.layout import SUFFIX
 from ray_tracing_hooks._spool.progress import Progress, decode, file_name
 from ray_tracing_hooks._spool.reader import iterate

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
 from ray_tracing_hooks._safety.private import final_name, read_file, write_atomically
-from ray_tracing_hooks._ship.files import STATUS
+from ray_tracing_hooks._ship.files import STATUS, successor_of
 
 VERSION = 1
 
@@ -161,6 +161,13 @@ def delivered_earlier(spool_dir: str) -> int:
             if name.startswith(EARLIER) and final_name(name) == name:
                 number += int(read_file(os.path.join(spool_dir, name)))
     return number
+
+
+def is_reached(spool_dir: str, figures: Figures, exporter: str) -> bool:
+    """Whether a change of settings also changes how this exporter delivers what waits in this spool: its processes run,
+    or have gone on to another spool. Local files go to the folder that they were meant for.
+    """
+    return exporter != "local" and (figures.writers > 0 or bool(successor_of(spool_dir)))
 
 
 def _made(kind: type[T], values: Mapping[str, Any]) -> T:

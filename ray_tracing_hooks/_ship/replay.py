@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from ray_tracing_hooks._safety.errors import SettingError, TracingError
 from ray_tracing_hooks._safety.private import read_file, write_atomically
-from ray_tracing_hooks._ship.figures import read
+from ray_tracing_hooks._ship.figures import is_reached, read
 from ray_tracing_hooks._ship.files import LOCK, REPLAY_PREFIX, take_lock
 from ray_tracing_hooks._ship.folder import is_deserted
 from ray_tracing_hooks._ship.log import Problems, logger
@@ -35,7 +35,6 @@ from ray_tracing_hooks._ship.sink import (
     reason,
     retry_after,
 )
-from ray_tracing_hooks._ship.take_over import is_reached
 from ray_tracing_hooks._spool.layout import SUFFIX
 from ray_tracing_hooks._spool.progress import file_name, is_progress_file
 

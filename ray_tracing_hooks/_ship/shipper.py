@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 
 from ray_tracing_hooks._safety.private import final_name, inside, open_folder
-from ray_tracing_hooks._ship.figures import EARLIER, Figures, delivered_earlier, keep_delivered
+from ray_tracing_hooks._ship.figures import EARLIER, Figures, delivered_earlier, keep_delivered, read
 from ray_tracing_hooks._ship.files import (
     LOCK,
     PLAN,
@@ -17,6 +17,7 @@ from ray_tracing_hooks._ship.files import (
     RETIRED,
     STATUS,
     is_file_at,
+    is_shipper_running,
     successor_of,
     take_lock,
 )
@@ -27,9 +28,10 @@ from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.retention import Quarantine, Retention
 from ray_tracing_hooks._ship.stage import StageContext
 from ray_tracing_hooks._ship.stages import Stages
+from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._ship.status import StatusFile
-from ray_tracing_hooks._ship.take_over import TakeOver
 from ray_tracing_hooks._spool.progress import is_progress_file
+from ray_tracing_hooks._spool.reader import segments
 
 _FOLDER_PROBLEM = "folder"
 
@@ -274,7 +276,7 @@ class Shipper:
     # The end.
 
     def _has_other_plan(self) -> bool:
-        """Whether the settings of this spool have changed: see :mod:`~ray_tracing_hooks._ship.take_over`."""
+        """Whether the settings of this spool have changed: see :class:`TakeOver`."""
         path = os.path.join(self._within, PLAN)
         try:
             stored = os.stat(path).st_mtime_ns
@@ -407,3 +409,48 @@ def _is_ours(name: str) -> bool:
 def _paused(snapshot: FolderSnapshot) -> list[str]:
     """The processes that have closed their segments but are still running."""
     return [name for name, process in snapshot.processes.items() if not process.alive and process.ended_at is None]
+
+
+_LOOK_AT_OTHERS = 5.0
+"""Seconds between two looks at the other spools."""
+
+
+class TakeOver:
+    """Delivers what waits in earlier spools of this node, whose settings were wrong and have been corrected.
+
+    A change of settings begins another spool. The processes that change write its name into the file ``left`` of the
+    earlier spool. If the shipper there cannot deliver, the one of ``spool_dir`` stores its own settings of delivery in
+    that plan. The other shipper then ends, and one with ``environ`` continues from its progress, so that nothing is
+    lost or sent twice.
+    """
+
+    def __init__(self, spool_dir: str, plan: ShipPlan, environ: Mapping[str, str]) -> None:
+        self._folder, self._name = os.path.split(spool_dir)
+        self._of_node = self._name.rpartition("-")[0]  # other nodes may have theirs in the same folder
+        self._plan = plan
+        self._environ = environ
+        self._at = 0.0
+
+    def check(self) -> None:
+        """Take over what waits, if it is time to look. Called repeatedly; never raises."""
+        if time.monotonic() < self._at:
+            return
+        self._at = time.monotonic() + _LOOK_AT_OTHERS
+        with contextlib.suppress(OSError, ValueError):
+            for name in os.listdir(self._folder):
+                path = os.path.join(self._folder, name)
+                if name.startswith(self._of_node) and successor_of(path) == self._name:
+                    self._take(path)
+
+    def _take(self, path: str) -> None:
+        theirs = ShipPlan.load(path)
+        ours = theirs.delivered_as(self._plan)
+        if ours is None:
+            return
+        if theirs != ours:
+            figures = read(path)
+            if figures is not None and any(each.is_failing and each.waiting for each in figures.destinations):
+                logger.info("taking over the spool %s, whose shipper cannot deliver it", path)
+                ours.store(path)
+        elif segments(path) and not is_shipper_running(path):
+            ensure_running(path, ours, self._environ)

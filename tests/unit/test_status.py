@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from ray_tracing_hooks._cli.status import _lines
+from ray_tracing_hooks._cli.status import NodeStatus, _lines, as_json, take
 from ray_tracing_hooks._ops.cluster import Answer, Node
-from ray_tracing_hooks._ops.status import NodeStatus, as_json, take
 from ray_tracing_hooks._ship.figures import DestinationFigures, Figures
 
 SECOND = 10**9

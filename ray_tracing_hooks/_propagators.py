@@ -24,8 +24,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.skywalking import headers, ids
-from ray_tracing_hooks._formats.skywalking.headers import Reference
-from ray_tracing_hooks._formats.skywalking.peers import Identity
+from ray_tracing_hooks._formats.skywalking.headers import Identity, Reference
 from ray_tracing_hooks._record.current import OF_CALLER, REFERENCE_KEY, SPAN_KEY
 from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._safety.private import read_file
@@ -419,7 +418,7 @@ class Local(NamedTuple):
         is_of_6 = settings.protocol == headers.SW6
         of_deployment = None if is_of_6 else settings.deployment_service
         return cls(
-            peers.identity(resource, settings.service, settings.instance, settings.namespace, of_deployment),
+            headers.identity(resource, settings.service, settings.instance, settings.namespace, of_deployment),
             f"{settings.header_prefix.lower()}-" if settings.header_prefix else "",
             settings.unsampled,
             settings.correlation,
@@ -450,7 +449,7 @@ class _Process:
             state = decode(read_file(os.path.join(local.spool, file_name("skywalking")))).state
         except (OSError, ValueError, TypeError, KeyError):
             return local  # nothing has been delivered yet
-        found = peers.registered_in(state).get(local.identity)
+        found = headers.registered_in(state).get(local.identity)
         if found is not None:
             self._look_at = monotonic() + _LOOK_AGAIN_SECONDS
             local = self._local = local._replace(instance_id=found[1])

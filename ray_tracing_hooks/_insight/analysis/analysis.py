@@ -15,26 +15,25 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import critical_path as paths
-from ray_tracing_hooks._insight.analysis.accelerators import Accelerator, accelerators
-from ray_tracing_hooks._insight.analysis.actors import Actor, actors
+from ray_tracing_hooks._insight.analysis.actors import Accelerator, Actor, accelerators, actors
 from ray_tracing_hooks._insight.analysis.critical_path import Path, Step
+from ray_tracing_hooks._insight.analysis.dataset_calls import stopped_tasks
 from ray_tracing_hooks._insight.analysis.functions import (
     Function,
+    Parallelism,
     Pieces,
     assumed_times,
     functions,
+    parallelism,
     running,
     self_times,
 )
 from ray_tracing_hooks._insight.analysis.generated import Engines, engines
-from ray_tracing_hooks._insight.analysis.parallelism import Parallelism, parallelism
 from ray_tracing_hooks._insight.analysis.pipelines import Pipelines, pipelines
 from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, Queued, States, by_function
 from ray_tracing_hooks._insight.analysis.requests import Requests, requests
 from ray_tracing_hooks._insight.analysis.served import ServedCalls
-from ray_tracing_hooks._insight.analysis.stopped_tasks import stopped_tasks
-from ray_tracing_hooks._insight.analysis.training import TrainRun, last_to_come, train_runs
-from ray_tracing_hooks._insight.analysis.trials import Experiment, experiments
+from ray_tracing_hooks._insight.analysis.training import Experiment, TrainRun, experiments, last_to_come, train_runs
 from ray_tracing_hooks._insight.model.calls import DRIVER, SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.clocks import corrected
 from ray_tracing_hooks._insight.model.generations import Generations, generations

@@ -47,7 +47,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.analysis.dataset_waits import dataset_waits, tasks_of_operators
+from ray_tracing_hooks._insight.analysis.dataset_calls import dataset_waits, tasks_of_operators
 from ray_tracing_hooks._insight.analysis.served import Served, ServedCalls
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import (
@@ -66,9 +66,9 @@ from ray_tracing_hooks._insight.model.clocks import machine
 from ray_tracing_hooks._insight.model.event_loops import LEAST, Loop, is_loop
 from ray_tracing_hooks._insight.model.grouped import by_group
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
+from ray_tracing_hooks._insight.model.processes import Workers
 from ray_tracing_hooks._insight.model.serve_spans import LAG
 from ray_tracing_hooks._insight.model.table import ENDED, LOST
-from ray_tracing_hooks._insight.model.worker_starts import Workers
 
 RUN = "run"
 """Code of the step's function, method or driver ran. What it did in that time is unknown."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ray_tracing_hooks._insight.analysis.parallelism import means
+from ray_tracing_hooks._insight.analysis.functions import means
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import WAITS, role_of
 from ray_tracing_hooks._insight.model.grouped import covered_by_group, greatest_before, levels, sums

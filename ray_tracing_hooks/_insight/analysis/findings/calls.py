@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.analysis.accelerators import Accelerator
+from ray_tracing_hooks._insight.analysis.actors import Accelerator
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.analysis.findings.data import skewed_blocks

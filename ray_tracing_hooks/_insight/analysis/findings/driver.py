@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
@@ -28,8 +29,7 @@ from ray_tracing_hooks._insight.analysis.findings.actors import stalls
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
 from ray_tracing_hooks._insight.analysis.findings.order import saved_by_order, saved_by_waiting, takes_any
 from ray_tracing_hooks._insight.analysis.functions import Function, covered, in_both, percentile
-from ray_tracing_hooks._insight.analysis.loading import Loading, loading
-from ray_tracing_hooks._insight.analysis.trials import is_made_by_trial
+from ray_tracing_hooks._insight.analysis.training import is_made_by_trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration, size
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, WAITS, Calls, is_put
@@ -674,3 +674,29 @@ def _tiny_finding(analysis: Analysis, function: Function, usual: int, cost: int)
     }
     title = f"Calls of {quoted(function.name)} are tiny"
     return Finding("tiny-tasks", text, advice, cost / analysis.path.wall, function.executions, figures, title=title)
+
+
+@dataclass
+class Loading:
+    """The calls of one function for which the run waited while workers loaded code and arguments. In nanoseconds."""
+
+    rows: dict[int, int] = field(default_factory=dict)
+    """How long each execution loaded."""
+    waited: int = 0
+    """How long of that the run waited."""
+
+
+def loading(analysis: Analysis) -> dict[str, Loading]:
+    """The same by function. Only Ray's task states say when a worker had a call, so without them it is empty."""
+    found: dict[str, Loading] = {}
+    for step in analysis.path.steps if any(analysis.states.ran.values()) else ():
+        if step.kind not in (SCHEDULING, DELIVERY):
+            continue
+        begin = analysis.loading_since(step.row)
+        start = analysis.table.start[step.row]
+        waited = min(step.end, start) - max(step.start, begin) if begin else 0
+        if waited > 0:
+            its = found.setdefault(analysis.calls.function_of(step.row), Loading())
+            its.rows[step.row] = start - begin
+            its.waited += waited
+    return found

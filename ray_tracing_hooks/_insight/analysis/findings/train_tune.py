@@ -14,8 +14,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import STARTING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.functions import in_both
-from ray_tracing_hooks._insight.analysis.training import Attempt, Meeting, Rank, TrainRun
-from ray_tracing_hooks._insight.analysis.trials import Experiment, Trial
+from ray_tracing_hooks._insight.analysis.training import Attempt, Experiment, Meeting, Rank, TrainRun, Trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION
 from ray_tracing_hooks._insight.model.errors import error_type

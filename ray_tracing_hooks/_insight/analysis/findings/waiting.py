@@ -29,7 +29,9 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
 from ray_tracing_hooks._insight.analysis.findings.driver import (
     LARGE_ARGUMENTS,
     LARGE_CLOSURE,
+    Loading,
     large_functions,
+    loading,
     starting_by_arguments,
     tiny_functions,
 )
@@ -37,15 +39,14 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.findings.order import callers, takes_any
 from ray_tracing_hooks._insight.analysis.findings.train_tune import starting_in_training
 from ray_tracing_hooks._insight.analysis.functions import covered, in_both, percentile, resources_of
-from ray_tracing_hooks._insight.analysis.loading import Loading, loading
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, size
 from ray_tracing_hooks._insight.model.attribute_values import nanoseconds
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls, is_put
 from ray_tracing_hooks._insight.model.grouped import by_first, most_at_once
 from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.processes import Start, Workers
 from ray_tracing_hooks._insight.model.table import RUNNING, Table
-from ray_tracing_hooks._insight.model.worker_starts import Start, Workers
 
 _WORKER_COST = 0.1
 _WORKER_LEAST = 1_000_000_000

@@ -10,16 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ray_tracing_hooks._insight.analysis import findings, recorded
-from ray_tracing_hooks._insight.analysis.accelerators import Accelerator
+from ray_tracing_hooks._insight.analysis.actors import Accelerator
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN, Step
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 from ray_tracing_hooks._insight.analysis.flame import Flame, flame, own_times
-from ray_tracing_hooks._insight.analysis.functions import percentile, running
+from ray_tracing_hooks._insight.analysis.functions import means, percentile, running
 from ray_tracing_hooks._insight.analysis.graph import Graph, caller_of, edges, graph, median_and_most
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, ends_of, lanes
-from ray_tracing_hooks._insight.analysis.parallelism import means
 from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
 from ray_tracing_hooks._insight.model.grouped import distinct, sums

@@ -1,4 +1,6 @@
-"""When callers wait for Ray Data: its own waits make no spans, but its executions and iterations do.
+"""Calls and Ray Data: when callers wait for it, and which tasks it ended itself.
+
+Its own waits make no spans, but its executions and iterations do.
 
 A caller waits for the whole of an execution that a method such as ``materialize`` asked for. In an iteration it waits
 for the first batch, and then waits and does something else by turns: how long each takes in all is recorded, but not
@@ -7,12 +9,13 @@ when.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.analysis.pipelines import rows_named
+from ray_tracing_hooks._insight.analysis.pipelines import Operator, Pipeline, rows_named
 from ray_tracing_hooks._insight.model.attribute_values import nanoseconds
 from ray_tracing_hooks._insight.model.calls import SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.merge import as_numpy
@@ -68,3 +71,54 @@ def _waits_until(calls: Calls, row: int) -> int:
     if rest >= _MOSTLY * (rest + nanoseconds(used)):
         return table.end_or_now(row)
     return min(table.start[row] + first, table.end_or_now(row))
+
+
+_FAILED = "failed"
+"""The outcome of a dataset."""
+
+
+def stopped_tasks(calls: Calls, executions: Iterable[Pipeline]) -> set[int]:
+    """The rows of the tasks of these datasets that Ray Data ended itself, and of the calls that these had made.
+
+    It needed no more of their blocks: after ``take``, at a limit, where the program leaves the loop over a dataset, or
+    because the dataset failed for another reason. Nothing failed in them.
+    """
+    found = {
+        row
+        for one in executions
+        if one.outcome  # else it is running, or its driver died
+        for operator in one.operators
+        for row in _stopped(calls, one, operator)
+    }
+    if not found:
+        return found
+    table = calls.table
+    # Ray cancels the calls of a cancelled task too. A call begins after what made it, so it has a later row.
+    for row in np.nonzero(table.is_failed())[0].tolist():
+        if _is_cancelled(calls, row) and _caller(calls, row) in found:
+            found.add(row)
+    return found
+
+
+def _stopped(calls: Calls, dataset: Pipeline, operator: Operator) -> Iterator[int]:
+    table = calls.table
+    failed = [row for row in (*operator.executions, *operator.creations) if table.failed(row)]
+    if operator.failed and all(_is_cancelled(calls, row) for row in failed):
+        return  # the function of the program has raised it
+    # Of a dataset that did not fail, Ray Data has not seen another failure. Where it kills workers, or where a function
+    # is interrupted in the middle of something, the error may be any.
+    is_any = dataset.outcome != _FAILED and not operator.failed
+    for row in failed:
+        if calls.is_last_attempt(row) and (is_any or _is_cancelled(calls, row)):
+            yield row
+
+
+def _is_cancelled(calls: Calls, row: int) -> bool:
+    return bool(calls.table.attribute(row, names.ERROR_TYPE) == names.TASK_CANCELLED)
+
+
+def _caller(calls: Calls, row: int) -> int:
+    """The row of the execution that made the call of this execution; -1 for another span."""
+    call = calls.call_of[row]
+    submission = calls.submission[call] if call >= 0 else -1
+    return calls.frame[submission] if submission >= 0 else -1

@@ -23,7 +23,7 @@ from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.ingest.utilization import samples_beside
 from ray_tracing_hooks._insight.model.utilization import Key, Series, Utilization
-from ray_tracing_hooks._insight.views.page import ranks, utilization
+from ray_tracing_hooks._insight.views.page import libraries, nodes
 from ray_tracing_hooks._insight.views.page.content import content, whole
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
@@ -157,7 +157,7 @@ def test_nothing_is_said_of_training_in_other_runs(name: str) -> None:
     analysis = recorded(name.removesuffix(".jsonl.gz"))
     if not analysis.train_runs and not analysis.experiments:
         assert not found_in(analysis)
-        assert ranks.described(analysis, int) == {"training": [], "trainings": 0}
+        assert libraries.training(analysis, int) == {"training": [], "trainings": 0}
 
 
 def test_reports_that_wait_for_the_controller() -> None:
@@ -438,7 +438,7 @@ def test_the_path_passes_through_the_rank_that_came_last() -> None:
 
 def test_the_heat_map_has_each_rank_and_step() -> None:
     run = one_attempt([[120, 100, 100], [100, 400, 100]])
-    (attempt,) = ranks.described(run.analysis(), int)["training"]
+    (attempt,) = libraries.training(run.analysis(), int)["training"]
     assert (attempt["run"], attempt["attempt"], attempt["steps"], attempt["size"], attempt["met"]) == (
         "job",
         1,
@@ -458,7 +458,7 @@ def test_many_steps_share_columns() -> None:
     steps = [[10.0] * 700, [10.0] * 700]
     steps[1][350] = 500.0
     analysis = one_attempt(steps).analysis()
-    (attempt,) = ranks.described(analysis, int)["training"]
+    (attempt,) = libraries.training(analysis, int)["training"]
     assert (attempt["size"], len(attempt["delays"])) == (3, 234)
     second = attempt["ranks"][1]
     assert second["took"][350 // 3] == 500_001
@@ -600,11 +600,11 @@ def test_a_summary_shows_how_much_of_an_accelerator_was_in_use(tmp_path: Path) -
 
 
 def test_lanes_of_nodes_average_what_is_more_than_they_draw(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(utilization, "_MOST_PIECES", 10)
-    monkeypatch.setattr(utilization, "_LEAST_PIECES", 10)
+    monkeypatch.setattr(nodes, "_MOST_PIECES", 10)
+    monkeypatch.setattr(nodes, "_LEAST_PIECES", 10)
     analysis = Analysis(holding().table(), None, sampled([0.0, 0.5] * 10) | sampled([1.0], node="another cluster"))
     drawn = whole(analysis)
-    (lane,) = utilization.described(analysis.utilization, drawn.places, START, START + 2_000 * MS)["utilization"]
+    (lane,) = nodes.utilization(analysis.utilization, drawn.places, START, START + 2_000 * MS)["utilization"]
     assert (lane["label"], lane["mean"], lane["most"]) == ("GPU:0", 0.25, 0.5)
     assert lane["values"] == [250] * 10
     assert list(zip(lane["begins"], lane["ends"], strict=True)) == [(at, at + 200) for at in range(0, 2_000, 200)]
@@ -617,7 +617,7 @@ def test_samples_are_of_the_accelerators_of_a_table_whatever_it_hides(key: str) 
     samples = sampled([0.1] * 20) | {Key("n1", 1, "GPU:0 memory"): Series()}
     analysis = Analysis(table, None, samples)
     assert [finding.kind for finding in find(analysis)] == ["idle-accelerator"]
-    lanes = utilization.described(analysis.utilization, whole(analysis).places, START, START + 2_000 * MS)
+    lanes = nodes.utilization(analysis.utilization, whole(analysis).places, START, START + 2_000 * MS)
     assert len(lanes["utilization"]) == 1
     shown = str((analysis.utilization.keys(), lanes))
     assert ("GPU:0" in shown) == (key not in ("ray.*", names.RAY_ACCELERATOR_IDS))

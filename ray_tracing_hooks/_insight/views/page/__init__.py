@@ -17,9 +17,9 @@ from string import Template
 from typing import BinaryIO
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.views.page import details, pack
+from ray_tracing_hooks._insight.views.page import pack
 from ray_tracing_hooks._insight.views.page.content import content, on_path
-from ray_tracing_hooks._insight.views.page.details import truncated
+from ray_tracing_hooks._insight.views.page.pack import truncated
 from ray_tracing_hooks._insight.views.page.sample import with_details
 from ray_tracing_hooks._insight.views.redaction import Redaction
 from ray_tracing_hooks._safety.guard import safe
@@ -91,7 +91,7 @@ def write(
     head, between, tail, after = _parts(source)
     columns = pack.text(pack.packed(made.columns))
     file.writelines((head, pack.json_text(made.meta), between, columns, tail))
-    chunks = details.chunks(table, held, details.Links(table, made.rows).row, redaction, on_spans)
+    chunks = pack.chunks(table, held, pack.Links(table, made.rows).row, redaction, on_spans)
     file.writelines(b"\n" + chunk if number else chunk for number, chunk in enumerate(chunks))
     file.write(after)
     return len(made.rows)

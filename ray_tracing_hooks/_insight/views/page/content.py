@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ray_tracing_hooks._insight.analysis import findings, recorded
-from ray_tracing_hooks._insight.analysis.actors import Accelerator
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN, Step
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
@@ -23,14 +22,13 @@ from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
 from ray_tracing_hooks._insight.model.grouped import distinct, sums
 from ray_tracing_hooks._insight.model.merge import as_numpy
-from ray_tracing_hooks._insight.model.processes import Places, ProcessPlace, places
+from ray_tracing_hooks._insight.model.processes import Places, places
 from ray_tracing_hooks._insight.model.serve_spans import without_suffix
 from ray_tracing_hooks._insight.model.span import CONSUMER
 from ray_tracing_hooks._insight.model.table import Table
-from ray_tracing_hooks._insight.views.page import datasets, ranks, report, requests, utilization
+from ray_tracing_hooks._insight.views.page import libraries, nodes, report
 from ray_tracing_hooks._insight.views.page.actors import Apart, apart, without_actor
-from ray_tracing_hooks._insight.views.page.details import CHUNK, LONGEST_NAME, truncated
-from ray_tracing_hooks._insight.views.page.pack import differences, plain, zigzag
+from ray_tracing_hooks._insight.views.page.pack import CHUNK, LONGEST_NAME, differences, plain, truncated, zigzag
 from ray_tracing_hooks._insight.views.page.report import NumberOf
 from ray_tracing_hooks._insight.views.page.sample import sample
 from ray_tracing_hooks._insight.views.redaction import Redaction
@@ -84,8 +82,8 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
     drawn = whole(analysis)
     wanted = (
         *on_path(analysis, path.steps),
-        *datasets.rows_of(analysis.pipelines),
-        *requests.rows_of(analysis.requests, analysis.engines),
+        *libraries.rows_of_datasets(analysis.pipelines),
+        *libraries.rows_of_requests(analysis.requests, analysis.engines),
     )
     rows = sample(table, drawn.ends, most_spans, wanted)
     position = _positions(table, rows)
@@ -96,7 +94,7 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
 
     meta, name_of, resource_of = described(analysis, drawn, source, number, redaction)
     if redaction.attributes:
-        meta |= ranks.described(analysis, number)
+        meta |= libraries.training(analysis, number)
     traces, trace_of = _used(table.trace, table.traces)
     meta["traces"] = traces
     meta["notes"] += _notes(table, rows)
@@ -149,7 +147,7 @@ def described(
         "chunk": CHUNK,
         "resources": [plain(redaction.shown(resource)) for resource in resources],
         "lanes": [lane.place for lane in drawn.lanes.lanes],
-        **_places(drawn.places, analysis.accelerators if redaction.attributes else ()),
+        **nodes.places(drawn.places, analysis.accelerators if redaction.attributes else ()),
         "flame": _flame(drawn.stacks, names, begin),
         "graph": _graph(called, name_of),
         "apart": None,
@@ -158,8 +156,8 @@ def described(
         "peak": analysis.parallelism.peak if analysis.parallelism.workers else 0,
         "facts": report.facts(analysis),
         "queues": report.queues(analysis),
-        "datasets": datasets.shown(analysis.pipelines, number, begin, redaction),
-        "requests": requests.shown(analysis.requests, analysis.engines, number),
+        "datasets": libraries.datasets_shown(analysis.pipelines, number, begin, redaction),
+        "requests": libraries.requests_shown(analysis.requests, analysis.engines, number),
         "serves": analysis.serves,
         "findings": report.described(drawn.findings, number, redaction, analysis.path.wall),
         "ran": recorded.ran(calls),
@@ -172,7 +170,7 @@ def described(
         "names": names,
         "training": [],
         "trainings": 0,
-        **utilization.described(analysis.utilization, drawn.places, begin, end),
+        **nodes.utilization(analysis.utilization, drawn.places, begin, end),
     }
     meta["top_about"], meta["top"] = _top(analysis, ends, drawn.stacks, name_of)
     _mark_path(meta, analysis, drawn.places, drawn.stacks, called)
@@ -329,52 +327,6 @@ def _flags(table: Table, calls: Calls) -> Any:
     found = np.where(kind <= CONSUMER, kind, 0) | state << _STATE_SHIFT
     waits = np.isin(as_numpy(calls.role), WAITS)
     return found | np.where(table.is_failed(), _FAILED, 0) | np.where(waits, _WAITING, 0)
-
-
-def _places(found: Places, accelerators: Iterable[Accelerator]) -> dict[str, Any]:
-    nodes: dict[str, int] = {}
-    described = []
-    of_node: list[dict[str, Any]] = []
-    held: dict[str, list[dict[str, Any]]] = {}
-    for each in accelerators:
-        held.setdefault(each.node, []).append(_accelerator(each))
-    for place in found.places:
-        if place.node_key not in nodes:
-            nodes[place.node_key] = len(nodes)
-            detail = place.host if place.ip and place.host else ""
-            of_node.append({"label": place.node_label, "detail": detail, "accelerators": held.get(place.node, [])})
-        described.append(_place(place, nodes[place.node_key]))
-    return {"places": described, "nodes": of_node}
-
-
-def _accelerator(accelerator: Accelerator) -> dict[str, Any]:
-    return {
-        "label": truncated(accelerator.name, LONGEST_NAME),
-        "held_by": [truncated(holder, LONGEST_NAME) for holder in accelerator.holders[:_TOP]],
-        "held": accelerator.held,
-        "busy": accelerator.busy,
-        "gap": accelerator.longest_gap,
-        "used": accelerator.used,
-    }
-
-
-def _place(place: ProcessPlace, node: int) -> dict[str, Any]:
-    detail = [f"pid {place.pid}"] if place.pid else []
-    if (place.actors or place.serving) and place.worker:
-        detail.append(f"worker {place.worker[:8]}")
-    elif place.service and not place.worker:
-        detail.append(place.service)
-    facts = {"Process": place.pid, "Worker": place.worker, "Node": place.node, "Host": place.host, "Address": place.ip}
-    for actor in place.actors:
-        facts["Actor"] = f"{actor.class_name} {actor.actor_id}"
-    return {
-        "label": truncated(place.label.removesuffix(f" (pid {place.pid})"), LONGEST_NAME),
-        "detail": truncated(" · ".join(detail), LONGEST_NAME),
-        "node": node,
-        "group": place.placement_groups[0] if place.placement_groups else "",
-        "kind": "actor" if place.actors else "driver" if place.process_type == "driver" else "worker",
-        "facts": {key: value for key, value in facts.items() if value},
-    }
 
 
 def _flame(stacks: Flame, labels: list[str], begin: int) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
@@ -12,11 +14,12 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import critical_path as paths
 from ray_tracing_hooks._insight.analysis import data_quality, recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.critical_path import RUN, Step
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 from ray_tracing_hooks._insight.analysis.queues import PHASES
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
-from ray_tracing_hooks._insight.views.page.breakdown import MOST_GROUPS, Group, breakdown
-from ray_tracing_hooks._insight.views.page.details import LONGEST_NAME, truncated
+from ray_tracing_hooks._insight.model.calls import WAITS, Calls
+from ray_tracing_hooks._insight.views.page.pack import LONGEST_NAME, truncated
 from ray_tracing_hooks._insight.views.redaction import HIDDEN, Redaction
 
 _MOST_QUEUES = 25
@@ -193,3 +196,47 @@ def _text(finding: Finding, redaction: Redaction) -> str:
         if value and (not redaction.attributes or redaction.hides(key)):
             text = text.replace(value, HIDDEN)
     return text
+
+
+MOST_GROUPS = 20
+MOST_ROWS = 20
+
+
+@dataclass
+class Group:
+    """Time of one kind in one function, in nanoseconds."""
+
+    function: str
+    ns: int = 0
+    most: int = 0
+    """The longest single part of it."""
+    of: dict[int, int] = field(default_factory=dict)
+    """The part of each span, by its row; the row is -1 or beyond the table where there is no span."""
+
+    def rows(self, size: int) -> list[int]:
+        """The rows of spans in a table of this size, largest time first; at most ``MOST_ROWS``."""
+        return heapq.nlargest(MOST_ROWS, (row for row in self.of if 0 <= row < size), key=self.of.__getitem__)
+
+
+def breakdown(calls: Calls, steps: Sequence[Step]) -> dict[str, list[Group]]:
+    """The groups of each kind of wait among these steps of a path, largest first."""
+    found: dict[str, dict[str, Group]] = {}
+    for step in steps:
+        length = step.end - step.start
+        if step.kind == RUN or length <= 0:
+            continue
+        function = _function(calls, step.row)
+        group = found.setdefault(step.kind, {}).setdefault(function, Group(function))
+        group.ns += length
+        group.most = max(group.most, length)
+        group.of[step.row] = group.of.get(step.row, 0) + length
+    return {kind: sorted(groups.values(), key=lambda each: (-each.ns, each.function)) for kind, groups in found.items()}
+
+
+def _function(calls: Calls, row: int) -> str:
+    """The function that a step belongs to; for a wait, the function that waited."""
+    if row < 0:
+        return "no span"
+    if row < len(calls.table) and calls.role[row] in WAITS:
+        return calls.frame_name(calls.frame[row])
+    return calls.frame_name(row)

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import * as flame from "../../ray_tracing_hooks/_insight/views/page/assets/flame_layout.js";
-import * as graph from "../../ray_tracing_hooks/_insight/views/page/assets/graph_layout.js";
+import * as flame from "../../ray_tracing_hooks/_insight/views/page/assets/flame.js";
+import * as graph from "../../ray_tracing_hooks/_insight/views/page/assets/logical.js";
 import * as timeline from "../../ray_tracing_hooks/_insight/views/page/assets/timeline_layout.js";
 import { flattened, stacked } from "../../ray_tracing_hooks/_insight/views/page/assets/stack.js";
-import { ordered } from "../../ray_tracing_hooks/_insight/views/page/assets/tables.js";
+import { ordered } from "../../ray_tracing_hooks/_insight/views/page/assets/dom.js";
 import { EXECUTION, SUBMISSION, store } from "./made.js";
 
 // --- The timeline -------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { OPERATOR_WIDTH, connection, layOutPipeline, momentAt, rates } from "../../ray_tracing_hooks/_insight/views/page/assets/pipeline_layout.js";
+import { OPERATOR_WIDTH, connection, layOutPipeline, momentAt, rates } from "../../ray_tracing_hooks/_insight/views/page/assets/tracks.js";
 import { causeClass, causeText, perSecond, trackTip } from "../../ray_tracing_hooks/_insight/views/page/assets/tracks.js";
 
 const operator = (id, ...inputs) => ({ id, inputs });

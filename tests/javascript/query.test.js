@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { matcher, narrowed, parsed, toggled, words } from "../../ray_tracing_hooks/_insight/views/page/assets/query.js";
+import { matcher, narrowed, parsed, toggled, words } from "../../ray_tracing_hooks/_insight/views/page/assets/search.js";
 
 test("a query is words; a minus hides, quotes keep spaces", () => {
   assert.deepEqual(words('load -get "two words" -"a b" key="x y" ""').map(({ hides, text }) => [hides, text]),

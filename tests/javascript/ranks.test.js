@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { cellAfter, darkest, labelOf, stepsOf, textOf, valueOf } from "../../ray_tracing_hooks/_insight/views/page/assets/ranks_layout.js";
+import { cellAfter, darkest, labelOf, stepsOf, textOf, valueOf } from "../../ray_tracing_hooks/_insight/views/page/assets/ranks.js";
 
 /** @param {number[][]} took @param {Partial<TrainAttempt>} [more] @returns {TrainAttempt} */
 const attemptOf = (took, more = {}) => ({

@@ -34,11 +34,9 @@ MOST_DETAILS = 100_000
 """The most spans whose attributes the page holds; if there are more, it holds those of a sample."""
 
 _SCRIPTS = (
-    *("format", "dom", "codec", "query", "figures", "store", "search", "colours", "tables", "scale"),
-    *("timeline_head", "timeline_layout", "timeline_bars", "timeline_overlay", "utilization", "timeline"),
-    *("flame_layout", "flame", "graph_layout", "logical", "physical", "stack", "spans", "requests", "findings"),
-    *("pipeline_layout", "tracks", "datasets", "ranks_layout", "ranks"),
-    *("details", "keys", "address", "main"),
+    *("format", "dom", "codec", "figures", "store", "search", "colours", "scale"),
+    *("timeline_layout", "timeline_drawing", "utilization", "timeline", "flame", "logical", "physical", "stack"),
+    *("spans", "requests", "findings", "tracks", "datasets", "ranks", "details", "keys", "address", "main"),
 )
 """The modules of the script, in order of their dependencies."""
 

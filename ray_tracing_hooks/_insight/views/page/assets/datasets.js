@@ -1,10 +1,8 @@
 // Datasets of Ray Data: for each execution its operators as a graph, what each did over time, and what iterations waited for.
 
-import { FIGURES, TITLE, el, emptied, fitted, inNextFrame, placeIn, svg, widthOf } from "./dom.js";
+import { FIGURES, TITLE, el, emptied, fitted, inNextFrame, numberColumn, placeIn, shareColumn, sortedTable, svg, textColumn, timeColumn, widthOf } from "./dom.js";
 import { byteSize, counted, duration, number, percent, safe, shortened } from "./format.js";
-import { OPERATOR_HEIGHT, OPERATOR_WIDTH, connection, layOutPipeline } from "./pipeline_layout.js";
-import { numberColumn, shareColumn, sortedTable, textColumn, timeColumn } from "./tables.js";
-import { METRICS, TRACK_GUTTER, causeText, perSecond, trackTip, tracks } from "./tracks.js";
+import { METRICS, OPERATOR_HEIGHT, OPERATOR_WIDTH, TRACK_GUTTER, causeText, connection, layOutPipeline, perSecond, trackTip, tracks } from "./tracks.js";
 
 /** @typedef {import("./tracks.js").Metric} Metric */
 

@@ -1,10 +1,9 @@
 // The first screen: the summary of the run, with links to the spans behind it.
 
 import { category } from "./colours.js";
-import { el, emptied } from "./dom.js";
+import { el, emptied, numberColumn, shareColumn, sortedTable, textColumn, timeColumn } from "./dom.js";
 import { counted, duration, number, safe, shortened } from "./format.js";
 import { partsOf } from "./requests.js";
-import { numberColumn, shareColumn, sortedTable, textColumn, timeColumn } from "./tables.js";
 
 /** @type {Record<string, string>} */
 const LEVEL_MARKS = { error: "✗", warning: "!" };
@@ -164,7 +163,7 @@ export class Findings {
   queues() {
     const { queues } = this.store.meta;
     if (!queues) return null;
-    /** @param {string} title @param {number} n @returns {import("./tables.js").Column<[string, ...number[]]>} */
+    /** @param {string} title @param {number} n @returns {import("./dom.js").Column<[string, ...number[]]>} */
     const column = (title, n) => {
       if (n === 0) return textColumn(title, (row) => row[0], (row) => shortened(safe(row[0]), 48));
       return numberColumn(title, (row) => Number(row[n]), n === 1 ? undefined : (row) => (row[n] ? duration(Number(row[n])) : ""));

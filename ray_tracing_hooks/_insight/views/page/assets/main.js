@@ -12,10 +12,9 @@ import { clock, counted, day, duration, number, safe, shortened, shown } from ".
 import { KEYS, actionOf, tabAfter } from "./keys.js";
 import { Logical } from "./logical.js";
 import { Physical } from "./physical.js";
-import { narrowed, toggled } from "./query.js";
 import { Ranks } from "./ranks.js";
 import { Requests } from "./requests.js";
-import { FILTER_HELP, Filter } from "./search.js";
+import { FILTER_HELP, Filter, narrowed, toggled } from "./search.js";
 import { SpanTable } from "./spans.js";
 import { Stack } from "./stack.js";
 import { Store } from "./store.js";

@@ -1,8 +1,7 @@
 // Requests to Ray Serve: how long they took, what that time went to, and how the methods of deployments did.
 
-import { el, emptied } from "./dom.js";
+import { el, emptied, numberColumn, shareColumn, sortedTable, textColumn, timeColumn } from "./dom.js";
 import { counted, duration, number, safe, shortened } from "./format.js";
-import { numberColumn, shareColumn, sortedTable, textColumn, timeColumn } from "./tables.js";
 
 export class Requests {
   /** @param {Store} store @param {App} app */

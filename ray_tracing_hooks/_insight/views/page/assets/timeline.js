@@ -6,10 +6,8 @@ import { FAILED } from "./figures.js";
 import { counted, duration, safe } from "./format.js";
 import { Scale } from "./scale.js";
 import { STATES } from "./store.js";
-import { drawBars, drawGutter } from "./timeline_bars.js";
-import { AXIS_HEIGHT, GUTTER, OVERVIEW_HEIGHT, PATH_HEIGHT, drawHead } from "./timeline_head.js";
+import { AXIS_HEIGHT, GUTTER, OVERVIEW_HEIGHT, PATH_HEIGHT, drawBars, drawGutter, drawHead, drawOverlay } from "./timeline_drawing.js";
 import { layOut, nested } from "./timeline_layout.js";
-import { drawOverlay } from "./timeline_overlay.js";
 import { Utilization } from "./utilization.js";
 
 export const ZOOM = 0.7;

@@ -3,7 +3,7 @@
 import { FIGURES, el, fitCanvas, fitted, pen, placeIn } from "./dom.js";
 import { duration, percent, safe } from "./format.js";
 import { firstStep } from "./scale.js";
-import { GUTTER } from "./timeline_head.js";
+import { GUTTER } from "./timeline_drawing.js";
 
 const HEIGHT = 22, ROOM = 5;
 

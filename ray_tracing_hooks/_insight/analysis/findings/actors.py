@@ -11,7 +11,7 @@ import numpy as np
 from ray_tracing_hooks._insight.analysis.actors import Actor, by_group
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import covered, percentile
 from ray_tracing_hooks._insight.analysis.on_path import around
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent
@@ -27,7 +27,6 @@ _ACTOR_BUSY = 0.7
 _ACTOR_DEPTH = 1.0
 _ACTOR_SATURATED = 0.7
 """With backpressure, as in Ray Data, only a few calls wait for an actor at a time, but there is always a next one."""
-_ACTOR_COST = 0.1
 _ACTOR_HOTTER = 1.5
 _ACTOR_WAITS = 0.3
 """The least part of its busy time in which it waits for other calls, for the text to name it."""
@@ -44,20 +43,18 @@ def bottleneck_actors(analysis: Analysis) -> list[Finding]:
     Needs: executions with submission times. Without max_concurrency, the most calls that ran at once count as its
     slots.
     """
-    found = []
-    wall, of_operators = analysis.path.wall, _of_operators(analysis)
+    found, of_operators = [], _of_operators(analysis)
     for actor in analysis.actors:
         if (
             len(actor.executions) >= _ACTOR_CALLS
-            and wall
-            and actor.on_path / wall >= _ACTOR_COST
+            and is_costly(analysis, actor.on_path)
             and _is_hot(actor, analysis.actors)
             and actor.actor_class not in of_operators
         ):
             for each in by_group(actor, analysis.calls, analysis.self_time, analysis.path):
                 each.slots, is_known = analysis.calls.slots_of(each.executions)
-                if len(each.executions) >= _ACTOR_CALLS and each.on_path / wall >= _ACTOR_COST and _is_full(each):
-                    found.append(_actor_finding(each, analysis, each.on_path / wall, is_known=is_known))
+                if len(each.executions) >= _ACTOR_CALLS and is_costly(analysis, each.on_path) and _is_full(each):
+                    found.append(_actor_finding(each, analysis, is_known=is_known))
     return found
 
 
@@ -85,7 +82,7 @@ def _is_hot(actor: Actor, actors: list[Actor]) -> bool:
     return not others or actor.self_time >= _ACTOR_HOTTER * sum(others) / len(others)
 
 
-def _actor_finding(actor: Actor, analysis: Analysis, cost: float, *, is_known: bool) -> Finding:
+def _actor_finding(actor: Actor, analysis: Analysis, *, is_known: bool) -> Finding:
     waited = percentile(actor.queued, 0.5)
     name = quoted(actor.name)
     what = f"concurrency group {quoted(actor.group)} of actor {name}" if actor.group else f"actor {name}"
@@ -126,7 +123,7 @@ def _actor_finding(actor: Actor, analysis: Analysis, cost: float, *, is_known: b
         BOTTLENECK_ACTOR,
         text,
         _actor_advice(actor, analysis, is_alone=not peers),
-        cost,
+        actor.on_path / analysis.path.wall,
         slowest,
         figures,
         is_assumed,
@@ -161,7 +158,6 @@ def _actor_advice(actor: Actor, analysis: Analysis, *, is_alone: bool) -> str:
 BLOCKED_EVENT_LOOP = "blocked-event-loop"
 
 _LOOP_CALLS = 3
-_LOOP_COST = 0.05
 
 
 @dataclass
@@ -185,11 +181,10 @@ def blocked_event_loops(analysis: Analysis) -> list[Finding]:
     Advice: await, run blocking code in a thread, or use a threaded actor.
     Needs: executions with submission times. Calls that take results of other calls do not count.
     """
-    wall = analysis.path.wall
     found = []
     for function, blocking in _blocking(analysis).items():
         on_path = _on_path(analysis, blocking)
-        if len(blocking.waited) >= _LOOP_CALLS and wall and on_path / wall >= _LOOP_COST:
+        if len(blocking.waited) >= _LOOP_CALLS and is_costly(analysis, on_path, 0.05):
             found.append(_loop_finding(analysis, function, blocking, on_path))
     return found
 
@@ -290,7 +285,7 @@ def _loop_finding(analysis: Analysis, function: str, blocking: _Blocking, on_pat
         BLOCKED_EVENT_LOOP,
         text,
         advice,
-        min(1.0, on_path / analysis.path.wall),
+        on_path / analysis.path.wall,
         list(rows),
         figures,
         is_assumed=True,
@@ -298,8 +293,6 @@ def _loop_finding(analysis: Analysis, function: str, blocking: _Blocking, on_pat
     )
 
 
-_RELEASED_COST = 0.1
-_RELEASED_LEAST = 500_000_000
 _RELEASED_WITHIN = 5_000_000
 _RELEASED_EARLIER = 1_000_000
 """A call that another one has released ends after it, but for the time that threads take."""
@@ -323,11 +316,11 @@ def waits_in_actors(analysis: Analysis) -> list[Finding]:
     for row in sorted(path.released):
         if analysis.ran_on_path[row]:
             waiting.setdefault(calls.function_of(row), []).append(row)
-    least, found = max(_RELEASED_LEAST, _RELEASED_COST * path.wall), []
+    found = []
     for function, rows in waiting.items():
-        if sum(map(analysis.ran_on_path.__getitem__, rows)) >= least:
+        if is_costly(analysis, sum(map(analysis.ran_on_path.__getitem__, rows)), seconds=0.5):
             by, released, cost = _released_by(analysis, function, rows)
-            if cost >= least:
+            if is_costly(analysis, cost, seconds=0.5):
                 found.append(_released_finding(analysis, function, by, released, rows, cost))
     return found
 

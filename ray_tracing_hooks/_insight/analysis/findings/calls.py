@@ -13,7 +13,7 @@ from ray_tracing_hooks._insight.analysis.actors import Accelerator
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.analysis.findings.data import skewed_blocks
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, shortened
 from ray_tracing_hooks._insight.model.call_names import QUEUE
@@ -28,7 +28,6 @@ _STRAGGLER_CALLS = 4
 _ACTOR_CALLS = 8
 """So many calls of one actor are compared with each other, and not with those of other actors."""
 _STRAGGLER_TIMES = 3.0
-_STRAGGLER_COST = 0.05
 _LONGEST_ARGUMENTS = 160
 _STRAGGLER_FEW = 0.2
 """The largest share of calls that count as stragglers. If more are slow, the function's durations simply vary."""
@@ -46,12 +45,10 @@ def stragglers(analysis: Analysis) -> list[Finding]:
     Advice: split the work, start the longest call first, or take other results first, if that would help.
     Needs: executions. Without waits, the finding is an assumption.
     """
-    wall = analysis.path.wall
-    found = []
-    on_path = analysis.ran_on_path
+    found, on_path = [], analysis.ran_on_path
     loops = {rank.row for run in analysis.train_runs for attempt in run.attempts for rank in attempt.ranks}
     for function in analysis.functions:
-        if len(function.executions) < _STRAGGLER_CALLS or not wall or function.executions[0] in loops:
+        if len(function.executions) < _STRAGGLER_CALLS or function.executions[0] in loops:
             continue
         if function.name.startswith(QUEUE):
             continue
@@ -61,7 +58,7 @@ def stragglers(analysis: Analysis) -> list[Finding]:
             # A call whose process died is a finding of its own.
             slow = [row for row in _few(times, usual, rows) if analysis.table.state[row] != LOST]
             excess = sum(max(0, min(on_path[row], analysis.self_time[row]) - usual) for row in slow)
-            if slow and excess / wall >= _STRAGGLER_COST:
+            if slow and is_costly(analysis, excess, 0.05):
                 skewed = skewed_blocks(analysis, rows, slow, usual, excess)
                 found.append(skewed or _straggler_finding(analysis, function, usual, rows, slow, excess))
     return found
@@ -162,7 +159,7 @@ def _straggler_advice(analysis: Analysis, rows: list[int], longest: int) -> str:
         for step in analysis.path.steps
         if step.kind == RUN and step.row == caller and step.end > end
     )
-    if caller >= 0 and later >= _STRAGGLER_COST * analysis.path.wall and not _is_only_passed_on(analysis, longest):
+    if caller >= 0 and is_costly(analysis, later, 0.05) and not _is_only_passed_on(analysis, longest):
         told.append(
             f"take results as they become ready with ray.wait: its caller ran for {duration(later)} afterwards, and "
             "could have started with other results"
@@ -218,7 +215,6 @@ _PLACE_TIMES = {"node": 1.1, "accelerator": 1.1, "actor": 1.5}
 _PLACE_PARTS = 4
 """Into how many parts the calls of a place are divided, by time. Calls of one run share its machines and their load, so
 a test that takes them for independent would find differences that another run does not have."""
-_PLACE_COST = 0.025
 
 
 def slow_places(analysis: Analysis) -> list[Finding]:
@@ -251,8 +247,7 @@ def slow_places(analysis: Analysis) -> list[Finding]:
 
 def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], what: str) -> list[Finding]:
     """``place_of``: for each site of the table the name of the place, empty if it is unknown."""
-    wall = analysis.path.wall
-    if not wall or function.on_path / wall < _PLACE_COST:
+    if not is_costly(analysis, function.on_path, 0.025):
         return []
     executions, places = as_numpy(function.executions), list(dict.fromkeys(place_of))
     number = {place: index for index, place in enumerate(places)}
@@ -275,8 +270,7 @@ def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], wh
         sum(analysis.ran_on_path[row] for row in by_place[slowest].tolist()),
         function.on_path * int(here.sum()) // max(1, function.self_time),
     )
-    share = min(1.0, on_path * excess / wall)
-    if slow < _PLACE_TIMES[what] * usual or share < _PLACE_COST:
+    if slow < _PLACE_TIMES[what] * usual or not is_costly(analysis, on_path * excess, 0.025):
         return []
     # Actors of which each has few calls, such as trials, have parts of at least two.
     parts = min(_PLACE_PARTS, len(here) // 2) if what == "actor" else _PLACE_PARTS
@@ -306,7 +300,16 @@ def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], wh
     is_assumed = analysis.is_assumed(executions)
     title = f"{what.capitalize()} {shown} is slow"
     return [
-        Finding(SLOW_PLACE, seems(text, is_assumed=is_assumed), advice, share, rows, figures, is_assumed, title=title)
+        Finding(
+            SLOW_PLACE,
+            seems(text, is_assumed=is_assumed),
+            advice,
+            on_path * excess / analysis.path.wall,
+            rows,
+            figures,
+            is_assumed,
+            title=title,
+        )
     ]
 
 
@@ -321,7 +324,6 @@ def _medians_of_parts(times: Any, parts: int) -> list[float]:
 
 
 _ACCELERATOR_BUSY = 0.5
-_ACCELERATOR_COST = 0.2
 
 
 def idle_accelerators(analysis: Analysis) -> list[Finding]:
@@ -334,13 +336,10 @@ def idle_accelerators(analysis: Analysis) -> list[Finding]:
     Needs: the ids of accelerators. With 10 samples or more, the use of the GPU counts; otherwise, the runs of its
     holders.
     """
-    wall = analysis.path.wall
     return [
-        _accelerator_finding(each, (1 - _busy_share(each)) * each.held / wall)
+        _accelerator_finding(each, (1 - _busy_share(each)) * each.held / analysis.path.wall)
         for each in analysis.accelerators
-        if wall
-        and _busy_share(each) < _ACCELERATOR_BUSY
-        and (1 - _busy_share(each)) * each.held / wall >= _ACCELERATOR_COST
+        if _busy_share(each) < _ACCELERATOR_BUSY and is_costly(analysis, (1 - _busy_share(each)) * each.held, 0.2)
     ]
 
 
@@ -378,4 +377,4 @@ def _accelerator_finding(accelerator: Accelerator, share: float) -> Finding:
     if accelerator.used is not None:
         figures |= {"used": accelerator.used, "samples": accelerator.samples}
     title = f"{accelerator.name} is idle"
-    return Finding("idle-accelerator", text, advice, min(1.0, share), accelerator.executions, figures, title=title)
+    return Finding("idle-accelerator", text, advice, share, accelerator.executions, figures, title=title)

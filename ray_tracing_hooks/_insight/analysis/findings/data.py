@@ -10,15 +10,13 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import limits
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import DATASET, RUN
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
+from ray_tracing_hooks._insight.analysis.critical_path import DATASET
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import percentile, resources_of
 from ray_tracing_hooks._insight.analysis.pipelines import Cause, Iteration, Operator, Pipeline
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent, size
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
 from ray_tracing_hooks._insight.model.merge import as_numpy
-
-_OPERATOR_COST = 0.1
 
 
 def bottleneck_operators(analysis: Analysis) -> list[Finding]:
@@ -31,16 +29,15 @@ def bottleneck_operators(analysis: Analysis) -> list[Finding]:
     Advice: raise its concurrency, make its function faster, or share GPUs.
     Needs: spans of Ray Data, with the limits of operators.
     """
-    wall = analysis.path.wall
     found = []
     for pipeline in analysis.pipelines.executions:
         operator = limits.saturated(pipeline)
-        if operator is None or not wall:
+        if operator is None:
             continue
-        cost = (limits.least_time(operator) - limits.next_limit(pipeline, operator)) / wall
-        if cost >= _OPERATOR_COST:
-            on_path = sum(analysis.ran_on_path[row] for row in operator.executions) / wall
-            found.append(_operator_finding(pipeline, operator, min(1.0, max(cost, on_path)), analysis))
+        cost = limits.least_time(operator) - limits.next_limit(pipeline, operator)
+        if is_costly(analysis, cost):
+            share = max(cost, _on_path(analysis, operator)) / analysis.path.wall
+            found.append(_operator_finding(pipeline, operator, share, analysis))
     return found
 
 
@@ -66,7 +63,7 @@ def starved_splits(analysis: Analysis) -> list[Finding]:
             if each.split is not None and each.start < pipeline.end and each.end > pipeline.start
             if not each.dataset_id or not pipeline.dataset_id or each.dataset_id == pipeline.dataset_id
         ]
-        if limit is None or limit.kind != limits.PROCESSORS or pipeline.consumer != _SPLIT or not its or not path.wall:
+        if limit is None or limit.kind != limits.PROCESSORS or pipeline.consumer != _SPLIT or not its:
             continue
         longest = max(its, key=lambda each: each.waited)
         producing = longest.stages.get("production", 0)
@@ -74,7 +71,7 @@ def starved_splits(analysis: Analysis) -> list[Finding]:
             continue
         rows = [row for operator in pipeline.operators for row in operator.executions]
         cost = min(longest.waited, path.kinds[DATASET] + sum(analysis.ran_on_path[row] for row in rows))
-        if cost / path.wall >= _OPERATOR_COST:
+        if is_costly(analysis, cost):
             found.append(_starved_finding(analysis, pipeline, longest, cost, percent(limit.share)))
     return found
 
@@ -181,7 +178,6 @@ def _operator_advice(operator: Operator) -> str:
     return f"raise its concurrency{each}, or make its function faster, for example with larger batches"
 
 
-_BACKPRESSURE_COST = 0.1
 _STORE = "object store memory"
 
 
@@ -194,16 +190,15 @@ def backpressure(analysis: Analysis) -> list[Finding]:
     Advice: use smaller blocks, fewer columns, faster operators behind it, or more memory.
     Needs: spans of Ray Data, with the causes of back-pressure.
     """
-    wall = analysis.path.wall
     found = []
     for pipeline in analysis.pipelines.executions:
         limit = limits.limit_of(pipeline)
-        if not wall or limit is None or limit.kind != limits.MEMORY or limit.operator is None:
+        if limit is None or limit.kind != limits.MEMORY or limit.operator is None:
             continue
         idle = 1 - (limits.processor_share(pipeline) or 0.0)
-        cost = limits.held_by_memory(limit.operator) * idle / wall
-        if cost >= _BACKPRESSURE_COST:
-            found.append(_backpressure_finding(pipeline, limit.operator, min(1.0, cost)))
+        cost = limits.held_by_memory(limit.operator) * idle
+        if is_costly(analysis, cost):
+            found.append(_backpressure_finding(pipeline, limit.operator, cost / analysis.path.wall))
     return found
 
 
@@ -275,8 +270,6 @@ def _backpressure_advice(cause: Cause) -> str:
 _TASK_OPERATOR = "TaskPoolMapOperator"
 _MAP_OPERATORS = (_TASK_OPERATOR, "ActorPoolMapOperator")
 """The types of those that run a function on each block; the others decide by themselves how many tasks they use."""
-_BLOCKS_COST = 0.1
-_BLOCKS_LEAST = 500_000_000
 _BLOCKS_IN_USE = 0.5
 
 
@@ -303,11 +296,10 @@ def few_blocks(analysis: Analysis) -> list[Finding]:
                 cost = round(_on_path(analysis, operator) * (1 - usable / allowed))
                 few.setdefault(_function(operator), []).append((cost, pipeline, operator))
     costs = {name: sum(cost for cost, *_ in each) for name, each in few.items()}
-    least = max(_BLOCKS_LEAST, _BLOCKS_COST * analysis.path.wall)
     return [
         _blocks_finding(analysis, name, cost, *max(few[name], key=lambda each: each[0])[1:])
         for name, cost in costs.items()
-        if cost >= least
+        if is_costly(analysis, cost, seconds=0.5)
     ]
 
 
@@ -357,8 +349,6 @@ def _blocks_finding(analysis: Analysis, name: str, cost: int, pipeline: Pipeline
     )
 
 
-_AGAIN_COST = 0.1
-_AGAIN_LEAST = 500_000_000
 _AGAIN_CONSUMERS = 3
 
 
@@ -385,7 +375,7 @@ def recomputed_datasets(analysis: Analysis) -> list[Finding]:
         if is_assumed and len({pipeline.consumer for pipeline, _ in same}) < 2:
             continue
         cost = sum(_on_path(analysis, operator) for _, operator in same[1:])
-        if cost >= max(_AGAIN_LEAST, _AGAIN_COST * analysis.path.wall):
+        if is_costly(analysis, cost, seconds=0.5):
             found.append(_again_finding(analysis, quoted(str(name)), same, cost, is_assumed=is_assumed))
     return found
 
@@ -426,10 +416,6 @@ def _again_finding(
     )
 
 
-_CREATION_COST = 0.1
-_CREATION_LEAST = 1_000_000_000
-
-
 def slow_actor_start(analysis: Analysis) -> list[Finding]:
     """Operators of datasets whose actors take long to construct, while the run waits for them.
 
@@ -439,18 +425,11 @@ def slow_actor_start(analysis: Analysis) -> list[Finding]:
     Advice: load less or faster in __init__, and use the actors for all of the data.
     Needs: spans of Ray Data, and of the creation of its actors.
     """
-    wall = analysis.path.wall
-    if not analysis.pipelines.executions or not wall:
-        return []
-    on_path: dict[int, int] = {}
-    for step in analysis.path.steps:
-        if step.kind == RUN:
-            on_path[step.row] = on_path.get(step.row, 0) + step.end - step.start
     found = []
     for pipeline in analysis.pipelines.executions:
         for operator in pipeline.operators:
-            waited = sum(on_path.get(row, 0) for row in operator.creations)
-            if waited >= _CREATION_LEAST and waited / wall >= _CREATION_COST:
+            waited = sum(map(analysis.ran_on_path.__getitem__, operator.creations))
+            if is_costly(analysis, waited, seconds=1):
                 found.append(_creation_finding(analysis, pipeline, operator, waited))
     return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
@@ -16,8 +15,6 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import (
-    DATASET,
-    DELIVERY,
     RETRYING,
     RUN,
     SCHEDULING,
@@ -26,21 +23,17 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     submissions,
 )
 from ray_tracing_hooks._insight.analysis.findings.actors import stalls
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted, seems
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted, seems
 from ray_tracing_hooks._insight.analysis.findings.order import saved_by_order, saved_by_waiting, takes_any
 from ray_tracing_hooks._insight.analysis.functions import Function, covered, in_both, percentile
 from ray_tracing_hooks._insight.analysis.training import is_made_by_trial
-from ray_tracing_hooks._insight.analysis.wording import count, duration, size
-from ray_tracing_hooks._insight.model.call_names import is_creation
+from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, WAITS, Calls, is_put
 from ray_tracing_hooks._insight.model.grouped import by_first, split
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import ENDED
 
 _DRIVER_CALLS = 8
-_DRIVER_COST = 0.1
-_DRIVER_OWN_COST = 0.2
-_DRIVER_OWN_LEAST = 500_000_000
 
 
 def serial_drivers(analysis: Analysis) -> list[Finding]:
@@ -63,12 +56,12 @@ def serial_drivers(analysis: Analysis) -> list[Finding]:
             continue  # what seems to be its code may be a wait
         serial = len(found)
         for name, (between, rows) in _between(analysis.calls, driver).items():
-            if len(between) < _DRIVER_CALLS or not analysis.path.wall or name in analysis.pipelines.operator_names:
+            if len(between) < _DRIVER_CALLS or name in analysis.pipelines.operator_names:
                 continue  # Ray Data decides when to submit the tasks of operators, as Ray Tune does for its trials
             usual, runs = percentile(sorted(between), 0.5), percentile(by_name[name].self_times, 0.5)
             # The critical path includes this time if the run waits for it.
             own = min(sum(between), analysis.path.functions[analysis.calls.frame_name(driver)])
-            if usual <= runs or own / analysis.path.wall < _DRIVER_COST:
+            if usual <= runs or not is_costly(analysis, own):
                 continue
             if not all(is_made_by_trial(analysis.table, row) for row in rows):
                 found.append(_driver_finding(analysis, driver, by_name[name], usual, runs, own, rows))
@@ -101,11 +94,10 @@ def _own_code(analysis: Analysis, driver: int, saved: int) -> list[Finding]:
     first, last = table.start[made[0]], path.end if ends_alone else max(map(table.end_or_now, made))
     own = sum(max(0, min(step.end, last) - max(step.start, first)) for step in steps)
     own -= sum(took for step in steps for _, took in submissions(calls, step))
-    least = max(_DRIVER_OWN_LEAST, _DRIVER_OWN_COST * path.wall)
-    if own >= least:
+    if is_costly(analysis, own, 0.2, seconds=0.5):
         aside = _waited_aside(calls, made, steps)
         own -= in_both([*_unwaited(calls, made), *aside], [(step.start, step.end) for step in steps]) + saved
-    if own < least:
+    if not is_costly(analysis, own, 0.2, seconds=0.5):
         return []
     name = quoted(calls.frame_name(driver))
     text = f"{name} ran its own code for {duration(own)} after its first call, while the run waited for it"
@@ -134,7 +126,7 @@ _BATCHES_WAITED = 0.25
 
 def _between_batches(analysis: Analysis, driver: int, steps: list[Step]) -> list[Finding]:
     """The code of a driver between the batches of its iterations over datasets."""
-    path, calls = analysis.path, analysis.calls
+    calls = analysis.calls
     own = waited = 0
     for each in analysis.pipelines.iterations:
         later = max(0, each.waited - each.first)
@@ -142,7 +134,7 @@ def _between_batches(analysis: Analysis, driver: int, steps: list[Step]) -> list
         if calls.frame[each.row] == driver and is_slower and not calls.is_aside(each.row):
             own += min(each.used, covered([(step.start, step.end) for step in steps], each.start, each.end))
             waited += each.waited
-    if own < max(_DRIVER_OWN_LEAST, _DRIVER_OWN_COST * path.wall):
+    if not is_costly(analysis, own, 0.2, seconds=0.5):
         return []
     text = (
         f"{quoted(calls.frame_name(driver))} ran its own code for {duration(own)} between the batches of its datasets, "
@@ -254,7 +246,6 @@ def _driver_finding(
 
 
 _LOOP_ROUNDS = 5
-_LOOP_COST = 0.05
 _LOOP_PAUSE = 0.25
 """Where waiting is not recorded: the longest pause between the end of a call and the next submission in such a loop, as
 a share of the call."""
@@ -271,7 +262,7 @@ def get_in_loop(analysis: Analysis) -> list[Finding]:
     Needs: arguments that are references, and waits of the caller. Without waits, it is assumed from the times of the
     calls.
     """
-    calls, wall = analysis.calls, analysis.path.wall
+    calls = analysis.calls
     others: Counter[int] = Counter()
     for step in analysis.path.steps:
         if step.kind in (STARTING, RETRYING):
@@ -293,7 +284,7 @@ def get_in_loop(analysis: Analysis) -> list[Finding]:
         rows = {row for each in rounds for row in each.rows} - analysis.path.released
         on_path = sum(analysis.path.executions[row] - others[row] for row in rows)
         on_path -= _first_scheduling(analysis, calls.functions[function], rows) + _ran_in_turn(analysis, rows, blocked)
-        if wall and on_path / wall >= _LOOP_COST:
+        if is_costly(analysis, on_path, 0.05):
             found.append(
                 _loop_finding(
                     analysis, calls.functions[function], rounds, waited, on_path, is_assumed=function in assumed
@@ -447,256 +438,9 @@ def _loop_finding(
         "waited_ns": waited,
         "on_path_ns": on_path,
     }
-    share = min(1.0, on_path / analysis.path.wall)
+    share = on_path / analysis.path.wall
     rows = [each.rows[0] for each in rounds]
     title = f"{quoted(function)} runs one call at a time"
     return Finding(
         "get-in-loop", seems(text, is_assumed=is_assumed), advice, share, rows, figures, is_assumed, title=title
     )
-
-
-LARGE_ARGUMENTS = "large-arguments"
-LARGE_CLOSURE = "large-closure"
-
-_LARGE_CALLS = 5
-_LARGE_LONG = 5_000_000
-_LARGE_COST = 0.03
-_LARGE = 1 << 20
-"""The size of a serialized function from which it captures more than code."""
-
-
-def large_arguments(analysis: Analysis) -> list[Finding]:
-    """Calls that take long to submit, because they serialize large values, or their function captures large ones.
-
-    Measures: .remote() on the critical path, waits for scheduling and workers meanwhile, and the time to load the
-    function.
-    Threshold: 3 % of the run. Half of at least 5 submissions take 5 ms, 50 times what Ray needs; or a function has 1
-    MiB.
-    Looks the same: a driver that gets no processor time. So the text only suggests large arguments.
-    Advice: store values once with ray.put, or let the calls load them.
-    Needs: submissions. For functions, their size (``ray.function_size``), since the first call of a process is always
-    slow.
-    """
-    return [
-        _arguments(analysis, function, cost, rows)
-        if kind == LARGE_ARGUMENTS
-        else _closure(analysis, function, cost, rows)
-        for kind, function, cost, rows in _large_costly(analysis)
-    ]
-
-
-def starting_by_arguments(analysis: Analysis) -> int:
-    """How much of the time in which the run waited for workers to start passed during such submissions."""
-    rows = [row for *_, rows in _large_costly(analysis) for row in rows]
-    return _meanwhile(analysis, _times(analysis, rows), STARTING)
-
-
-def _large_costly(analysis: Analysis) -> Iterator[tuple[str, Function, int, list[int]]]:
-    """The kind, the function, the cost, and the rows of the submissions, the longest first."""
-    wall = analysis.path.wall
-    exported, loaded = _exported(analysis), loading(analysis)
-    for function in analysis.functions if wall else ():
-        if is_creation(function.name):
-            continue
-        large = exported.get(function.name, [])
-        is_slow = (
-            len(function.submitting) >= _LARGE_CALLS
-            and percentile(function.submitting, 0.5) >= _LARGE_LONG
-            and 2 * len(large) < len(function.submitting)
-        )
-        rows = _submissions(analysis, function) if is_slow else large
-        times = _starts(analysis, function) if is_slow else _loads(analysis, loaded.get(function.name))
-        cost = _cost(analysis, rows, times)
-        if rows and cost / wall >= _LARGE_COST:
-            yield LARGE_ARGUMENTS if is_slow else LARGE_CLOSURE, function, cost, rows
-
-
-def large_functions(analysis: Analysis, *kinds: str) -> set[str]:
-    """The functions that are a finding of one of these kinds."""
-    return {function.name for kind, function, *_ in _large_costly(analysis) if kind in kinds}
-
-
-def _cost(analysis: Analysis, rows: list[int], times: list[tuple[int, int]]) -> int:
-    """``times`` is when calls waited for what is large, besides its submission."""
-    submitting = sum(map(analysis.submitting_on_path.__getitem__, rows))
-    return submitting + _meanwhile(analysis, [*_times(analysis, rows), *times], SCHEDULING, DELIVERY, STARTING)
-
-
-def _loads(analysis: Analysis, loaded: Loading | None) -> list[tuple[int, int]]:
-    """When workers loaded a function."""
-    table = analysis.table
-    return [(table.start[row] - took, table.start[row]) for row, took in loaded.rows.items()] if loaded else []
-
-
-def _starts(analysis: Analysis, function: Function) -> list[tuple[int, int]]:
-    """When the run waited for Ray to start calls of a function, without those that have task states."""
-    calls = set(function.executions)
-    steps = (step for step in analysis.path.steps if step.kind in (SCHEDULING, DELIVERY) and step.row in calls)
-    return [(step.start, step.end) for step in steps if analysis.queued(step.row) is None]
-
-
-def _times(analysis: Analysis, rows: list[int]) -> list[tuple[int, int]]:
-    return [(analysis.table.start[row], analysis.table.end_or_now(row)) for row in rows]
-
-
-def _meanwhile(analysis: Analysis, times: list[tuple[int, int]], *kinds: str) -> int:
-    """The time on the critical path of these kinds that passed in these intervals."""
-    return in_both(times, ((step.start, step.end) for step in analysis.path.steps if step.kind in kinds))
-
-
-def _exported(analysis: Analysis) -> dict[str, list[int]]:
-    """The submissions with which Ray serialized large functions, the longest first, by function."""
-    calls, table = analysis.calls, analysis.table
-    sizes = [site.get(names.RAY_FUNCTION_SIZE) for site in table.sites]
-    is_large = [isinstance(each, int) and each >= _LARGE for each in sizes]
-    found: dict[str, list[int]] = {}
-    for row, site in enumerate(table.site) if any(is_large) else ():
-        if is_large[site] and calls.role[row] == SUBMISSION:
-            found.setdefault(calls.function_of(row), []).append(row)
-    return {name: sorted(rows, key=lambda row: -table.duration(row)) for name, rows in found.items()}
-
-
-def _submissions(analysis: Analysis, function: Function) -> list[int]:
-    """The rows of the submissions of a function that was executed, the longest first."""
-    calls, table = analysis.calls, analysis.table
-    rows = [row for each in function.executions if (row := calls.submission[calls.call_of[each]]) >= 0]
-    return sorted(dict.fromkeys(rows), key=lambda row: -table.duration(row))
-
-
-def _arguments(analysis: Analysis, function: Function, cost: int, rows: list[int]) -> Finding:
-    usual, total = percentile(function.submitting, 0.5), sum(function.submitting)
-    text = (
-        f"each {quoted(function.name)}.remote() takes {duration(usual)} (median of "
-        f"{count(len(function.submitting), 'call')}, {duration(total)} in all), which suggests that it serializes "
-        "large arguments"
-    )
-    advice = (
-        "if several calls get the same value, store it once with ray.put, and pass the reference; if each call has its "
-        "own, let the calls load their values"
-    )
-    figures: dict[str, float | int | str] = {
-        "function": function.name,
-        "calls": len(function.submitting),
-        "median_ns": usual,
-        "total_ns": total,
-        "on_path_ns": cost,
-    }
-    title = f"{quoted(function.name)} gets large arguments"
-    return Finding(LARGE_ARGUMENTS, text, advice, min(1.0, cost / analysis.path.wall), rows, figures, title=title)
-
-
-def _closure(analysis: Analysis, function: Function, cost: int, rows: list[int]) -> Finding:
-    table = analysis.table
-    total = sum(map(table.duration, rows))
-    largest = max(each for row in rows if isinstance(each := table.attribute(row, names.RAY_FUNCTION_SIZE), int))
-    several = len(rows) > 1
-    text = (
-        f"{quoted(function.name)} has {'up to ' if several else ''}{size(largest)} when Ray serializes it with "
-        f"everything that it refers to{f', {len(rows):,} times' if several else ''}: these .remote() calls took "
-        f"{duration(total)}"
-    )
-    advice = "store large values with ray.put and pass the references as arguments, instead of capturing them"
-    if several:
-        advice += "; define the function once: Ray serializes each definition"
-    figures: dict[str, float | int | str] = {
-        "function": function.name,
-        "times": len(rows),
-        "largest_bytes": largest,
-        "total_ns": total,
-        "on_path_ns": cost,
-    }
-    title = f"{quoted(function.name)} captures large values"
-    return Finding(LARGE_CLOSURE, text, advice, min(1.0, cost / analysis.path.wall), rows, figures, title=title)
-
-
-_TINY_CALLS = 100
-_TINY = 1_000_000
-_TINY_BLOCK = 10_000_000
-"""A task for a block of a dataset: Ray Data takes about as long for each, to plan it and to hand on its block."""
-_TINY_COST = 0.1
-
-
-def tiny_tasks(analysis: Analysis) -> list[Finding]:
-    """Functions whose calls are so small that the overhead of each call dominates.
-
-    Measures: their submissions, code and results on the critical path, without the first wait for a worker.
-    Threshold: a tenth of the run, and 100 calls with a median below 1 ms (tasks of datasets: 10 ms). Ray needs as long
-    for each.
-    Looks the same: calls that return early, of a function that does more in other calls.
-    Advice: batch calls. For operators of datasets, use fewer and larger blocks.
-    Needs: executions. Without waits, all of the time of a call that makes calls counts.
-    """
-    return [_tiny_finding(analysis, *tiny) for tiny in _tiny_costly(analysis)]
-
-
-def tiny_functions(analysis: Analysis) -> set[str]:
-    """The functions that are a finding because they are tiny."""
-    return {function.name for function, *_ in _tiny_costly(analysis)}
-
-
-def _tiny_costly(analysis: Analysis) -> Iterator[tuple[Function, int, int]]:
-    """The function, the median time of its calls, and their cost."""
-    wall = analysis.path.wall
-    for function in analysis.functions:
-        # Where waiting was not recorded, the code of a call may have run while calls of its own did.
-        usual = percentile(function.durations if function.is_assumed else function.self_times, 0.5)
-        is_of_dataset = function.name in analysis.pipelines.operator_names
-        most = _TINY_BLOCK if is_of_dataset else _TINY
-        if function.calls < _TINY_CALLS or not function.executions or usual >= most or not wall:
-            continue
-        took = analysis.table.duration if function.is_assumed else analysis.self_time.__getitem__
-        tiny = [row for row in function.executions if took(row) < most]
-        submitting = analysis.path.submitting[function.name] * len(tiny) // len(function.executions)
-        sending = sum(analysis.path.executions[row] for row in tiny)
-        if is_of_dataset:
-            blocks = set(tiny)
-            steps = (step for step in analysis.path.steps if step.kind == DATASET and step.source in blocks)
-            sending += sum(step.end - step.start for step in steps)
-        # The first call waits for workers to start, which has nothing to do with its size.
-        cost = max(0, min(wall, submitting + sending) - analysis.path.first_scheduling.get(function.name, 0))
-        if cost / wall >= _TINY_COST:
-            yield function, usual, cost
-
-
-def _tiny_finding(analysis: Analysis, function: Function, usual: int, cost: int) -> Finding:
-    text = (
-        f"{count(function.calls, 'call')} of {quoted(function.name)} run for {duration(usual)} each (median), and with "
-        f"their submission and results they take {duration(cost)} of the run"
-    )
-    advice = "give each call more work: combine several calls into one"
-    if function.name in analysis.pipelines.operator_names:
-        advice = "use fewer and larger blocks (override_num_blocks or repartition): each block is a task"
-    figures: dict[str, float | int | str] = {
-        "function": function.name,
-        "calls": function.calls,
-        "median_ns": usual,
-        "cost_ns": cost,
-    }
-    title = f"Calls of {quoted(function.name)} are tiny"
-    return Finding("tiny-tasks", text, advice, cost / analysis.path.wall, function.executions, figures, title=title)
-
-
-@dataclass
-class Loading:
-    """The calls of one function for which the run waited while workers loaded code and arguments. In nanoseconds."""
-
-    rows: dict[int, int] = field(default_factory=dict)
-    """How long each execution loaded."""
-    waited: int = 0
-    """How long of that the run waited."""
-
-
-def loading(analysis: Analysis) -> dict[str, Loading]:
-    """The same by function. Only Ray's task states say when a worker had a call, so without them it is empty."""
-    found: dict[str, Loading] = {}
-    for step in analysis.path.steps if any(analysis.states.ran.values()) else ():
-        if step.kind not in (SCHEDULING, DELIVERY):
-            continue
-        begin = analysis.loading_since(step.row)
-        start = analysis.table.start[step.row]
-        waited = min(step.end, start) - max(step.start, begin) if begin else 0
-        if waited > 0:
-            its = found.setdefault(analysis.calls.function_of(step.row), Loading())
-            its.rows[step.row] = start - begin
-            its.waited += waited
-    return found

@@ -13,7 +13,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN, WAITING
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.findings.train_tune import rows_of_restarts, rows_of_trials
 from ray_tracing_hooks._insight.analysis.functions import covered, in_both
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, shortened
@@ -437,7 +437,6 @@ def _passing_on(analysis: Analysis, failed: Sequence[int]) -> set[int]:
 
 
 _NAMED = 6
-_TIMEOUT_COST = 0.05
 _DEADLOCK_ADVICE = (
     "an actor cannot run a call while it waits for that call: make the actor async, or do not wait for the call"
 )
@@ -480,7 +479,7 @@ def unfinished(analysis: Analysis) -> list[Finding]:
     share = max((table.duration(row) for row in shown), default=0) / max(1, analysis.path.wall)
     figures: dict[str, float | int | str] = {"running": len(executions), "circle": len(circle)}
     title, advice = (_DEADLOCK_TITLE, _DEADLOCK_ADVICE) if circle else ("Calls have not ended", "")
-    return [Finding("unfinished", text, advice, min(1.0, share), shown, figures, is_failure=True, title=title)]
+    return [Finding("unfinished", text, advice, share, shown, figures, is_failure=True, title=title)]
 
 
 def _ended(analysis: Analysis) -> list[Finding]:
@@ -515,7 +514,7 @@ def _timed_out(analysis: Analysis, in_deadlock: list[tuple[int, int]]) -> list[F
         if step.kind == WAITING and calls.role[step.row] == GET:
             waited[step.row] += step.end - step.start - covered(in_deadlock, step.start, step.end)
     cost = sum(waited.values())
-    if not path.wall or cost / path.wall < _TIMEOUT_COST:
+    if not is_costly(analysis, cost, 0.05):
         return []
     rows = [row for row, _ in waited.most_common()]
     functions = Counter(name for row in rows for name in set(_awaited(analysis, row)))

@@ -1,10 +1,11 @@
-"""A finding of the analysis."""
+"""A finding of the analysis, and from which cost on something is one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.wording import duration, percent, plain, shortened
 
 MOST_ROWS = 20
@@ -67,7 +68,13 @@ class Finding:
         return f"{self.title}, it seems" if self.is_assumed else self.title
 
     def __post_init__(self) -> None:
-        self.rows = list(self.rows)[:MOST_ROWS]
+        self.rows, self.share = list(self.rows)[:MOST_ROWS], min(1.0, self.share)
+
+
+def is_costly(analysis: Analysis, cost: float, share: float = 0.1, seconds: float = 0) -> bool:
+    """Whether a cost in nanoseconds is worth a finding: at least this share of the run, and so many seconds."""
+    wall = analysis.path.wall
+    return wall > 0 and cost >= max(share * wall, seconds * 1e9)
 
 
 def seems(text: str, *, is_assumed: bool) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_ARGUMENT, RUN
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import in_both, percentile, taken_by
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed
 from ray_tracing_hooks._insight.model.call_names import QUEUE, is_creation
@@ -22,8 +22,8 @@ from ray_tracing_hooks._insight.model.merge import as_numpy
 
 RESULTS_IN_ORDER, BARRIER, POLLING = "results-in-order", "barrier", "polling"
 
-_COST = 0.1
-_LEAST = 500_000_000
+_LEAST = 0.5
+"""Seconds."""
 _RESULTS = 3
 
 
@@ -60,9 +60,8 @@ class _Taken(NamedTuple):
 
 def _costly_orders(analysis: Analysis) -> Iterator[tuple[int, list[_Taken], int]]:
     """The frame, the results that it took, and the cost."""
-    least = max(_LEAST, _COST * analysis.path.wall)
     for frame in callers(analysis):
-        if analysis.ran_on_path[frame] < least:
+        if not is_costly(analysis, analysis.ran_on_path[frame], seconds=_LEAST):
             continue
         for taken in _taken_in_turn(analysis.calls, frame):
             done = taken[0].begin
@@ -70,8 +69,10 @@ def _costly_orders(analysis: Analysis) -> Iterator[tuple[int, list[_Taken], int]
                 done = max(done, ready) + used
             begin, end = taken[0].begin, taken[-1].end + taken[-1].used
             steps = ((step.start, step.end) for step in analysis.path.steps if step.kind == RUN and step.row == frame)
-            cost = min(end - done, in_both([(begin, end)], steps)) if end - done >= least else 0
-            if cost >= least:
+            if not is_costly(analysis, end - done, seconds=_LEAST):
+                continue
+            cost = min(end - done, in_both([(begin, end)], steps))
+            if is_costly(analysis, cost, seconds=_LEAST):
                 yield frame, taken, cost
 
 
@@ -182,12 +183,13 @@ def barriers(analysis: Analysis) -> list[Finding]:
     Needs: waits of the caller, in one thread. Rounds of as many calls, each with actors of its own, are assumed to be
     stages. Their cost is the time of all but the longest.
     """
-    found, least = [], max(_LEAST, _COST * analysis.path.wall)
+    found = []
     for frame in callers(analysis):
         for rounds in _series(analysis, frame):
             cost = _cost_of_barriers(analysis, frame, rounds)
-            in_stages = _cost_of_stages(analysis, frame, rounds) if cost < least else 0
-            if max(cost, in_stages) >= least:
+            is_enough = is_costly(analysis, cost, seconds=_LEAST)
+            in_stages = 0 if is_enough else _cost_of_stages(analysis, frame, rounds)
+            if is_costly(analysis, max(cost, in_stages), seconds=_LEAST):
                 found.append(_barrier_finding(analysis, frame, rounds, max(cost, in_stages), in_stages=in_stages > 0))
     return found
 
@@ -269,7 +271,7 @@ def _cost_of_barriers(analysis: Analysis, frame: int, rounds: list[_Round]) -> i
     begins, ends = np.array(sorted(steps), np.int64).reshape(-1, 2).T
     until = np.array([each.end for each in rounds])
     idle = np.maximum(taken_by(begins, ends, np.array(lasts), until) - took, 0)
-    if int(idle[:-1].sum()) < _LEAST:
+    if int(idle[:-1].sum()) < _LEAST * 1e9:
         return 0
     on_path = taken_by(begins, ends, np.array([each.begin for each in rounds]), until)
     shortest = [min(map(table.duration, each.rows)) for each in rounds]
@@ -350,12 +352,12 @@ def chains(analysis: Analysis) -> list[Finding]:
     Advice: merge in pairs, as a tree, if the order does not matter.
     Needs: the objects among the arguments of submissions.
     """
-    calls, wall, found = analysis.calls, analysis.path.wall, []
+    calls, found = analysis.calls, []
     for rows in _links(analysis):
         cost = sum(analysis.ran_on_path[row] for row in rows)
         depth = len(rows).bit_length()
         cost -= cost * depth // len(rows)
-        if len(rows) < _CHAIN_CALLS or not wall or cost / wall < _COST:
+        if len(rows) < _CHAIN_CALLS or not is_costly(analysis, cost):
             continue
         function = quoted(calls.function_of(rows[0]))
         took = sum(map(analysis.table.duration, rows))
@@ -376,7 +378,7 @@ def chains(analysis: Analysis) -> list[Finding]:
         title = f"{function} runs in a chain"
         # Steps that need their order may look like this, but not if all that they take is of the same kind.
         is_assumed = not _merges_equals(analysis, rows)
-        found.append(Finding("chain", text, advice, cost / wall, rows, figures, is_assumed, title=title))
+        found.append(Finding("chain", text, advice, cost / analysis.path.wall, rows, figures, is_assumed, title=title))
     return found
 
 
@@ -454,15 +456,14 @@ def saved_by_waiting(analysis: Analysis) -> Counter[int]:
 
 def _costly_questions(analysis: Analysis) -> Iterator[tuple[int, list[tuple[int, int]], int]]:
     """The frame, the times between its questions, and how much of them is on the critical path."""
-    least = max(_LEAST, _COST * analysis.path.wall)
     of_libraries = set(analysis.calls.drivers()) if _has_library(analysis) else set()
     for frame in callers(analysis):
-        if analysis.ran_on_path[frame] < least or frame in of_libraries:
+        if not is_costly(analysis, analysis.ran_on_path[frame], seconds=_LEAST) or frame in of_libraries:
             continue
         between = _between_questions(analysis.calls, frame)
         steps = ((step.start, step.end) for step in analysis.path.steps if step.kind == RUN and step.row == frame)
         cost = in_both(between, steps)
-        if len(between) >= _ASKED and cost >= least:
+        if len(between) >= _ASKED and is_costly(analysis, cost, seconds=_LEAST):
             yield frame, between, cost
 
 

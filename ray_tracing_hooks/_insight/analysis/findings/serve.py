@@ -12,7 +12,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, REPLICA_QUEUE, RUN, Path
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import in_both, percentile
 from ray_tracing_hooks._insight.analysis.on_path import in_replicas
 from ray_tracing_hooks._insight.analysis.requests import DELIVERY, LOOP, OWN_KINDS, REPLICA_WAIT, SPAN, Method, Requests
@@ -359,10 +359,6 @@ def deployment_of(spans: ServeSpans, method: int) -> tuple[str, str]:
     return application, name.rpartition(".")[0]
 
 
-_START_COST = 0.1
-_START_LEAST = 1_000_000_000
-
-
 def slow_replica_starts(analysis: Analysis) -> Iterator[Finding]:
     """Deployments of Ray Serve whose constructors a driver waits for.
 
@@ -385,7 +381,7 @@ def slow_replica_starts(analysis: Analysis) -> Iterator[Finding]:
     for deployment, rows in by_deployment.items():
         built = [(table.start[row], table.end_or_now(row)) for row in rows]
         waited = in_both(built, [step for step in steps if step[0] < step[1]])
-        if waited < max(_START_LEAST, _START_COST * path.wall):
+        if not is_costly(analysis, waited, seconds=1):
             continue
         times = sorted(map(table.duration, rows))
         usual = percentile(times, 0.5)

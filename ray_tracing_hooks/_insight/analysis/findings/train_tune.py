@@ -12,7 +12,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import STARTING
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import in_both
 from ray_tracing_hooks._insight.analysis.training import Attempt, Experiment, Meeting, Rank, TrainRun, Trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
@@ -20,7 +20,6 @@ from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION
 from ray_tracing_hooks._insight.model.errors import error_type
 from ray_tracing_hooks._insight.model.merge import as_numpy
 
-_START_COST = 0.1
 _START_SECONDS = {"controller": 15, "resources": 2, "workers": 20, "backend": 15, "loop": 30}
 _START_USUAL = {part: seconds * 10**9 for part, seconds in _START_SECONDS.items()}
 """How long each part of the start may take. The loop's is that until its first step."""
@@ -72,14 +71,9 @@ def starting_in_training(analysis: Analysis) -> int:
 
 def _slow_starts(analysis: Analysis) -> Iterator[tuple[TrainRun, dict[str, int], int, str]]:
     """Each run with its parts, their total, and the slowest part."""
-    wall = analysis.path.wall
     for run in analysis.train_runs:
         parts, total = _parts(analysis, run)
-        slow = {
-            part: took
-            for part, took in parts.items()
-            if took > _START_USUAL[part] and wall and took / wall >= _START_COST
-        }
+        slow = {part: took for part, took in parts.items() if took > _START_USUAL[part] and is_costly(analysis, took)}
         if slow:
             yield run, parts, total, max(slow, key=lambda part: slow[part])
 
@@ -142,7 +136,7 @@ def _start_finding(analysis: Analysis, run: TrainRun, parts: dict[str, int], tot
         "total_ns": total,
         **{f"{part}_ns": took for part, took in parts.items()},
     }
-    share = min(1.0, (parts[slow] - _START_USUAL[slow] // 2) / analysis.path.wall)
+    share = (parts[slow] - _START_USUAL[slow] // 2) / analysis.path.wall
     title = f"{quoted(run.name)} starts slowly"
     return Finding(
         "training-start", text, _START_ADVICE[slow], share, [run.row, run.attempts[0].row], figures, title=title
@@ -161,16 +155,12 @@ def _held(analysis: Analysis, run: TrainRun) -> str:
     return count(len(running), "call") if running else ""
 
 
-_RANK_COST = 0.05
 _RANK_STEPS = 3
 """A rank that was late less often may have been so by chance."""
 _RANK_LATE = 0.1
 """A rank that came last was late where the step waited for it at least this share of what it did at worst."""
 _RANK_DEVIATIONS = 2.0
 """How far from its share of the delays, in standard deviations, those of a rank are that are not by chance."""
-_RANK_ONCE_COST = 0.1
-_RANK_ONCE_LEAST = 1_000_000_000
-"""What one delay costs that counts by itself, such as a rank that loads for long before its first step."""
 
 
 def straggler_ranks(analysis: Analysis) -> list[Finding]:
@@ -183,20 +173,20 @@ def straggler_ranks(analysis: Analysis) -> list[Finding]:
     Advice: compare its work, data and node with the others, and report less often.
     Needs: spans of Ray Train, with the steps of all ranks.
     """
-    wall = analysis.path.wall
     found = []
     for run in analysis.train_runs:
         late: dict[int, list[tuple[Attempt, Meeting]]] = {}
         for attempt in run.attempts:
             for meeting in attempt.meetings:
                 late.setdefault(meeting.last, []).append((attempt, meeting))
-        if not late or not wall:
+        if not late:
             continue
         rank = max(late, key=lambda each: sum(meeting.delay for _, meeting in late[each]))
         delay = sum(meeting.delay for _, meeting in late[rank])
         worst = max(meeting.delay for _, meeting in late[rank])
-        is_large = worst >= max(_RANK_ONCE_LEAST, _RANK_ONCE_COST * wall)
-        if delay / wall >= _RANK_COST and (is_large or (_is_often(late[rank]) and not _is_chance(run, delay))):
+        # One delay counts by itself, such as that of a rank that loads for long before its first step.
+        is_large = is_costly(analysis, worst, seconds=1)
+        if is_costly(analysis, delay, 0.05) and (is_large or (_is_often(late[rank]) and not _is_chance(run, delay))):
             found.append(_rank_finding(analysis, run, rank, late[rank], delay))
     return found
 
@@ -254,7 +244,7 @@ def _rank_finding(
         "longest_step": worst.number,
     }
     title = f"Rank {rank} of {quoted(run.name)} comes last"
-    return Finding("straggler-rank", text, advice, min(1.0, delay / analysis.path.wall), rows, figures, title=title)
+    return Finding("straggler-rank", text, advice, delay / analysis.path.wall, rows, figures, title=title)
 
 
 def _where(analysis: Analysis, run: TrainRun, rank: int) -> str:
@@ -263,9 +253,6 @@ def _where(analysis: Analysis, run: TrainRun, rank: int) -> str:
     own = nodes.get(rank, "")
     others = sum(node != own for node in nodes.values())
     return f"; {percent(others / len(nodes))} of the ranks ran on nodes other than {own[:8]}" if others else ""
-
-
-_REPORT_COST = 0.1
 
 
 def slow_reports(analysis: Analysis) -> list[Finding]:
@@ -277,13 +264,12 @@ def slow_reports(analysis: Analysis) -> list[Finding]:
     Advice: report once for several steps, or shorten RAY_TRAIN_HEALTH_CHECK_INTERVAL_S.
     Needs: spans of Ray Train.
     """
-    wall = analysis.path.wall
     found = []
     for run in analysis.train_runs:
         least = [min(attempt.ranks, key=_handover) for attempt in run.attempts if attempt.ranks]
         waited = sum(map(_handover, least))
-        if wall and waited / wall >= _REPORT_COST:
-            found.append(_report_finding(run, least, waited, wall))
+        if is_costly(analysis, waited):
+            found.append(_report_finding(run, least, waited, analysis.path.wall))
     return found
 
 
@@ -308,12 +294,7 @@ def _report_finding(run: TrainRun, least: list[Rank], waited: int, wall: int) ->
         "longest_ns": steps[0].handover,
     }
     title = f"Reports of {quoted(run.name)} wait for the controller"
-    return Finding(
-        "slow-reports", text, advice, min(1.0, waited / wall), [step.row for step in steps], figures, title=title
-    )
-
-
-_RESTART_COST = 0.02
+    return Finding("slow-reports", text, advice, waited / wall, [step.row for step in steps], figures, title=title)
 
 
 @dataclass
@@ -338,11 +319,11 @@ def training_restarts(analysis: Analysis) -> list[Finding]:
     Advice: if the lost work took longer than the restart, save checkpoints more often. Otherwise, find the cause.
     Needs: spans of Ray Train, of both attempts.
     """
-    wall, found = analysis.path.wall, []
+    found = []
     for run in analysis.train_runs:
         restarts = _restarts(analysis, run)
         cost = sum(each.down + each.lost for each in restarts)
-        if restarts and wall and cost / wall >= _RESTART_COST:
+        if restarts and is_costly(analysis, cost, 0.02):
             found.append(_restart_finding(analysis, run, restarts, cost))
     return found
 
@@ -420,7 +401,7 @@ def _restart_finding(analysis: Analysis, run: TrainRun, restarts: list[_Restart]
         "causes": ",".join(causes),
     }
     rows = [each.attempt.row for each in sorted(restarts, key=lambda each: -(each.down + each.lost))]
-    share = min(1.0, cost / analysis.path.wall)
+    share = cost / analysis.path.wall
     title = f"{quoted(run.name)} was restarted"
     return Finding(
         "training-restarts", head + after + tail, advice, share, rows, figures, without_errors=head + tail, title=title
@@ -462,12 +443,11 @@ def _never_ran(analysis: Analysis, experiment: Experiment) -> Finding:
     )
     advice = "give the experiment more time than its actors need to start, and the resources that each trial needs"
     figures: dict[str, float | int | str] = {"experiment": experiment.name, "trials": len(trials), "ran_ns": 0}
-    share = min(1.0, took / analysis.path.wall) if analysis.path.wall else 0.0
+    share = took / analysis.path.wall if analysis.path.wall else 0.0
     title = f"No trial of {quoted(experiment.name)} ran"
     return Finding(_ENDED_TRIALS, text, advice, share, [trial.row for trial in trials], figures, title=title)
 
 
-_TURN_COST = 0.1
 _TURN_TRIALS = 3
 
 
@@ -480,8 +460,7 @@ def trials_in_turn(analysis: Analysis) -> list[Finding]:
     Advice: run more of them at once (max_concurrent_trials), and give each less, unless each needs the previous ones.
     Needs: spans of Ray Tune.
     """
-    table, wall = analysis.table, analysis.path.wall
-    found = []
+    table, found = analysis.table, []
     for experiment in analysis.experiments:
         ran = [trial for trial in experiment.trials if trial.running]
         ran.sort(key=lambda trial: table.end_or_now(trial.row))
@@ -491,7 +470,7 @@ def trials_in_turn(analysis: Analysis) -> list[Finding]:
             continue
         longest = max(trial.running for trial in ran)
         cost = ends[-1] - begun[0] - longest
-        if not wall or cost / wall < _TURN_COST:
+        if not is_costly(analysis, cost):
             continue
         text = (
             f"{count(len(ran), 'trial')} of {quoted(experiment.name)} ran one at a time, in "
@@ -508,7 +487,7 @@ def trials_in_turn(analysis: Analysis) -> list[Finding]:
         }
         title = f"Trials of {quoted(experiment.name)} run one at a time"
         rows = [trial.row for trial in ran]
-        found.append(Finding("trials-in-turn", text, advice, cost / wall, rows, figures, title=title))
+        found.append(Finding("trials-in-turn", text, advice, cost / analysis.path.wall, rows, figures, title=title))
     return found
 
 

@@ -23,9 +23,8 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     WAITING,
     WORKER_QUEUE,
     Path,
-    critical_path,
-    time_split,
 )
+from ray_tracing_hooks._insight.analysis.walk import critical_path, time_split
 from ray_tracing_hooks._insight.model.calls import PARTLY, Calls
 
 

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.analysis import critical_path as paths
+from ray_tracing_hooks._insight.analysis import walk
 from ray_tracing_hooks._insight.analysis.actors import Accelerator, Actor, accelerators, actors
-from ray_tracing_hooks._insight.analysis.critical_path import Path, Step
+from ray_tracing_hooks._insight.analysis.causes import Arrivals
+from ray_tracing_hooks._insight.analysis.critical_path import RUN, Path, Step, submissions
 from ray_tracing_hooks._insight.analysis.dataset_calls import stopped_tasks
 from ray_tracing_hooks._insight.analysis.functions import (
     Function,
@@ -33,6 +34,7 @@ from ray_tracing_hooks._insight.analysis.pipelines import Pipelines, pipelines
 from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, Queued, States, by_function
 from ray_tracing_hooks._insight.analysis.requests import Requests, requests
 from ray_tracing_hooks._insight.analysis.served import ServedCalls
+from ray_tracing_hooks._insight.analysis.slots import Slots
 from ray_tracing_hooks._insight.analysis.training import Experiment, TrainRun, experiments, last_to_come, train_runs
 from ray_tracing_hooks._insight.model.calls import DRIVER, SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.clocks import corrected
@@ -110,12 +112,16 @@ class Analysis:
     @cached_property
     def path(self) -> Path:
         """The critical path: what a finding costs is time on it."""
-        return paths.critical_path(self.calls, self._arrivals, self.served)
+        return walk.critical_path(self.calls, self._arrivals, self.served, self._slots)
 
     @cached_property
     def split(self) -> Path:
         """The wall time split by what it was spent on, with queue time shown separately: what is shown as waiting."""
-        return paths.time_split(self.calls, self._arrivals, self.served)
+        return walk.time_split(self.calls, self._arrivals, self.served, self._slots)
+
+    @cached_property
+    def _slots(self) -> Slots:
+        return Slots(self.calls)
 
     @cached_property
     def served(self) -> ServedCalls:
@@ -171,7 +177,7 @@ class Analysis:
         return [] if self.ends_with_request else self.path.steps
 
     @cached_property
-    def _arrivals(self) -> paths.Arrivals:
+    def _arrivals(self) -> Arrivals:
         return last_to_come(self.table, self.train_runs)
 
     @property
@@ -184,15 +190,15 @@ class Analysis:
         """By row of an execution, or frame of a driver: the time on the critical path in which its own code ran."""
         found: Counter[int] = Counter()
         for step in self.path.steps:
-            if step.kind == paths.RUN:
+            if step.kind == RUN:
                 found[step.row] += step.end - step.start
         return found
 
     @cached_property
     def submitting_on_path(self) -> Counter[int]:
         """By row of a submission: its time on the critical path."""
-        steps = (step for step in self.path.steps if step.kind == paths.RUN and step.row >= 0)
-        return Counter({row: took for step in steps for row, took in paths.submissions(self.calls, step)})
+        steps = (step for step in self.path.steps if step.kind == RUN and step.row >= 0)
+        return Counter({row: took for step in steps for row, took in submissions(self.calls, step)})
 
     @cached_property
     def self_time(self) -> array[int]:

@@ -12,9 +12,9 @@ import numpy as np
 from ray_tracing_hooks import _libraries, names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_WORKER, UNEXPLAINED, Path, Step
+from ray_tracing_hooks._insight.analysis.slots import is_loop
 from ray_tracing_hooks._insight.analysis.wording import count, listed, percent, plain
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, NOWHERE, PARTLY, WAITS, Calls, is_put
-from ray_tracing_hooks._insight.model.event_loops import is_loop
 
 RECORD_WAITS = "RAY_TRACING_RAY=+get,wait"
 RECORD_INTERNAL = "RAY_TRACING_INTERNAL=1"

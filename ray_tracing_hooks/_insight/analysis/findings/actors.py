@@ -10,14 +10,13 @@ import numpy as np
 
 from ray_tracing_hooks._insight.analysis.actors import Actor, by_group
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import RUN
+from ray_tracing_hooks._insight.analysis.critical_path import RUN, around
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import covered, percentile
-from ray_tracing_hooks._insight.analysis.on_path import around
+from ray_tracing_hooks._insight.analysis.slots import Loop, Stall, is_loop
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent
 from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION
-from ray_tracing_hooks._insight.model.event_loops import Loop, Stall, is_loop
 from ray_tracing_hooks._insight.model.merge import as_numpy
 
 BOTTLENECK_ACTOR = "bottleneck-actor"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -11,10 +11,9 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, REPLICA_QUEUE, RUN, Path
+from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, REPLICA_QUEUE, REQUEST_DELIVERY, RUN, Path
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
-from ray_tracing_hooks._insight.analysis.functions import in_both, percentile
-from ray_tracing_hooks._insight.analysis.on_path import in_replicas
+from ray_tracing_hooks._insight.analysis.functions import covered, in_both, percentile
 from ray_tracing_hooks._insight.analysis.requests import DELIVERY, LOOP, OWN_KINDS, REPLICA_WAIT, SPAN, Method, Requests
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, whole
@@ -350,8 +349,22 @@ def share_on_path(
     for row, time in zip(rows, times, strict=True):
         by_replica.setdefault(int(spans.resource[row]), []).append(time)
     return (
-        in_replicas(spans, analysis.path, {each: _united(its) for each, its in by_replica.items()}) / analysis.path.wall
+        _in_replicas(spans, analysis.path, {each: _united(its) for each, its in by_replica.items()})
+        / analysis.path.wall
     )
+
+
+def _in_replicas(spans: ServeSpans, path: Path, times: Mapping[int, Sequence[tuple[int, int]]]) -> int:
+    """The time of the path in requests that replicas of Ray Serve ran, and in what these called as tasks or methods of
+    actors, as far as it is in ``times`` of the process of the replica.
+    """
+    found = 0
+    for step in path.steps:
+        if 0 <= step.row < len(spans.table) and step.kind not in (REPLICA_QUEUE, REQUEST_DELIVERY):
+            frame = spans.around(step.row)
+            its = times.get(int(spans.resource[frame]), ()) if frame >= 0 else ()
+            found += covered(its, step.start, step.end) if its else 0
+    return found
 
 
 def deployment_of(spans: ServeSpans, method: int) -> tuple[str, str]:

@@ -74,7 +74,7 @@ def actors(calls: Calls, self_time: Sequence[int], path: Path) -> list[Actor]:
     """Every actor whose methods ran, by self time, largest first."""
     numbers: dict[str, int] = {}
     of_site = np.array([numbers.setdefault(place.actor, len(numbers)) for place in calls.places], np.int64)
-    ran = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
+    ran = calls.rows_of(EXECUTION)
     of_run = of_site[as_numpy(calls.table.site)[ran]]
     creates = np.array([is_creation(name) for name in calls.functions], bool)
     creates = creates[as_numpy(calls.function)[as_numpy(calls.call_of)[ran]]]
@@ -82,13 +82,13 @@ def actors(calls: Calls, self_time: Sequence[int], path: Path) -> list[Actor]:
     on_path: dict[str, int] = {}
     for step in path.steps:
         if step.kind == RUN and step.row < len(calls.table) and (at := calls.place(step.row).actor):
-            on_path[at] = on_path.get(at, 0) + step.end - step.start
+            on_path[at] = on_path.get(at, 0) + step.took
     submitted = calls.submitted_at()
     found = []
     for actor_id, rows, created in zip(numbers, methods, creations, strict=True):
         if actor_id and len(rows):
             place = calls.place(int(rows[0]))
-            name = f"{place.actor_class.rpartition('.')[2]}#{place.actor[:8]}"
+            name = place.label
             actor = Actor(place.actor, name, place.actor_class, place.slots, as_array(rows, "i"))
             actor.self_time = sum(map(self_time.__getitem__, actor.executions))
             actor.on_path = on_path.get(actor_id, 0)
@@ -111,7 +111,7 @@ def by_group(actor: Actor, calls: Calls, self_time: Sequence[int], path: Path) -
         members = set(rows)
         each = Actor(actor.actor_id, actor.name, actor.actor_class, actor.slots, as_array(np.array(rows), "i"), group)
         each.self_time = sum(map(self_time.__getitem__, rows))
-        each.on_path = sum(step.end - step.start for step in path.steps if step.kind == RUN and step.row in members)
+        each.on_path = sum(step.took for step in path.steps if step.kind == RUN and step.row in members)
         _describe(each, calls, submitted, created)
         found.append(each)
     return found

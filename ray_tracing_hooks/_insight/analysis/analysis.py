@@ -191,7 +191,7 @@ class Analysis:
         found: Counter[int] = Counter()
         for step in self.path.steps:
             if step.kind == RUN:
-                found[step.row] += step.end - step.start
+                found[step.row] += step.took
         return found
 
     @cached_property

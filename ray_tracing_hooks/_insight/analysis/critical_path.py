@@ -95,6 +95,15 @@ class Step(NamedTuple):
     is_assumed: bool = False
     """Whether the edge is assumed and not recorded."""
 
+    @property
+    def took(self) -> int:
+        return self.end - self.start
+
+    @property
+    def time(self) -> tuple[int, int]:
+        """Start and end."""
+        return self.start, self.end
+
 
 @dataclass
 class Path:
@@ -177,5 +186,5 @@ def within(table: Table, path: Path, rows: Collection[int]) -> Counter[int]:
     found: Counter[int] = Counter()
     for step in path.steps if rows else ():
         if (row := around(table, step.row, rows)) >= 0:
-            found[row] += step.end - step.start
+            found[row] += step.took
     return found

@@ -95,7 +95,7 @@ def stopped_tasks(calls: Calls, executions: Iterable[Pipeline]) -> set[int]:
     table = calls.table
     # Ray cancels the calls of a cancelled task too. A call begins after what made it, so it has a later row.
     for row in np.nonzero(table.is_failed())[0].tolist():
-        if _is_cancelled(calls, row) and _caller(calls, row) in found:
+        if _is_cancelled(calls, row) and calls.caller(row) in found:
             found.add(row)
     return found
 
@@ -115,10 +115,3 @@ def _stopped(calls: Calls, dataset: Pipeline, operator: Operator) -> Iterator[in
 
 def _is_cancelled(calls: Calls, row: int) -> bool:
     return bool(calls.table.attribute(row, names.ERROR_TYPE) == names.TASK_CANCELLED)
-
-
-def _caller(calls: Calls, row: int) -> int:
-    """The row of the execution that made the call of this execution; -1 for another span."""
-    call = calls.call_of[row]
-    submission = calls.submission[call] if call >= 0 else -1
-    return calls.frame[submission] if submission >= 0 else -1

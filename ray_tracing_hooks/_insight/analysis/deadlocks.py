@@ -55,8 +55,6 @@ def deadlocks(calls: Calls, state: int = RUNNING) -> list[list[int]]:
 
 
 class _Wait(NamedTuple):
-    """A wait that has not ended."""
-
     objects: list[list[int]]
     """For each object the executions of which one has to end first; none if nothing is known to block it."""
     enough: int

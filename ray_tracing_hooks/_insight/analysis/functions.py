@@ -69,7 +69,7 @@ def functions(calls: Calls, self_time: Sequence[int], assumed: Any, path: Path, 
     table, size = calls.table, len(calls.functions)
     start, ends = as_numpy(table.start), as_numpy(table.ends)
     of, submission = as_numpy(calls.function), as_numpy(calls.submission)
-    ran = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
+    ran = calls.rows_of(EXECUTION)
     of_run = of[as_numpy(calls.call_of)[ran]]
     called = np.nonzero(submission >= 0)[0]
     queued = calls.queued()
@@ -104,7 +104,6 @@ def _share(part: float, whole: int) -> str:
 
 
 def _sorted(groups: Any, size: int, values: Any) -> list[array[int]]:
-    """The values of each group, sorted."""
     (found,) = split(groups, size, values)
     return [as_array(np.sort(each), "q") for each in found]
 
@@ -171,7 +170,7 @@ def waits(calls: Calls) -> Pieces:
 
 def _made_unrecorded(calls: Calls) -> Any:
     """The rows of submissions of calls that ran, by frames whose process did not record its waits."""
-    made = np.nonzero(as_numpy(calls.role) == SUBMISSION)[0]
+    made = calls.rows_of(SUBMISSION)
     recorded = np.array(calls.waits_recorded, bool)
     made = made[~recorded[calls.resources_of(as_numpy(calls.frame)[made])]]
     return made[as_numpy(calls.execution)[as_numpy(calls.call_of)[made]] >= 0]
@@ -277,7 +276,7 @@ class Parallelism:
 def parallelism(calls: Calls, running: Pieces, path: Path) -> Parallelism:
     """The parallelism of a run over the wall time of its path, from the intervals in which its calls were running."""
     table = calls.table
-    ran = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
+    ran = calls.rows_of(EXECUTION)
     places = [calls.places[site] for site in distinct(as_numpy(table.site)[ran]).tolist()]
     held = sum(sums(*_within(path, as_numpy(table.start)[ran], as_numpy(table.ends)[ran])))
     begins, ends = np.maximum(running[1], path.start), np.minimum(running[2], path.end)

@@ -24,8 +24,6 @@ _CHUNK = 100_000
 
 
 class Lane(NamedTuple):
-    """One lane."""
-
     place: int
     """The index of its place."""
     number: int
@@ -33,8 +31,6 @@ class Lane(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """The lanes of all spans of a table."""
-
     of: array[int]
     """By row of the table, the index of its lane in ``lanes``."""
     depth: array[int]

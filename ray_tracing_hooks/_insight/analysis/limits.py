@@ -30,8 +30,6 @@ _MEMORY = "memory"
 
 @dataclass(frozen=True)
 class Limit:
-    """What limits an execution."""
-
     kind: str
     """``OPERATOR``, ``CONSUMER``, ``MEMORY`` or ``PROCESSORS``."""
     share: float

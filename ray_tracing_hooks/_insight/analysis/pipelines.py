@@ -34,8 +34,6 @@ class Cause(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """An operator at one moment."""
-
     at: int
     """Nanoseconds since the execution of the dataset began."""
     queued_blocks: int
@@ -54,8 +52,6 @@ class Interval(NamedTuple):
 
 @dataclass
 class Operator:
-    """An operator of one execution."""
-
     row: int
     name: str
     operator_id: str

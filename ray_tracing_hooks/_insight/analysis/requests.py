@@ -460,7 +460,6 @@ class _Walk:
         return np.where(has, before, 0), np.where(has, after, 0)
 
     def _add_engine(self, frames: _Frames) -> None:
-        """Add the phases of generations."""
         spans, found = self._spans, self._spans.generations
         which = spans.generation[frames.row]
         is_its = which >= 0

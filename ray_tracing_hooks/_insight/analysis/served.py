@@ -43,7 +43,6 @@ class ServedCalls:
         self._spans = spans if spans is not None and len(spans.called) else None
 
     def is_replica(self, frame: int) -> bool:
-        """Whether a frame is the execution of a request in a replica."""
         return self._spans is not None and frame < len(self._table) and bool(self._spans.is_replica[frame])
 
     def ran(self, row: int) -> Served | None:

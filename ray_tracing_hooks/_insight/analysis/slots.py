@@ -114,7 +114,7 @@ class Slots:
         table = calls.table
         creations: dict[str, list[int]] = {}
         first_method: dict[str, int] = {}
-        ran = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
+        ran = calls.rows_of(EXECUTION)
         site = as_numpy(table.site)[ran]
         has_actor = np.array([bool(place.actor) for place in calls.places], bool)[site]
         creates = np.array([is_creation(name) for name in calls.functions], bool)
@@ -225,7 +225,6 @@ def _is_long(stall: Stall, ready: int) -> bool:
 
 
 def is_loop(place: Place) -> bool:
-    """Whether calls in this place share an event loop."""
     return place.slots > 1 and (place.is_asyncio or place.slots >= _SLOTS_OF_ASYNCIO)
 
 

@@ -40,8 +40,6 @@ class Step:
 
 @dataclass
 class Rank:
-    """The training loop of one rank."""
-
     row: int
     rank: int
     steps: list[Step] = field(default_factory=list)
@@ -63,8 +61,6 @@ class Meeting:
 
 @dataclass
 class Attempt:
-    """One attempt of a run."""
-
     row: int
     number: int
     ranks: list[Rank] = field(default_factory=list)
@@ -205,8 +201,6 @@ _EXPERIMENT, _TRIAL = f" {names.TUNE_EXPERIMENT}", f" {names.TUNE_TRIAL}"
 
 @dataclass
 class Trial:
-    """One trial."""
-
     row: int
     status: str
     """Its last status; empty if it is not recorded, as for a trial that has not ended."""
@@ -222,8 +216,6 @@ class Trial:
 
 @dataclass
 class Experiment:
-    """One experiment."""
-
     row: int
     name: str
     scheduler: str

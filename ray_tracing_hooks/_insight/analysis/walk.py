@@ -560,7 +560,7 @@ class _Walk:
     def _add_up(self, path: Path) -> None:
         first: dict[str, int] = {}
         for step in path.steps:
-            length = step.end - step.start
+            length = step.took
             path.executions[step.source if step.kind == GET_TIME else step.row] += length
             if step.kind in (SCHEDULING, STARTING):
                 function = self.calls.function_of(step.row)

@@ -170,7 +170,6 @@ class _Adder:
         return columns.site_index(site), task, caller, submitted
 
     def _scope(self, scope: Any) -> int:
-        """The index of a scope's name."""
         columns = self._columns
         if not isinstance(scope, Raw):
             return columns.scopes.setdefault(scope_name(scope), len(columns.scopes))
@@ -181,7 +180,6 @@ class _Adder:
         return known
 
     def _resource(self, resource: Any) -> int:
-        """The index of a resource."""
         key: bytes | str = bytes(resource) if isinstance(resource, Raw) else json.dumps(resource)
         known = self._resources.get(key)
         if known is None:

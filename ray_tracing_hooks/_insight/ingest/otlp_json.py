@@ -26,8 +26,6 @@ _NO_VALUE: dict[str, Any] = {}
 
 
 class KeyValue(Struct, gc=False):
-    """An attribute."""
-
     key: str = ""
     value: dict[str, Any] | None = None
 
@@ -144,7 +142,6 @@ def plain_text(text: Any) -> Any:
 
 
 def scope_name(scope: Any) -> str:
-    """The name of a group's scope."""
     return str(plain_text(scope).get("name") or "")
 
 

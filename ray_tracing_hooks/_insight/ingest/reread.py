@@ -70,7 +70,6 @@ class Lines:
         self.close()
 
     def _line(self, part: int, offset: int) -> list[Any]:
-        """The spans of a line."""
         spans = self._read.get((part, offset))
         if spans is None:
             file = self._opened(self._files[part][0])

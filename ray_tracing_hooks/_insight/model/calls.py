@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
@@ -54,6 +54,11 @@ class Place(NamedTuple):
     """How many methods of the actor may run at the same time."""
     is_asyncio: bool
     """Whether the span says that they share an event loop."""
+
+    @property
+    def label(self) -> str:
+        """``Class#1a2b3c4d``: the class of the actor, and the beginning of its id."""
+        return f"{self.actor_class.rpartition('.')[2]}#{self.actor[:8]}"
 
 
 class Calls:
@@ -138,6 +143,24 @@ class Calls:
 
     def place(self, row: int) -> Place:
         return self.places[self.table.site[row]]
+
+    def at(self, fits: Callable[[Place], bool]) -> Any:
+        """For each row, as a NumPy column, whether its place fits."""
+        return np.array(list(map(fits, self.places)), bool)[as_numpy(self.table.site)]
+
+    def rows_of(self, role: int) -> Any:
+        """The rows with this role, as a NumPy column."""
+        return np.nonzero(as_numpy(self.role) == role)[0]
+
+    def made(self, row: int) -> int:
+        """The submission of the call of an execution; -1 if it is not recorded, and for any other row."""
+        call = self.call_of[row]
+        return self.submission[call] if call >= 0 else -1
+
+    def caller(self, row: int) -> int:
+        """The frame that made the call of an execution; -1 if unknown."""
+        submission = self.made(row)
+        return self.frame[submission] if submission >= 0 else -1
 
     def slots_of(self, rows: Any) -> tuple[int, bool]:
         """How many of these executions may run at once, which share slots; and whether that is recorded.
@@ -673,7 +696,6 @@ def _index(object_id: str) -> int:
 
 
 def role_of(name: str) -> int:
-    """The role of a span with this name."""
     if name.endswith(_EXECUTION_SUFFIXES):
         return EXECUTION
     if name.endswith(_SUBMISSION_SUFFIX):

@@ -181,7 +181,7 @@ class _Pairs:
 
 def _begun(calls: Calls) -> tuple[Any, Any, Any]:
     """The rows of causes and effects, and the column of times in which they compare: submissions start first."""
-    rows = np.nonzero(as_numpy(calls.role) == EXECUTION)[0]
+    rows = calls.rows_of(EXECUTION)
     submission = as_numpy(calls.submission)[as_numpy(calls.call_of)[rows]]
     return submission[submission >= 0], rows[submission >= 0], calls.table.start
 

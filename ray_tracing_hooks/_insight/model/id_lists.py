@@ -33,7 +33,6 @@ class Strings(Sequence[str]):
         self._bytes += _encoded(joined)
 
     def extend(self, others: Strings) -> None:
-        """Add all of ``others``."""
         _extend(self._ends, others._ends, len(self._bytes))
         self._bytes += others._bytes
 
@@ -185,7 +184,6 @@ class IdLists(Mapping[int, tuple[str, ...]]):
         self._rows.append(row)
 
     def extend(self, others: IdLists, first: int) -> None:
-        """Add the lists of ``others``, whose row 0 is row ``first`` here."""
         _extend(self._lists, others._lists, len(self._ends))
         _extend(self._ends, others._ends, len(self._texts))
         _extend(self._rows, others._rows, first)

@@ -96,8 +96,6 @@ class ProcessPlace:
 
 
 class Places(NamedTuple):
-    """The places of all spans of a table."""
-
     of: array[int]
     """By row of the table, the index of the place in ``places``."""
     places: list[ProcessPlace]
@@ -171,8 +169,6 @@ class _Process(NamedTuple):
 
 
 class _Found:
-    """The places so far."""
-
     def __init__(self) -> None:
         self.places: list[ProcessPlace] = []
         self._by_process: dict[tuple[str, ...], int] = {}

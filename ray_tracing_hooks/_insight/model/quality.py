@@ -61,7 +61,6 @@ class Quality:
 
     @property
     def is_partial(self) -> bool:
-        """Whether spans are known to be missing."""
         return bool(self.bad_lines or self.bad_spans or self.incomplete_files or self.dropped)
 
     @property

@@ -22,8 +22,6 @@ from ray_tracing_hooks._insight.model.table import Table
 
 @dataclass
 class Run:
-    """One run."""
-
     session: str
     """The session of the cluster, empty if not recorded."""
     job: str
@@ -103,5 +101,4 @@ def _clusters(table: Table, traces: Sequence[int]) -> dict[int, str]:
 
 
 def part_of(table: Table, run: Run) -> Table:
-    """The table of a run."""
     return table if len(run.rows) == len(table) else table.part(run.rows)

@@ -38,23 +38,10 @@ __all__ = ["ENDED", "LOST", "RUNNING", "STATES", "Table"]
 NAMING_KEYS = frozenset(
     {
         *("host.name", "host.id", "host.ip", "process.pid", "service.name", "service.instance.id"),
-        names.RESOURCE_NODE_ID,
-        names.RESOURCE_WORKER_ID,
-        names.RAY_NODE_ID,
-        names.RAY_WORKER_ID,
-        names.RAY_PID,
-        names.RAY_ACTOR_ID,
-        names.RAY_ACTOR_CLASS,
-        names.RAY_ACTOR_METHOD,
-        names.RAY_ACTOR_NAME,
-        names.RAY_PLACEMENT_GROUP_ID,
-        names.RAY_ACCELERATOR_IDS,
-        names.RAY_DATA_CONSUMER,
-        names.RAY_DATA_OPERATOR,
-        names.RAY_SERVE_APPLICATION,
-        names.RAY_SERVE_DEPLOYMENT,
-        names.RAY_SERVE_METHOD,
-        names.RAY_TUNE_SCHEDULER,
+        *(names.RESOURCE_NODE_ID, names.RESOURCE_WORKER_ID, names.RAY_NODE_ID, names.RAY_WORKER_ID, names.RAY_PID),
+        *(names.RAY_ACTOR_ID, names.RAY_ACTOR_CLASS, names.RAY_ACTOR_METHOD, names.RAY_ACTOR_NAME),
+        *(names.RAY_PLACEMENT_GROUP_ID, names.RAY_ACCELERATOR_IDS, names.RAY_DATA_CONSUMER, names.RAY_DATA_OPERATOR),
+        *(names.RAY_SERVE_APPLICATION, names.RAY_SERVE_DEPLOYMENT, names.RAY_SERVE_METHOD, names.RAY_TUNE_SCHEDULER),
     }
 )
 """Attributes of Resources and spans whose values views show in names too: of processes, nodes, actors and operators."""
@@ -294,6 +281,10 @@ class Table:
         if self._ends is None:
             self._ends = self._known_ends()
         return self._ends
+
+    def time(self, row: int) -> tuple[int, int]:
+        """Its start and :meth:`end_or_now`."""
+        return self.start[row], self.end_or_now(row)
 
     def duration(self, row: int) -> int:
         """From its start to :meth:`end_or_now`, in nanoseconds."""

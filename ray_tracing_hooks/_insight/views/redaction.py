@@ -43,11 +43,9 @@ class Redaction:
 
     @property
     def shows_all(self) -> bool:
-        """Whether nothing has to be hidden."""
         return self.attributes and not self._patterns
 
     def hides(self, key: str) -> bool:
-        """Whether the value of this key must be hidden."""
         if not self._patterns:
             return False
         found = self._known.get(key)
@@ -65,13 +63,11 @@ class Redaction:
             table.hide(lambda key: self.hides(key) or (not self.attributes and key in _OF_REQUESTS), HIDDEN)
 
     def shown(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The attributes, redacted."""
         if self.shows_all:
             return attributes
         return self._shown(attributes) if self.attributes else {}
 
     def message(self, text: str) -> str:
-        """The message of a status, redacted."""
         if not self.attributes or not text:
             return ""
         return HIDDEN if self.hides("exception.message") else text

@@ -214,7 +214,7 @@ def _loops(analysis: Analysis) -> Iterator[tuple[list[int], int]]:
     loops: dict[tuple[str, str], list[int]] = {}
     created: dict[str, int] = {}
     with_loop = {place.actor for place in calls.places if place.actor and is_loop(place)}
-    is_wanted = np.array([place.actor in with_loop for place in calls.places], bool)[as_numpy(table.site)]
+    is_wanted = calls.at(lambda place: place.actor in with_loop)
     for row in np.nonzero(is_wanted & (as_numpy(calls.role) == EXECUTION))[0].tolist():
         place = calls.place(row)
         if is_creation(calls.function_of(row)):
@@ -328,7 +328,7 @@ def _released_by(analysis: Analysis, function: str, rows: list[int]) -> tuple[st
     """The method with whose calls most of these ended, for each of those the call, and their time on the path."""
     calls, table, on_path = analysis.calls, analysis.table, analysis.ran_on_path
     actors = {calls.place(row).actor for row in rows}
-    is_here = np.array([place.actor in actors for place in calls.places], bool)[as_numpy(table.site)]
+    is_here = calls.at(lambda place: place.actor in actors)
     others: dict[tuple[str, str], list[int]] = {}
     for row in np.nonzero(is_here & (as_numpy(calls.role) == EXECUTION))[0].tolist():
         if (name := calls.function_of(row)) != function and not is_creation(name):
@@ -354,7 +354,7 @@ def _released_finding(
 ) -> Finding:
     calls, table = analysis.calls, analysis.table
     usual = percentile(sorted(map(table.duration, released)), 0.5)
-    made = [calls.submission[calls.call_of[row]] for row in released.values()]
+    made = [calls.made(row) for row in released.values()]
     callers = list(dict.fromkeys(quoted(calls.frame_name(calls.frame[row])) for row in made if row >= 0))
     of, median = (f"{len(released):,} of ", " (median)") if len(rows) > 1 else ("", "")
     text = (

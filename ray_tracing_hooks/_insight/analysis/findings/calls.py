@@ -152,8 +152,7 @@ def _straggler_advice(analysis: Analysis, rows: list[int], longest: int) -> str:
     told = ["split its work into smaller pieces"]
     if min(map(table.end_or_now, rows)) <= table.start[longest]:
         told.append("start it first")
-    submission = calls.submission[calls.call_of[longest]]
-    caller, end = calls.frame[submission] if submission >= 0 else -1, table.end_or_now(longest)
+    caller, end = calls.caller(longest), table.end_or_now(longest)
     later = sum(
         step.end - max(step.start, end)
         for step in analysis.path.steps
@@ -277,7 +276,7 @@ def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], wh
     if min(_medians_of_parts(here, parts)) <= max(_medians_of_parts(elsewhere, parts)):
         return []
     place = analysis.calls.place(int(by_place[slowest][0]))
-    shown = f"{place.actor_class.rpartition('.')[2]}#{place.actor[:8]}" if what == "actor" else slowest
+    shown = place.label if what == "actor" else slowest
     text = (
         f"{quoted(function.name)} takes {duration(slow)} on {what} {shown} and {duration(usual)} elsewhere (medians "
         f"of {count(len(here), 'call')} and of {len(elsewhere):,})"

@@ -540,7 +540,7 @@ def _output(calls: Calls, row: int) -> list[float]:
 
 def _input(calls: Calls, row: int) -> list[float]:
     """The rows of the blocks that a task got; a task that made several blocks is taken to have made equal ones."""
-    submission = calls.submission[calls.call_of[row]]
+    submission = calls.made(row)
     total, is_known = 0.0, False
     for _, call in calls.made_by(submission) if submission >= 0 else ():
         made_by = calls.execution[call] if call >= 0 else -1

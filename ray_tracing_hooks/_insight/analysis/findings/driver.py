@@ -96,7 +96,7 @@ def _own_code(analysis: Analysis, driver: int, saved: int) -> list[Finding]:
     own -= sum(took for step in steps for _, took in submissions(calls, step))
     if is_costly(analysis, own, 0.2, seconds=0.5):
         aside = _waited_aside(calls, made, steps)
-        own -= in_both([*_unwaited(calls, made), *aside], [(step.start, step.end) for step in steps]) + saved
+        own -= in_both([*_unwaited(calls, made), *aside], [step.time for step in steps]) + saved
     if not is_costly(analysis, own, 0.2, seconds=0.5):
         return []
     name = quoted(calls.frame_name(driver))
@@ -132,7 +132,7 @@ def _between_batches(analysis: Analysis, driver: int, steps: list[Step]) -> list
         later = max(0, each.waited - each.first)
         is_slower = later <= _BATCHES_WAITED * (later + each.used)
         if calls.frame[each.row] == driver and is_slower and not calls.is_aside(each.row):
-            own += min(each.used, covered([(step.start, step.end) for step in steps], each.start, each.end))
+            own += min(each.used, covered([step.time for step in steps], each.start, each.end))
             waited += each.waited
     if not is_costly(analysis, own, 0.2, seconds=0.5):
         return []
@@ -167,7 +167,7 @@ def _waited_aside(calls: Calls, made: list[int], steps: list[Step]) -> list[tupl
     """
     table = calls.table
     threads = [row for row in made if calls.role[row] in WAITS and table.attribute(row, names.THREAD_ID) is not None]
-    aside = [(table.start[row], table.end_or_now(row)) for row in threads if calls.is_aside(row)]
+    aside = [table.time(row) for row in threads if calls.is_aside(row)]
     begun, starts = [table.start[row] for row in threads], [start for start, _ in aside]
     ends = list(accumulate((end for _, end in aside), max))
     found: list[tuple[int, int]] = []
@@ -187,7 +187,7 @@ def _unwaited(calls: Calls, made: list[int]) -> list[tuple[int, int]]:
     waited = {call for row in made if calls.role[row] in WAITS for _, call in calls.made_by(row)}
     submitted = {calls.call_of[row] for row in made if calls.role[row] == SUBMISSION}
     rows = (calls.execution[call] for call in submitted - waited)
-    return [(table.start[row], table.end_or_now(row)) for row in rows if row >= 0]
+    return [table.time(row) for row in rows if row >= 0]
 
 
 def _between(calls: Calls, driver: int) -> dict[str, tuple[list[int], list[int]]]:
@@ -266,7 +266,7 @@ def get_in_loop(analysis: Analysis) -> list[Finding]:
     others: Counter[int] = Counter()
     for step in analysis.path.steps:
         if step.kind in (STARTING, RETRYING):
-            others[step.row] += step.end - step.start
+            others[step.row] += step.took
     loops: dict[int, list[_LoopRound]] = {}
     assumed = set()
     for frame in calls.frames_with_members(_LOOP_ROUNDS):
@@ -299,7 +299,7 @@ def _first_scheduling(analysis: Analysis, function: str, rows: set[int]) -> int:
     first = next((step.row for step in steps if analysis.calls.function_of(step.row) == function), -1)
     if first not in rows:
         return 0
-    return sum(step.end - step.start for step in analysis.path.steps if step.row == first and step.kind == SCHEDULING)
+    return sum(step.took for step in analysis.path.steps if step.row == first and step.kind == SCHEDULING)
 
 
 def _ran_in_turn(analysis: Analysis, rows: set[int], blocked: dict[str, list[tuple[int, int]]]) -> int:
@@ -397,14 +397,8 @@ def _likely_rounds(calls: Calls, frame: int) -> Iterator[_LoopRound | None]:
 
 def _is_of_trial(calls: Calls, rounds: list[_LoopRound]) -> bool:
     """Whether Ray Tune makes these calls, for one of its trials."""
-    submission = calls.submission[calls.call_of[rounds[0].rows[0]]]
+    submission = calls.made(rounds[0].rows[0])
     return submission >= 0 and is_made_by_trial(calls.table, submission)
-
-
-def _caller(calls: Calls, execution: int) -> int:
-    """The frame that made a call; -1 if unknown."""
-    submission = calls.submission[calls.call_of[execution]]
-    return calls.frame[submission] if submission >= 0 else -1
 
 
 def _loop_finding(
@@ -417,10 +411,10 @@ def _loop_finding(
     is_assumed: bool,
 ) -> Finding:
     calls = analysis.calls
-    frame = _caller(calls, rounds[0].rows[0])
+    frame = calls.caller(rounds[0].rows[0])
     caller = calls.frame_name(frame) if frame >= 0 else "a caller"
     usual = round(median(each.end - each.start for each in rounds))
-    loops = len({_caller(calls, each.rows[0]) for each in rounds})
+    loops = len({calls.caller(each.rows[0]) for each in rounds})
     of_loops = f" by {loops:,} such callers, which may run at once" if loops > 1 else " one after the other"
     text = (
         f"{quoted(caller)} waits for each call of {quoted(function)} before it makes the next: "

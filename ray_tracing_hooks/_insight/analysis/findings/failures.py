@@ -59,8 +59,7 @@ def _passed_on(analysis: Analysis) -> dict[int, int]:
     found: dict[int, int] = {}
     compared = 0
     for row in np.nonzero(is_failed & (as_numpy(calls.role) == EXECUTION))[0].tolist():
-        submission = calls.submission[calls.call_of[row]]
-        frame = calls.frame[submission] if submission >= 0 else -1
+        frame = calls.caller(row)
         if not 0 <= frame < len(table) or not is_failed[frame] or frame in found or not calls.is_last_attempt(row):
             continue
         if table.end_or_now(row) > table.end_or_now(frame):
@@ -183,7 +182,7 @@ def _outlasting(analysis: Analysis, rows: list[int]) -> set[int]:
     table = analysis.table
     died = [row for row in rows if table.attribute(row, names.ERROR_TYPE) == names.WORKER_DIED]
     ends: dict[tuple[int, str], int] = {}
-    for row in np.nonzero(as_numpy(analysis.calls.role) == DRIVER)[0].tolist() if died else ():
+    for row in analysis.calls.rows_of(DRIVER).tolist() if died else ():
         ends[_driver_of(table, row)] = table.end_or_now(row) - (_ESTIMATED if table.state[row] == LOST else 0)
     return {row for row in died if table.end_or_now(row) >= ends.get(_driver_of(table, row), table.now_ns + 1)}
 
@@ -263,8 +262,8 @@ def _retries(analysis: Analysis, rows: list[int]) -> _Retries:
         len(retried),
         lost=sum(map(table.duration, retried)),
         is_estimated=any(table.attribute(row, names.RAY_END_ESTIMATED) for row in retried),
-        delay=sum(step.end - step.start for step in delays),
-        constructing=in_both(_constructors(analysis, retried), [(step.start, step.end) for step in delays]),
+        delay=sum(step.took for step in delays),
+        constructing=in_both(_constructors(analysis, retried), [step.time for step in delays]),
         share=_on_path(analysis, retried),
     )
 
@@ -286,8 +285,8 @@ def _on_path(analysis: Analysis, retried: set[int]) -> float:
     table, path = analysis.table, analysis.path
     delays = [step for step in path.steps if step.kind == RETRYING and step.source in retried]
     attempts = {step.source for step in delays} | {step.row for step in path.steps if step.kind == RUN} & retried
-    times = [(step.start, step.end) for step in delays]
-    times += [(table.start[row], table.end_or_now(row)) for row in attempts]
+    times = [step.time for step in delays]
+    times += [table.time(row) for row in attempts]
     return covered(times, path.start, path.end) / path.wall if path.wall else 0.0
 
 
@@ -485,7 +484,7 @@ def unfinished(analysis: Analysis) -> list[Finding]:
 def _ended(analysis: Analysis) -> list[Finding]:
     table, path = analysis.table, analysis.path
     is_dead = table.is_dead()
-    in_vain = [(step.start, step.end) for step in path.steps if step.kind == WAITING]
+    in_vain = [step.time for step in path.steps if step.kind == WAITING]
     found, times = [], []
     for circle in deadlocks(analysis.calls, LOST):
         if not all(is_dead[row] for row in circle):
@@ -512,7 +511,7 @@ def _timed_out(analysis: Analysis, in_deadlock: list[tuple[int, int]]) -> list[F
     waited: Counter[int] = Counter()
     for step in path.steps:
         if step.kind == WAITING and calls.role[step.row] == GET:
-            waited[step.row] += step.end - step.start - covered(in_deadlock, step.start, step.end)
+            waited[step.row] += step.took - covered(in_deadlock, step.start, step.end)
     cost = sum(waited.values())
     if not is_costly(analysis, cost, 0.05):
         return []

@@ -68,7 +68,7 @@ def _costly_orders(analysis: Analysis) -> Iterator[tuple[int, list[_Taken], int]
             for ready, used in sorted((analysis.table.end_or_now(each.row), each.used) for each in taken):
                 done = max(done, ready) + used
             begin, end = taken[0].begin, taken[-1].end + taken[-1].used
-            steps = ((step.start, step.end) for step in analysis.path.steps if step.kind == RUN and step.row == frame)
+            steps = (step.time for step in analysis.path.steps if step.kind == RUN and step.row == frame)
             if not is_costly(analysis, end - done, seconds=_LEAST):
                 continue
             cost = min(end - done, in_both([(begin, end)], steps))
@@ -247,7 +247,7 @@ def _end_waited(calls: Calls, row: int, pending: set[int]) -> None:
 
 def _needs_several(calls: Calls, before: _Round, after: _Round) -> bool:
     made = {calls.call_of[row] for row in before.rows}
-    submissions = (calls.submission[calls.call_of[row]] for row in after.rows)
+    submissions = (calls.made(row) for row in after.rows)
     return any(sum(call in made for _, call in calls.made_by(row)) > 1 for row in submissions)
 
 
@@ -267,7 +267,7 @@ def _cost_of_barriers(analysis: Analysis, frame: int, rounds: list[_Round]) -> i
         for row in attempts:
             if (place := calls.place(row)).actor and place.slots == 1:
                 of_actor[place.actor] = of_actor.get(place.actor, 0) + table.duration(row)
-    steps = [(step.start, step.end) for step in analysis.path.steps if step.kind == RUN and step.row != frame]
+    steps = [step.time for step in analysis.path.steps if step.kind == RUN and step.row != frame]
     begins, ends = np.array(sorted(steps), np.int64).reshape(-1, 2).T
     until = np.array([each.end for each in rounds])
     idle = np.maximum(taken_by(begins, ends, np.array(lasts), until) - took, 0)
@@ -293,7 +293,7 @@ def _cost_of_stages(analysis: Analysis, frame: int, rounds: list[_Round]) -> int
         return 0
     if len(set().union(*places)) < sum(map(len, places)):
         return 0
-    steps = [(step.start, step.end) for step in analysis.path.steps if step.kind == RUN and step.row != frame]
+    steps = [step.time for step in analysis.path.steps if step.kind == RUN and step.row != frame]
     begins, ends = np.array(sorted(steps), np.int64).reshape(-1, 2).T
     took = taken_by(begins, ends, np.array([each.begin for each in rounds]), np.array([each.end for each in rounds]))
     longest = int(took.argmax())
@@ -424,7 +424,7 @@ def _merges_equals(analysis: Analysis, rows: list[int]) -> bool:
 def _is_merge(analysis: Analysis, row: int, before: int) -> bool:
     """Whether an execution also took another result than that of ``before``, which was there before that ended."""
     calls, table = analysis.calls, analysis.table
-    submission, own = calls.submission[calls.call_of[row]], calls.function_of(row)
+    submission, own = calls.made(row), calls.function_of(row)
     made = {call for _, call in calls.made_by(submission)} - {calls.call_of[before]} if submission >= 0 else set()
     others = [calls.execution[call] for call in made if call >= 0 and calls.execution[call] >= 0]
     return any(
@@ -461,7 +461,7 @@ def _costly_questions(analysis: Analysis) -> Iterator[tuple[int, list[tuple[int,
         if not is_costly(analysis, analysis.ran_on_path[frame], seconds=_LEAST) or frame in of_libraries:
             continue
         between = _between_questions(analysis.calls, frame)
-        steps = ((step.start, step.end) for step in analysis.path.steps if step.kind == RUN and step.row == frame)
+        steps = (step.time for step in analysis.path.steps if step.kind == RUN and step.row == frame)
         cost = in_both(between, steps)
         if len(between) >= _ASKED and is_costly(analysis, cost, seconds=_LEAST):
             yield frame, between, cost

@@ -98,10 +98,10 @@ def placement_groups(analysis: Analysis) -> Iterator[Finding]:
     """
     calls, table, path = analysis.calls, analysis.table, analysis.path
     steps = [step for step in path.steps if step.kind == RESERVING]
-    cost = sum(step.end - step.start for step in steps)
+    cost = sum(step.took for step in steps)
     if not is_costly(analysis, cost, seconds=1):
         return
-    rows = list(dict.fromkeys(step.row for step in sorted(steps, key=lambda step: step.start - step.end)))
+    rows = _longest(steps)
     groups = {table.attribute(row, names.RAY_PLACEMENT_GROUP_ID) for row in rows}
     caller = quoted(calls.frame_name(calls.frame[rows[0]]))
     text = (
@@ -125,7 +125,7 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
         if step.kind == WORKER_QUEUE:
             by_function.setdefault(calls.function_of(step.row), []).append(step)
     for function, steps in by_function.items():
-        waited = sum(step.end - step.start for step in steps)
+        waited = sum(step.took for step in steps)
         if not is_costly(analysis, waited, seconds=1):
             continue
         told = str(table.attribute(steps[0].row, names.RAY_ASSIGNED_RESOURCES) or "")
@@ -150,9 +150,9 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
         if is_cpu and most >= 2 * amount:
             continue
         full = [(at, later) for (at, has), (later, _) in pairwise(held) if has + amount > most]
-        if in_both(full, [(step.start, step.end) for step in steps]) < _RESOURCES_IN_USE * waited:
+        if in_both(full, [step.time for step in steps]) < _RESOURCES_IN_USE * waited:
             continue
-        rows = list(dict.fromkeys(step.row for step in sorted(steps, key=lambda step: step.start - step.end)))
+        rows = _longest(steps)
         text = f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start"
         if one_at_a_time:
             text += (
@@ -235,7 +235,7 @@ def _idle_finding(
     are_there: bool = True,
 ) -> Iterator[Finding]:
     """The finding for calls that waited while tasks held as many processors as usual, and idle actors others."""
-    waited, wall = sum(step.end - step.start for step in steps), analysis.split.wall
+    waited, wall = sum(step.took for step in steps), analysis.split.wall
     whole = max(step.end for step in steps) - min(step.start for step in steps)
     # Until the last of these actors has started, the calls may have waited for other reasons.
     since = max(actor.start for actor in idle)
@@ -247,13 +247,13 @@ def _idle_finding(
     needs = str(analysis.table.attribute(steps[0].row, names.RAY_ASSIGNED_RESOURCES) or "")
     amount = resources_of(needs).get("CPU", 0.0)
     full = [(at, later) for (at, has), (later, _) in pairwise(held) if has + amount > usual]
-    explained = in_both(full, [(step.start, step.end) for step in steps])
+    explained = in_both(full, [step.time for step in steps])
     explained = min(explained, waited - _starting(analysis, analysis.calls.place(steps[0].row).node, steps))
     of_actors = sum(actor.held for actor in idle)
     cost = int(waited * of_actors / (of_actors + usual))
     if not amount or 2 * explained < waited or not is_costly(analysis, cost, seconds=1):
         return
-    rows = list(dict.fromkeys(step.row for step in sorted(steps, key=lambda step: step.start - step.end)))
+    rows = _longest(steps)
     busy = sum(actor.busy for actor in idle) / len(idle)
     share = percent(min(1.0, busy / whole))
     text = (
@@ -422,7 +422,7 @@ def few_at_once(analysis: Analysis) -> list[Finding]:
 
 def _most_held(analysis: Analysis, needs: Any) -> float:
     """How many CPUs tasks held at once that made no calls: those that wait for theirs do not hold any."""
-    rows = np.nonzero(as_numpy(analysis.calls.role) == EXECUTION)[0]
+    rows = analysis.calls.rows_of(EXECUTION)
     rows = rows[~np.isin(rows, analysis.calls.frames_with_members(1))]
     rows = rows[
         np.array([not place.actor for place in analysis.calls.places], bool)[as_numpy(analysis.table.site)[rows]]
@@ -466,7 +466,7 @@ def _waiting(analysis: Analysis) -> dict[str, _Waiting]:
     starting: Counter[int] = Counter()
     for step in analysis.path.steps:
         if step.kind == STARTING:
-            starting[step.row] += step.end - step.start
+            starting[step.row] += step.took
     found: dict[str, _Waiting] = {}
     for step in analysis.path.steps:
         if step.kind != SCHEDULING or step.edge == BY_CODE or not _needs_resources(calls, step.row):
@@ -574,13 +574,18 @@ def _lives(analysis: Analysis, resources: Collection[str], begin: int, until: in
             continue
         held = resources_of(str(table.attribute(row, names.RAY_ASSIGNED_RESOURCES) or ""))
         start, end = table.start[row], table.end_or_now(row)
-        name = f"{place.actor_class.rpartition('.')[2]}#{place.actor[:8]}"
+        name = place.label
         life = lives.setdefault(place.actor, _Life(name, start, end))
         life.start, life.end = min(start, life.start), max(end, life.end)
         life.busy += covered([(begin, until)], start, end)
         is_gone = is_dead[row] and end < until
         life.held = 0.0 if is_gone else sum(held.get(each, 0.0) for each in resources)
     return sorted((life for life in lives.values() if life.held), key=lambda life: (-life.held, life.name))
+
+
+def _longest(steps: Sequence[Step]) -> list[int]:
+    """The rows of these steps, the longest first."""
+    return list(dict.fromkeys(step.row for step in sorted(steps, key=lambda step: -step.took)))
 
 
 def _several(holders: list[str]) -> str:

@@ -70,7 +70,7 @@ class Deployment:
             step for step in path.steps if step.kind in kinds and (step.kind, step.edge) != (REPLICA_QUEUE, BY_CODE)
         )
         names_of = analysis.calls.frame_name
-        return sum(step.end - step.start for step in steps if _deployment(names_of(step.row)) == self.name)
+        return sum(step.took for step in steps if _deployment(names_of(step.row)) == self.name)
 
 
 def deployments(analysis: Analysis) -> Iterator[Deployment]:
@@ -392,7 +392,7 @@ def slow_replica_starts(analysis: Analysis) -> Iterator[Finding]:
         if table.start[row] < first:
             by_deployment.setdefault(_started(analysis, row), []).append(row)
     for deployment, rows in by_deployment.items():
-        built = [(table.start[row], table.end_or_now(row)) for row in rows]
+        built = [table.time(row) for row in rows]
         waited = in_both(built, [step for step in steps if step[0] < step[1]])
         if not is_costly(analysis, waited, seconds=1):
             continue
@@ -536,7 +536,7 @@ def loading_models(analysis: Analysis) -> Iterator[Finding]:
         took = sum(map(table.duration, loads.again))
         in_requests = sum(part.time for part in found.parts if part.kind == SPAN and part.span == name)
         of_requests = in_requests / found.time * took / max(1, sum(map(table.duration, loads.rows)))
-        times = [(table.start[row], table.end_or_now(row)) for row in loads.again]
+        times = [table.time(row) for row in loads.again]
         share = share_on_path(analysis, spans, loads.again, times)
         if len(loads.again) < _LOADED_AGAIN or max(share, of_requests) < _LOADING_COST:
             continue

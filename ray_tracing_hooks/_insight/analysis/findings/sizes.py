@@ -97,16 +97,16 @@ def _starts(analysis: Analysis, function: Function) -> list[tuple[int, int]]:
     """When the run waited for Ray to start calls of a function, without those that have task states."""
     calls = set(function.executions)
     steps = (step for step in analysis.path.steps if step.kind in (SCHEDULING, DELIVERY) and step.row in calls)
-    return [(step.start, step.end) for step in steps if analysis.queued(step.row) is None]
+    return [step.time for step in steps if analysis.queued(step.row) is None]
 
 
 def _times(analysis: Analysis, rows: list[int]) -> list[tuple[int, int]]:
-    return [(analysis.table.start[row], analysis.table.end_or_now(row)) for row in rows]
+    return [analysis.table.time(row) for row in rows]
 
 
 def _meanwhile(analysis: Analysis, times: list[tuple[int, int]], *kinds: str) -> int:
     """The time on the critical path of these kinds that passed in these intervals."""
-    return in_both(times, ((step.start, step.end) for step in analysis.path.steps if step.kind in kinds))
+    return in_both(times, (step.time for step in analysis.path.steps if step.kind in kinds))
 
 
 def _exported(analysis: Analysis) -> dict[str, list[int]]:
@@ -124,7 +124,7 @@ def _exported(analysis: Analysis) -> dict[str, list[int]]:
 def _submissions(analysis: Analysis, function: Function) -> list[int]:
     """The rows of the submissions of a function that was executed, the longest first."""
     calls, table = analysis.calls, analysis.table
-    rows = [row for each in function.executions if (row := calls.submission[calls.call_of[each]]) >= 0]
+    rows = [row for each in function.executions if (row := calls.made(each)) >= 0]
     return sorted(dict.fromkeys(rows), key=lambda row: -table.duration(row))
 
 
@@ -214,7 +214,7 @@ def _tiny_costly(analysis: Analysis) -> Iterator[tuple[Function, int, int]]:
         if is_of_dataset:
             blocks = set(tiny)
             steps = (step for step in analysis.path.steps if step.kind == DATASET and step.source in blocks)
-            sending += sum(step.end - step.start for step in steps)
+            sending += sum(step.took for step in steps)
         # The first call waits for workers to start, which has nothing to do with its size.
         cost = max(
             0, min(analysis.path.wall, submitting + sending) - analysis.path.first_scheduling.get(function.name, 0)
@@ -348,7 +348,7 @@ def slow_results(analysis: Analysis) -> Iterator[Finding]:
             made = {call for each, call in calls.made_by(step.row) if call >= 0 and not is_put(each)}
             functions = {calls.functions[calls.function[call]] for call in made}
             if len(functions) == 1:
-                waited.setdefault(functions.pop(), Counter())[step.row] += step.end - step.start
+                waited.setdefault(functions.pop(), Counter())[step.row] += step.took
         elif step.kind == SCHEDULING and step.edge == BY_WORKER:
             took = min(step.end, analysis.finished(step.source)) - step.start
             if took > 0:

@@ -66,7 +66,7 @@ def starting_in_training(analysis: Analysis) -> int:
             begin = analysis.table.start[run.row] + sum(parts[part] for part in before)
             times.append((begin, begin + parts[slow]))
     steps = analysis.path.steps
-    return in_both(times, ((step.start, step.end) for step in steps if step.kind == STARTING))
+    return in_both(times, (step.time for step in steps if step.kind == STARTING))
 
 
 def _slow_starts(analysis: Analysis) -> Iterator[tuple[TrainRun, dict[str, int], int, str]]:
@@ -147,11 +147,7 @@ def _held(analysis: Analysis, run: TrainRun) -> str:
     """How many other calls ran when the run began, which may have held what it waited for."""
     table, calls = analysis.table, analysis.calls
     begun = table.start[run.row]
-    running = [
-        row
-        for row in np.nonzero(as_numpy(calls.role) == EXECUTION)[0].tolist()
-        if table.start[row] < begun < table.end_or_now(row)
-    ]
+    running = [row for row in calls.rows_of(EXECUTION).tolist() if table.start[row] < begun < table.end_or_now(row)]
     return count(len(running), "call") if running else ""
 
 
@@ -505,7 +501,7 @@ def _on_path(analysis: Analysis, ended: list[Trial]) -> int:
         return is_below[row]
 
     steps = (step for step in analysis.path.steps if step.kind != STARTING and 0 <= step.row < len(parent))
-    return sum(step.end - step.start for step in steps if below(step.row))
+    return sum(step.took for step in steps if below(step.row))
 
 
 def rows_of_trials(analysis: Analysis) -> set[int]:

@@ -66,7 +66,7 @@ def worker_start(analysis: Analysis) -> list[Finding]:
         text += f"; {actors or tasks}"
     if elsewhere := path.kinds[STARTING] - cost:
         text += f"; another {duration(elsewhere)} of waiting for workers is part of other findings"
-    steps = sorted((step for step in path.steps if step.kind == STARTING), key=lambda step: step.start - step.end)
+    steps = sorted((step for step in path.steps if step.kind == STARTING), key=lambda step: -step.took)
     figures: dict[str, float | int | str] = {
         "workers": len(started),
         "at_once": at_once,
@@ -109,7 +109,7 @@ def _with_own_workers(analysis: Analysis, used: Collection[int]) -> str:
     for name, rows in tasks.items():
         alone = sum(number[table.resource[row]] == 1 and table.resource[row] in used for row in rows)
         if alone >= max(_WORKER_ACTORS, len(rows) / 2):
-            times = [(table.start[row], table.end_or_now(row)) for row in rows]
+            times = [table.time(row) for row in rows]
             if 2 * most_at_once(*np.array(times).T) <= alone:
                 return f"{alone:,} of the {count(len(rows), 'call')} of {quoted(name)} had one of them to itself"
     return ""
@@ -194,7 +194,7 @@ def unrecorded(analysis: Analysis) -> list[Finding]:
         for step in path.steps
         if step.kind == UNEXPLAINED or (step.kind in own and step.row >= 0 and calls.frame_of(step.row) in drivers)
     ]
-    hidden = sum(step.end - step.start for step in steps) - recorded.with_requests(analysis, steps)
+    hidden = sum(step.took for step in steps) - recorded.with_requests(analysis, steps)
     if not is_costly(analysis, hidden, 0.4):
         return []
     unseen, strays = recorded.unseen_objects(analysis), list(recorded.strays(calls))

@@ -10,8 +10,6 @@ from ray_tracing_hooks._insight.views.exports.selection import Source
 
 
 class Format(NamedTuple):
-    """An export format."""
-
     suffix: str
     """The suffix of the output file if no name is given."""
     meaning: str

@@ -265,7 +265,6 @@ def _write_spooled(source: Source, out: BinaryIO, spans: Sequence[Span]) -> int:
 
 
 def _described(span: Span) -> dict[str, Any]:
-    """A span as OTLP-JSON."""
     described: dict[str, Any] = {
         "traceId": span.trace_id,
         "spanId": span.span_id,

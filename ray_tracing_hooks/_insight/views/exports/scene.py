@@ -68,7 +68,6 @@ class Scene:
 
     @property
     def origin_ns(self) -> int:
-        """The start of the first span."""
         return self.table.start[0] if len(self.table) else 0
 
     def node_of(self, row: int) -> int:
@@ -111,7 +110,6 @@ class Scene:
 
 
 def scene(table: Table) -> Scene:
-    """The scene of these spans."""
     where = places(table)
     ends = ends_of(table)
     nodes: dict[str, list[int]] = {}

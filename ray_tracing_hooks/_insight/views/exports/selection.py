@@ -51,7 +51,6 @@ class Source:
         return None if self.select is None else frozenset(map(self.table.traces.__getitem__, set(self.table.trace)))
 
     def shown(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The attributes, redacted."""
         return self.redaction.shown(attributes)
 
 

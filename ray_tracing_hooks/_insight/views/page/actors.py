@@ -24,8 +24,6 @@ _MOST_AT_FIRST = 40
 
 
 class Apart(NamedTuple):
-    """Both graphs with each actor apart."""
-
     called: Graph
     stacks: Flame
     is_first: bool

@@ -244,7 +244,7 @@ def _mark_path(meta: dict[str, Any], analysis: Analysis, where: Places, stacks: 
         row = step.row
         if step.kind != RUN or not 0 <= row < size:
             continue
-        length = step.end - step.start
+        length = step.took
         in_place[where.of[row]] = in_place.get(where.of[row], 0) + length
         on_stack[stacks.of[row]] += length
         functions[called.of[row]]["path"] += length

@@ -222,7 +222,7 @@ def breakdown(calls: Calls, steps: Sequence[Step]) -> dict[str, list[Group]]:
     """The groups of each kind of wait among these steps of a path, largest first."""
     found: dict[str, dict[str, Group]] = {}
     for step in steps:
-        length = step.end - step.start
+        length = step.took
         if step.kind == RUN or length <= 0:
             continue
         function = _function(calls, step.row)

@@ -48,16 +48,6 @@ def test_a_good_program_is_told_what_is_on_and_what_is_next(tmp_path: Path) -> N
     assert {path.suffix for path in folder.iterdir()} - {".ndjson"} == {".jsonl"}, "spans, and the states of tasks"
 
 
-def test_an_unknown_exporter_is_said_once(tmp_path: Path) -> None:
-    run = run_small(
-        "ray_tracing_hooks:setup", RAY_TRACING_EXPORTERS="jagger", RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans")
-    )
-    (problem,) = problems(run)
-    assert "RAY_TRACING_EXPORTERS" in problem
-    assert "'jagger'" in problem
-    assert "local" in problem
-
-
 def test_no_exporter_at_all_leaves_the_program_alone(tmp_path: Path) -> None:
     run = run_small(
         "ray_tracing_hooks:setup", RAY_TRACING_EXPORTERS="none", RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans")
@@ -73,13 +63,19 @@ def test_a_missing_settings_file_is_said_once(tmp_path: Path) -> None:
     assert "No such file" in problem
 
 
-def test_an_unknown_key_in_the_settings_file_is_said_once(tmp_path: Path) -> None:
+def test_what_is_unknown_is_said_once_and_the_rest_counts(tmp_path: Path) -> None:
+    """An exporter in a variable, and a key in the settings file."""
     (tmp_path / "traces.yaml").write_text(f"local_dirr: /nowhere\nlocal_dir: {tmp_path / 'spans'}\n")
-    run = run_small(RAY_TRACING_CONFIG=str(tmp_path / "traces.yaml"))
-    (problem,) = problems(run)
-    assert "unknown setting 'local_dirr'" in problem
-    assert "did you mean 'local_dir'?" in problem
-    assert list((tmp_path / "spans").glob("*.jsonl")), "the rest of the file counts"
+    run = run_small(
+        "ray_tracing_hooks:setup", RAY_TRACING_EXPORTERS="jagger", RAY_TRACING_CONFIG=str(tmp_path / "traces.yaml")
+    )
+    of_file, of_exporter = sorted(problems(run), key=lambda problem: "jagger" in problem)
+    assert "unknown setting 'local_dirr'" in of_file
+    assert "did you mean 'local_dir'?" in of_file
+    assert "RAY_TRACING_EXPORTERS" in of_exporter
+    assert "'jagger'" in of_exporter
+    assert "local" in of_exporter
+    assert list((tmp_path / "spans").glob("*.jsonl"))
 
 
 def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
@@ -94,30 +90,11 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder that belongs to somebody else")
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "spans").mkdir()
-    os.chown(tmp_path / "spans", 12345, 12345)
-    run = run_small(RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), RAY_TRACING_FLUSH_TIMEOUT="5")
-    (problem,) = problems(run)
-    assert str(tmp_path / "spans") in problem
-    assert "12345" in problem
-    assert list((tmp_path / "spans").iterdir()) == []
-
-
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     """Mounts a small file system of its own, with the options given."""
     with contextlib.ExitStack() as stack:
         yield lambda options: stack.enter_context(mounted(tmp_path / "mounted", options))
-
-
-def test_a_read_only_folder_is_said_once(mount: Callable[[str], Path]) -> None:
-    folder = mount("ro")
-    run = run_small(RAY_TRACING_LOCAL_DIR=str(folder / "spans"), RAY_TRACING_FLUSH_TIMEOUT="5")
-    (problem,) = problems(run)
-    assert str(folder) in problem
-    assert "Read-only" in problem
 
 
 def test_a_full_disk_is_said_once(mount: Callable[[str], Path]) -> None:

@@ -151,25 +151,6 @@ def executed(executor: Executor | None = None) -> Executor:
     return executor
 
 
-def test_an_execution_has_a_span_for_each_operator_that_works(spans: list[Span]) -> None:
-    executor = Executor()
-    first = Operator("Read", InputDataBuffer("Input"))
-    last = Operator("Write", first, row_outputs_taken=40)
-    assert executor.execute(last) == "iterator"
-    executor.run()
-    assert executor.shutdown(force=True) == "shut down True"
-    assert [each.name for each in spans] == ["Read ray.data.operator", "Write ray.data.operator", "numbers ray.data"]
-    dataset, write = named(spans, "numbers ray.data"), named(spans, "Write ray.data.operator")
-    assert write.parent_span_id == dataset.span_id
-    assert [link.span_id for link in write.links] == [named(spans, "Read ray.data.operator").span_id]
-    assert write.attributes[names.RAY_DATA_INPUTS] == ("Read_1",)
-    assert dataset.attributes[names.RAY_DATA_RUN] == 2
-    assert dataset.attributes[names.RAY_DATA_ROWS] == 40
-    assert dataset.attributes[names.RAY_DATA_OUTCOME] == "finished"
-    assert (first.calls, last.calls) == (["Read"], ["Write"])
-    assert operators.at_work.operator is None
-
-
 @pytest.mark.parametrize(
     ("metrics", "block_time"),
     [
@@ -237,29 +218,6 @@ def test_an_executor_ends_when_its_program_drops_it(spans: list[Span]) -> None:
     finally:
         gc.enable()
     assert not spans
-
-
-@pytest.mark.parametrize(
-    ("error", "completes", "outcome", "failed"),
-    [
-        (None, True, operators.FINISHED, False),
-        (None, False, operators.STOPPED, False),
-        (ValueError("x"), False, operators.FAILED, True),
-        (KeyboardInterrupt(), False, operators.CANCELLED, True),
-    ],
-)
-def test_an_execution_says_how_it_ended(
-    error: BaseException | None, completes: bool, outcome: str, failed: bool, spans: list[Span]
-) -> None:
-    executor = Executor()
-    executor.execute(Operator("Read"))
-    if completes:
-        executor.run()
-    executor.shutdown(force=False, exception=error)
-    executor.shutdown(force=True)
-    dataset = named(spans, "numbers ray.data")
-    assert dataset.attributes[names.RAY_DATA_OUTCOME] == outcome
-    assert (dataset.status_code == 2) == failed
 
 
 def test_an_execution_that_cannot_begin_has_failed(spans: list[Span]) -> None:
@@ -612,39 +570,6 @@ def by(naming: CallLabeler | None, *args: Any) -> Any:
     return naming.shown(args, {})
 
 
-def test_calls_are_named_by_their_operator() -> None:
-    internal = "ray.data._internal."
-    context = SimpleNamespace(op_name="Map(f)", task_idx=3)
-    of_task = tasks.labeler_for(f"{internal}execution.operators.map_operator", "", "_map_task")
-    assert by(of_task, "transformer", "context", context, "block").name == "Map(f)"
-    of_actor = tasks.labeler_for(
-        f"{internal}execution.operators.actor_pool_map_operator", "MapWorker(Map(f))", "submit"
-    )
-    assert by(of_actor, "context", context, "block").name == "Map(f)"
-    sample = tasks.labeler_for(f"{internal}planner.exchange.sort_task_spec", "", "_sample_block")
-    assert by(sample, "block") is None
-    operator = SimpleNamespace(name="SortSample", encoded=b"!", submitted=0, actors=0)
-    operators.at_work.operator = operator  # type: ignore[assignment]
-    try:
-        shown = by(sample, "block")
-        assert (shown.name, shown.is_carried) == ("SortSample", True)
-        creation = tasks.labeler_for(f"{internal}execution", "MapWorker(SortSample)", "__init__")
-        assert by(creation).name == "MapWorker(SortSample).__init__"
-        assert (
-            by(tasks.labeler_for(f"{internal}execution", "_MapWorker", "__init__")).name
-            == "MapWorker(SortSample).__init__"
-        )
-        assert operator.actors == 2
-    finally:
-        operators.at_work.operator = None
-    for class_name, method in (
-        ("_StatsActor", "update"),
-        ("MapWorker(Map(f))", "get_location"),
-        ("SplitCoordinator", "get"),
-    ):
-        assert tasks.labeler_for(f"{internal}stats", class_name, method) is None
-
-
 class Batches:
     """What ``DataIterator._iter_batches`` returns."""
 
@@ -669,25 +594,6 @@ class Source:
 
 
 Source._iter_batches = iteration._iter_batches(Source._iter_batches)  # type: ignore[method-assign]
-
-
-def test_an_iteration_is_current_only_while_a_batch_is_fetched(spans: list[Span]) -> None:
-    current: list[bool] = []
-
-    def make() -> Iterator[int]:
-        for number in range(3):
-            current.append(SPAN_KEY in get_current())
-            yield number
-
-    batches = Source(make)._iter_batches()
-    for _ in batches:
-        assert SPAN_KEY not in get_current()
-    assert current == [True] * 3
-    assert list(batches) == [0, 1, 2]
-    first, second = spans
-    assert first.name == second.name == f"iterate {names.DATA_ITERATION}"
-    assert first.attributes[names.RAY_DATA_BATCHES] == 3
-    assert (first.attributes[names.RAY_DATA_SPLIT], first.attributes[names.RAY_DATA_EPOCH]) == (1, 4)
 
 
 def test_a_consumer_of_batches_can_do_all_that_it_could_before(spans: list[Span]) -> None:
@@ -785,21 +691,6 @@ def outcomes_of(spans: list[Span]) -> tuple[Any, Any]:
     names_of = f"iterate {names.DATA_ITERATION}", f"numbers {names.DATASET}"
     iterated, executed = (named(spans, name).attributes[names.RAY_DATA_OUTCOME] for name in names_of)
     return iterated, executed
-
-
-@pytest.mark.parametrize(
-    ("error", "outcome"), [(ValueError("collate"), operators.FAILED), (KeyboardInterrupt(), operators.CANCELLED)]
-)
-def test_an_execution_ends_with_the_error_of_its_iteration(
-    error: BaseException, outcome: str, spans: list[Span]
-) -> None:
-    """Which Ray Data does not tell its executor."""
-    steps = iter(Source(lambda: batches_of(Executor(), error))._iter_batches())
-    next(steps)
-    with pytest.raises(type(error)):
-        next(steps)
-    assert outcomes_of(spans) == (outcome, outcome)
-    assert named(spans, f"numbers {names.DATASET}").status_code == 2
 
 
 def test_an_execution_that_was_complete_has_finished_although_its_iteration_failed(spans: list[Span]) -> None:
@@ -982,32 +873,3 @@ BEFORE = "\n\nDuring handling of the above exception, another exception occurred
 )
 def test_the_users_error_is_the_one_before_the_last_of_a_traceback(traceback: str, error: str) -> None:
     assert users_error(traceback) == error
-
-
-ADVICE = """\
-Failed to apply UDF transform after 2/3 attempts (total backoff 0.5s).
-This looks like an AWS S3 permissions error.
-To change retry attempts, backoff, or which errors are retried, configure `ray.data.DataContext.get_current()`."""
-
-
-@pytest.mark.parametrize(
-    ("raised", "shown"),
-    [
-        (OSError(f"the disk\nis full\n{ADVICE}"), "OSError: the disk\nis full"),
-        (KeyError(f"name\n{ADVICE}"), "KeyError: 'name'"),
-        (ValueError(ADVICE), "ValueError"),
-        (ValueError("Failed to apply it"), "ValueError: Failed to apply it"),
-    ],
-)
-def test_the_error_of_a_dataset_has_none_of_the_advice_of_ray_data(
-    raised: Exception, shown: str, spans: list[Span]
-) -> None:
-    executor = Executor()
-    executor.execute(Operator("Read"))
-    executor.shutdown(force=False, exception=raised)
-    dataset = named(spans, "numbers ray.data")
-    (event,) = dataset.events
-    kind, _, message = shown.partition(": ")
-    assert dataset.status_message == shown
-    assert dataset.attributes[names.ERROR_TYPE] == event.attributes[names.EXCEPTION_TYPE] == kind
-    assert event.attributes[names.EXCEPTION_MESSAGE] == message

@@ -333,16 +333,6 @@ def test_a_checkpoint_that_makes_no_sense_does_no_harm(make: Made, tmp_path: Pat
     assert len(list(make.folder.glob("node-*"))) == 1
 
 
-def test_a_planted_link_is_not_followed(make: Made, tmp_path: Path) -> None:
-    """A name that is taken, by whatever, is passed over."""
-    victim = tmp_path / "victim"
-    sink = make()
-    os.symlink(victim, make.folder / f"{sink.checkpoint()['name']}-0001.jsonl")
-    sink.deliver(batch(1, 1))
-    assert not victim.exists()
-    assert len(list(make.folder.glob("node-*-0002.jsonl"))) == 1
-
-
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_a_removed_file_or_folder_is_made_anew(make: Made, what: str) -> None:
     """A user may clean up while the program runs."""
@@ -353,19 +343,6 @@ def test_a_removed_file_or_folder_is_made_anew(make: Made, what: str) -> None:
         make.folder.rmdir()
     sink.deliver(batch(2, 2))
     assert make.numbers() == [2]
-
-
-def test_a_folder_of_ones_own_is_fine() -> None:
-    """Made where it is missing, used as it is where it exists, whatever others may do there."""
-    with tempfile.TemporaryDirectory() as parent:
-        folder = os.path.join(parent, "a", "b")
-        assert check_folder(folder) is None
-        assert os.stat(folder).st_mode & 0o777 == 0o700
-        for mode in (0o755, 0o775, 0o2775, 0o777):
-            os.chmod(folder, mode)
-            assert check_folder(folder) is None
-            assert os.stat(folder).st_mode & 0o7777 == mode
-        assert os.listdir(folder) == []
 
 
 def _link(path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -25,75 +24,17 @@ S = 1000
 # --- real pipelines -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "figures", "said", "beside"),
-    [
-        (
-            "data_bottleneck",
-            "bottleneck-operator",
-            {"operator": "MapBatches(Embedder)", "slots": 1, "actors": 1, "tasks": 30},
-            ["it may run 1 task at a time (1 actor) and was busy 9", "raise its concurrency"],
-            (),
-        ),
-        (
-            "data_bottleneck_inferred",
-            "bottleneck-operator",
-            {"operator": "MapBatches(Embedder)", "slots": 1, "actors": 1, "tasks": 30},
-            ["blocks waited for it", "of its 4 CPUs"],
-            ("worker-start",),
-        ),
-        (
-            "data_backpressure",
-            "backpressure",
-            {
-                "operator": "ReadRange->MapBatches(large)",
-                "policy": "ResourceBudget",
-                "resource": "object store memory",
-                "object_store_bytes": 48 << 20,
-            },
-            ["object store memory that it may use (48.0 MiB) was used up (policy ResourceBudget)", "16.0 MiB on"],
-            (),
-        ),
-        (
-            "data_skewed",
-            "skewed-blocks",
-            {"operator": "MapBatches(by_user)", "slow_calls": 1, "calls": 12},
-            ["1 block of operator MapBatches(by_user) had 4,290 rows, 13.0 times the median of 329", "one key may"],
-            ("worker-start",),
-        ),
-        (
-            "data_slow_start",
-            "slow-actor-start",
-            {"operator": "MapBatches(Loaded)", "actors": 2, "tasks": 24},
-            ["2 actors took 4.01 s each to construct (median), and their 24 tasks took 1.", "load less in __init__"],
-            ("worker-start",),
-        ),
-        (
-            "data_spill",
-            "spilling",
-            {"dataset": "dataset", "executions": 2},
-            ["of objects to disk and read 304 MiB back during dataset (materialize)", "without materialize()"],
-            ("backpressure",),
-        ),
-    ],
-)
-def test_the_planted_fault_is_found_and_no_other(
-    name: str, kind: str, figures: dict[str, Any], said: list[str], beside: Collection[str]
-) -> None:
-    """Workers may start slowly where others run too; and what spills is held back by memory as well."""
-    found = document(name)["findings"]
-    assert {each["kind"] for each in found} - set(beside) == {kind}
-    (finding,) = (each for each in found if each["kind"] == kind)
-    assert figures.items() <= finding["figures"].items()
+def test_objects_that_do_not_fit_are_a_finding() -> None:
+    """What is written to disk is held back by memory as well."""
+    found = document("data_spill")["findings"]
+    assert {each["kind"] for each in found} - {"backpressure"} == {"spilling"}
+    (finding,) = (each for each in found if each["kind"] == "spilling")
+    assert {"dataset": "dataset", "executions": 2}.items() <= finding["figures"].items()
     assert finding["evidence"]
-    assert kind == "spilling" or 0.1 < finding["share"] < 1
-    text = " ".join(shown("summary", recorded(name)).split())
-    for each in (finding["text"], *said):
-        assert each in text
-
-
-def test_a_healthy_pipeline_has_no_findings() -> None:
-    assert "Findings: none\n" in shown("summary", recorded("data_healthy"))
+    text = " ".join(shown("summary", recorded("data_spill")).split())
+    assert finding["text"] in text
+    assert "of objects to disk and read 304 MiB back during dataset (materialize)" in text
+    assert "without materialize()" in text
 
 
 def test_the_path_goes_through_the_tasks_of_the_operator_that_all_wait_for() -> None:
@@ -483,9 +424,7 @@ def test_what_a_caller_does_after_a_dataset_is_its_own_code() -> None:
 
 
 def test_what_a_task_waits_for_ray_data_is_not_its_self_time() -> None:
-    run = HandMade()
-    run.parts = "actor,data,get,task,wait"
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100, parts="actor,data,get,task,wait")
     call = run.submit(driver, "train", 0)
     task = run.run(call, 0, 100)
     run.span(f"dataset {names.DATASET}", 10, 60, task, worker="w1")

@@ -117,41 +117,6 @@ def reporting(*handovers: Sequence[float]) -> Analysis:
 # --- findings -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "figures", "said"),
-    [
-        ("late_rank", "straggler-rank", {"rank": 2, "ranks": 4, "steps": 16}, "rank 2 of late_rank was the last of 4"),
-        ("held_resources", "training-start", {"part": "resources"}, "for resources for its workers"),
-        (
-            "training_fails",
-            "training-restarts",
-            {"restarts": 1, "causes": "RuntimeError"},
-            "was restarted 1 time after RuntimeError",
-        ),
-        (
-            "trials_fail",
-            "ended-trials",
-            {"trials": 6, "failed": 2, "errors": "ValueError"},
-            "2 trials failed with ValueError",
-        ),
-    ],
-)
-def test_a_planted_fault_is_found(name: str, kind: str, figures: dict[str, Any], said: str) -> None:
-    """In real runs, recorded on a busy machine, where workers also take long to start."""
-    found = found_in(recorded(name))
-    assert found.keys() - {"training-start"} == {kind} - {"training-start"}
-    finding = found[kind]
-    assert figures.items() <= finding.figures.items()
-    # The run waited for other trials than those that failed.
-    assert (finding.share == 0) if name == "trials_fail" else (0.05 < finding.share <= 1)
-    assert finding.rows
-    assert said in summary(str(RECORDED / f"{name}.jsonl.gz"))
-
-
-def test_training_without_faults_has_no_findings() -> None:
-    assert find(recorded("training")) == []
-
-
 @pytest.mark.parametrize("name", sorted(os.listdir(RECORDED)))
 def test_nothing_is_said_of_training_in_other_runs(name: str) -> None:
     analysis = recorded(name.removesuffix(".jsonl.gz"))
@@ -346,8 +311,7 @@ def test_trials_that_run_one_at_a_time() -> None:
     assert finding.text == "3 trials of sweep ran one at a time, in 4.00 s; the longest took 2.00 s"
     assert finding.share == pytest.approx(2 / 4.1)
     assert "trials-in-turn" not in found_in(experiment(*[(1_000.0, "trainable", "")] * 2))
-    run = HandMade()
-    driver = run.driver(0, 4_000)
+    run, driver = HandMade.driven(4_000)
     fit = run.span("sweep ray.tune", 10, 3_990, driver)
     for at in (20, 500, 2_000):
         run.span("sweep ray.tune.trial", at, at + 1_000, fit, attributes={names.RAY_TUNE_ITERATIONS: 1})
@@ -367,12 +331,10 @@ def test_trials_that_never_ran_took_no_time() -> None:
 
 def test_a_failed_trial_costs_what_the_run_waited_for_it() -> None:
     """And not a share of the whole experiment, which may have waited for something else most of the time."""
-    run = HandMade()
-    driver = run.driver(0, 20_000)
+    run, driver = HandMade.driven(20_000)
     fit = run.span("sweep ray.tune", 10, 15_000, driver)
     failed = run.span("sweep ray.tune.trial", 20, 14_000, fit, error="ValueError", attributes={PENDING: 13.77})
-    call = run.submit(failed, "train", 13_790)
-    run.run(call, 13_791, 13_990)
+    call = run.task(failed, "train", 13_790, 13_791, 13_990)
     run.get(driver, [call], 30, 14_990)
     finding = found_in(Analysis(run.table()))["ended-trials"]
     assert "it ran for 210 ms" in finding.text
@@ -381,8 +343,7 @@ def test_a_failed_trial_costs_what_the_run_waited_for_it() -> None:
 
 def test_the_calls_of_a_trial_are_no_loop_of_the_program() -> None:
     """Ray Tune makes each one when the one before it has ended: its scheduler decides whether the trial goes on."""
-    run = HandMade()
-    driver = run.driver(0, 240)
+    run, driver = HandMade.driven(240)
     fit = run.span("sweep ray.tune", 5, 235, driver)
     trial = run.span("sweep ray.tune.trial", 10, 230, fit, attributes={names.RAY_TUNE_STOPPED_BY: "trial"})
     for at in range(20, 220, 20):
@@ -392,9 +353,7 @@ def test_the_calls_of_a_trial_are_no_loop_of_the_program() -> None:
 
 def test_the_time_between_calls_of_trials_is_no_work_of_the_program() -> None:
     """Ray Tune makes these calls too: the program cannot move what comes before them into its tasks."""
-    run = HandMade()
-    run.parts = "actor,get,task,tune,wait"
-    driver = run.driver(0, 1_100)
+    run, driver = HandMade.driven(1_100, parts="actor,get,task,tune,wait")
     fit = run.span("sweep ray.tune", 5, 1_095, driver)
     trials = [
         run.span("sweep ray.tune.trial", 10, 1_090, fit, attributes={names.RAY_TUNE_STOPPED_BY: "trial"})
@@ -483,10 +442,8 @@ def sampled(values: Sequence[float], every: float = 100, node: str = "n1", label
 
 def holding() -> HandMade:
     """An actor that holds a GPU for half of two seconds, and runs all the time that it holds it."""
-    run = HandMade()
-    driver = run.driver(0, 2_000)
-    call = run.submit(driver, "Trainer.train", 0)
-    run.run(call, 500, 1_500, attributes={names.RAY_ACCELERATOR_IDS: ["GPU:0"]})
+    run, driver = HandMade.driven(2_000)
+    call = run.task(driver, "Trainer.train", 0, 500, 1_500, attributes={names.RAY_ACCELERATOR_IDS: ["GPU:0"]})
     run.get(driver, [call], 1, 1_501)
     return run
 

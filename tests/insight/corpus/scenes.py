@@ -37,19 +37,15 @@ _CORE = "task,actor,get,wait,put"
 _DATA = "task,actor,data,get,wait,put"
 _ALONE = "task,actor,job,serve"
 _INTERNAL = (("RAY_TRACING_INTERNAL", "1"),)
-_OF_CORE = (
-    *("healthy", "bottleneck", "straggler", "get_in_loop", "killed", "tiny_tasks", "large_arguments", "serial_driver"),
-    *("slow_node", "idle_gpu", "tree", "pipeline", "sweep", "parameter_server"),
-)
-_OF_DATA = ("data_healthy", "data_bottleneck", "data_slow_start", "data_skewed", "data_backpressure", "data_spill")
-_OF_TRAINING = ("training", "late_rank", "held_resources", "training_fails", "trials_fail")
+_OF_CORE = ("healthy", "bottleneck", "killed", "slow_node", "idle_gpu", "tree", "pipeline")
+_OF_DATA = ("data_bottleneck", "data_skewed", "data_backpressure", "data_spill")
+_OF_TRAINING = ("late_rank", "held_resources", "training_fails", "trials_fail")
 
 SCENES = {
     **{name: Scene("planted", name, _CORE) for name in _OF_CORE},
     "bottleneck_inferred": Scene("planted", "bottleneck", "task,actor"),
     **{name: Scene("planted", name, "task,actor,serve,get,wait", "extras") for name in ("serving", "waiting_requests")},
     **{name: Scene("planted_data", name, _DATA, "data") for name in _OF_DATA},
-    "data_bottleneck_inferred": Scene("planted_data", "data_bottleneck", f"{_ALONE},data", "data"),
     "data_pipeline": Scene("planted", "data_pipeline", _ALONE, "data"),
     "data_pipeline_internal": Scene("planted", "data_pipeline", "task,actor,get,wait", "data", _INTERNAL),
     **{name: Scene("planted_training", name, "+get,wait", "train") for name in _OF_TRAINING},

@@ -4,7 +4,6 @@ Each runs as ``planted.py NAME``. Work is sleep (``spend``), so that they show t
 """
 
 import os
-import random
 import signal
 import socket
 import sys
@@ -76,16 +75,6 @@ def bottleneck():
     return ray.get([client.remote(store, number) for number in range(8)])
 
 
-def straggler():
-    """One of many equal tasks takes ten times as long, and everything waits for it."""
-    return ray.get([work.remote(1500 if number == 17 else 150) for number in range(24)])
-
-
-def get_in_loop():
-    """Each task is waited for before the next one is submitted."""
-    return [ray.get(work.remote(50)) for _ in range(30)]
-
-
 @ray.remote(num_cpus=1, max_retries=2)
 def dies_once(path):
     if not os.path.exists(path):
@@ -101,37 +90,6 @@ def killed():
     """A worker is killed, and its task tried again."""
     path = os.path.join(os.environ["PLANTED_FOLDER"], "died")
     return ray.get([dies_once.remote(path), *[work.remote(100) for _ in range(11)]])
-
-
-@ray.remote(num_cpus=1)
-def tiny(number):
-    return number + 1
-
-
-def tiny_tasks():
-    """Tasks that take less time than it takes to send them."""
-    return sum(ray.get([tiny.remote(number) for number in range(600)]))
-
-
-@ray.remote(num_cpus=1)
-def measure(data, number):
-    spend(30)
-    return len(data) + number
-
-
-def large_arguments():
-    """The same large value is passed by value to every call."""
-    data = random.randbytes(24 << 20)
-    return ray.get([measure.remote(data, number) for number in range(16)])
-
-
-def serial_driver():
-    """The driver prepares each piece of work itself, which takes longer than the work."""
-    refs = []
-    for _ in range(25):
-        spend(80)
-        refs.append(work.remote(20))
-    return ray.get(refs)
 
 
 @ray.remote(num_cpus=1)
@@ -304,53 +262,6 @@ def waiting_requests():
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
-
-
-@ray.remote(num_cpus=1)
-def trial(rate, layers):
-    # One of the configurations does not converge, and trains until it runs out of steps.
-    spend(2000 if (rate, layers) == (0.1, 5) else 80 + 10 * layers)
-    return rate / layers
-
-
-def sweep():
-    """Forty configurations are tried, each as a task with a name of its own; one of them takes far longer."""
-    grid = [(rate, layers) for rate in (0.001, 0.003, 0.01, 0.03, 0.1) for layers in range(1, 9)]
-    trials = [trial.options(name=f"trial-{rate}-{layers}").remote(rate, layers) for rate, layers in grid]
-    return max(ray.get(trials))
-
-
-@ray.remote(num_cpus=0)
-class ParameterServer:
-    """Its methods are coroutines, so that it could answer all at once; but one of them blocks the event loop."""
-
-    def __init__(self):
-        self.version = 0
-
-    async def push(self, gradient):
-        spend(40)  # where it should have awaited
-        self.version += 1
-        return self.version
-
-    async def pull(self):
-        return self.version
-
-
-@ray.remote(num_cpus=1)
-class Learner:
-    def train(self, server, steps):
-        for _ in range(steps):
-            ray.get(server.pull.remote())
-            spend(20)
-            ray.get(server.push.remote([0.5] * 16))
-        return steps
-
-
-def parameter_server():
-    """Four learners that train with one server, which makes them wait for each other."""
-    server = ParameterServer.remote()
-    learners = [Learner.remote() for _ in range(4)]
-    return ray.get([learner.train.remote(server, 25) for learner in learners])
 
 
 class Embedder:

@@ -34,19 +34,8 @@ def prepare(batch):
     return {"text": batch["id"] * 2}
 
 
-def enrich(batch):
-    spend(150)
-    return batch
-
-
 def consume(dataset):
     return sum(len(next(iter(batch.values()))) for batch in dataset.iter_batches(batch_size=None))
-
-
-def data_healthy():
-    """Two stages that keep all processors busy."""
-    prepared = rows(60).map_batches(prepare, num_cpus=1)
-    return consume(prepared.map_batches(enrich, num_cpus=1.0, batch_size=None, concurrency=3))
 
 
 class Embedder:
@@ -63,22 +52,6 @@ class Embedder:
 def data_bottleneck():
     """What is prepared by tasks is embedded by a single actor, which is what all wait for."""
     return consume(rows(30).map_batches(prepare, num_cpus=1).map_batches(Embedder, concurrency=1, num_cpus=0))
-
-
-class Loaded:
-    """A model that takes longer to load than it is used."""
-
-    def __init__(self):
-        spend(4000)
-
-    def __call__(self, batch):
-        spend(60)
-        return batch
-
-
-def data_slow_start():
-    """Each actor of a pool loads its model for longer than all of its batches take."""
-    return consume(rows(24).map_batches(prepare, num_cpus=1).map_batches(Loaded, concurrency=2, num_cpus=0))
 
 
 def by_user(rows):

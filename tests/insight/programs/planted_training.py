@@ -60,11 +60,6 @@ def train(workers, failures=0, **config):
     )
 
 
-def training():
-    """Two ranks that do the same."""
-    return train(2, steps=20, step=1000)
-
-
 def late_rank():
     """The third of four ranks takes longer than the others, at each step."""
     return train(4, steps=16, step=300, late=500, late_rank=2)

@@ -19,8 +19,7 @@ MS = 1_000_000
 
 def calls(first: int, many: int) -> bytes:
     """The lines of sequential calls of one task, after those of a driver of a second."""
-    run = HandMade()
-    driver = run.driver(0, 1000)
+    run, driver = HandMade.driven(1000)
     run.spans[0].name = "</script><b>x.py ray.driver"
     for number in range(first + many):
         run.run(run.submit(driver, "m.f", 10 * number), 10 * number + 2, 10 * number + 9)

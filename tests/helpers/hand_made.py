@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from typing_extensions import Self
+
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.span import CONSUMER, INTERNAL, PRODUCER, Span, State
 from ray_tracing_hooks._insight.model.table import Table
@@ -41,6 +43,13 @@ class HandMade:
         self.session = ""
         """The session of their cluster, unless it is empty."""
         self._resources: dict[tuple[str, str], dict[str, Any]] = {}
+
+    @classmethod
+    def driven(cls, end: float | None, *, start: float = 0, parts: str = "", **more: Any) -> tuple[Self, str]:
+        """A run that begins with the span of its driver, which runs while ``end`` is None."""
+        run = cls()
+        run.parts = parts
+        return run, run.driver(start, end, **more)
 
     def table(self, now: float | None = None) -> Table:
         return Table.of(self.spans, None if now is None else START + round(now * MS))
@@ -159,7 +168,7 @@ class HandMade:
         own |= attributes or {}
         return self.span(name, start, end, call.span_id, kind=CONSUMER, attributes=own, worker=worker, **more)
 
-    def task(self, parent: str, function: str, at: float, start: float, end: float, **more: Any) -> Call:
+    def task(self, parent: str, function: str, at: float, start: float, end: float | None, **more: Any) -> Call:
         """A submission that takes no time, and its only execution."""
         arguments = more.pop("arguments", ())
         call = self.submit(parent, function, at, actor=more.pop("actor", ""), arguments=arguments)

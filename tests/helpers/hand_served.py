@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hand_made import MS, HandMade
+from typing_extensions import Self
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -22,6 +23,18 @@ _ATTRIBUTES = {
 
 class Served(HandMade):
     """Requests to an application, as Ray Serve's parts make spans of them."""
+
+    @classmethod
+    def requested(cls, end: float, **more: Any) -> tuple[Self, str]:
+        """One request, from 0 on."""
+        run = cls()
+        return run, run.request(0, end, **more)
+
+    @classmethod
+    def gated(cls, end: float) -> tuple[Self, str]:
+        """One request, from 0 on, and the execution of ``Gate.__call__`` that takes as long."""
+        run, root = cls.requested(end)
+        return run, run.call(root, "Gate.__call__", 0, 0, 0, end)
 
     def request(
         self,

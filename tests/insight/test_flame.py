@@ -27,8 +27,7 @@ def share(found: Flame) -> dict[str, float]:
 
 def test_a_moment_is_shared_by_what_runs_in_it() -> None:
     """Four calls at once have a quarter of the time each: together as wide as the time that they took, and no wider."""
-    run = HandMade()
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100)
     calls = [run.task(driver, f"t{number}", 0, 10, 50, worker=f"w{number}") for number in range(4)]
     long = run.task(driver, "long", 0, 10, 90, worker="w9")
     run.get(driver, [*calls, long], 0, 90)
@@ -47,8 +46,7 @@ def test_a_moment_is_shared_by_what_runs_in_it() -> None:
 
 def test_who_calls_is_not_wider_for_what_it_waits() -> None:
     """A call and the one that it waits for, one below the other: while the inner one runs, each moment is its."""
-    run = HandMade()
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100)
     outer = run.submit(driver, "outer", 0)
     frame = run.run(outer, 0, 100)
     inner = run.submit(frame, "inner", 20, worker="w1")

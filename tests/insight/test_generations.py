@@ -45,8 +45,7 @@ def by_kind(run: Served) -> dict[str, float]:
 
 
 def test_the_time_of_a_request_is_split_at_its_generation_and_by_its_phases() -> None:
-    run = Served()
-    root = run.request(0, 200)
+    run, root = Served.requested(200)
     ingress = run.call(root, "Ingress.__call__", 1, 1, 2, 195)
     server = run.call(ingress, CHAT, 10, 10, 12, 190, loop=3, replica="r2")
     run.generation(server, 22, 180, to_queue=4, queue=30, prefill=20, decode=100, first=55, worker="r2")
@@ -219,8 +218,7 @@ def test_the_requests_whose_first_chunk_came_last_are_looked_at_on_their_own() -
 
 def test_what_is_not_streamed_has_no_time_to_its_first_chunk() -> None:
     """Though its head and its body are two parts of a response."""
-    run = Served()
-    root = run.request(0, 100, told={names.RAY_SERVE_FIRST_CHUNK: 0.09})
+    run, root = Served.requested(100, told={names.RAY_SERVE_FIRST_CHUNK: 0.09})
     run.generation(run.call(root, CHAT, 0, 0, 0, 100), 10, 90, told={names.GEN_AI_STREAM: False}, first=20)
     found = Analysis(run.table()).engines
     assert found is not None
@@ -230,8 +228,7 @@ def test_what_is_not_streamed_has_no_time_to_its_first_chunk() -> None:
 @pytest.mark.parametrize(("items", "is_stream"), [(1, False), (24, True)])
 def test_where_it_is_unknown_whether_parts_are_sent_their_number_says_it(items: int, is_stream: bool) -> None:
     """As in a deployment of one's own."""
-    run = Served()
-    root = run.request(0, 100, told={names.RAY_SERVE_FIRST_CHUNK: 0.06})
+    run, root = Served.requested(100, told={names.RAY_SERVE_FIRST_CHUNK: 0.06})
     told = {names.RAY_SERVE_FIRST_ITEM: 0.05, names.RAY_SERVE_ITEMS: items}
     run.generation(run.call(root, CHAT, 0, 0, 0, 100, told=told), 10, 90, first=20)
     found = Analysis(run.table()).engines
@@ -240,8 +237,7 @@ def test_where_it_is_unknown_whether_parts_are_sent_their_number_says_it(items: 
 
 
 def test_an_engine_that_does_not_tell_its_phases_is_one_part() -> None:
-    run = Served()
-    root = run.request(0, 100, told={names.RAY_SERVE_FIRST_CHUNK: 0.06})
+    run, root = Served.requested(100, told={names.RAY_SERVE_FIRST_CHUNK: 0.06})
     server = run.call(root, CHAT, 0, 0, 5, 100, told={names.RAY_SERVE_FIRST_ITEM: 0.05})
     run.generation(server, 10, 90, told=STREAMED, queue=20, first=35)
     assert first_parts(run) == {"proxy": 5, "before engine": 5, "after engine": 10, "way back": 5, "engine": 35}
@@ -249,8 +245,7 @@ def test_an_engine_that_does_not_tell_its_phases_is_one_part() -> None:
 
 @pytest.mark.parametrize("damaged", [-1.0, 1e9, 1e300, "soon", None, True])
 def test_damaged_times_of_a_first_chunk_do_no_harm(damaged: Any) -> None:
-    run = Served()
-    root = run.request(0, 100, told={names.RAY_SERVE_FIRST_CHUNK: 0.06})
+    run, root = Served.requested(100, told={names.RAY_SERVE_FIRST_CHUNK: 0.06})
     told = {names.RAY_SERVE_FIRST_ITEM: damaged, names.RAY_LLM_CHUNK_HELD: damaged}
     server = run.call(root, CHAT, 0, 0, 5, 100, told=told)
     run.generation(server, 10, 90, told=STREAMED, queue=20, prefill=10, decode=20, first=35)
@@ -301,8 +296,7 @@ def test_a_run_without_generations_says_nothing_of_them() -> None:
 
 def test_a_client_that_leaves_is_one_failed_request() -> None:
     """The replicas that it had reached were cancelled, which is no failure of theirs; its generation was aborted."""
-    run = Served()
-    root = run.request(0, 100, error="499", told={names.RAY_SERVE_FIRST_CHUNK: 0.05})
+    run, root = Served.requested(100, error="499", told={names.RAY_SERVE_FIRST_CHUNK: 0.05})
     cancelled = {names.ERROR_TYPE: names.TASK_CANCELLED}
     ingress = run.call(root, "Ingress.__call__", 0, 0, 0, 100, told=cancelled)
     server = run.call(ingress, CHAT, 10, 10, 10, 140, told=cancelled)

@@ -124,9 +124,7 @@ def test_a_result_that_is_read_again_is_one(results: int, is_named: bool) -> Non
     """The first one comes after 2 s. The caller works for half a second with each other one, which it reads twice."""
     run = made()
     driver = run.driver(0, 5_000)
-    calls = [run.submit(driver, "f", 1) for _ in range(results)]
-    for number, call in enumerate(calls):
-        run.run(call, 2, 10 if number else 2_000, worker=f"w{number}")
+    calls = [run.task(driver, "f", 1, 2, 10 if number else 2_000, worker=f"w{number}") for number in range(results)]
     run.get(driver, calls[:1], 3, 2_001)
     for number, call in enumerate(calls[1:]):
         for at in (2_001 + 500 * number, 2_401 + 500 * number):

@@ -59,8 +59,7 @@ def critical(run: HandMade, now: float | None = None) -> tuple[Path, Calls]:
 
 def test_a_chain() -> None:
     """Tasks that are each the argument of the next one: the driver's time, then each task with what starts it."""
-    run = HandMade()
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100)
     first = run.task(driver, "a", 5, 10, 40, worker="w1")
     second = run.task(driver, "b", 6, 45, 60, arguments=[first.object()], worker="w2")
     run.get(driver, [second], 7, 62)
@@ -80,8 +79,7 @@ def test_a_chain() -> None:
 
 def test_a_fan_out_is_as_long_as_its_slowest() -> None:
     """Of many tasks the one that ends last is on the path, whichever was submitted last."""
-    run = HandMade()
-    driver = run.driver(0, 60)
+    run, driver = HandMade.driven(60)
     tasks = [run.task(driver, "t", number, 10, end, worker=f"w{number}") for number, end in enumerate((30, 50, 40))]
     run.get(driver, tasks, 5, 51)
     path, calls = critical(run)
@@ -92,8 +90,7 @@ def test_a_fan_out_is_as_long_as_its_slowest() -> None:
 
 def test_time_in_remote_is_told_apart() -> None:
     """What a driver spends in `.remote()` is submission, and not its own code."""
-    run = HandMade()
-    driver = run.driver(0, 60)
+    run, driver = HandMade.driven(60)
     calls = [run.submit(driver, "t", 10 * number, took=8) for number in range(3)]
     for number, call in enumerate(calls):
         run.run(call, 30, 48 + number, worker=f"w{number}")
@@ -105,8 +102,7 @@ def test_time_in_remote_is_told_apart() -> None:
 
 def test_waiting_for_some() -> None:
     """`ray.wait` ends with the last of those that were ready, not with the last of all."""
-    run = HandMade()
-    driver = run.driver(0, 40)
+    run, driver = HandMade.driven(40)
     tasks = [run.task(driver, f"t{end}", 0, 5, end, worker=f"w{end}") for end in (10, 20, 90)]
     run.wait(driver, tasks, 1, 21, ready=tasks[:2])
     path, _ = critical(run)
@@ -116,8 +112,7 @@ def test_waiting_for_some() -> None:
 
 def test_a_wait_that_gave_up_waited_in_vain() -> None:
     """After a timeout no task is the reason why it went on: it waited, and fetched nothing."""
-    run = HandMade()
-    driver = run.driver(0, 40)
+    run, driver = HandMade.driven(40)
     task = run.task(driver, "t", 0, 5, 90)
     run.get(driver, [task], 1, 21, error="GetTimeoutError")
     run.wait(driver, [task], 22, 32, ready=[])
@@ -133,8 +128,7 @@ def test_a_wait_that_gave_up_waited_in_vain() -> None:
 
 def polling(own: float, timeout: float) -> HandMade:
     """A task of 80 ms, for which a driver looks again and again, with work of its own in between."""
-    run = HandMade()
-    driver = run.driver(0, 120)
+    run, driver = HandMade.driven(120)
     task = run.task(driver, "t", 0, 5, 85)
     at = 1.0
     while at + timeout < 85:
@@ -154,8 +148,7 @@ def test_who_polls_waits_for_what_it_polls() -> None:
 
 def test_who_polls_may_learn_of_a_result_after_a_timeout() -> None:
     """The task ends just before a wait gives up: that wait was for it, as were all before it."""
-    run = HandMade()
-    driver = run.driver(0, 60)
+    run, driver = HandMade.driven(60)
     task = run.task(driver, "t", 0, 5, 39)
     for start, end in ((1, 20), (21, 40), (41, 50)):
         run.wait(driver, [task], start, end, ready=[])
@@ -184,8 +177,7 @@ def test_who_looks_in_passing_does_not_wait() -> None:
 
 def test_a_wait_for_more_than_there_were() -> None:
     """What was ready in time is what it has waited for, and the rest of the time until the timeout is said."""
-    run = HandMade()
-    driver = run.driver(0, 60)
+    run, driver = HandMade.driven(60)
     tasks = [run.task(driver, f"t{end}", 0, 5, end, worker=f"w{end}") for end in (20, 90)]
     run.wait(driver, tasks, 1, 41, ready=tasks[:1], num_returns=2)
     path, calls = critical(run)
@@ -199,8 +191,7 @@ def test_a_wait_for_more_than_there_were() -> None:
 
 def test_what_a_wait_was_for_may_make_no_span() -> None:
     """Objects of tasks that were not recorded: no span says what it was, and it is not taken for fetching."""
-    run = HandMade()
-    driver = run.driver(0, 60)
+    run, driver = HandMade.driven(60)
     unseen = "12" * 8 + "f" * 24 + "01000000" + "01000000"
     run.wait(driver, [unseen], 1, 41, ready=[unseen])
     path, _ = critical(run)
@@ -209,8 +200,7 @@ def test_what_a_wait_was_for_may_make_no_span() -> None:
 
 def test_an_argument_of_unknown_origin_may_be_what_a_call_waited_for() -> None:
     """Its task makes no span: the time until the call starts is not taken for scheduling."""
-    run = HandMade()
-    driver = run.driver(0, 60)
+    run, driver = HandMade.driven(60)
     unseen = "12" * 8 + "f" * 24 + "01000000" + "01000000"
     task = run.task(driver, "t", 0, 30, 50, arguments=[unseen])
     run.get(driver, [task], 1, 50)
@@ -221,8 +211,7 @@ def test_an_argument_of_unknown_origin_may_be_what_a_call_waited_for() -> None:
 
 def test_an_object_of_unknown_origin_may_be_what_a_wait_waited_for() -> None:
     """Another object was there at 20: until 40 the wait may have waited for the one of which nothing is known."""
-    run = HandMade()
-    driver = run.driver(0, 60)
+    run, driver = HandMade.driven(60)
     unseen = "12" * 8 + "f" * 24 + "01000000" + "01000000"
     task = run.task(driver, "t", 0, 5, 20)
     run.get(driver, [task, unseen], 0, 40)
@@ -233,8 +222,7 @@ def test_an_object_of_unknown_origin_may_be_what_a_wait_waited_for() -> None:
 
 def test_waits_of_a_call_that_makes_no_span_are_not_those_of_its_caller() -> None:
     """It passes its caller's span on, so what it waits for in its own process is below that."""
-    run = HandMade()
-    driver = run.driver(0, 60)
+    run, driver = HandMade.driven(60)
     unseen = "12" * 8 + "f" * 24 + "01000000" + "01000000"
     inner = run.submit(driver, "inner", 10, worker="w1")
     run.run(inner, 15, 30, worker="w2")
@@ -247,8 +235,7 @@ def test_waits_of_a_call_that_makes_no_span_are_not_those_of_its_caller() -> Non
 @pytest.mark.parametrize(("at_once", "name"), [(True, "ray.get"), (False, "ray.await")])
 def test_what_threads_and_coroutines_wait_for_is_not_exact(*, at_once: bool, name: str) -> None:
     """Waits that overlap, or coroutines: the code may have waited for the other ones, or for something else."""
-    run = HandMade()
-    driver = run.driver(0, 60)
+    run, driver = HandMade.driven(60)
     tasks = [run.task(driver, f"t{number}", 0, 5, 20 + number, worker=f"w{number}") for number in range(2)]
     run.get(driver, tasks[:1], 1, 20)
     run.get(driver, tasks[1:], 2 if at_once else 20, 22)
@@ -265,9 +252,7 @@ def in_a_thread(span: str, run: HandMade, *, waited: bool = False) -> None:
 @pytest.mark.parametrize("waited", [False, True])
 def test_a_wait_of_a_thread_counts_while_the_driver_waits_for_a_thread(*, waited: bool) -> None:
     """Its own code ran, or waited until the thread had its object; either way the rest is not recorded."""
-    run = HandMade()
-    run.parts = "actor,get,task,wait"
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100, parts="actor,get,task,wait")
     task = run.task(driver, "t", 1, 5, 60)
     in_a_thread(run.get(driver, [task], 2, 61), run, waited=waited)
     path, _ = critical(run)
@@ -277,9 +262,7 @@ def test_a_wait_of_a_thread_counts_while_the_driver_waits_for_a_thread(*, waited
 
 def test_a_dataset_in_a_thread_is_not_what_the_driver_waits_for() -> None:
     """Nothing says that the driver waited for the thread."""
-    run = HandMade()
-    run.parts = "actor,data,get,task,wait"
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100, parts="actor,data,get,task,wait")
     in_a_thread(run.span("dataset ray.data", 5, 95, driver), run)
     path, _ = critical(run)
     assert kinds(path) == {RUN: 100}
@@ -287,9 +270,7 @@ def test_a_dataset_in_a_thread_is_not_what_the_driver_waits_for() -> None:
 
 def test_a_driver_that_makes_futures_may_have_waited_for_its_calls() -> None:
     """`ref.future().result()` makes no span that says how long it waited."""
-    run = HandMade()
-    run.parts = "actor,get,task,wait"
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100, parts="actor,get,task,wait")
     run.task(driver, "t", 0, 5, 40)
     run.span("ray.future", 1, 1, driver)
     run.task(driver, "t", 42, 45, 90)
@@ -300,8 +281,7 @@ def test_a_driver_that_makes_futures_may_have_waited_for_its_calls() -> None:
 
 def test_a_frame_that_begins_after_what_it_caused_is_not_entered() -> None:
     """One of the times is wrong: the path ends there, and does not go forward."""
-    run = HandMade()
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100)
     outer = run.run(run.submit(driver, "outer", 0), 60, 95, worker="w1")
     inner = run.task(outer, "inner", 10, 15, 50, worker="w2")
     run.get(driver, [inner], 5, 51)
@@ -312,8 +292,7 @@ def test_a_frame_that_begins_after_what_it_caused_is_not_entered() -> None:
 
 def test_a_driver_without_spans_is_not_explained() -> None:
     """Where waiting was not recorded, a long time without any span of the driver's may be anything."""
-    run = HandMade()
-    driver = run.driver(0, 1000)
+    run, driver = HandMade.driven(1000)
     run.task(driver, "t", 20, 25, 85)
     run.span("mine", 300, 500, driver)
     run.span("elsewhere", 600, 700, driver, worker="w1")
@@ -341,9 +320,7 @@ def test_a_driver_of_which_waiting_was_recorded_ran() -> None:
 
 def test_waiting_that_was_recorded_in_one_process_only() -> None:
     """The driver's is known, and that of a task in whose worker it was switched off is assumed."""
-    run = HandMade()
-    run.parts = "actor,get,task,wait"
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100, parts="actor,get,task,wait")
     run.parts = "actor,task"
     outer = run.submit(driver, "outer", 0)
     frame = run.run(outer, 5, 90)
@@ -395,13 +372,10 @@ def test_what_goes_on_after_a_driver_without_a_span_is_not_its_code() -> None:
 
 def queue() -> HandMade:
     """Three calls to one actor, submitted at once, 20 ms each."""
-    run = HandMade()
-    driver = run.driver(0, 80)
+    run, driver = HandMade.driven(80)
     actor = run.actor()
     run.task(driver, "A.__init__", 0, 2, 4, actor=actor)
-    calls = [run.submit(driver, "A.f", 5, actor=actor) for _ in range(3)]
-    for number, call in enumerate(calls):
-        run.run(call, 10 + 21 * number, 30 + 21 * number)
+    calls = [run.task(driver, "A.f", 5, 10 + 21 * number, 30 + 21 * number, actor=actor) for number in range(3)]
     run.get(driver, calls, 6, 73)
     return run
 
@@ -424,8 +398,7 @@ def test_the_split_of_time_shows_the_queue() -> None:
 @pytest.mark.parametrize(("waited_for", "expected"), [(2, {"A.f": 29 + 24}), (3, {"A.f": 49 + 20})])
 def test_an_actor_with_two_slots_is_busy_when_both_are(waited_for: int, expected: dict[str, float]) -> None:
     """The call that freed a slot is on the path; while one slot is free nothing waits for the other."""
-    run = HandMade()
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100)
     actor = run.actor()
     calls = [run.submit(driver, "A.f", 0, actor=actor) for _ in range(4)]
     # Until 30 both slots were taken, and then until 50. At 55 one was: until 60 the fourth waited for Ray.
@@ -442,9 +415,7 @@ def test_an_actor_whose_slots_are_all_taken_is_busy_although_ray_takes_a_moment_
     slots: int, lag: float
 ) -> None:
     """Calls of 200 ms, all submitted at once. Whenever one ends, its slot seems free until the next one starts."""
-    run = HandMade()
-    run.parts = "actor,get,task,wait"
-    driver = run.driver(0, 12 + 10 * (200 + lag))
+    run, driver = HandMade.driven(12 + 10 * (200 + lag), parts="actor,get,task,wait")
     actor = run.actor()
     run.task(driver, "A.__init__", 0, 2, 4, actor=actor)
     calls = [run.submit(driver, "A.f", 10, actor=actor) for _ in range(10 * slots)]
@@ -464,8 +435,7 @@ def test_an_actor_whose_slots_are_all_taken_is_busy_although_ray_takes_a_moment_
 
 def test_a_task_waits_for_the_task_before_it_on_its_worker() -> None:
     """Five tasks on one worker are all on the path; as a split of time it is waiting for a worker."""
-    run = HandMade()
-    driver = run.driver(0, 60)
+    run, driver = HandMade.driven(60)
     tasks = [run.task(driver, "t", 0, 1 + 10 * number, 10 + 10 * number) for number in range(5)]
     run.get(driver, tasks, 0, 50)
     path, calls = critical(run)
@@ -475,8 +445,7 @@ def test_a_task_waits_for_the_task_before_it_on_its_worker() -> None:
 
 def test_an_actor_must_be_there_before_its_methods() -> None:
     """The first method waits for the end of the creation."""
-    run = HandMade()
-    driver = run.driver(0, 60)
+    run, driver = HandMade.driven(60)
     actor = run.actor()
     run.task(driver, "A.__init__", 1, 10, 40, actor=actor)
     call = run.task(driver, "A.f", 2, 41, 50, actor=actor)
@@ -495,8 +464,7 @@ def test_an_actor_must_be_there_before_its_methods() -> None:
 
 def test_an_object_that_was_put_is_there_at_the_end_of_the_put() -> None:
     """A task that takes it waits for the put, which here comes after the submission in another thread."""
-    run = HandMade()
-    driver = run.driver(0, 60)
+    run, driver = HandMade.driven(60)
     stored = run.put(driver, 1, 20)
     task = run.task(driver, "t", 5, 25, 50, arguments=[stored])
     run.get(driver, [task], 6, 50)
@@ -508,10 +476,8 @@ def test_an_object_that_was_put_is_there_at_the_end_of_the_put() -> None:
 def test_an_item_of_a_generator_is_there_before_its_task_ends() -> None:
     """A wait for an item goes to the middle of the generator's run. Before a later item it may have been held back."""
     for index, is_exact in ((2, True), (3, False)):
-        run = HandMade()
-        driver = run.driver(0, 60)
-        call = run.submit(driver, "items", 0)
-        run.run(call, 10, 100)
+        run, driver = HandMade.driven(60)
+        call = run.task(driver, "items", 0, 10, 100)
         run.wait(driver, [call.object(index)], 1, 40, ready=[call.object(index)])
         path, calls = critical(run)
         assert steps(path, calls) == [(SCHEDULING, "items", 0, 10), (RUN, "items", 10, 40), (RUN, "job.py", 40, 60)]
@@ -520,10 +486,8 @@ def test_an_item_of_a_generator_is_there_before_its_task_ends() -> None:
 
 def test_a_generator_does_not_get_the_time_of_a_slow_consumer() -> None:
     """The first item is waited for. The others are there when the driver gets them, so its own code took the time."""
-    run = HandMade()
-    driver = run.driver(0, 160)
-    call = run.submit(driver, "items", 0)
-    run.run(call, 10, 150)
+    run, driver = HandMade.driven(160)
+    call = run.task(driver, "items", 0, 10, 150)
     run.wait(driver, [call.object(2)], 1, 30, ready=[call.object(2)])
     for number, start in enumerate((31, 70, 110)):
         run.get(driver, [call.object(2 + number)], start, start + 2)
@@ -561,9 +525,7 @@ def test_a_method_may_wait_for_another_call_of_its_actor(others: bool) -> None:
 @pytest.mark.parametrize(("error", "way"), [("ValueError", {RUN, SCHEDULING, GET_TIME}), ("worker_died", {RETRYING})])
 def test_a_task_that_is_retried_waits_for_a_worker_as_others_do(error: str, way: set[str]) -> None:
     """Ray puts it behind those that wait already. Where its worker died, it needs another one."""
-    run = HandMade()
-    run.parts = "actor,get,task,wait"
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100, parts="actor,get,task,wait")
     calls = [run.submit(driver, "work", 1 + number / 100) for number in range(4)]
     run.run(calls[0], 2, 10, state="lost" if error == "worker_died" else "ended", error=error)
     for number, call in enumerate(calls[1:]):
@@ -577,10 +539,8 @@ def test_a_task_that_is_retried_waits_for_a_worker_as_others_do(error: str, way:
 
 def test_attempts_come_one_after_the_other() -> None:
     """A task that failed once and was killed once: all three attempts, and the time between them."""
-    run = HandMade()
-    driver = run.driver(0, 100)
-    call = run.submit(driver, "t", 0)
-    run.run(call, 5, 20, error="ValueError")
+    run, driver = HandMade.driven(100)
+    call = run.task(driver, "t", 0, 5, 20, error="ValueError")
     run.run(call, 30, 40, worker="w2", state="lost", error="worker_died", attributes={"ray.attempt": 1})
     run.run(call, 60, 90, worker="w3", attributes={"ray.attempt": 2})
     run.get(driver, [call], 1, 91)
@@ -592,10 +552,8 @@ def test_attempts_come_one_after_the_other() -> None:
 
 def test_a_worker_that_died_for_good() -> None:
     """A get that failed with its task waited for the end of it."""
-    run = HandMade()
-    driver = run.driver(0, 50)
-    call = run.submit(driver, "t", 0)
-    run.run(call, 5, 30, state="lost", error="worker_died")
+    run, driver = HandMade.driven(50)
+    call = run.task(driver, "t", 0, 5, 30, state="lost", error="worker_died")
     run.get(driver, [call], 1, 40, error="WorkerCrashedError")
     path, _ = critical(run)
     assert kinds(path) == {SCHEDULING: 5, RUN: 25 + 10, GET_TIME: 10}
@@ -603,10 +561,8 @@ def test_a_worker_that_died_for_good() -> None:
 
 def test_a_death_that_is_noticed_after_the_wait_that_it_ended() -> None:
     """The shipper closes the span of a killed worker later than Ray tells the caller."""
-    run = HandMade()
-    driver = run.driver(0, 50)
-    call = run.submit(driver, "t", 0)
-    run.run(call, 5, 45, state="lost", error="worker_died")
+    run, driver = HandMade.driven(50)
+    call = run.task(driver, "t", 0, 5, 45, state="lost", error="worker_died")
     run.get(driver, [call], 1, 40, error="WorkerCrashedError")
     path, _ = critical(run)
     assert kinds(path) == {SCHEDULING: 5, RUN: 35 + 10}
@@ -616,8 +572,7 @@ def test_a_death_that_is_noticed_after_the_wait_that_it_ended() -> None:
 @pytest.mark.parametrize("late", [0, 1], ids=["the long wait begins first", "the long wait begins last"])
 def test_of_waits_at_the_same_time_the_last_to_end_is_on_the_path(late: int) -> None:
     """As of `asyncio.gather`, and of threads."""
-    run = HandMade()
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100)
     slow = run.task(driver, "slow", 0, 5, 90, worker="w1")
     quick = run.task(driver, "quick", 1, 5, 20, worker="w2")
     for began, (call, ended) in enumerate([(quick, 21), (slow, 91)][:: 1 if late else -1], 2):
@@ -629,8 +584,7 @@ def test_of_waits_at_the_same_time_the_last_to_end_is_on_the_path(late: int) -> 
 
 def test_a_thread_that_waits_for_nothing_that_is_recorded_is_not_what_the_others_waited_for() -> None:
     """As threads of libraries do all the time."""
-    run = HandMade()
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100)
     task = run.task(driver, "t", 0, 5, 60, worker="w1")
     run.get(driver, ["ff" * 28], 1, 95)
     run.get(driver, [task], 2, 61)
@@ -640,8 +594,7 @@ def test_a_thread_that_waits_for_nothing_that_is_recorded_is_not_what_the_others
 
 def test_while_ray_train_runs_its_caller_waits() -> None:
     """What its controller does by itself is not recorded: it is no code of the driver."""
-    run = HandMade()
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100)
     fit = run.span("job ray.train", 10, 90, driver)
     start = run.submit(fit, "RayTrainWorker.__init__", 30, worker="controller")
     run.run(start, 35, 40, worker="w1")
@@ -654,8 +607,7 @@ def test_while_ray_train_runs_its_caller_waits() -> None:
 
 def test_a_call_within_a_call() -> None:
     """The caller's own code is on the path before and after it waits."""
-    run = HandMade()
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100)
     outer = run.submit(driver, "outer", 0)
     frame = run.run(outer, 5, 90)
     inner = run.submit(frame, "inner", 25, worker="w1")
@@ -669,8 +621,7 @@ def test_a_call_within_a_call() -> None:
 
 def test_without_spans_of_waiting_it_is_assumed() -> None:
     """The caller waited for the last call that ended before; the same times as above, marked as assumed."""
-    run = HandMade()
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100)
     outer = run.submit(driver, "outer", 0)
     frame = run.run(outer, 5, 90)
     run.run(run.submit(frame, "inner", 25, worker="w1"), 30, 70, worker="w2")
@@ -682,8 +633,7 @@ def test_without_spans_of_waiting_it_is_assumed() -> None:
 
 def test_coroutines_wait_unseen() -> None:
     """`await` makes no span: in an async actor it is assumed, also where other waiting is recorded."""
-    run = HandMade()
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100)
     actor = run.actor()
     outer = run.submit(driver, "A.f", 0, actor=actor)
     frame = run.run(outer, 5, 90, attributes={"ray.max_concurrency": 1000})
@@ -696,8 +646,7 @@ def test_coroutines_wait_unseen() -> None:
 
 def test_more_objects_than_are_named() -> None:
     """Of more than 64 objects the last call that ended before is taken, and marked."""
-    run = HandMade()
-    driver = run.driver(0, 400)
+    run, driver = HandMade.driven(400)
     tasks = [run.task(driver, "t", 0, 5, 100 + number, worker=f"w{number}") for number in range(100)]
     run.get(driver, tasks, 1, 200)
     path, _ = critical(run)
@@ -707,10 +656,8 @@ def test_more_objects_than_are_named() -> None:
 
 def test_causes_that_seem_to_come_late_are_clamped() -> None:
     """A task that ends after the get that waited for it, by the clocks of two nodes: nothing is negative."""
-    run = HandMade()
-    driver = run.driver(0, 50)
-    call = run.submit(driver, "t", 0)
-    run.run(call, 5, 43, node="n2")
+    run, driver = HandMade.driven(50)
+    call = run.task(driver, "t", 0, 5, 43, node="n2")
     run.get(driver, [call], 1, 40)
     path = critical_path(Calls(run.table()))
     assert kinds(path) == {SCHEDULING: 5, RUN: 35 + 10}
@@ -719,8 +666,7 @@ def test_causes_that_seem_to_come_late_are_clamped() -> None:
 
 def test_a_deadlock_ends_the_path_and_is_told() -> None:
     """Two actors that wait for each other, still running."""
-    run = HandMade()
-    driver = run.driver(0, None)
+    run, driver = HandMade.driven(None)
     one, other = run.actor(), run.actor()
     first = run.submit(driver, "A.f", 0, actor=one)
     frame = run.run(first, 5, None, state="running", worker="w1")
@@ -740,8 +686,7 @@ def test_a_deadlock_ends_the_path_and_is_told() -> None:
 
 def test_calls_that_wait_for_each_other_make_a_circle() -> None:
     """Objects that each wait for the other's task: said, and no endless walk."""
-    run = HandMade()
-    driver = run.driver(0, None)
+    run, driver = HandMade.driven(None)
     first, second = run.submit(driver, "f", 0), run.submit(driver, "g", 0)
     one = run.run(first, 5, None, state="running", worker="w1")
     other = run.run(second, 5, None, state="running", worker="w2")
@@ -757,8 +702,7 @@ def test_a_driver_without_a_span_of_its_own() -> None:
     """Its submissions and waits stand for it: the path goes from the first to the last of them."""
     run = HandMade()
     for number in range(3):
-        call = run.submit("", "t", 10 + 30 * number)
-        run.run(call, 15 + 30 * number, 30 + 30 * number)
+        call = run.task("", "t", 10 + 30 * number, 15 + 30 * number, 30 + 30 * number)
         run.get("", [call], 11 + 30 * number, 31 + 30 * number)
     path, calls = critical(run)
     assert (path.wall, path.coverage) == ((91 - 10) * MS, 1.0)
@@ -768,10 +712,8 @@ def test_a_driver_without_a_span_of_its_own() -> None:
 
 def test_a_submission_that_is_not_there() -> None:
     """The execution says when it was submitted, and by which task, but not what its arguments were."""
-    run = HandMade()
-    driver = run.driver(0, 50)
-    outer = run.submit(driver, "outer", 0)
-    run.run(outer, 5, 45)
+    run, driver = HandMade.driven(50)
+    outer = run.task(driver, "outer", 0, 5, 45)
     inner = run.submit("", "inner", 10)
     run.spans.pop()
     run.run(inner, 20, 40, submitted=12, worker="w2", attributes={"ray.parent_task_id": outer.task})
@@ -816,8 +758,7 @@ def test_a_long_chain_takes_no_recursion() -> None:
 
 def test_the_start_of_a_worker_is_told_from_what_is_before_and_after() -> None:
     """Resources or a lease, then the process, then what the worker does before it begins the call."""
-    run = HandMade()
-    driver = run.driver(0, 1000)
+    run, driver = HandMade.driven(1000)
     late = run.task(driver, "late", 0, 700, 800, worker="w1")
     run.get(driver, [late], 1, 801)
     run.started("w1", 200, 600)
@@ -833,8 +774,7 @@ def test_the_start_of_a_worker_is_told_from_what_is_before_and_after() -> None:
 
 def test_a_worker_that_was_starting_already_and_one_that_was_there() -> None:
     """Only what of the start a call waited for is its wait."""
-    run = HandMade()
-    driver = run.driver(0, 1000)
+    run, driver = HandMade.driven(1000)
     first = run.task(driver, "first", 300, 700, 800, worker="w1")
     run.get(driver, [first], 301, 801)
     second = run.task(driver, "second", 850, 900, 950, worker="w2")
@@ -848,8 +788,7 @@ def test_a_worker_that_was_starting_already_and_one_that_was_there() -> None:
 
 def test_a_process_that_has_to_wait_for_the_start_of_others() -> None:
     """Ray limits how many start at once, so the time until its creation counts as worker start too."""
-    run = HandMade()
-    driver = run.driver(0, 1000)
+    run, driver = HandMade.driven(1000)
     calls = [
         run.task(driver, f"t{number}", 0, 210 + 200 * number, 220 + 200 * number, worker=f"w{number}")
         for number in range(2)

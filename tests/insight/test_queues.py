@@ -195,10 +195,8 @@ def loading(analysis: Analysis) -> int:
 
 def test_a_worker_loads_code_from_when_it_has_a_call_until_that_starts(tmp_path: Path) -> None:
     """By the clock of its node, also if spans have been corrected. If the end of the call is known, and is later."""
-    run = HandMade()
-    driver = run.driver(0, 8_000)
-    call = run.submit(driver, "f", 1)
-    run.run(call, 5_000, 7_000, node="n2", worker="w2", clock=-6_000)
+    run, driver = HandMade.driven(8_000)
+    call = run.task(driver, "f", 1, 5_000, 7_000, node="n2", worker="w2", clock=-6_000)
     run.get(driver, [call], 2, 7_001)
     had = {"GETTING_AND_PINNING_ARGS": -1_150, "RUNNING": -1_100}
     write(tmp_path, attempt(had | {"FINISHED": 7_000}, task=call.task))
@@ -213,10 +211,8 @@ def test_a_worker_loads_code_from_when_it_has_a_call_until_that_starts(tmp_path:
 @pytest.mark.parametrize("attributes", [{"ray.attempt": 1}, {"ray.max_concurrency": 4, "ray.actor_id": "ab" * 16}])
 def test_retries_and_calls_that_run_at_once_are_not_known_to_load(attributes: dict[str, str | int]) -> None:
     """The states are of the first attempt; in actors with several threads or an event loop, calls wait for these."""
-    run = HandMade()
-    driver = run.driver(0, 8_000)
-    call = run.submit(driver, "f", 1)
-    run.run(call, 5_000, 7_000, attributes=attributes)
+    run, driver = HandMade.driven(8_000)
+    call = run.task(driver, "f", 1, 5_000, 7_000, attributes=attributes)
     ran = {call.task: (START + 3_000 * MS, START + 7_000 * MS)}
     states = States(files=1, first={"": {call.task: Queued(0, 3_000 * MS, 0, 0)}}, ran={"": ran})
     assert loading(Analysis(run.table(), states)) == 0

@@ -182,8 +182,7 @@ def test_replicas_and_batches_are_where_their_spans_are() -> None:
 
 def test_what_serves_a_request_inside_a_replica_is_a_part_of_its_method() -> None:
     """As FastAPI, whose span has the name of the request. What a client or another process sent is another one."""
-    run = Served()
-    root = run.request(0, 100, route="GET /items/{n}")
+    run, root = Served.requested(100, route="GET /items/{n}")
     api = run.call(root, "Api.__call__", 5, 10, 10, 90, replica="api")
     served = run.span("GET /items/{n}", 15, 85, api, kind=SERVER, worker="api")
     endpoint = run.span("endpoint", 20, 80, served, worker="api")
@@ -208,8 +207,7 @@ def test_what_serves_a_request_inside_a_replica_is_a_part_of_its_method() -> Non
 
 def test_a_message_leads_from_the_code_that_sent_it_to_the_code_that_consumed_it() -> None:
     """As libraries for Kafka make spans of them."""
-    run = HandMade()
-    driver = run.driver(0, 100)
+    run, driver = HandMade.driven(100)
     sent = run.span("orders publish", 10, 11, driver, kind=PRODUCER)
     run.span("orders process", 50, 60, sent, kind=CONSUMER, worker="w1")
     root = run.span("news publish", 20, 21, kind=PRODUCER, trace=2)
@@ -225,8 +223,7 @@ def test_a_message_leads_from_the_code_that_sent_it_to_the_code_that_consumed_it
 
 def test_a_span_of_the_program_with_the_name_of_a_call_is_one() -> None:
     """It is not part of itself, which would be without end."""
-    run = Served()
-    root = run.request(0, 100)
+    run, root = Served.requested(100)
     replica = run.call(root, "Front.__call__", 5, 10, 10, 90)
     run.user(replica, f"Audit.log {names.SERVE_CALL}", 20, 50, kind=PRODUCER)
     assert parts(run.found())[UNRECORDED, "Audit.log"] == 40, "from 50 on: where it ended is not recorded"
@@ -234,8 +231,7 @@ def test_a_span_of_the_program_with_the_name_of_a_call_is_one() -> None:
 
 def test_the_page_of_one_request_says_what_its_time_went_to_and_nothing_of_a_driver() -> None:
     """As the summary does: the critical path of a request is the request."""
-    run = Served()
-    root = run.request(0, 100, error="500")
+    run, root = Served.requested(100, error="500")
     run.call(root, "Front.__call__", 5, 10, 10, 90, error="ValueError")
     shown = page(run)
     assert (shown["path"]["steps"], shown["path"]["by"]) == ([], [])
@@ -258,8 +254,7 @@ def test_time_that_requests_explain_is_not_unexplained() -> None:
     run.request(50, 100, trace=2)
     assert "unexplained" not in page(run)["nothing_found"]
     for until, said in ((10_000, False), (7_000, True)):
-        run = Served()
-        driver = run.driver(0, 10_000)
+        run, driver = Served.driven(10_000)
         run.call(driver, "Model.infer", 0, 0, 10, until)
         assert ("(waiting was not recorded and 30 % of the time is unexplained)" in page(run)["nothing_found"]) == said
         assert ("unexplained" in page(run)["nothing_found"]) == said
@@ -267,9 +262,7 @@ def test_time_that_requests_explain_is_not_unexplained() -> None:
 
 def test_a_driver_may_wait_for_its_requests_to_a_proxy() -> None:
     """The path goes through them, as far as they were open. A wait of the driver that ended later comes first."""
-    run = Served()
-    run.parts = "actor,get,serve,task,wait"
-    driver = run.driver(0, 10_000)
+    run, driver = Served.driven(10_000, parts="actor,get,serve,task,wait")
     task = run.task(driver, "t", 8_500, 8_600, 9_000, worker="w1")
     run.get(driver, [task], 8_510, 9_000)
     for trace, (start, waited, end) in enumerate(((1_000, 3_900, 4_000), (3_000, 4_900, 5_000), (8_000, 8_005, 9_500))):
@@ -294,8 +287,7 @@ def test_a_driver_may_wait_for_its_requests_to_a_proxy() -> None:
 
 def test_the_time_of_a_request_is_split_by_what_it_waited_for() -> None:
     """In the proxy, for a replica, until that began, its code, and so on for what it called."""
-    run = Served()
-    root = run.request(0, 100)
+    run, root = Served.requested(100)
     gate = run.call(root, "Gate.__call__", 5, 15, 18, 95)
     run.call(gate, "Model.infer", 20, 50, 52, 80)
     assert parts(run.found()) == {
@@ -311,8 +303,7 @@ def test_the_time_of_a_request_is_split_by_what_it_waited_for() -> None:
 
 def test_what_is_no_choice_of_a_replica_is_no_wait_for_one() -> None:
     """The router may be busy, or the request may be large."""
-    run = Served()
-    root = run.request(0, 100)
+    run, root = Served.requested(100)
     run.call(root, "Gate.__call__", 0, 50, 60, 100, choice=20)
     run.call(root, "Gate.fast", 0, 0, 0, 0)
     assert parts(run.found()) == {
@@ -324,9 +315,7 @@ def test_what_is_no_choice_of_a_replica_is_no_wait_for_one() -> None:
 
 def test_a_call_with_the_result_of_another_as_its_argument_waited_for_that() -> None:
     """As in ``second.remote(first.remote(x))``: the router resolves arguments before it chooses a replica."""
-    run = Served()
-    root = run.request(0, 100)
-    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run, gate = Served.gated(100)
     run.call(gate, "First.go", 10, 15, 15, 60)
     run.call(gate, "Second.go", 11, 70, 72, 90, choice=5)
     assert parts(run.found()) == {
@@ -340,9 +329,7 @@ def test_a_call_with_the_result_of_another_as_its_argument_waited_for_that() -> 
 
 
 def test_a_call_that_waited_for_a_replica_did_not_wait_for_what_ended_meanwhile() -> None:
-    run = Served()
-    root = run.request(0, 100)
-    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run, gate = Served.gated(100)
     run.call(gate, "Fast.go", 10, 10, 10, 50)
     run.call(gate, "Full.go", 10, 70, 70, 90, choice=59)
     assert parts(run.found()) == {
@@ -355,9 +342,7 @@ def test_a_call_that_waited_for_a_replica_did_not_wait_for_what_ended_meanwhile(
 
 def test_a_replica_that_is_chosen_before_the_call_is_waited_for() -> None:
     """As with ``choose_replica`` and ``dispatch``."""
-    run = Served()
-    root = run.request(0, 100)
-    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run, gate = Served.gated(100)
     attributes = {names.RAY_SERVE_APPLICATION: "app", names.RAY_SERVE_DEPLOYMENT: "Model"}
     run.span(f"Model.infer {names.SERVE_CHOICE}", 10, 40, gate, worker="r1", attributes=attributes)
     run.call(gate, "Model.infer", 40, 40, 42, 80)
@@ -371,18 +356,14 @@ def test_a_replica_that_is_chosen_before_the_call_is_waited_for() -> None:
 
 def test_a_replica_may_end_shortly_after_its_result_was_used() -> None:
     """It sends the result before it ends its span."""
-    run = Served()
-    root = run.request(0, 100)
-    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run, gate = Served.gated(100)
     run.call(gate, "First.go", 0, 0, 0, 53)
     run.call(gate, "Second.go", 50, 50, 50, 100)
     assert parts(run.found()) == {(CODE, "First.go"): 50, (CODE, "Second.go"): 50}
 
 
 def test_of_calls_at_the_same_time_it_waited_for_the_last_to_end() -> None:
-    run = Served()
-    root = run.request(0, 100)
-    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run, gate = Served.gated(100)
     run.call(gate, "Fast.go", 10, 10, 10, 40)
     run.call(gate, "Slow.go", 10, 10, 10, 90)
     run.call(gate, "Before.go", 2, 2, 2, 10)
@@ -395,9 +376,7 @@ def test_of_calls_at_the_same_time_it_waited_for_the_last_to_end() -> None:
 
 def test_a_request_may_have_thousands_of_calls() -> None:
     """Such as one over a WebSocket that stays open. Beside it is another one with a few."""
-    run = Served()
-    root = run.request(0, 30_000)
-    gate = run.call(root, "Gate.__call__", 0, 0, 0, 30_000)
+    run, gate = Served.gated(30_000)
     for number in range(2000):
         run.call(gate, "Model.infer", 10 * number, 10 * number, 10 * number, 10 * number + 6)
     other = run.request(0, 100, trace=2)
@@ -410,26 +389,21 @@ def test_a_request_may_have_thousands_of_calls() -> None:
 
 
 def test_tasks_and_actors_that_a_deployment_calls_are_a_part_of_their_own() -> None:
-    run = Served()
-    root = run.request(0, 100)
-    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run, gate = Served.gated(100)
     run.task(gate, "resize", 10, 20, 60, worker="w1")
     assert parts(run.found()) == {(CODE, "Gate.__call__"): 50, (CALLS, "resize"): 50}
 
 
 def test_what_goes_on_after_the_end_of_a_request_does_not_count() -> None:
     """As where the client has gone."""
-    run = Served()
-    root = run.request(0, 50)
+    run, root = Served.requested(50)
     gate = run.call(root, "Gate.__call__", 0, 0, 0, 80)
     run.call(gate, "Model.infer", 40, 40, 40, 70)
     assert parts(run.found()) == {(CODE, "Gate.__call__"): 40, (CODE, "Model.infer"): 10}
 
 
 def test_what_outlives_its_caller_was_not_waited_for() -> None:
-    run = Served()
-    root = run.request(0, 100)
-    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run, gate = Served.gated(100)
     run.call(gate, "Model.infer", 10, 10, 10, 60)
     run.call(gate, "Log.write", 40, 40, 40, 200)
     run.task(gate, "store", 40, 40, 150, worker="w1")
@@ -439,8 +413,7 @@ def test_what_outlives_its_caller_was_not_waited_for() -> None:
 @pytest.mark.parametrize("is_failure", [False, True])
 def test_a_caller_that_was_cancelled_waited_for_what_outlived_it(is_failure: bool) -> None:
     """Whether its own span is a failure, as in earlier recordings, or not."""
-    run = Served()
-    root = run.request(0, 100, error="408")
+    run, root = Served.requested(100, error="408")
     gate = run.call(root, "Gate.__call__", 0, 0, 0, 100, error="TaskCancelledError")
     if not is_failure:
         run.spans[-1].status_code = 0
@@ -449,8 +422,7 @@ def test_a_caller_that_was_cancelled_waited_for_what_outlived_it(is_failure: boo
 
 
 def test_a_call_that_no_replica_has_accepted_waited_until_its_end() -> None:
-    run = Served()
-    root = run.request(0, 100, error="TimeoutError")
+    run, root = Served.requested(100, error="TimeoutError")
     run.call(root, "Gate.__call__", 10, 100, error="TimeoutError")
     found = run.found()
     assert parts(found) == {(PROXY, "GET /"): 10, (REPLICA_WAIT, "Gate.__call__"): 90}
@@ -461,15 +433,13 @@ def test_a_call_that_no_replica_has_accepted_waited_until_its_end() -> None:
 
 def test_a_call_that_gave_up_before_it_was_sent_did_not_wait_for_a_replica() -> None:
     """Such as while its arguments were made: no choice was begun."""
-    run = Served()
-    root = run.request(0, 100, error="499")
+    run, root = Served.requested(100, error="499")
     run.call(root, "Gate.__call__", 10, 100, error="TaskCancelledError", choice=0)
     assert parts(run.found()) == {(PROXY, "GET /"): 10, (DELIVERY, "Gate.__call__"): 90}
 
 
 def test_where_several_replicas_were_tried_the_last_one_ran_it() -> None:
-    run = Served()
-    root = run.request(0, 100)
+    run, root = Served.requested(100)
     made = run.call(root, "Gate.__call__", 0, 60)
     attributes = {names.RAY_SERVE_APPLICATION: "app", names.RAY_SERVE_REPLICA_ID: "r"}
     run.span("Gate.__call__ serve.replica", 10, 20, made, kind=CONSUMER, attributes=attributes, error="ActorDiedError")
@@ -481,8 +451,7 @@ def test_where_several_replicas_were_tried_the_last_one_ran_it() -> None:
 
 def test_what_no_span_of_a_replica_tells_is_not_said_to_be_time_in_the_proxy() -> None:
     """As where the spans of the replica's node are missing."""
-    run = Served()
-    root = run.request(0, 100)
+    run, root = Served.requested(100)
     run.call(root, "Gate.__call__", 5, 15)
     assert parts(run.found()) == {
         (PROXY, "GET /"): 5,
@@ -492,9 +461,7 @@ def test_what_no_span_of_a_replica_tells_is_not_said_to_be_time_in_the_proxy() -
 
 
 def test_a_call_without_a_replica_ended_before_the_next_one_of_its_caller_at_the_latest() -> None:
-    run = Served()
-    root = run.request(0, 100)
-    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run, gate = Served.gated(100)
     run.call(gate, "First.go", 10, 12)
     run.call(gate, "First.go", 10, 12)
     run.call(gate, "Second.go", 50, 50, 50, 90)
@@ -508,8 +475,7 @@ def test_a_call_without_a_replica_ended_before_the_next_one_of_its_caller_at_the
 
 def test_a_replica_that_dies_has_run_until_its_caller_learned_of_that() -> None:
     """When it died is not recorded, only when its process last recorded a span."""
-    run = Served()
-    root = run.request(0, 100, error="500")
+    run, root = Served.requested(100, error="500")
     run.call(root, "Gate.__call__", 0, 0, 10, 10)
     run.spans[-1].state, run.spans[-1].end_ns = "lost", 0
     found = run.found()
@@ -519,8 +485,7 @@ def test_a_replica_that_dies_has_run_until_its_caller_learned_of_that() -> None:
 
 def test_calls_by_handles_without_a_replica_are_counted_and_nothing_else() -> None:
     """How long they took is not known."""
-    run = Served()
-    driver = run.driver(0, 100)
+    run, driver = Served.driven(100)
     run.call(driver, "Gate.__call__", 0, 5)
     run.call(driver, "Gate.__call__", 0, 10, 10, 50)
     run.call(driver, "Gate.__call__", 0, 20, error="TimeoutError")
@@ -593,8 +558,7 @@ def test_the_choice_of_a_replica_for_haproxy_is_part_of_its_request(tmp_path: Pa
 
 
 def test_a_call_by_a_handle_is_a_request_if_it_is_in_no_other() -> None:
-    run = Served()
-    driver = run.driver(0, 100)
+    run, driver = Served.driven(100)
     gate = run.call(driver, "Gate.__call__", 10, 20, 25, 60)
     run.call(gate, "Model.infer", 30, 30, 30, 50)
     found = run.found()
@@ -605,8 +569,7 @@ def test_a_call_by_a_handle_is_a_request_if_it_is_in_no_other() -> None:
 
 
 def test_the_summary_of_one_request_does_not_call_all_of_it_code(tmp_path: Any) -> None:
-    run = Served()
-    root = run.request(0, 100)
+    run, root = Served.requested(100)
     run.call(root, "Gate.__call__", 0, 90, 90, 100)
     (tmp_path / "spans.jsonl").write_bytes(run.as_json_lines())
     text = shown("summary", str(tmp_path))
@@ -626,9 +589,7 @@ def spans_of(found: Requests) -> dict[tuple[str, str, str], float]:
 
 def test_spans_of_the_program_take_their_time_from_the_code_of_a_deployment() -> None:
     """Each the time in which none of its own was open, and what it called."""
-    run = Served()
-    root = run.request(0, 100)
-    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run, gate = Served.gated(100)
     lookup = run.user(gate, "cache lookup", 10, 90)
     run.user(lookup, "parse", 20, 30)
     run.call(lookup, "Prices.price", 50, 50, 50, 80, replica="p1", caller="r1")
@@ -646,9 +607,7 @@ def test_spans_of_the_program_take_their_time_from_the_code_of_a_deployment() ->
 
 
 def test_a_call_that_was_begun_in_a_span_and_outlasts_it_was_waited_for_around_it() -> None:
-    run = Served()
-    root = run.request(0, 100)
-    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run, gate = Served.gated(100)
     asks = run.user(gate, "ask", 10, 20)
     run.call(asks, "Prices.price", 15, 15, 15, 90, replica="p1", caller="r1")
     assert spans_of(run.found()) == {
@@ -659,17 +618,14 @@ def test_a_call_that_was_begun_in_a_span_and_outlasts_it_was_waited_for_around_i
 
 
 def test_spans_of_the_program_in_tasks_are_no_parts_of_a_deployments_code() -> None:
-    run = Served()
-    root = run.request(0, 100)
-    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run, gate = Served.gated(100)
     resize = run.run(run.submit(gate, "resize", 10, worker="r1"), 20, 60)
     run.user(resize, "inside", 30, 40, worker="w1")
     assert spans_of(run.found()) == {(CODE, "Gate.__call__", ""): 50, (CALLS, "resize", ""): 50}
 
 
 def test_waiting_for_an_event_loop_is_no_code() -> None:
-    run = Served()
-    root = run.request(0, 100)
+    run, root = Served.requested(100)
     run.call(root, "Gate.__call__", 0, 0, 0, 100, loop=70)
     assert parts(run.found()) == {(LOOP, "Gate.__call__"): 70, (CODE, "Gate.__call__"): 30}
 
@@ -768,9 +724,7 @@ def object_of(call: int, index: int = 2) -> str:
 
 def waiting_driver(**more: Any) -> Served:
     """A driver that waits for a request, which waits for a replica and then for another deployment."""
-    run = Served()
-    run.parts = "serve,get,wait"
-    driver = run.driver(0, 100)
+    run, driver = Served.driven(100, parts="serve,get,wait")
     front = run.call(driver, "Front.__call__", 10, 30, 32, 90, choice=18, object_id=object_of(1), **more)
     run.call(front, "Slow.go", 35, 40, 40, 85, choice=5, replica="s1", caller="r1", object_id=object_of(34))
     run.get(front, [object_of(34)], 36, 86, worker="r1")
@@ -809,9 +763,7 @@ def test_the_path_goes_through_the_requests_that_a_driver_waits_for() -> None:
 
 def test_the_path_goes_through_what_kept_a_replica_busy() -> None:
     """The split of the time stays with the request that waited."""
-    run = Served()
-    run.parts = "serve,get,wait"
-    driver = run.driver(0, 100)
+    run, driver = Served.driven(100, parts="serve,get,wait")
     for number in range(3):
         begun = 10 + 25 * number
         object_id = object_of(number)
@@ -831,9 +783,7 @@ def test_the_path_goes_through_what_kept_a_replica_busy() -> None:
 
 def test_waiting_for_replicas_costs_what_the_driver_waited_for_them() -> None:
     """A server waits for no request, so there it costs nothing."""
-    run = Served()
-    run.parts = "serve,get,wait"
-    driver = run.driver(0, 500)
+    run, driver = Served.driven(500, parts="serve,get,wait")
     for number in range(12):
         begun = 10 + 25 * number
         run.call(driver, "Gate.__call__", 5, begun, begun, begun + 25, object_id=object_of(number))
@@ -849,9 +799,7 @@ def test_waiting_for_replicas_costs_what_the_driver_waited_for_them() -> None:
 
 
 def test_the_path_goes_through_what_kept_an_event_loop() -> None:
-    run = Served()
-    run.parts = "serve,get,wait"
-    driver = run.driver(0, 100)
+    run, driver = Served.driven(100, parts="serve,get,wait")
     for number in range(3):
         # All are accepted at once; results are sent when the loop is idle.
         object_id = object_of(number)
@@ -862,9 +810,7 @@ def test_the_path_goes_through_what_kept_an_event_loop() -> None:
 
 
 def test_a_request_whose_argument_is_another_waits_for_that() -> None:
-    run = Served()
-    run.parts = "serve,get,wait"
-    driver = run.driver(0, 200)
+    run, driver = Served.driven(200, parts="serve,get,wait")
     run.call(driver, "First.go", 10, 10, 10, 80, choice=0, object_id=object_of(1))
     run.call(driver, "Second.go", 11, 90, 92, 150, choice=5, replica="r2", object_id=object_of(2))
     run.get(driver, [object_of(2)], 12, 151)
@@ -877,9 +823,7 @@ def test_a_request_whose_argument_is_another_waits_for_that() -> None:
 
 
 def test_a_wait_that_gave_up_waited_for_no_request() -> None:
-    run = Served()
-    run.parts = "serve,get,wait"
-    driver = run.driver(0, 100)
+    run, driver = Served.driven(100, parts="serve,get,wait")
     run.call(driver, "Gate.__call__", 5, 5, 10, 85, object_id=object_of(1))
     run.get(driver, [object_of(1)], 20, 50, error="ray.exceptions.GetTimeoutError")
     analysis = Analysis(run.table())
@@ -891,9 +835,7 @@ def test_a_wait_that_gave_up_waited_for_no_request() -> None:
 @pytest.mark.parametrize("over_http", [False, True])
 def test_the_code_of_a_driver_between_its_requests_is_named(over_http: bool) -> None:
     """Unless there are requests of others: it may wait for one of these without a span."""
-    run = Served()
-    run.parts = "serve,get,wait"
-    driver = run.driver(0, 5_000)
+    run, driver = Served.driven(5_000, parts="serve,get,wait")
     for number in range(8):
         at = 1_000 + 400 * number
         run.call(driver, "Gate.__call__", at, at, at + 1, at + 5, object_id=object_of(number))
@@ -908,9 +850,7 @@ def test_the_code_of_a_driver_between_its_requests_is_named(over_http: bool) -> 
 
 def test_a_driver_that_waits_for_the_constructor_of_a_replica() -> None:
     """It asks whether the application runs, and sleeps in between, so that this is assumed; not after its request."""
-    run = Served()
-    run.parts = "serve,get,wait"
-    driver = run.driver(0, 6_000)
+    run, driver = Served.driven(6_000, parts="serve,get,wait")
     run.call(driver, "Model.__call__", 5_000, 5_000, 5_001, 5_900, object_id=object_of(1))
     run.get(driver, [object_of(1)], 5_002, 5_901)
     for begun, replica in ((500, "r1"), (4_000, "r2")):
@@ -924,9 +864,7 @@ def test_a_driver_that_waits_for_the_constructor_of_a_replica() -> None:
 
 @pytest.mark.parametrize("parts_of_ray", ["serve", "serve,get,wait"], ids=["no waits", "calls by gRPC"])
 def test_without_recorded_waits_a_driver_is_assumed_to_wait_for_its_requests(parts_of_ray: str) -> None:
-    run = Served()
-    run.parts = parts_of_ray
-    driver = run.driver(0, 100)
+    run, driver = Served.driven(100, parts=parts_of_ray)
     run.call(driver, "Gate.__call__", 5, 5, 10, 85)
     path = Analysis(run.table()).path
     assert path.functions["Gate.__call__"] == 75 * MS
@@ -935,9 +873,7 @@ def test_without_recorded_waits_a_driver_is_assumed_to_wait_for_its_requests(par
 
 def test_no_setting_is_advised_that_shows_nothing_of_ray_serve() -> None:
     """Its controller makes no spans, so a driver that waits for it waits for what is not recorded."""
-    run = Served()
-    run.parts = "serve,get,wait"
-    driver = run.driver(0, 100)
+    run, driver = Served.driven(100, parts="serve,get,wait")
     run.get(driver, [object_of(56)], 5, 70)
     run.call(driver, "Gate.__call__", 71, 71, 72, 80)
     (found,) = [each for each in find(Analysis(run.table())) if each.kind == "unrecorded"]
@@ -1046,9 +982,7 @@ def test_methods_of_one_name_in_two_applications_are_told_apart() -> None:
 
 def test_servers_of_other_libraries_are_no_requests() -> None:
     """A span of kind SERVER by an instrumentation of the application is a part of its replica's code."""
-    run = Served()
-    root = run.request(0, 10)
-    gate = run.call(root, "Gate.__call__", 0, 0, 0, 10)
+    run, gate = Served.gated(10)
     run.span("GET /inner", 1, 9, gate, kind=SERVER, worker="r1")
     run.spans[-1].scope = "opentelemetry.instrumentation.fastapi"
     assert parts(run.found()) == {(CODE, "Gate.__call__"): 10}
@@ -1076,8 +1010,7 @@ def test_deployments_whose_replicas_were_free_are_no_finding(choice: float, is_f
 
 @pytest.mark.parametrize("choice", [-1.0, float("nan"), "long", 1e300])
 def test_a_choice_of_a_replica_that_took_an_impossible_time_is_none(choice: Any, tmp_path: Any) -> None:
-    run = Served()
-    root = run.request(0, 100)
+    run, root = Served.requested(100)
     run.call(root, "Gate.__call__", 0, 50, 50, 100)
     run.spans[1].attributes[names.RAY_SERVE_CHOICE_TIME] = choice
     (tmp_path / "spans.jsonl").write_bytes(run.as_json_lines())
@@ -1089,8 +1022,7 @@ def test_a_choice_of_a_replica_that_took_an_impossible_time_is_none(choice: Any,
 
 
 def test_a_route_that_ends_like_a_call_is_a_request() -> None:
-    run = Served()
-    root = run.request(0, 100, route="GET /about serve.remote")
+    run, root = Served.requested(100, route="GET /about serve.remote")
     run.call(root, "Gate.__call__", 10, 10, 10, 100)
     found = run.found()
     assert [(each.name, each.is_handle) for each in found.routes] == [("GET /about serve.remote", False)]
@@ -1099,8 +1031,7 @@ def test_a_route_that_ends_like_a_call_is_a_request() -> None:
 
 def test_no_time_is_negative_where_clocks_differ() -> None:
     """The replica's clock is so late that it seems to have ended before it was called."""
-    run = Served()
-    driver = run.driver(0, 1000)
+    run, driver = Served.driven(1000)
     run.call(driver, "Gate.__call__", 500, 510, 100, 200)
     found = run.found()
     assert [list(each.durations) for each in found.routes] == [[0]]
@@ -1177,9 +1108,7 @@ def test_batches_that_wait_while_none_runs_are_a_finding(runs: float, is_idle: b
 
 def test_calls_that_a_task_makes_are_a_part_of_the_task() -> None:
     """Also those that go on after it."""
-    run = Served()
-    root = run.request(0, 100)
-    gate = run.call(root, "Gate.__call__", 0, 0, 0, 100)
+    run, gate = Served.gated(100)
     task = run.submit(gate, "resize", 10)
     resize = run.run(task, 20, 60)
     run.run(run.submit(resize, "store", 50, worker="w1"), 55, 95, worker="w2")
@@ -1281,9 +1210,7 @@ def test_only_where_a_replica_was_free_requests_were_long_on_their_way(earlier: 
 
 def test_time_without_spans_comes_after_what_makes_requests_slow() -> None:
     """Where the clients are outside, no cost of the run is known."""
-    run = Served()
-    run.parts = "serve,get,wait"
-    driver = run.driver(0, 10_000)
+    run, driver = Served.driven(10_000, parts="serve,get,wait")
     run.get(driver, ["0" * 48 + "01000000"], 1, 9_000)
     for number in range(12):
         root = run.request(0, 100, trace=number + 2)

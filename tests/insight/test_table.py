@@ -19,7 +19,7 @@ from ray_tracing_hooks._insight.ingest import parallel as parts
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.span import PRODUCER
-from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
+from ray_tracing_hooks._insight.model.table import RUNNING, Table
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -145,23 +145,6 @@ def test_what_was_read_is_told(tmp_path: Path) -> None:
     told: list[int] = []
     load(span_files([str(tmp_path)]), told.append)
     assert sum(told) == sum(os.path.getsize(path) for path in tmp_path.iterdir())
-
-
-def test_a_span_is_taken_once(tmp_path: Path) -> None:
-    """As when reading span by span: an end beats none, a recorded end an estimated one, then the later one wins."""
-    (tmp_path / "a.jsonl").write_text(
-        line(described(1), described(2, end=0), described(3, end=99, ray__end_estimated=1))
-    )
-    (tmp_path / "b.jsonl").write_text(line(described(1, end=30), described(2), described(3), described(4, end=0)))
-    found = table(tmp_path)
-    assert {found.name_of(row): found.end[row] for row in range(4)} == {
-        "span 1": 30,
-        "span 2": 20,
-        "span 3": 20,
-        "span 4": 0,
-    }
-    assert found.state.count(LOST) == found.quality.lost == 1
-    assert found.quality.duplicates == 3
 
 
 def test_two_traces_may_have_a_span_id_in_common(tmp_path: Path) -> None:

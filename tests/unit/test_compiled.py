@@ -263,26 +263,6 @@ def _ends_with(span: Any, nonsense: Any) -> None:
 
 
 @needs_compiled
-def test_an_execution_of_another_recorder_or_sampler_is_not_begun_here(tmp_path: Path) -> None:
-    """A later connection, or a sampler that the program has set meanwhile, decides anew."""
-    with compiled(True), in_cluster(JOB):
-        tracing.active = first = worker_of_job(tmp_path / "first")
-        beginning = execution.Beginning("Actor", "method")
-        beginning.begin(None)
-        inherited = beginning._inherited
-        assert inherited is not None
-        assert inherited.execution is not None
-        assert inherited.execution.begin(first.recorder, None, None) is not None
-        assert inherited.execution.begin(worker_of_job(tmp_path / "second").recorder, None, None) is None
-        sampler = first.recorder.sampler
-        first.recorder.sampler = sampler._replace()
-        assert inherited.execution.begin(first.recorder, None, None) is None
-        first.recorder.sampler = sampler
-        first.recorder.observer = print
-        assert inherited.execution.begin(first.recorder, None, None) is None, "it would not be told of the span"
-
-
-@needs_compiled
 @pytest.mark.parametrize("fails", ["get_current_task_id", "get_current_task_attempt_number", "get_task_depth"])
 def test_a_fault_while_a_task_begins_is_reported(fails: str, tmp_path: Path, reports: list[str]) -> None:
     class Broken(stand_ins.CoreWorker):

@@ -300,21 +300,6 @@ def test_each_time_is_said_and_not_more_than_once_a_minute(faulty: Faulty) -> No
     recording.writer.close()
 
 
-def test_a_definition_that_a_full_disk_did_not_take_comes_with_the_next_segment(faulty: Faulty) -> None:
-    """Otherwise all spans of that scope would make no sense, for as long as the process lives."""
-    disk = faulty()
-    recording = Recording(disk.path)
-    recording.write(1)
-    disk.fail = {"write": errno.ENOSPC}
-    scope = recording.writer.scope(b"", b"\x0a\x05other")
-    disk.fail = {}
-    recording.writer.span(U16.pack(scope), encoded(2))
-    recording.writer.close()
-    last = max(disk.path.iterdir())
-    kinds = [kind for kind, _, _ in SegmentReader(str(last)).read(final=True)]
-    assert kinds == [layout.RESOURCE, layout.SCOPE, layout.SCOPE, layout.SPAN]
-
-
 def test_a_large_segment_is_left_when_the_disk_is_full(faulty: Faulty) -> None:
     """So that the shipper can remove it, and there is room for the next one."""
     disk = faulty()
@@ -333,18 +318,6 @@ def test_a_large_segment_is_left_when_the_disk_is_full(faulty: Faulty) -> None:
     assert len(recording.found()) + recording.dropped() == 20
     assert len(recording.said) == 1
     recording.writer.close()
-
-
-def test_what_was_dropped_at_the_very_end_is_counted_too(faulty: Faulty) -> None:
-    """The count is written when the process lets go of its spool, if that can be done."""
-    disk = faulty()
-    recording = Recording(disk.path)
-    recording.write(1)
-    disk.fail = {"write": errno.ENOSPC}
-    recording.write(3)
-    disk.fail = {}
-    recording.writer.close()
-    assert recording.dropped() == 3
 
 
 @pytest.mark.parametrize("what", ["folder", "file"])

@@ -158,12 +158,6 @@ def test_a_forked_child_writes_files_of_its_own_and_keeps_no_lock_of_its_parent(
     assert child.strip() in {path.name.split("-")[0] for path in tmp_path.iterdir()}
 
 
-def test_files_are_for_the_owner_alone(tmp_path: Path) -> None:
-    write(tmp_path, 1).close()
-    (path,) = tmp_path.iterdir()
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
 def test_a_folder_that_cannot_be_made_is_reported_and_costs_only_spans(tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "file").write_text("in the way")
@@ -172,12 +166,6 @@ def test_a_folder_that_cannot_be_made_is_reported_and_costs_only_spans(tmp_path:
         writer.span(U16.pack(writer.scope(b"r", b"s")), b"span")
     assert len(said) == 1
     assert str(tmp_path / "file") in said[0]
-
-
-def test_a_span_that_comes_after_the_folder_was_removed_is_written(tmp_path: Path) -> None:
-    """The shipper removes what is delivered; a span that ends later still makes its file."""
-    write(tmp_path / "spool", 1).close()
-    assert spans(tmp_path / "spool") == [b"span 0"]
 
 
 IDS = U16.pack(0) + b"\x0a\x10" + bytes(range(1, 17)) + b"\x12\x08" + bytes(range(1, 9))
@@ -268,28 +256,6 @@ def test_a_crowd_of_threads_writes_whole_records(tmp_path: Path) -> None:
         thread.join()
     writer.close()
     assert sorted(spans(tmp_path)) == sorted(b"%d/%d" % (name, index) for name in range(8) for index in range(300))
-
-
-def test_an_unwritable_disk_is_survived(tmp_path: Path) -> None:
-    """Spans that a full disk does not take are counted and the count is written when there is room again."""
-    said: list[str] = []
-    writer = SpoolWriter(str(tmp_path), on_problem=said.append)
-    prefix = U16.pack(writer.scope(b"resource", b"scope"))
-    writer.span(prefix, b"before")
-    full = os.open("/dev/full", os.O_WRONLY)
-    saved = os.dup(writer._descriptor)
-    os.dup2(full, writer._descriptor)
-    writer.span(prefix, b"lost")
-    os.dup2(saved, writer._descriptor)
-    os.close(saved)
-    os.close(full)
-    writer.span(prefix, b"after")
-    writer.close()
-    assert spans(tmp_path) == [b"before", b"after"]
-    (path,) = tmp_path.iterdir()
-    dropped = [payload for kind, payload, _ in SegmentReader(str(path)).read() if kind == layout.DROPPED]
-    assert dropped == [(1).to_bytes(8, "little")]
-    assert "No space left" in said[0]
 
 
 def losing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: Iterator[None]) -> SpoolWriter:

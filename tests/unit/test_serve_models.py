@@ -34,16 +34,6 @@ def spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Span]:
     return found
 
 
-def test_loading_a_model_is_a_span(spans: list[Span]) -> None:
-    async def load(model_id: str) -> str:
-        return f"model {model_id}"
-
-    assert asyncio.run(batching._loading(SimpleNamespace(), load)("a")) == "model a"
-    (span,) = spans
-    assert span.name == f"Model.load {names.SERVE_MULTIPLEXED}"
-    assert (span.attributes[names.RAY_SERVE_MULTIPLEXED_MODEL_ID], span.status_code) == ("a", 0)
-
-
 def test_a_function_that_cannot_begin_to_load_a_model_has_failed(spans: list[Span]) -> None:
     """Such as one with another parameter. Its error has no line of this package."""
 

@@ -18,7 +18,7 @@ from stand_ins import tracing_of
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.serve import replica, router, server
-from ray_tracing_hooks._ray.serve.server import Descriptions, arrive, grpc_headers, http_headers
+from ray_tracing_hooks._ray.serve.server import Descriptions, arrive, http_headers
 from ray_tracing_hooks._ray.templates import SERVE
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach
@@ -142,12 +142,6 @@ def test_a_call_in_the_context_of_a_request_that_is_over_begins_a_trace(active: 
         assert baggage.get_all(within) == ({"user": "me"} if is_kept else {})
 
 
-def test_a_call_by_grpc_continues_the_trace_of_its_client(active: Tracing) -> None:
-    metadata = [*((name.decode(), value.decode()) for name, value in of_client()), ("bytes-bin", b"\0")]
-    context = passed_on(active, grpc_headers(metadata))
-    assert trace.get_current_span(context).get_span_context().trace_id == CLIENT.trace_id
-
-
 @pytest.mark.parametrize(
     ("active", "client"), [("b3", "b3multi"), ("b3multi", "b3")], indirect=["active"], ids=["of many", "of one"]
 )
@@ -193,10 +187,3 @@ def test_the_application_is_told_in_the_form_of_propagators_that_it_has_set_itse
             assert (found.trace_id, found.span_id) == (here.trace_id, here.span_id), name
     finally:
         propagate.set_global_textmap(before)
-
-
-def test_a_request_that_tells_of_no_trace_begins_one(active: Tracing) -> None:
-    context, span = arrive(active, http_headers([(b"host", b"here")]), Descriptions({}).of_http, SCOPE)
-    assert span is not None
-    assert span.as_parent().trace_id != CLIENT.trace_id.to_bytes(16, "big")
-    assert baggage.get_all(context) == {}

@@ -87,6 +87,26 @@ def facts(*nodes: Host, **changes: Any) -> Facts:
     return found._replace(**changes)
 
 
+def on_b(**changes: Any) -> Facts:
+    """A cluster that is healthy but for its node b."""
+    return facts(place("b", **changes))
+
+
+def seen(**changes: Any) -> Facts:
+    """The same, where an examination of the node shows it."""
+    return on_b(examined=examined(**changes))
+
+
+def tried(**changes: Any) -> Facts:
+    """The same, where a test span shows it."""
+    return seen(trials=(trial(**changes),))
+
+
+def spooled(**changes: Any) -> Facts:
+    """The same, where its spool shows it."""
+    return seen(spools=(spool(**changes),))
+
+
 def bad(found: Facts) -> list[Diagnosis]:
     """What is wrong. Each problem and warning has an entry in the documentation, which its id leads to."""
     results = [finding for finding in findings(found) if finding.severity != GOOD]
@@ -149,103 +169,81 @@ def test_without_a_cluster_nobody_says_that_there_are_no_problems() -> None:
     assert "--address HOST:PORT" in missed.advice
 
 
-CASES: dict[str, tuple[Facts, str, str, str]] = {
-    "a node that does not answer": (
-        facts(Host("b", Node("b", "b", "", False), failure="silent", text="no answer within 30 s")),
+CASES: list[tuple[str, str, str, Facts]] = [
+    (
+        PROBLEM,
         "node-silent",
-        PROBLEM,
         "no answer within 30 s came",
+        facts(Host("b", Node("b", "b", "", False), failure="silent", text="no answer within 30 s")),
     ),
-    "a node that leaves": (facts(Host("b", None, failure="gone")), "node-gone", WARNING, "left the cluster"),
-    "workers that end": (facts(Host("b", None, failure="died", text="x")), "worker-died", PROBLEM, "workers end"),
-    "a probe that fails": (
-        facts(Host("b", None, failure="failed", text="OSError: no")),
-        "node-failed",
-        PROBLEM,
-        "OSError: no",
-    ),
-    "a node that cannot be examined": (
-        facts(place("b", examined=None, examination_error="ValueError: x")),
-        "node-unexamined",
-        PROBLEM,
-        "ValueError: x",
-    ),
-    "tracing switched off": (
-        facts(place("b", examined=examined(is_on=False))),
-        "switched-off",
-        PROBLEM,
-        "`ray-tracing-hooks disable` has switched tracing off",
-    ),
-    "a switch that is Ray's too": (
-        facts(place("b", examined=examined(against_ray=("OTEL_SDK_DISABLED",)))),
-        "ray-metrics-off",
+    (WARNING, "node-gone", "left the cluster", facts(Host("b", None, failure="gone"))),
+    (PROBLEM, "worker-died", "workers end", facts(Host("b", None, failure="died", text="x"))),
+    (PROBLEM, "node-failed", "OSError: no", facts(Host("b", None, failure="failed", text="OSError: no"))),
+    (PROBLEM, "node-unexamined", "ValueError: x", on_b(examined=None, examination_error="ValueError: x")),
+    (PROBLEM, "switched-off", "`ray-tracing-hooks disable` has switched tracing off", seen(is_on=False)),
+    (WARNING, "ray-metrics-off", "so Ray exports no metrics of its own", seen(against_ray=("OTEL_SDK_DISABLED",))),
+    (
         WARNING,
-        "so Ray exports no metrics of its own",
-    ),
-    "certificates that are Ray's too": (
-        facts(place("b", examined=examined(against_ray=("OTEL_EXPORTER_OTLP_CERTIFICATE",)))),
         "ray-metrics-tls",
-        WARNING,
         "sends its metrics with OTEL_EXPORTER_OTLP_CERTIFICATE instead of its own",
+        seen(against_ray=("OTEL_EXPORTER_OTLP_CERTIFICATE",)),
     ),
-    "a hook set late": (
-        facts(head=Head("s", "ray_tracing_hooks.otlp:setup", True, "2.60.0")),
+    (
+        WARNING,
         "hook-late",
-        WARNING,
         "while the cluster was running",
+        facts(head=Head("s", "ray_tracing_hooks.otlp:setup", True, "2.60.0")),
     ),
-    "a hook without effect": (
-        facts(place("b", traced=False, reported=("setting up tracing failed: OSError",))),
+    (
+        PROBLEM,
         "hook-without-effect",
-        PROBLEM,
         "does not trace the worker",
+        on_b(traced=False, reported=("setting up tracing failed: OSError",)),
     ),
-    "a report of a worker": (
-        facts(place("b", reported=("this version of Ray passes arguments in an unknown way",))),
+    (
+        PROBLEM,
         "worker-reports",
-        PROBLEM,
         "passes arguments in an unknown way",
+        on_b(reported=("this version of Ray passes arguments in an unknown way",)),
     ),
-    "a broken package": (
-        facts(place("b", package="", package_error="ImportError: cannot import name 'x'")),
+    (
+        PROBLEM,
         "package-broken",
-        PROBLEM,
         "installed, but cannot be imported",
+        on_b(package="", package_error="ImportError: cannot import name 'x'"),
     ),
-    "an old Ray": (facts(place("b", ray="2.9.3")), "ray-old", PROBLEM, "Ray 2.9.3 is older than 2.40"),
-    "an old OpenTelemetry": (
-        facts(*(place(name, distributions=dict.fromkeys(VERSIONS, "1.20.0")) for name in "abc")),
-        "version-old",
+    (PROBLEM, "ray-old", "Ray 2.9.3 is older than 2.40", on_b(ray="2.9.3")),
+    (
         PROBLEM,
+        "version-old",
         "opentelemetry-api 1.20.0 is older than 1.30",
+        facts(*(place(name, distributions=dict.fromkeys(VERSIONS, "1.20.0")) for name in "abc")),
     ),
-    "mixed packages of OpenTelemetry": (
-        facts(*(place(name, distributions={**VERSIONS, "opentelemetry-proto": "1.39.1"}) for name in "abc")),
+    (
+        WARNING,
         "versions-mixed",
-        WARNING,
         "opentelemetry-proto 1.39.1",
+        facts(*(place(name, distributions={**VERSIONS, "opentelemetry-proto": "1.39.1"}) for name in "abc")),
     ),
-    "other versions on a node": (
-        facts(place("b", distributions=dict.fromkeys(VERSIONS, "1.44.0"))),
+    (
+        WARNING,
         "versions-differ",
-        WARNING,
         "opentelemetry-api differs between nodes: 1.44.0 on b, 1.45.2 on a, c",
+        on_b(distributions=dict.fromkeys(VERSIONS, "1.44.0")),
     ),
-    "a hint about settings": (
-        facts(place("b", examined=examined(problems=((WARNING, "ENDPOINT has no scheme, so TLS is used."),)))),
-        "setting-odd",
+    (WARNING, "setting-odd", "has no scheme", seen(problems=((WARNING, "ENDPOINT has no scheme, so TLS is used."),))),
+    (
         WARNING,
-        "has no scheme",
-    ),
-    "another shell": (
+        "settings-of-driver",
+        "a driver started from this shell has other settings",
         facts(
             place(LOCAL_HOST, examined=examined(settings={"RAY_TRACING_EXPORTERS": ("local", "RAY_TRACING_EXPORTERS")}))
         ),
-        "settings-of-driver",
-        WARNING,
-        "a driver started from this shell has other settings",
     ),
-    "only what fails or is slow": (
+    (
+        WARNING,
+        "not-sampled",
+        "only spans that fail or are slow are recorded",
         facts(
             *(
                 place(
@@ -257,168 +255,79 @@ CASES: dict[str, tuple[Facts, str, str, str]] = {
                 for name in ("a", "b", "c", LOCAL_HOST)
             )
         ),
-        "not-sampled",
-        WARNING,
-        "only spans that fail or are slow are recorded",
     ),
-    "localhost on several nodes": (
-        facts(
-            place(
-                "b",
-                examined=examined(
-                    trials=(
-                        trial(
-                            text="OTLP http://localhost:4317",
-                            error="cannot reach http://localhost:4317: connection refused",
-                            step="connection",
-                            step_error="no connection to localhost port 4317: Connection refused",
-                        ),
-                    )
-                ),
-            )
-        ),
+    (
+        PROBLEM,
         "endpoint-connection",
-        PROBLEM,
         "connection refused",
-    ),
-    "a proxy that asks for credentials": (
-        facts(
-            place(
-                "b",
-                examined=examined(trials=(trial(error="HTTP 407 Proxy Authentication Required", is_refused=True),)),
-            )
+        tried(
+            text="OTLP http://localhost:4317",
+            error="cannot reach http://localhost:4317: connection refused",
+            step="connection",
+            step_error="no connection to localhost port 4317: Connection refused",
         ),
-        "proxy",
+    ),
+    (PROBLEM, "proxy", "HTTP 407", tried(error="HTTP 407 Proxy Authentication Required", is_refused=True)),
+    (
         PROBLEM,
-        "HTTP 407",
-    ),
-    "a certificate that has expired": (
-        facts(
-            place(
-                "b",
-                examined=examined(
-                    trials=(
-                        trial(
-                            error="cannot reach it",
-                            step="TLS",
-                            step_error="its certificate is not accepted: certificate has expired",
-                        ),
-                    )
-                ),
-            )
-        ),
         "endpoint-tls",
-        PROBLEM,
         "cannot reach it",
-    ),
-    "http:// for a server with TLS": (
-        facts(
-            place(
-                "b",
-                examined=examined(
-                    trials=(trial(error="HTTP 400 Bad Request", is_refused=True, step="TLS", step_error=SPEAKS_TLS),)
-                ),
-            )
+        tried(
+            error="cannot reach it", step="TLS", step_error="its certificate is not accepted: certificate has expired"
         ),
+    ),
+    (
+        PROBLEM,
         "endpoint-tls",
-        PROBLEM,
         "HTTP 400 Bad Request",
+        tried(error="HTTP 400 Bad Request", is_refused=True, step="TLS", step_error=SPEAKS_TLS),
     ),
-    "an exporter that cannot be made": (
-        facts(place("b", examined=examined(trials=(trial(error="pip install thrift", is_setting=True),)))),
+    (
+        PROBLEM,
         "exporter-unusable",
-        PROBLEM,
         "the exporter 'otlp' cannot be used: pip install thrift",
+        tried(error="pip install thrift", is_setting=True),
     ),
-    "a warning of the server": (
-        facts(place("b", examined=examined(trials=(trial(warnings=("it is slow",)),)))),
-        "delivery-warning",
-        WARNING,
-        "it is slow",
-    ),
-    "a disk that is nearly full": (
-        facts(place("b", examined=examined(folders=(Folder("local", "/s", None, False, 1 << 20, 0),)))),
+    (WARNING, "delivery-warning", "it is slow", tried(warnings=("it is slow",))),
+    (
+        PROBLEM,
         "disk-nearly-full",
-        PROBLEM,
         "the folder of local files is nearly full",
+        seen(folders=(Folder("local", "/s", None, False, 1 << 20, 0),)),
     ),
-    "a small disk": (
-        facts(place("b", examined=examined(folders=(Folder("spool", "/s", None, False, 2 * GIB, 5 * GIB),)))),
+    (
+        WARNING,
         "disk-small",
-        WARNING,
         "less room than RAY_TRACING_SPOOL_MAX_BYTES",
+        seen(folders=(Folder("spool", "/s", None, False, 2 * GIB, 5 * GIB),)),
     ),
-    "a spool that cannot be read": (
-        facts(place("b", examined=examined(spools=(spool(error="Permission denied"),)))),
-        "spool-unreadable",
-        PROBLEM,
-        "Permission denied",
-    ),
-    "a shipper that does nothing": (
-        facts(place("b", examined=examined(spools=(spool(is_stuck=True),)))),
-        "shipper-stuck",
-        PROBLEM,
-        "a shipper hangs: it delivers nothing",
-    ),
-    "spans that nothing delivers": (
-        facts(place("b", examined=examined(spools=(spool(runs=False, figures=waiting()),)))),
-        "shipper-gone",
-        PROBLEM,
-        "spans wait, and no shipper delivers them",
-    ),
-    "refused spans": (
-        facts(place("b", examined=examined(spools=(spool(figures=waiting(refused=2, waiting=0)),)))),
-        "spans-refused",
-        PROBLEM,
-        "has refused spans",
-    ),
-    "dropped spans": (
-        facts(place("b", examined=examined(spools=(spool(figures=waiting(dropped=2, waiting=0)),)))),
-        "spans-dropped",
-        PROBLEM,
-        "were dropped",
-    ),
-    "spans that no disk took": (
-        facts(place("b", examined=examined(spools=(spool(figures=figures(unwritten=3)),)))),
-        "spans-unwritten",
-        PROBLEM,
-        "could not be written",
-    ),
-    "a spool that fills up": (
-        facts(place("b", examined=examined(spools=(spool(figures=figures(bytes=GIB - 1)),)))),
-        "spool-full",
+    (PROBLEM, "spool-unreadable", "Permission denied", spooled(error="Permission denied")),
+    (PROBLEM, "shipper-stuck", "a shipper hangs: it delivers nothing", spooled(is_stuck=True)),
+    (PROBLEM, "shipper-gone", "spans wait, and no shipper delivers them", spooled(runs=False, figures=waiting())),
+    (PROBLEM, "spans-refused", "has refused spans", spooled(figures=waiting(refused=2, waiting=0))),
+    (PROBLEM, "spans-dropped", "were dropped", spooled(figures=waiting(dropped=2, waiting=0))),
+    (PROBLEM, "spans-unwritten", "could not be written", spooled(figures=figures(unwritten=3))),
+    (WARNING, "spool-full", "nearly full", spooled(figures=figures(bytes=GIB - 1))),
+    (
         WARNING,
-        "nearly full",
-    ),
-    "a problem of a shipper": (
-        facts(place("b", examined=examined(spools=(spool(figures=figures(problems=("metrics are not served",))),)))),
         "shipper-reports",
-        WARNING,
         "a shipper reports: metrics are not served",
+        spooled(figures=figures(problems=("metrics are not served",))),
     ),
-    "delivery that fails": (
-        facts(
-            place(
-                "b", examined=examined(spools=(spool(figures=waiting(is_failing=True, error="HTTP 503", retries=3)),))
-            )
-        ),
-        "delivery-fails",
+    (
         PROBLEM,
+        "delivery-fails",
         f"spans wait for {ENDPOINT}: HTTP 503",
+        spooled(figures=waiting(is_failing=True, error="HTTP 503", retries=3)),
     ),
-    "delivery that is slow": (
-        facts(place("b", examined=examined(spools=(spool(figures=waiting(oldest_ns=time.time_ns() - 300 * 10**9)),)))),
+    (
+        WARNING,
         "delivery-slow",
-        WARNING,
         "spans have waited long",
+        spooled(figures=waiting(oldest_ns=time.time_ns() - 300 * 10**9)),
     ),
-    "a clock that is a little off": (
-        facts(place("b", clock=Clock(-0.5, 0.01))),
-        "clock",
-        WARNING,
-        "the clock is 500 ms behind",
-    ),
-}
+    (WARNING, "clock", "the clock is 500 ms behind", on_b(clock=Clock(-0.5, 0.01))),
+]
 
 
 @pytest.mark.parametrize(
@@ -496,10 +405,9 @@ def test_without_an_answer_nothing_is_said_of_the_hook() -> None:
     assert "cluster-unreachable" in {each.id for each in found}
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_check_finds_what_is_wrong_and_nothing_else(case: str) -> None:
+@pytest.mark.parametrize(("severity", "id_", "text", "found"), CASES)
+def test_a_check_finds_what_is_wrong_and_nothing_else(severity: str, id_: str, text: str, found: Facts) -> None:
     """It says where, and what to do."""
-    found, id_, severity, text = CASES[case]
     results = bad(found)
     matching = [finding for finding in results if finding.id == id_]
     assert matching, results

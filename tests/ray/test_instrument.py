@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
+from http_server import Answer, Request, http_server
 from support import HOOK, by_name, run_program, spans_in, tree
 
 CLIENT = 3
@@ -17,26 +15,14 @@ CLIENT = 3
 @pytest.fixture
 def server() -> Iterator[tuple[str, dict[str, str | None]]]:
     """The address of a server that answers with the path, and the ``traceparent`` that came with each path."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            heard[self.path] = self.headers["traceparent"]
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(self.path)))
-            self.end_headers()
-            self.wfile.write(self.path.encode())
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  its name in the base class
-            pass
-
     heard: dict[str, str | None] = {}
-    found = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=found.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{found.server_port}/", heard
-    found.shutdown()
-    thread.join()
-    found.server_close()
+
+    def answer(request: Request) -> Answer:
+        heard[request.path] = request.headers.get("traceparent")
+        return Answer(body=request.path.encode())
+
+    with http_server(answer) as url:
+        yield f"{url}/", heard
 
 
 def test_requests_of_drivers_tasks_and_actors_are_in_the_trace(

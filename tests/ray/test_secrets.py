@@ -8,16 +8,15 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
+from http_server import Answer, Request, http_server, port_of
 from support import PROGRAMS, environment
 
 HOOK = "ray_tracing_hooks:setup"
@@ -34,40 +33,26 @@ PLACES = (
 )
 
 
-class Server(ThreadingHTTPServer):
+class Server:
     """Refuses the first request to each path, with all that it was sent in its answer, as some servers do."""
 
     def __init__(self) -> None:
         self.received: list[tuple[str, dict[str, str], bytes]] = []
-        super().__init__(("127.0.0.1", 0), _Handler)
+        self.port = 0
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        server = cast("Server", self.server)
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        first = all(path != self.path for path, _, _ in server.received)
-        server.received.append((self.path, dict(self.headers), body))
-        answer = f"you sent {self.path} {dict(self.headers)}".encode() if first else b""
-        self.send_response(503 if first else 202)
-        self.send_header("Content-Type", "text/plain")
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *_: object) -> None: ...
+    def answer(self, request: Request) -> Answer:
+        first = all(path != request.path for path, _, _ in self.received)
+        self.received.append((request.path, request.headers, request.body))
+        answer = f"you sent {request.path} {request.headers}".encode() if first else b""
+        return Answer(503 if first else 202, answer, {"Content-Type": "text/plain"})
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
+    server = Server()
+    with http_server(server.answer, keeps_alive=True) as url:
+        server.port = port_of(url)
         yield server
-        server.shutdown()
-        thread.join()
 
 
 class Looked(NamedTuple):
@@ -164,7 +149,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def traced(server: Server, tmp_path_factory: pytest.TempPathFactory, short_tmp: Any) -> Looked:
     folder = tmp_path_factory.mktemp("traced")
-    return run_and_look(folder, short_tmp(), HOOK, variables_with_secrets(folder, server.server_port))
+    return run_and_look(folder, short_tmp(), HOOK, variables_with_secrets(folder, server.port))
 
 
 def leaks(text: str | bytes, *, but: tuple[str, ...] = ()) -> list[str]:
@@ -182,7 +167,7 @@ def test_every_server_got_its_secret_and_its_spans(traced: Looked, server: Serve
     """Otherwise there was nothing to keep."""
     by_path: dict[str, list[dict[str, str]]] = {}
     for path, headers, _ in server.received:
-        by_path.setdefault(path, []).append({name.lower(): value for name, value in headers.items()})
+        by_path.setdefault(path, []).append(headers)
     otlp, jaeger, zipkin = (
         f"/v1/traces?key={canary('otlpquery')}",
         f"/jaeger?key={canary('jaegerquery')}",

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from conftest import Cluster
+from http_server import Answer, Request, http_server
 from ports import free_port
 from ray.core.generated import common_pb2, gcs_service_pb2
 from support import HOOK, PATIENCE, environment, run_program
@@ -108,12 +107,6 @@ def test_a_head_that_does_not_answer_holds_up_the_end_for_no_longer_than_said(tm
     assert list(tmp_path.iterdir()) == []
 
 
-def serve_http(handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, args=(0.05,)).start()
-    return server
-
-
 @pytest.mark.parametrize("answers", [True, False], ids=["migrated", "without states"])
 def test_states_that_only_the_dashboard_has_are_fetched_from_there(tmp_path: Path, *, answers: bool) -> None:
     """RAY_enable_task_events_to_dashboard_head=1 and RAY_enable_core_worker_task_event_to_gcs=0. Ray's two servers are
@@ -121,31 +114,22 @@ def test_states_that_only_the_dashboard_has_are_fetched_from_there(tmp_path: Pat
     """
     asked = []
 
-    class Dashboard(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            request = gcs_service_pb2.GetTaskEventsRequest.FromString(
-                self.rfile.read(int(self.headers["Content-Length"]))
-            )
-            asked.append((self.path, request.filters.exclude_driver))
-            reply = gcs_service_pb2.GetTaskEventsReply()
-            event = reply.events_by_task.add(task_id=b"\xab", attempt_number=1, job_id=b"\1")
-            event.task_info.name = "f"
-            event.state_updates.state_ts_ns[common_pb2.TaskStatus.RUNNING] = 7
-            self.send_response(200 if answers else 404)
-            self.end_headers()
-            self.wfile.write(reply.SerializeToString())
-
-        def log_message(self, *_: object) -> None:
-            pass
+    def fetched(http: Request) -> Answer:
+        request = gcs_service_pb2.GetTaskEventsRequest.FromString(http.body)
+        asked.append((http.path, request.filters.exclude_driver))
+        reply = gcs_service_pb2.GetTaskEventsReply()
+        event = reply.events_by_task.add(task_id=b"\xab", attempt_number=1, job_id=b"\1")
+        event.task_info.name = "f"
+        event.state_updates.state_ts_ns[common_pb2.TaskStatus.RUNNING] = 7
+        return Answer(200 if answers else 404, reply.SerializeToString())
 
     def stored(request: Any, _context: Any) -> Any:
-        values = {b"session_name": b"session_1", b"dashboard": f"127.0.0.1:{dashboard.server_port}".encode()}
+        values = {b"session_name": b"session_1", b"dashboard": dashboard.encode()}
         return gcs_service_pb2.InternalKVGetReply(value=values[request.key])
 
     def nothing(_request: Any, _context: Any) -> Any:
         return gcs_service_pb2.GetTaskEventsReply()
 
-    dashboard = serve_http(Dashboard)
     head = grpc.server(ThreadPoolExecutor(1))
     for service, method, answer in (
         ("InternalKVGcsService", "InternalKVGet", stored),
@@ -157,12 +141,10 @@ def test_states_that_only_the_dashboard_has_are_fetched_from_there(tmp_path: Pat
         head.add_generic_rpc_handlers((handlers,))
     port = head.add_insecure_port("0.0.0.0:0")  # the command looks up the address of this machine
     head.start()
-    try:
+    with http_server(fetched) as url:
+        dashboard = url.removeprefix("http://")
         done = command("states", str(tmp_path), "--json", "--address", f"127.0.0.1:{port}", RAY_AUTH_MODE="disabled")
-    finally:
-        head.stop(None)
-        dashboard.shutdown()
-        dashboard.server_close()
+    head.stop(None)
     assert asked == [("/api/task_events/query", True)], done.stderr
     if answers:
         assert done.returncode == 0, done.stderr

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 from google.protobuf import json_format
+from http_server import Answer, Request, http_server
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsPartialSuccess,
     ExportMetricsServiceRequest,
@@ -45,57 +44,39 @@ def collector() -> Iterator[Received]:
     """Listens on a port of this machine."""
     received = Received()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answered(request: Request) -> Answer:
+        received.asked[request.path] += 1
+        status = received.answers.get(request.path, 200)
+        if not status:
+            received.gate.wait(60)
+        elif status == 200:
+            keep(request)
+        answer = b""
+        if received.counts_refusals and request.path == "/v1/metrics":
+            refused = ExportMetricsPartialSuccess(
+                rejected_data_points=1, error_message=f"refusal {received.asked[request.path]}"
+            )
+            answer = ExportMetricsServiceResponse(partial_success=refused).SerializeToString()
+        return Answer(status or 200, answer)
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            received.asked[self.path] += 1
-            status = received.answers.get(self.path, 200)
-            if not status:
-                received.gate.wait(60)
-            elif status == 200:
-                self.keep(body)
-            answer = b""
-            if received.counts_refusals and self.path == "/v1/metrics":
-                refused = ExportMetricsPartialSuccess(
-                    rejected_data_points=1, error_message=f"refusal {received.asked[self.path]}"
-                )
-                answer = ExportMetricsServiceResponse(partial_success=refused).SerializeToString()
-            self.send_response(status or 200)
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+    def keep(request: Request) -> None:
+        if request.path == "/v1/metrics":
+            metrics = ExportMetricsServiceRequest()
+            if request.headers["content-type"] == "application/json":
+                json_format.Parse(request.body, metrics)
+            else:
+                metrics.ParseFromString(request.body)
+            received.metrics.append(metrics)
+            return
+        received.headers.append(request.headers)
+        for resource in ExportTraceServiceRequest.FromString(request.body).resource_spans:
+            attributes = {each.key: each.value.string_value for each in resource.resource.attributes}
+            spans = [span for scope in resource.scope_spans for span in scope.spans]
+            received.resources.extend([attributes] * len(spans))
+            received.spans.extend(spans)
 
-        def keep(self, body: bytes) -> None:
-            if self.path == "/v1/metrics":
-                metrics = ExportMetricsServiceRequest()
-                if self.headers["Content-Type"] == "application/json":
-                    json_format.Parse(body, metrics)
-                else:
-                    metrics.ParseFromString(body)
-                received.metrics.append(metrics)
-                return
-            request = ExportTraceServiceRequest.FromString(body)
-            received.headers.append({name.lower(): value for name, value in self.headers.items()})
-            for resource in request.resource_spans:
-                attributes = {each.key: each.value.string_value for each in resource.resource.attributes}
-                spans = [span for scope in resource.scope_spans for span in scope.spans]
-                received.resources.extend([attributes] * len(spans))
-                received.spans.extend(spans)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  its name in the base class
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True  # connections are kept open by those who send
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        received.endpoint = f"http://127.0.0.1:{server.server_port}"
-        yield received
-    finally:
-        received.gate.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with http_server(answered, keeps_alive=True) as received.endpoint:
+        try:
+            yield received
+        finally:
+            received.gate.set()

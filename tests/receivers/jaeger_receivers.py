@@ -6,13 +6,13 @@ import socket
 import threading
 from collections.abc import Mapping
 from concurrent import futures
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ssl import PROTOCOL_TLS_SERVER, SSLContext
 from typing import Any, NamedTuple
 
 import grpc
 import jaeger_idl
 import trustme
+from http_server import Answer, Request, http_server
 
 POST_SPANS = "/jaeger.api_v2.CollectorService/PostSpans"
 OTLP_EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -165,39 +165,23 @@ class UdpAgent(Jaeger):
 class HttpCollector(Jaeger):
     def __init__(self, tls: trustme.LeafCert | None = None) -> None:
         super().__init__()
-        jaeger = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                answer = jaeger.take(body, self.path, dict(self.headers))
-                status, text = (202, b"") if answer == OK else answer
-                self.send_response(status)
-                self.send_header("Content-Type", "text/plain; charset=utf-8")
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        context = None
         if tls is not None:
             context = SSLContext(PROTOCOL_TLS_SERVER)
             tls.configure_cert(context)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        scheme = "http" if tls is None else "https"
-        self.endpoint = f"{scheme}://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
+        self._server = http_server(self._answer, tls=context)
+        self.endpoint = self._server.__enter__()
+
+    def _answer(self, request: Request) -> Answer:
+        answer = self.take(request.body, request.path, request.headers)
+        status, text = (202, b"") if answer == OK else answer
+        return Answer(status, text, {"Content-Type": "text/plain; charset=utf-8"})
 
     def decode(self, body: bytes) -> Received:
         return from_thrift(jaeger_idl.decode_batch(body))
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._server.__exit__(None, None, None)
 
 
 class GrpcCollector(Jaeger):

@@ -15,12 +15,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent import futures
 from functools import lru_cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import grpc
 import trustme
+from http_server import Answer, Request, http_server
 
 PACKAGES = Path(sys.prefix) / "skywalking"
 
@@ -216,25 +216,13 @@ class HttpBackend:
 
     def __init__(self, status: int = 200) -> None:
         self.requests: queue.Queue[tuple[str, Mapping[str, str], Any]] = queue.Queue()
-        requests = self.requests
+        self._status = status
+        self._server = http_server(self._answer, host="localhost")
+        self.endpoint = self._server.__enter__()
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                requests.put((self.path, dict(self.headers), json.loads(body)))
-                self.send_response(status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_arguments: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("localhost", 0), Handler)
-        self.endpoint = f"http://localhost:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
+    def _answer(self, request: Request) -> Answer:
+        self.requests.put((request.path, request.headers, json.loads(request.body)))
+        return Answer(self._status)
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.__exit__(None, None, None)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import grpc
@@ -20,6 +19,9 @@ import pytest
 import stand_ins
 from collector import collector as listening
 from google.protobuf import json_format
+from http_server import Answer as HttpAnswer
+from http_server import Request as HttpRequest
+from http_server import http_server, port_of
 from opentelemetry import trace
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsPartialSuccess,
@@ -319,32 +321,17 @@ class Collector:
 
     @contextmanager
     def _http(self) -> Iterator[None]:
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                assert self.path == "/v1/logs"
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                collector.headers.append({name.lower(): value for name, value in self.headers.items()})
-                if collector.protocol == "http/json":
-                    request = json_format.ParseDict(with_protobuf_ids(json.loads(body)), ExportLogsServiceRequest())
-                    answer = json_format.MessageToJson(collector._answer(request)).encode()
-                else:
-                    answer = collector._answer(ExportLogsServiceRequest.FromString(body)).SerializeToString()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *_: object) -> None: ...
-
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            self.port = server.server_port
-            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-            thread.start()
+        with http_server(self._answer_http) as url:
+            self.port = port_of(url)
             yield
-            server.shutdown()
-            thread.join()
+
+    def _answer_http(self, request: HttpRequest) -> HttpAnswer:
+        assert request.path == "/v1/logs"
+        self.headers.append(request.headers)
+        if self.protocol == "http/json":
+            logs = json_format.ParseDict(with_protobuf_ids(json.loads(request.body)), ExportLogsServiceRequest())
+            return HttpAnswer(body=json_format.MessageToJson(self._answer(logs)).encode())
+        return HttpAnswer(body=self._answer(ExportLogsServiceRequest.FromString(request.body)).SerializeToString())
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

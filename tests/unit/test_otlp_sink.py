@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 import re
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import grpc
 import pytest
 from google.protobuf import json_format
+from http_server import Answer, Request, http_server, port_of
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -35,6 +33,7 @@ from opentelemetry.proto.common.v1.common_pb2 import (
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from plans import made_plan
+from protobuf_json import with_protobuf_ids
 
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.otlp import Group
@@ -126,55 +125,26 @@ class Collector:
 
     @contextmanager
     def _http(self) -> Iterator[None]:
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                assert self.path == "/v1/traces"
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.headers["Content-Encoding"] == "gzip":
-                    body = gzip.decompress(body)
-                in_json = collector.protocol == "http/json"
-                kind = "application/json" if in_json else "application/x-protobuf"
-                assert self.headers["Content-Type"] == kind
-                request = from_json(body) if in_json else ExportTraceServiceRequest.FromString(body)
-                verdict, answer = collector._answer(request, len(body))
-                self.send_response(verdict.status)
-                if verdict.status == 200:
-                    encoded = json_format.MessageToJson(answer).encode() if in_json else answer.SerializeToString()
-                    self.send_header("Content-Type", kind)
-                else:
-                    encoded = verdict.words.encode()
-                    self.send_header("Content-Type", "text/plain")
-                self.send_header("Content-Length", str(len(encoded)))
-                self.end_headers()
-                self.wfile.write(encoded)
-
-            def log_message(self, *_: object) -> None: ...
-
-        with ThreadingHTTPServer(("127.0.0.1", self.port), Handler) as server:
-            self.port = server.server_port
-            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-            thread.start()
+        with http_server(self._answer_http, port=self.port) as url:
+            self.port = port_of(url)
             yield
-            server.shutdown()
-            thread.join()
 
-
-def from_json(body: bytes) -> ExportTraceServiceRequest:
-    """Hexadecimal ids are what OTLP's JSON has different from protobuf's own."""
-
-    def mended(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {
-                key: base64.b64encode(bytes.fromhex(item)).decode()
-                if key in {"traceId", "spanId", "parentSpanId"}
-                else mended(item)
-                for key, item in value.items()
-            }
-        return [mended(item) for item in value] if isinstance(value, list) else value
-
-    return json_format.ParseDict(mended(json.loads(body)), ExportTraceServiceRequest())
+    def _answer_http(self, request: Request) -> Answer:
+        assert request.path == "/v1/traces"
+        in_json = self.protocol == "http/json"
+        kind = "application/json" if in_json else "application/x-protobuf"
+        assert request.headers["content-type"] == kind
+        body = gzip.decompress(request.body) if request.headers.get("content-encoding") == "gzip" else request.body
+        spans = ExportTraceServiceRequest()
+        if in_json:
+            json_format.ParseDict(with_protobuf_ids(json.loads(body)), spans)
+        else:
+            spans.ParseFromString(body)
+        verdict, answer = self._answer(spans, len(body))
+        if verdict.status != 200:
+            return Answer(verdict.status, verdict.words.encode(), {"Content-Type": "text/plain"})
+        encoded = json_format.MessageToJson(answer).encode() if in_json else answer.SerializeToString()
+        return Answer(body=encoded, headers={"Content-Type": kind})
 
 
 def spans_of(request: ExportTraceServiceRequest) -> Iterator[tuple[Resource, InstrumentationScope, Span]]:

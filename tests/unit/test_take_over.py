@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from collector import Received
 from ports import free_port
 from shippers import running_shippers
 from shipping import Node, Writer, until
@@ -17,28 +15,6 @@ from ray_tracing_hooks._ship.figures import delivered_earlier, read
 from ray_tracing_hooks._ship.plan import ShipPlan, digest
 from ray_tracing_hooks._ship.start import ensure_running, reinstate, retire
 from ray_tracing_hooks._spool.layout import SUFFIX
-
-
-class Collector(ThreadingHTTPServer):
-    """Keeps the span ids that it receives, as numbers."""
-
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
-        super().__init__(("127.0.0.1", 0), _Handler)
-        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        assert isinstance(self.server, Collector)
-        request = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
-        spans = [span for one in request.resource_spans for scope in one.scope_spans for span in scope.spans]
-        self.server.numbers += [int.from_bytes(span.span_id, "big") for span in spans]
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None: ...
 
 
 @pytest.fixture
@@ -51,17 +27,14 @@ def following(node: Node) -> Iterator[Path]:
         shipper.kill()
 
 
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    with Collector() as collector:
-        yield collector
-        collector.shutdown()
+def numbers(server: Received) -> list[int]:
+    return sorted(int.from_bytes(span.span_id, "big") for span in server.spans)
 
 
-def settings(node: Node, port: int) -> tuple[ShipPlan, dict[str, str]]:
+def settings(node: Node, endpoint: str) -> tuple[ShipPlan, dict[str, str]]:
     """A plan of two exporters, with the address of one, and its environment."""
     environ = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
         "NO_PROXY": "*",
     }
@@ -75,33 +48,33 @@ def is_failing(spool: Path, waiting: int) -> bool:
 
 
 def test_what_waits_for_a_wrong_address_is_delivered_once_it_is_corrected(
-    node: Node, following: Path, collector: Collector
+    node: Node, following: Path, server: Received
 ) -> None:
     """By the shipper of the spool that follows. It comes once to each exporter, and the spool is removed."""
-    plan, environ = settings(node, free_port())
+    plan, environ = settings(node, f"http://127.0.0.1:{free_port()}")
     ensure_running(str(node.spool), plan, environ)
     writer = node.writer()
     writer.do("span 1 20")
     until(lambda: node.numbers() == list(range(1, 21)), "local files have all")
     until(lambda: is_failing(node.spool, 20), "spans wait")
     retire(str(node.spool), str(following))
-    right, environ = settings(node, collector.server_port)
+    right, environ = settings(node, server.endpoint)
     ensure_running(str(following), right, environ)
     node.writers.append(Writer(following, 1 << 20))
     node.writers[-1].do("span 30")
-    until(lambda: sorted(collector.numbers) == [*range(1, 21), 30], "the collector has all")
+    until(lambda: numbers(server) == [*range(1, 21), 30], "the collector has all")
     writer.do("span 21")  # it was open when the settings changed
     writer.end()
-    until(lambda: sorted(collector.numbers) == [*range(1, 22), 30], "the collector has the late one too")
+    until(lambda: numbers(server) == [*range(1, 22), 30], "the collector has the late one too")
     until(lambda: not node.spool.exists(), "nothing is left")
     assert node.numbers() == [*range(1, 22), 30]
     assert delivered_earlier(str(following)) == 21
 
 
-def test_a_spool_that_was_taken_over_can_come_back(node: Node, collector: Collector) -> None:
+def test_a_spool_that_was_taken_over_can_come_back(node: Node, server: Received) -> None:
     """Then its own plan applies again. Nothing is started with settings other than those of the plan."""
-    wrong, other = settings(node, free_port())
-    plan, environ = settings(node, collector.server_port)
+    wrong, other = settings(node, f"http://127.0.0.1:{free_port()}")
+    plan, environ = settings(node, server.endpoint)
     wrong.store(str(node.spool))
     writer = node.writer()
     writer.do("span 1")
@@ -110,7 +83,7 @@ def test_a_spool_that_was_taken_over_can_come_back(node: Node, collector: Collec
     until(lambda: is_failing(node.spool, 1), "spans wait")
     reinstate(str(node.spool), plan)
     until(lambda: ensure_running(str(node.spool), plan, environ), "the other shipper has ended")
-    until(lambda: collector.numbers == [1], "it is delivered")
+    until(lambda: numbers(server) == [1], "it is delivered")
 
 
 def test_what_is_left_for_a_spool_that_is_left_is_for_the_next_one(tmp_path: Path) -> None:

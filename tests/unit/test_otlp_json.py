@@ -6,6 +6,7 @@ import json
 import math
 
 import pytest
+from any_spans import U32, attributes, spans
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 from hypothesis import assume, example, given
@@ -68,16 +69,16 @@ def test_a_line_is_one_traces_data() -> None:
     """The line parses with protobuf's JSON parser's view of TracesData: one resource, one scope, its spans in order."""
     resource = Resource(attributes=[KeyValue(key="service.name", value=AnyValue(string_value="job"))])
     scope = InstrumentationScope(name="ray_tracing_hooks", version="1")
-    spans = [Span(name="a"), Span(name="b")]
+    both = [Span(name="a"), Span(name="b")]
     line = TRACES.line(
         resource_json(resource.SerializeToString()),
         scope_json(scope.SerializeToString()),
-        [span_json(span.SerializeToString()) for span in spans],
+        [span_json(span.SerializeToString()) for span in both],
     )
     assert line.endswith("}\n")
     whole = TracesData()
     scope_spans = whole.resource_spans.add(resource=resource).scope_spans.add(scope=scope)
-    scope_spans.spans.extend(spans)
+    scope_spans.spans.extend(both)
     assert json.loads(line) == MessageToDict(whole, use_integers_for_enums=True)
 
 
@@ -89,65 +90,8 @@ def _field(tag: int, payload: bytes) -> bytes:
     return bytes([tag]) + bytes(length) + bytes([size]) + payload
 
 
-_texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-_uint32s = st.integers(0, 2**32 - 1)
-_uint64s = st.integers(0, 2**64 - 1)
-_values = st.recursive(
-    st.one_of(
-        st.just(AnyValue()),
-        st.builds(AnyValue, string_value=_texts),
-        st.builds(AnyValue, bool_value=st.booleans()),
-        st.builds(AnyValue, int_value=st.integers(-(2**63), 2**63 - 1)),
-        st.builds(AnyValue, double_value=st.floats()),
-        st.builds(AnyValue, bytes_value=st.binary(max_size=10)),
-    ),
-    lambda values: st.one_of(
-        st.builds(lambda items: AnyValue(array_value=ArrayValue(values=items)), st.lists(values, max_size=3)),
-        st.builds(
-            lambda items: AnyValue(kvlist_value=KeyValueList(values=items)),
-            st.lists(st.builds(KeyValue, key=_texts, value=values), max_size=3),
-        ),
-    ),
-    max_leaves=6,
-)
-_attributes = st.lists(st.builds(KeyValue, key=_texts, value=_values), max_size=4)
-_spans = st.builds(
-    Span,
-    trace_id=st.binary(max_size=16),
-    span_id=st.binary(max_size=8),
-    trace_state=_texts,
-    parent_span_id=st.binary(max_size=8),
-    name=_texts,
-    kind=st.integers(-(2**31), 2**31 - 1),
-    start_time_unix_nano=_uint64s,
-    end_time_unix_nano=_uint64s,
-    attributes=_attributes,
-    dropped_attributes_count=_uint32s,
-    events=st.lists(
-        st.builds(
-            Span.Event, time_unix_nano=_uint64s, name=_texts, attributes=_attributes, dropped_attributes_count=_uint32s
-        ),
-        max_size=2,
-    ),
-    dropped_events_count=_uint32s,
-    links=st.lists(
-        st.builds(
-            Span.Link,
-            trace_id=st.binary(max_size=16),
-            span_id=st.binary(max_size=8),
-            trace_state=_texts,
-            attributes=_attributes,
-            dropped_attributes_count=_uint32s,
-            flags=_uint32s,
-        ),
-        max_size=2,
-    ),
-    dropped_links_count=_uint32s,
-    status=st.builds(Status, code=st.integers(0, 2), message=_texts),
-    flags=_uint32s,
-)
-
-
+_attributes = attributes()
+_spans = spans(st.binary(max_size=16), st.binary(max_size=8), _attributes, st.integers(-(2**31), 2**31 - 1))
 VALUES = [
     *(AnyValue(), AnyValue(string_value=""), AnyValue(bool_value=False), AnyValue(bytes_value=b"")),
     *(AnyValue(int_value=number) for number in (0, -(2**63), 2**63 - 1)),
@@ -184,11 +128,11 @@ def test_an_opening_and_a_closing_put_together_are_one_span(opening: Span, closi
     assert json.loads(span_json(joined)) == by_protobuf(Span.FromString(joined))
 
 
-@given(_attributes, _uint32s)
-def test_any_resource_and_scope_reads_as_protobuf_reads_it(attributes: list[KeyValue], dropped: int) -> None:
+@given(_attributes, U32)
+def test_any_resource_and_scope_reads_as_protobuf_reads_it(given_ones: list[KeyValue], dropped: int) -> None:
     """The same for what spans belong to."""
-    resource = Resource(attributes=attributes, dropped_attributes_count=dropped)
-    scope = InstrumentationScope(name="n", version="v", attributes=attributes, dropped_attributes_count=dropped)
+    resource = Resource(attributes=given_ones, dropped_attributes_count=dropped)
+    scope = InstrumentationScope(name="n", version="v", attributes=given_ones, dropped_attributes_count=dropped)
     assert json.loads(resource_json(resource.SerializeToString())) == by_protobuf(resource)
     assert json.loads(scope_json(scope.SerializeToString())) == by_protobuf(scope)
 

@@ -15,13 +15,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import any_spans
 import pytest
 from click.testing import CliRunner, Result
 from google.protobuf.json_format import ParseDict
+from http_server import Answer as HttpAnswer
+from http_server import Request as HttpRequest
+from http_server import http_server
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -29,7 +32,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 from plans import made_plan
@@ -63,63 +66,14 @@ def read_back(text: str) -> list[Span]:
     return [Span.FromString(span) for group in groups for span in group.spans]
 
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-u32 = st.integers(0, 2**32 - 1)
-u64 = st.integers(0, 2**64 - 1)
-plain_values = (
-    st.builds(AnyValue, string_value=texts)
-    | st.builds(AnyValue, bool_value=st.booleans())
-    | st.builds(AnyValue, int_value=st.integers(-(2**63), 2**63 - 1))
-    | st.builds(AnyValue, double_value=st.floats(allow_nan=False))
-    | st.builds(AnyValue, bytes_value=st.binary(max_size=9))
-    | st.builds(AnyValue)
+attributes = any_spans.attributes(st.floats(allow_nan=False))
+spans = any_spans.spans(
+    st.binary(min_size=16, max_size=16).filter(any),
+    st.binary(min_size=8, max_size=8).filter(any),
+    attributes,
+    st.integers(0, 9),
 )
-
-
-def nested(values: st.SearchStrategy[AnyValue]) -> st.SearchStrategy[AnyValue]:
-    """Arrays and maps of values."""
-    arrays = st.lists(values, max_size=3).map(lambda items: AnyValue(array_value=ArrayValue(values=items)))
-    maps = st.lists(st.builds(KeyValue, key=texts, value=values), max_size=3)
-    return arrays | maps.map(lambda items: AnyValue(kvlist_value=KeyValueList(values=items)))
-
-
-values = st.recursive(plain_values, nested, max_leaves=6)
-attributes = st.lists(st.builds(KeyValue, key=texts, value=values), max_size=4)
-trace_ids = st.binary(min_size=16, max_size=16).filter(any)
-span_ids = st.binary(min_size=8, max_size=8).filter(any)
-spans = st.builds(
-    Span,
-    trace_id=trace_ids,
-    span_id=span_ids,
-    parent_span_id=st.just(b"") | span_ids,
-    trace_state=texts,
-    name=texts,
-    kind=st.integers(0, 9),
-    start_time_unix_nano=u64,
-    end_time_unix_nano=u64,
-    attributes=attributes,
-    dropped_attributes_count=u32,
-    events=st.lists(
-        st.builds(Span.Event, time_unix_nano=u64, name=texts, attributes=attributes, dropped_attributes_count=u32),
-        max_size=2,
-    ),
-    dropped_events_count=u32,
-    links=st.lists(
-        st.builds(
-            Span.Link,
-            trace_id=trace_ids,
-            span_id=span_ids,
-            trace_state=texts,
-            attributes=attributes,
-            dropped_attributes_count=u32,
-            flags=u32,
-        ),
-        max_size=2,
-    ),
-    dropped_links_count=u32,
-    status=st.builds(Status, message=texts, code=st.integers(0, 2)),
-    flags=u32,
-)
+texts = any_spans.TEXTS
 
 
 @given(spans, attributes, st.builds(InstrumentationScope, name=texts, version=texts, attributes=attributes))
@@ -231,36 +185,16 @@ class Collector:
 
     def __init__(self, answer: Callable[[int], tuple[int, bytes]] = lambda _number: (200, b"")) -> None:
         self.answer = answer
+        self.url = ""
         self.requests: list[ExportTraceServiceRequest] = []
         self.asked = 0
-        collector = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                collector.asked += 1
-                status, answer = collector.answer(collector.asked)
-                if status == 200:
-                    collector.requests.append(ExportTraceServiceRequest.FromString(body))
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *_arguments: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def take(self, request: HttpRequest) -> HttpAnswer:
+        self.asked += 1
+        status, answer = self.answer(self.asked)
+        if status == 200:
+            self.requests.append(ExportTraceServiceRequest.FromString(request.body))
+        return HttpAnswer(status, answer)
 
     def spans(self) -> list[Span]:
         return [
@@ -278,10 +212,10 @@ class Collector:
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     found = Collector()
-    os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = found.url
-    os.environ["OTEL_EXPORTER_OTLP_PROTOCOL"] = "http/protobuf"
-    yield found
-    found.stop()
+    with http_server(found.take, keeps_alive=True) as found.url:
+        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = found.url
+        os.environ["OTEL_EXPORTER_OTLP_PROTOCOL"] = "http/protobuf"
+        yield found
 
 
 @pytest.fixture(autouse=True)

@@ -137,16 +137,6 @@ def test_bash_completes_commands_and_options() -> None:
     assert completed("export", "--format", "perf") == ["plain,perfetto"]
 
 
-def test_commands_that_show_no_spans_import_nothing_for_it() -> None:
-    """Whoever asks for the settings does not wait for what tables are made with."""
-    program = (
-        "import sys; from ray_tracing_hooks._cli import main; import ray_tracing_hooks._cli.config; "
-        "print([name for name in ('numpy', 'msgspec') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
 WAITING = [
     *(["enable", "--timeout"], ["disable", "--timeout"], ["configure", "exclude=a", "--timeout"]),
     *(["status", "--timeout"], ["doctor", "--timeout"], ["collect", "--timeout"], ["states", "--timeout"]),

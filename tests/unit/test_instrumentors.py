@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
+from http_server import Answer, Request, http_server
 
 from ray_tracing_hooks._sdk import instrumentors
 
@@ -175,16 +173,6 @@ def test_one_that_cannot_be_taken_out_is_reported_and_the_others_are(done: list[
     assert reported == ["our_instrumentors:Stuck could not be uninstrumented: RuntimeError: stuck"]
 
 
-def test_without_names_nothing_is_imported() -> None:
-    program = (
-        "import sys; from ray_tracing_hooks._sdk import instrumentors; instrumentors.instrument((), {}, print); "
-        "instrumentors.uninstrument(print); "
-        "print([m for m in ('importlib.metadata', 'opentelemetry', 'wrapt') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout == "[]\n"
-
-
 # -- a real one
 
 FETCHING = """
@@ -222,24 +210,14 @@ print(json.dumps([new, before, spans]))
 @pytest.fixture
 def server() -> Iterator[tuple[str, list[str | None]]]:
     """The address of a server, and the ``traceparent`` of each request to it."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            heard.append(self.headers["traceparent"])
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  its name in the base class
-            pass
-
     heard: list[str | None] = []
-    found = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=found.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{found.server_port}/", heard
-    found.shutdown()
-    thread.join()
-    found.server_close()
+
+    def answer(request: Request) -> Answer:
+        heard.append(request.headers.get("traceparent"))
+        return Answer(204)
+
+    with http_server(answer) as url:
+        yield f"{url}/", heard
 
 
 def test_a_request_is_a_child_of_the_current_span(tmp_path: Path, server: tuple[str, list[str | None]]) -> None:

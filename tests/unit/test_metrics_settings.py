@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -147,14 +145,3 @@ def test_a_driver_says_that_the_package_for_prometheus_is_missing(monkeypatch: p
         _, problems = destinations(plan(("local",), prometheus="127.0.0.1:9464"), {})
         told = [problem for problem in problems if problem.startswith("metrics are not served at 127.0.0.1:9464: ")]
         assert [text.endswith("pip install 'ray-tracing-hooks[prometheus]'") for text in told] == [True] * missing
-
-
-def test_nothing_heavy_is_imported_to_read_them() -> None:
-    """A driver does it, to say what is wrong."""
-    program = (
-        "import sys; import ray_tracing_hooks._ship.sinks.otlp as s; from ray_tracing_hooks._ship.plan import "
-        "ShipPlan; from ray_tracing_hooks._settings.table import Settings; "
-        "s.read_metrics(ShipPlan(('otlp',), Settings()), {}, print); s.is_prometheus_installed(); "
-        "print(*(name for name in ('google.protobuf', 'grpc', 'requests', 'opentelemetry.sdk') if name in sys.modules))"
-    )
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "\n"

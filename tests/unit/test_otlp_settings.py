@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -256,54 +254,15 @@ def test_an_empty_form_for_traces_leaves_the_general_one_in_force() -> None:
     assert fine(ENDPOINT="http://c:1", TRACES_ENDPOINT="").target == "c:1"
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("PROTOCOL", "http"),
-        ("ENDPOINT", "http://"),
-        ("ENDPOINT", "ftp://c"),
-        ("ENDPOINT", "http://c:99999"),
-        ("ENDPOINT", "http://c:port"),
-        ("ENDPOINT", "http://a b"),
-        ("TIMEOUT", "soon"),
-        ("TIMEOUT", "0"),
-        ("TIMEOUT", "-1"),
-        ("TIMEOUT", "nan"),
-        ("TIMEOUT", "inf"),
-        ("COMPRESSION", "zstd"),
-        ("INSECURE", "1"),
-        ("CERTIFICATE", "/no/such/file"),
-        ("CLIENT_CERTIFICATE", "/no/such/file"),
-        ("CLIENT_KEY", "/no/such/file"),
-        ("OTEL_BSP_SCHEDULE_DELAY", "1.5"),
-        ("OTEL_BSP_SCHEDULE_DELAY", "-1"),
-        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0"),
-        ("OTEL_BSP_EXPORT_TIMEOUT", "x"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), [("PROTOCOL", "http"), ("TIMEOUT", "soon"), ("CERTIFICATE", "/no/such")])
 def test_a_wrong_value_is_told_once_and_counts_as_unset(name: str, value: str) -> None:
-    """With what was given, what is expected, and what is used."""
-    forms = [name] if name.startswith("OTEL_") else [name, f"TRACES_{name}"]
-    for form in forms:
+    for form in (name, f"TRACES_{name}"):
         found, (problem,) = settings(**{form: value})
         assert found == fine()
-        assert form in problem
-        assert value in problem
-        assert "expected" in problem
-        assert "using" in problem
+        assert f"{form}='{value}' is ignored" in problem
 
 
 def test_a_wrong_form_for_traces_leaves_the_general_one_in_force() -> None:
     found, (problem,) = settings(ENDPOINT="http://c:1", TRACES_ENDPOINT="ftp://me:secret@c")
     assert found.target == "c:1"
     assert "secret" not in problem
-
-
-def test_nothing_heavy_is_imported_to_read_them() -> None:
-    """A driver does it, to say where its spans go."""
-    program = (
-        "import sys\nfrom ray_tracing_hooks._ship.sinks.otlp import read\nread({}, print)\n"
-        "print(sorted({'grpc', 'requests', 'urllib3', 'ssl', 'http', 'google', 'opentelemetry'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout == "[]\n"

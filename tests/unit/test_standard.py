@@ -43,6 +43,7 @@ BAD = [
         None,
         "expected a whole number of 1 or more; using as many as fit in 900 kB.",
     ),
+    ("OTEL_BSP_SCHEDULE_DELAY", "-1", None, "milliseconds from 0 to 1,000,000,000,000; using 1000."),
     ("OTEL_BSP_SCHEDULE_DELAY", "1000000000001", None, "milliseconds from 0 to 1,000,000,000,000; using 1000."),
     ("OTEL_METRIC_EXPORT_INTERVAL", "1000000000001", 60.0, "milliseconds from 1 to 1,000,000,000,000; using 60000."),
     ("OTEL_METRIC_EXPORT_TIMEOUT", "1000000000001", 30.0, "milliseconds from 1 to 1,000,000,000,000; using 30000."),
@@ -60,6 +61,11 @@ BAD = [
     ),
     (f"{OTLP}ENDPOINT", "ftp://c", None, "expected a URL, such as http://collector:4317; using localhost, port 4317"),
     (f"{OTLP}ENDPOINT", "http://c:99999", None, "expected a URL, such as http://collector:4317; using localhost"),
+    *(
+        (f"{OTLP}ENDPOINT", value, None, "expected a URL, such as http://collector:4317; using localhost")
+        for value in ("http://", "http://c:port", "http://a b")
+    ),
+    *((f"{OTLP}TIMEOUT", value, 10.0, "using 10 s.") for value in ("-1", "nan", "inf")),
     (f"{OTLP}TIMEOUT", "soon", 10.0, "in seconds, or from 500 on in milliseconds; using 10 s."),
     (f"{OTLP}TIMEOUT", "0", 10.0, "using 10 s."),
     (f"{OTLP}COMPRESSION", "zstd", "none", "expected one of none, gzip; using none."),

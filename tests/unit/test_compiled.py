@@ -232,37 +232,6 @@ def test_executions_are_the_same(
 
 
 @needs_compiled
-def test_what_the_program_adds_to_a_span_is_the_same(tmp_path: Path) -> None:
-    def program(folder: Path) -> Any:
-        tracing.active = worker_of_job(folder)
-        begin = execution.Beginning("Actor", "method").begin
-        changes: tuple[Callable[[Any], Any], ...] = (
-            lambda span: span.set_attribute("a", 1),
-            lambda span: span.update_name("other"),
-            lambda span: span.add_encoded(b"\x4a\x00"),
-            lambda span: span.end(1 << 61),
-            lambda span: span.end(end_time=None),
-            lambda span: _ends_with(span, ()),
-            lambda span: _ends_with(span, (1, 2)),
-            lambda span: span.get_span_context(),
-        )
-        for change in changes:
-            begun = begin(None)
-            assert begun is not None
-            assert begun[1] is not None
-            change(begun[1])
-            begun[1].end()
-
-    _, found = both_ways(program)
-    assert [kind for kind, _ in found] == [START, SPAN] * 8
-
-
-def _ends_with(span: Any, nonsense: Any) -> None:
-    with contextlib.suppress(Exception):
-        span.end(nonsense)
-
-
-@needs_compiled
 @pytest.mark.parametrize("fails", ["get_current_task_id", "get_current_task_attempt_number", "get_task_depth"])
 def test_a_fault_while_a_task_begins_is_reported(fails: str, tmp_path: Path, reports: list[str]) -> None:
     class Broken(stand_ins.CoreWorker):
@@ -909,46 +878,6 @@ def test_a_replacement_is_pickled_with_the_bytes_of_what_it_replaces(monkeypatch
 # --- spans with code of the program inside ----------------------------------------------------------------------------
 
 STATE = trace.TraceState([("vendor", "value")])
-PARENTS: list[Any] = [
-    None,
-    *(Parent(bytes(range(16)), b"parent  ", 3, state, remote) for state in (None, STATE) for remote in (True, False)),
-    SimpleNamespace(span_id=b"parent  ", trace_state=None, remote=False),
-]
-
-
-@needs_compiled
-@pytest.mark.parametrize("random", [0, 1, (1 << 64) - 1])
-def test_spans_are_started_the_same(random: int) -> None:
-    """Under whatever parent, with positional and named arguments, of any size, by a recorder that records or not."""
-
-    def program(folder: Path) -> Any:
-        recorder, template = stand_ins.recorder(folder), Template("name", 2, {"a": 1})
-        start: Callable[..., Any] = recorder.start
-        found: list[Any] = []
-        given: list[tuple[Any, ...]] = [(template, b"trace id" * 2, 3, parent) for parent in PARENTS]
-        more = [encode.attribute("b", size * "x") for size in (0, 100, 9000)]
-        given += [(*given[1], each) for each in more]
-        given += [(*given[1], b"", time.time_ns()), (template, bytes(16), 0, None)]
-        found += [start(*arguments) for arguments in given]
-        found.append(start(*given[1], first=more[1]))
-        found.append(start(*given[1], start_time=time.time_ns()))
-        for wrong in [(), given[1][:3], (*given[1], "text"), (None, *given[1][1:]), (template, None, 3, None)]:
-            with pytest.raises((TypeError, AttributeError)):
-                start(*wrong)
-        recorder.observer = lambda _encoded: None
-        found.append(start(*given[1]))
-        recorder.disable_after_fork()
-        found.append(start(*given[1]))
-        for span in found:
-            span.end(span.start_time)
-        assert all(type(span.start_time) is int for span in found)
-        return [
-            (span.name, span.kind, span.trace_flags, span.trace_state, span.parent, span.context, len(span._head))
-            for span in found
-        ]
-
-    _, found = both_ways(program, random=random)
-    assert [kind for kind, _ in found].count(START) == len(PARENTS) + 8
 
 
 @needs_compiled
@@ -981,15 +910,6 @@ def test_what_is_started_below_a_carried_context_is_what_its_parts_make(
         assert (span.trace_flags, span.trace_state, span.template) == (flags, None, template)
         assert span._head.replace(span.span_id, parts.span_id) == parts._head
         assert [kind for kind, _ in records(folder)] == [START, START, SPAN, SPAN]
-
-
-@needs_compiled
-def test_a_plain_carried_context_is_not_left_to_python(tmp_path: Path) -> None:
-    with compiled(True):
-        recorder = stand_ins.recorder(tmp_path)
-        assert recorder.start_carried(Template("name", 5, {}), CONTEXT, b"") is not None
-    with compiled(False):
-        assert stand_ins.recorder(tmp_path).start_carried(Template("name", 5, {}), CONTEXT, b"") is None
 
 
 @needs_compiled
@@ -1074,37 +994,6 @@ def test_parents_and_decisions_are_the_same(random: int) -> None:
         return found, made
 
     both_ways(program, random=random)
-
-
-@needs_compiled
-def test_spans_are_recorded_the_same(reports: list[str]) -> None:
-    """Of any size, at any time, and by a recorder that has to tell somebody of them."""
-
-    def program(folder: Path) -> Any:
-        observed: list[bytes] = []
-        recorder = stand_ins.recorder(folder)
-        identity, template = encode.identity_of(b"trace id" * 2, b"span  id", None), Template("name", 2, {"a": 1})
-        now = time.time_ns()
-        for size in (0, 100, 9000):
-            recorder.record(template, identity, now, now + 1, encode.attribute("b", size * "x"))
-        recorder.record(template, identity, start_time=now, end_time=now, additions=b"")
-        recorder.observer = observed.append
-        recorder.record(template, identity, now, now, b"")
-        recorder.observer = None
-        record: Any = recorder.record
-        for wrong in [(), (template, identity, now, now, "text"), (None, identity, now, now, b"")]:
-            with pytest.raises((TypeError, AttributeError)):
-                record(*wrong)
-        for moment in (-1, 1 << 64):
-            with pytest.raises(struct.error):
-                record(template, identity, moment, now, b"")
-        recorder.disable_after_fork()
-        recorder.record(template, identity, now, now, b"")
-        return len(observed)
-
-    told, found = both_ways(program)
-    assert told == 1
-    assert [kind for kind, _ in found] == [SPAN] * 5
 
 
 # --- clocks -----------------------------------------------------------------------------------------------------------

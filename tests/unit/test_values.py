@@ -385,6 +385,7 @@ def test_an_exception_with_an_endless_text_is_cut(tmp_path: Path) -> None:
 # Large.
 
 
+@pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("kind", ["ray", "sdk"])
 def test_large_spans_are_recorded(kind: str, tmp_path: Path) -> None:
     """10 MiB in an attribute, 10,000 of each thing, a name of 1 MiB: with segments of 1 MiB, all of them in full."""

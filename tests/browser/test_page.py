@@ -897,13 +897,17 @@ AXE = Path(__file__).parent.parent / "javascript" / "node_modules" / "axe-core" 
 @pytest.mark.parametrize(("scheme", "size"), [("light", (1400, 900)), ("dark", (390, 844))])
 @pytest.mark.parametrize("run", ["worker_tree", "data_bottleneck", "late_rank", "waiting_requests"])
 def test_axe_finds_nothing_wrong(report: MakeReport, run: str, scheme: str, size: tuple[int, int]) -> None:
-    """No view breaks a rule of WCAG 2.2 AA that a program can check, with a span selected, and on a phone."""
+    """No view breaks a rule of WCAG 2.2 AA that a program can check, with a span selected, and on a phone. Of other
+    runs than the first one, those views count that it has not.
+    """
     opened = report(run, scheme=scheme, size=size)
     opened.page.context.new_cdp_session(opened.page).send("Page.setBypassCSP", {"enabled": True})
     opened.open()
     opened.page.evaluate(AXE.read_text("utf-8"))
     wrong = []
     for view in opened.js("app.shownTabs.map(([key]) => key)"):
+        if run != "worker_tree" and view in VIEWS[1:]:
+            continue
         opened.js(f"(app.show('{view}'), app.selectSpan(3))")
         opened.settle()
         tags = "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']"

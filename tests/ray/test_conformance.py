@@ -14,7 +14,7 @@ pytestmark = pytest.mark.apart
 
 EVERYTHING = {"RAY_TRACING_RAY": "task,actor,get,wait,put", "RAY_TRACING_LOGS": "ids,otlp"}
 
-COMMON = {"conform_actors", "conform_async", "conform_functions", "conform_types"}
+COMMON = {"conform_actors", "conform_functions"}
 """What most programs do; the others are run with the slow tests."""
 
 

@@ -206,6 +206,7 @@ def test_relative_paths_in_settings_are_relative_to_where_ray_was_started(elsewh
     assert {*os.listdir(elsewhere)} == {"code", "out", "settings.yaml", "spool"}
 
 
+@pytest.mark.slow  # a thousand traces, in a cluster with settings of its own
 def test_a_ratio_keeps_whole_traces_and_about_so_many(tmp_path: Path) -> None:
     """The decision is made at the root and holds through every hop: no trace is torn."""
     run = run_program(
@@ -233,6 +234,7 @@ def test_a_ratio_keeps_whole_traces_and_about_so_many(tmp_path: Path) -> None:
     assert 50 <= len(calls) <= 155, "five standard deviations around 100 of 1000"
 
 
+@pytest.mark.slow  # another cluster
 def test_other_propagators_carry_the_context_too(tmp_path: Path) -> None:
     """With B3 and baggage the trace is as whole as with the standard headers."""
     run = run_program(

@@ -72,6 +72,13 @@ class Redactor:
         """The result of a function, whose name counts as the name of the value."""
         return _joined([self._named(function, value, _Left())])
 
+    def text(self, value: str, most: int) -> str:
+        """At most ``most`` characters of a text, which says so if it was cut. One with a secret is redacted."""
+        searched = value[: most + _SEARCHED]
+        if TEXT.search(searched) or self._own.fullmatch(searched):
+            return MASK
+        return value if len(value) <= most else f"{value[:most]}... ({len(value):,} characters)"
+
     def query(self, query: str) -> str:
         """The query of a URL, such as ``page=2&token=***``."""
         parts = query[:_SEARCHED].split("&")[:_MOST_VALUES]

@@ -234,6 +234,9 @@ PROPAGATORS = Kind(
     ",".join,
 )
 
+CAPTURING = ("true", "span_only", "span_and_event")
+"""The values with which spans have the content of messages."""
+
 VARIABLES: tuple[Variable, ...] = (
     Variable("OTEL_SDK_DISABLED", TRUE_FALSE, False, "record nothing"),
     Variable("OTEL_SERVICE_NAME", STRING, None, "the `service.name` of all spans", "`RAY_CLUSTER_NAME`, else `ray`"),
@@ -250,6 +253,12 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("OTEL_SPAN_LINK_COUNT_LIMIT", COUNT, None, "maximum number of links per span", "128"),
     Variable("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "maximum number of attributes per event", "128"),
     Variable("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", COUNT, None, "maximum number of attributes per link", "128"),
+    Variable(
+        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
+        one_of("false", "no_content", "event_only", *CAPTURING),
+        "false",
+        "`true`, `span_only` or `span_and_event`: generations of LLM engines have prompts and completions",
+    ),
     Variable("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", NAMES, None, "libraries that are never instrumented"),
     Variable(
         "OTEL_BSP_SCHEDULE_DELAY",

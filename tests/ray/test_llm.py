@@ -75,6 +75,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
         PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}",
         RTH_HOOK=HOOK,
         RAY_TRACING_LOCAL_DIR=str(folder / "spans"),
+        OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="true",
         RAY_raylet_start_wait_time_s="300",
         **CACHES,
         **QUIET,
@@ -128,6 +129,24 @@ def test_a_generation_has_the_times_of_the_engine(asked: Asked) -> None:
     assert 0 < span.attributes["gen_ai.response.time_to_first_chunk"] <= seconds
     assert span.attributes["gen_ai.request.stream"] is True
     assert span.attributes["gen_ai.response.finish_reasons"] == ["length"]
+
+
+@pytest.mark.parametrize(
+    ("name", "prompts", "completions"),
+    [("streamed", ["Hello, who are you?"], 1), ("n2", ["Hello, who are you?"], 2), ("embeddings", [], 0)]
+    + [("two prompts", ["Once upon", "A time"], 2)],
+)
+def test_prompts_and_completions_are_recorded_where_asked_for(
+    asked: Asked, name: str, prompts: list[str], completions: int
+) -> None:
+    told: dict[str, list[Any]] = {"input": [], "output": []}
+    for span in asked.generations(asked.result[name]):
+        for kind, found in told.items():
+            found += json.loads(span.attributes.get(f"gen_ai.{kind}.messages", "[]"))
+    user = [{"role": "user", "parts": [{"type": "text", "content": each}]} for each in prompts]
+    assert sorted(told["input"], key=str) == sorted(user, key=str)
+    assert [(each["role"], each["finish_reason"]) for each in told["output"]] == [("assistant", "length")] * completions
+    assert all(each["parts"][0]["content"] for each in told["output"])
 
 
 def test_the_first_part_of_a_stream_is_timed_on_its_way(asked: Asked) -> None:

@@ -25,6 +25,7 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.library_spans import followed_by, preceded_by
+from ray_tracing_hooks._ray.llm import content
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import get_current
@@ -143,7 +144,9 @@ class Generation:
         self._has_ended = False
         self._running: set[str] = set()
         self._states: dict[str, Any] = {}
-        self._reasons: list[str] = []
+        self._reasons: dict[str, str] = {}
+        self.has_content = False
+        """Whether the span has what was asked and answered."""
 
     def add(self, request_id: str, state: Any) -> None:
         """Note a request to the engine, with vLLM's state of it."""
@@ -160,7 +163,7 @@ class Generation:
         """Note the end of a request to the engine; returns whether that is the end of all."""
         self._running.discard(request_id)
         if reason is not None:
-            self._reasons.append(reason)
+            self._reasons[request_id] = reason
         is_last = not self._running and (self._missing <= 0 or reason == ABORTED)
         if is_last:
             self.end()
@@ -174,7 +177,7 @@ class Generation:
         span, end_time = self._span, now_ns()
         try:
             self._describe(end_time)
-            if "error" in self._reasons:
+            if "error" in self._reasons.values():
                 span.set_status(trace.StatusCode.ERROR)
                 span.set_attribute(names.ERROR_TYPE, "error")
         except Exception as fault:  # noqa: BLE001  vLLM may have changed; the span has to end in any case
@@ -188,7 +191,7 @@ class Generation:
         found: dict[str, Any] = {}
         states = list(self._states.values())
         if self._reasons:
-            found[names.GEN_AI_FINISH_REASONS] = self._reasons
+            found[names.GEN_AI_FINISH_REASONS] = list(self._reasons.values())
         if not states:
             self._span.add_encoded(encode.attributes(found))
             return
@@ -200,6 +203,11 @@ class Generation:
         if first.num_cached_tokens:
             found[self._usage.cached] = first.num_cached_tokens
         writers = [each.detokenizer for each in states if getattr(each, "detokenizer", None) is not None]
+        if self.has_content and writers:
+            reasons = (self._reasons.get(each, "error") for each in self._states)
+            texts = (getattr(each, "output_text", "") for each in writers)
+            told = zip(texts, reasons, strict=False)
+            content.note(self._span, self._active, names.GEN_AI_OUTPUT_MESSAGES, lambda: content.answered(told))
         if not stats and writers:
             found[self._usage.output] = sum(each.num_output_tokens() for each in writers)
         if stats:
@@ -266,7 +274,10 @@ def _add_request(original: Callable[..., None]) -> Callable[..., None]:
     def add_request(self: Any, request: Any, *args: Any, **kwargs: Any) -> None:
         active = tracing.active
         parent = kwargs.get("parent_req", args[1] if len(args) > 1 else None)
-        generation = _begin(active, self, request, parent) if active is not None else None
+        generation = None
+        if active is not None:
+            prompt = kwargs.get("prompt", args[0] if args else None)
+            generation = _begin(active, self, request, parent, prompt)
         try:
             original(self, request, *args, **kwargs)
         except BaseException as error:
@@ -280,14 +291,14 @@ def _add_request(original: Callable[..., None]) -> Callable[..., None]:
     return add_request
 
 
-def _begin(active: Tracing, processor: Any, request: Any, parent: Any) -> Generation | None:
+def _begin(active: Tracing, processor: Any, request: Any, parent: Any, prompt: Any) -> Generation | None:
     known: Generation | None = None
     try:
         if request.request_id in processor.request_states:
             return None  # more input for that one
         known = _open.get(processor, {}).get(parent.request_id) if parent is not None else None
         if known is None:
-            known, context = _new(active, processor, request, parent)
+            known, context = _new(active, processor, request, parent, prompt)
         else:
             context = trace.set_span_in_context(known._span, get_current())  # noqa: SLF001  of this module
         if getattr(processor, "tracing_enabled", False):
@@ -299,7 +310,9 @@ def _begin(active: Tracing, processor: Any, request: Any, parent: Any) -> Genera
     return known
 
 
-def _new(active: Tracing, processor: Any, request: Any, parent: Any) -> tuple[Generation | None, Context]:
+def _new(
+    active: Tracing, processor: Any, request: Any, parent: Any, prompt: Any
+) -> tuple[Generation | None, Context]:
     asked = request.sampling_params if parent is None else parent.sampling_params
     # Before the engine gives each request an id of its own, this is the one that the client knows.
     identity = getattr(request, "external_req_id", None) or request.request_id
@@ -321,7 +334,11 @@ def _new(active: Tracing, processor: Any, request: Any, parent: Any) -> tuple[Ge
     )
     if span is None:
         return None, context
-    return Generation(active, span, usage, asked.n if parent is not None else 1, request.arrival_time), context
+    generation = Generation(active, span, usage, asked.n if parent is not None else 1, request.arrival_time)
+    generation.has_content = asked is not None and usage is not _PREFILL and content.is_captured()
+    if generation.has_content:
+        content.note(span, active, names.GEN_AI_INPUT_MESSAGES, lambda: content.asked(prompt))
+    return generation, context
 
 
 def _is_prefill(asked: Any) -> bool:

@@ -21,7 +21,7 @@ from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.generators import watched
-from ray_tracing_hooks._ray.llm import engine
+from ray_tracing_hooks._ray.llm import content, engine
 from ray_tracing_hooks._record.current import REQUEST
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame
@@ -53,7 +53,7 @@ def _run_request(original: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
     async def run_request(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         if tracing.active is not None:
             _batched.set(None)
-            _note_request(self, kwargs.get("engine_method", ""))
+            _note_request(self, request, kwargs.get("engine_method", ""))
         try:
             body = await original(self, request, *args, **kwargs)
         except BaseException as error:
@@ -65,9 +65,10 @@ def _run_request(original: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
     return run_request
 
 
-def _note_request(server: Any, method: str) -> None:
+def _note_request(server: Any, request: Any, method: str) -> None:
     try:
         engine.operation.set(_OPERATIONS.get(method, method))
+        content.messages.set(getattr(request, "messages", None))
         client = getattr(server.engine, "_engine_client", None)
         if hasattr(client, "output_processor"):
             engine.note_model(client, server._llm_config.model_id)  # noqa: SLF001  the name that vLLM's own server gets

@@ -137,7 +137,8 @@ uncaught exception decides it"""
 RAY_SERVE_APPLICATION = "ray.serve.application"
 """string, requests to Serve: the application of Ray Serve"""
 RAY_SERVE_DEPLOYMENT = "ray.serve.deployment"
-"""string, calls of deployments, requests in replicas: the deployment that is called"""
+"""string, calls of deployments, requests in replicas, generations: the deployment that is called, or that has the
+engine"""
 RAY_SERVE_METHOD = "ray.serve.method"
 """string, calls of deployments, requests in replicas: its method: `__call__` for HTTP requests"""
 RAY_SERVE_REPLICA_ID = "ray.serve.replica_id"
@@ -684,7 +685,7 @@ SUBMISSION_DURATION = _metric(
     (*_CALLED, ERROR_TYPE),
     "how long `.remote()` took; its count is the number of calls, with `error.type` for those that Ray refused",
 )
-_GENERATED = (GEN_AI_OPERATION, GEN_AI_PROVIDER, GEN_AI_REQUEST_MODEL)
+_GENERATED = (GEN_AI_OPERATION, GEN_AI_PROVIDER, GEN_AI_REQUEST_MODEL, RAY_SERVE_DEPLOYMENT)
 
 GENERATION_DURATION = _metric(
     "gen_ai.server.request.duration",

@@ -128,6 +128,7 @@ def test_a_generation_has_the_times_of_the_engine(asked: Asked) -> None:
     assert span.attributes["ray.llm.time_to_queue"] + sum(parts) <= seconds
     assert 0 < span.attributes["gen_ai.response.time_to_first_chunk"] <= seconds
     assert span.attributes["gen_ai.request.stream"] is True
+    assert span.attributes["ray.serve.deployment"] == "LLMServer:tiny"
     assert span.attributes["gen_ai.response.finish_reasons"] == ["length"]
 
 

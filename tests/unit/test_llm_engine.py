@@ -153,6 +153,19 @@ def test_several_completions_are_one_generation_with_its_prompt_counted_once(fro
     assert found["gen_ai.latency.time_in_model_decode"] == pytest.approx(2.0, abs=0.1)
 
 
+def test_in_a_replica_the_deployment_is_told(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = SimpleNamespace(deployment="LLMServer:tiny")
+    monkeypatch.setitem(
+        sys.modules, "ray.serve.context", SimpleNamespace(_get_internal_replica_context=lambda: here)
+    )
+    processor, asked = front.processor(), request("chatcmpl-1")
+    processor.add_request(asked)
+    processor.process_outputs(asked.request_id, 1, Reason.STOP)
+    (span,) = front.spans()
+    deployment = [each.value.string_value for each in span.attributes if each.key == "ray.serve.deployment"]
+    assert deployment == ["LLMServer:tiny"]
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_client_that_leaves_is_no_error(front: Front, count: int) -> None:
     processor = front.processor()

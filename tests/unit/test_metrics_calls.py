@@ -67,9 +67,17 @@ def counted(batches: list[Batch], counted: Counted | None = None) -> dict[tuple[
     return found
 
 
+ABOUT = {
+    names.GEN_AI_OPERATION: "chat",
+    names.GEN_AI_PROVIDER: "vllm",
+    names.GEN_AI_REQUEST_MODEL: "tiny",
+    names.RAY_SERVE_DEPLOYMENT: "LLMServer:tiny",
+}
+
+
 def generated(**more: Any) -> bytes:
     """The encoded span of a generation, which took a second."""
-    told = {names.GEN_AI_OPERATION: "chat", names.GEN_AI_PROVIDER: "vllm", names.GEN_AI_REQUEST_MODEL: "tiny"}
+    told = {**ABOUT, names.GEN_AI_RESPONSE_ID: "chatcmpl-1"}
     failed = encode.status(2) if names.ERROR_TYPE in more else b""
     template = Template("chat tiny", 1, {})
     identity = encode.identity_of(TRACE, bytes(range(1, 9)), None)
@@ -77,7 +85,7 @@ def generated(**more: Any) -> bytes:
     return identity + moments + template.body + encode.attributes({**told, **more}) + failed
 
 
-def test_generations_are_counted_by_operation_and_model(process: Process) -> None:
+def test_generations_are_counted_by_operation_model_and_deployment(process: Process) -> None:
     timed = {names.GEN_AI_FIRST_CHUNK: 0.25, names.GEN_AI_DECODE_TIME: 0.6, names.GEN_AI_OUTPUT_TOKENS: 4}
     spans = [
         generated(**timed),
@@ -89,13 +97,12 @@ def test_generations_are_counted_by_operation_and_model(process: Process) -> Non
     seen = Counted()
     assert seen.calls.read([batch._replace(spans=spans)]) == 0
     points = [(name, dict(point.attributes), point.count, pytest.approx(point.sum)) for name, point in seen.points()]
-    about = {names.GEN_AI_OPERATION: "chat", names.GEN_AI_PROVIDER: "vllm", names.GEN_AI_REQUEST_MODEL: "tiny"}
     assert sorted(points, key=str) == sorted(
         [
-            (names.GENERATION_DURATION, about, 2, 2.0),
-            (names.GENERATION_DURATION, {**about, names.ERROR_TYPE: "EngineDeadError"}, 1, 1.0),
-            (names.GENERATION_FIRST_TOKEN, about, 2, 0.5),
-            (names.GENERATION_TOKEN_TIME, about, 1, pytest.approx(0.2)),
+            (names.GENERATION_DURATION, ABOUT, 2, 2.0),
+            (names.GENERATION_DURATION, {**ABOUT, names.ERROR_TYPE: "EngineDeadError"}, 1, 1.0),
+            (names.GENERATION_FIRST_TOKEN, ABOUT, 2, 0.5),
+            (names.GENERATION_TOKEN_TIME, ABOUT, 1, pytest.approx(0.2)),
         ],
         key=str,
     )

@@ -264,6 +264,13 @@ _PREFILL = Usage(
 """The same tokens are counted for the decoding part."""
 
 
+def of_deployment() -> dict[str, str]:
+    """The attribute with the deployment of Ray Serve in whose replica this is; empty elsewhere."""
+    find = getattr(sys.modules.get("ray.serve.context"), "_get_internal_replica_context", None)
+    name = getattr(find(), "deployment", "") if find is not None else ""
+    return {names.RAY_SERVE_DEPLOYMENT: name} if name else {}
+
+
 def usage_of(active: Tracing) -> Usage:
     """What tokens are counted as."""
     return _STANDARD if active.llm.usage else _OURS
@@ -324,7 +331,7 @@ def _new(
         doing = operation.get() or _OPERATIONS.get(identity.partition("-")[0], "")
         doing = doing or ("embeddings" if asked is None else "text_completion")
         attributes = {names.GEN_AI_OPERATION: doing}
-    attributes |= {names.GEN_AI_PROVIDER: _PROVIDER, names.GEN_AI_RESPONSE_ID: identity}
+    attributes |= {names.GEN_AI_PROVIDER: _PROVIDER, names.GEN_AI_RESPONSE_ID: identity, **of_deployment()}
     if model:
         attributes[names.GEN_AI_REQUEST_MODEL] = model
     if asked is not None:

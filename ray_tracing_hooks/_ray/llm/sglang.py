@@ -21,7 +21,7 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.generators import watched
 from ray_tracing_hooks._ray.library_spans import begun, end_call
-from ray_tracing_hooks._ray.llm.engine import ABORTED, operation, usage_of
+from ray_tracing_hooks._ray.llm.engine import ABORTED, of_deployment, operation, usage_of
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
@@ -86,7 +86,7 @@ def _begin(active: Tracing, engine: Any, usual: str, told: dict[str, Any], kwarg
     settings = getattr(engine, "server_args", None)
     model = str(getattr(settings, "served_model_name", None) or getattr(settings, "model_path", ""))
     doing = operation.get() or usual
-    attributes: dict[str, Any] = {names.GEN_AI_OPERATION: doing, names.GEN_AI_PROVIDER: _PROVIDER}
+    attributes: dict[str, Any] = {names.GEN_AI_OPERATION: doing, names.GEN_AI_PROVIDER: _PROVIDER, **of_deployment()}
     if model:
         attributes[names.GEN_AI_REQUEST_MODEL] = model
     if usual != "embeddings":

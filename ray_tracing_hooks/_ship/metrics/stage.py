@@ -196,8 +196,7 @@ def _generated(instruments: _Instruments, span: Span, ids: bytes) -> None:
     told = span.attributes
     if names.GEN_AI_OPERATION not in told:
         return  # the prefill for another engine, which has the generation
-    keys = (names.GEN_AI_OPERATION, names.GEN_AI_PROVIDER, names.GEN_AI_REQUEST_MODEL)
-    about = {key: _text(told[key]) for key in keys if key in told}
+    about = {key: _text(told[key]) for key in names.GENERATION_FIRST_TOKEN.attributes if key in told}
     error = _error(told, failed=span.status_code == ERROR)
     found = [
         (instruments.generations, (span.end_ns - span.start_ns) / 1e9),

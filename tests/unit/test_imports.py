@@ -18,10 +18,10 @@ uninstrument(print)
 """
 _METRICS = """
 from ray_tracing_hooks._settings.table import Settings
-from ray_tracing_hooks._ship.metrics import settings
+from ray_tracing_hooks._ship.sinks import otlp
 from ray_tracing_hooks._ship.plan import ShipPlan
-settings.read(ShipPlan(("otlp",), Settings()), {}, print)
-settings.is_prometheus_installed()
+otlp.read_metrics(ShipPlan(("otlp",), Settings()), {}, print)
+otlp.is_prometheus_installed()
 """
 
 

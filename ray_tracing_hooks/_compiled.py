@@ -88,7 +88,6 @@ class Use:
     """Whether the compiled part is in use in this process, and what it makes: None where it is not in use.
 
     Attributes:
-        is_loaded: Whether it could be imported.
         is_on: Whether what is made from now on uses it.
         problem: Why it could not be imported, where it is installed; else empty.
     """

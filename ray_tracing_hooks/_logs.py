@@ -43,9 +43,6 @@ class Process(NamedTuple):
     """The parts of this process that log records are correlated with.
 
     Attributes:
-        recorder: The recorder of this process.
-        writer: Its spool writer.
-        resource: Its encoded resource.
         skywalking_id: Returns SkyWalking's id of the trace of a context, or of the trace with this id.
     """
 
@@ -99,7 +96,6 @@ class _Watch:
     """The handling of log records in this process.
 
     Attributes:
-        observers: Called with each record.
         pid: The id of this process, cached to avoid a system call for each record.
     """
 

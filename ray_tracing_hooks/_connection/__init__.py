@@ -37,8 +37,6 @@ class Configuration(NamedTuple):
     """What is set for a connection, until a command changes it.
 
     Attributes:
-        settings: The settings of the process.
-        environ: Its environment variables.
         exporters: The exporters of the hook, or None for those of the settings.
         records: Whether spans are recorded.
     """
@@ -57,14 +55,7 @@ class Connection:
     """Tracing of this process from ``ray.init`` to ``ray.shutdown``.
 
     Args:
-        process: This process.
-        cluster: The cluster that it is connected to.
-        configuration: What is set for it, until :meth:`change`.
-        lifetime: How long replacements last, and what is called at the end.
         of_ray: Whether Ray itself is traced; if not, only spans made with OpenTelemetry are recorded.
-
-    Attributes:
-        delivery: The delivery of recorded spans.
     """
 
     def __init__(

@@ -25,7 +25,6 @@ class Changes:
     """Applies what is set for the cluster of this process.
 
     Args:
-        process: This process.
         known: What is in force here already, as the cluster has said.
         exporters: The exporters of its hook.
         change: Applies it: called with the environment, the exporters and whether spans are recorded; returns the last.

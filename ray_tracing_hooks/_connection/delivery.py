@@ -31,13 +31,9 @@ class Delivery:
     """The delivery of what this process records.
 
     Args:
-        process: This process.
-        settings: Its settings.
-        environ: Its environment variables.
         exporters: The exporters of the hook, or None for those of the settings.
 
     Attributes:
-        plan: How spans are delivered.
         spool: The spool folder, None where nothing is recorded.
         joins_skywalking: Whether this process continues the traces of SkyWalking's agents.
         says_next: Whether :meth:`say_next` logs anything.

@@ -26,18 +26,7 @@ class Recording:
     """The recorder of this process and the spool files that it writes.
 
     Args:
-        process: This process.
-        environ: Its environment variables.
-        delivery: The delivery of what is recorded.
-        settings: Its settings.
-        of_ray: Whether Ray is traced.
         records: Whether what begins now is recorded.
-
-    Attributes:
-        delivery: The delivery of what is recorded.
-        resource: The attributes of the Resource.
-        recorder: The recorder for spans of Ray.
-        writer: The spool writer.
     """
 
     def __init__(

@@ -220,15 +220,11 @@ class SharedTrace:
     """The trace of this process's job, as far as known.
 
     Args:
-        cluster: The cluster that the process is connected to.
-        process: This process.
-        recorder: Its recorder.
         driver_task_id: The task id of this driver; empty in a worker.
         carries_submit_time: Whether recorded calls of tasks carry their context in any case: metrics need the time of
             submission of calls that run on another node.
 
     Attributes:
-        recorder: The recorder of this process.
         is_shared: Whether all processes of this job know the trace of its driver's root span, so that calls in it need
             not carry their context.
         published: That trace, once every process of this job can know it: in a driver when it has been published, in a

@@ -67,11 +67,6 @@ def _begin_exit() -> None:
 class DriverTrace:
     """The trace of this driver.
 
-    Args:
-        tracing: The instrumentation of its connection.
-        cluster: The cluster that the driver is connected to.
-        settings: Its settings.
-
     Attributes:
         root: The root span, until it ends.
         put_sigterm_back: Restores Ray's SIGTERM handler, which this class wraps.

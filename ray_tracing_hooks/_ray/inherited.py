@@ -47,8 +47,6 @@ class Inherited:
     """Begins the tasks of one function or method that carry no context.
 
     Args:
-        recorder: The recorder of this process.
-        core_worker: Ray's core worker of this process.
         job: The trace that these tasks belong to.
         template: The template of their spans; None if they make none.
         held: The resources of the running task; None for the methods of an actor.

@@ -62,12 +62,6 @@ class Selection:
             with a slash are for requests: if there are any, only matches and what they call make spans.
         exclude: Patterns for calls that make no spans, and for requests that make none with all that they call.
         internal: Whether internal tasks and actors of Ray make spans even if ``include`` does not match them.
-
-    Attributes:
-        parts: The parts of Ray that make spans.
-        has_patterns: Whether there are any patterns for calls.
-        has_requests: Whether there are any patterns for requests.
-        shows_internal: Whether internal tasks and actors of Ray make spans.
     """
 
     def __init__(

@@ -57,12 +57,10 @@ class Options(NamedTuple):
     """What the settings say of the spans of calls.
 
     Attributes:
-        selection: Which calls make spans.
         redactor: Renders the arguments and results of executions, or None.
         redact: Patterns of what is redacted in the configurations of a library, which are recorded in any case.
         rate_limits: The rate limits on calls that make spans, or None.
         memory: Measures the memory of executions, or None.
-        llm: What they say of generations.
     """
 
     selection: Selection
@@ -77,19 +75,13 @@ class Tracing:
     """The parts of the instrumentation of one connection.
 
     Args:
-        recorder: Records the spans.
-        process: This process.
-        cluster: The cluster that it is connected to.
         options: What the settings say of the spans of calls; each of them is an attribute too.
         carries_submit_time: Whether recorded calls of tasks carry the time of their submission (:class:`SharedTrace`).
         join_serve: Traces what this process has imported of Ray Serve; returns whether Serve is traced.
 
     Attributes:
-        process_attributes: The attributes that say where spans are made.
-        templates: The templates of call sites.
         namings: The namings of calls that run something else than their function's name says.
         job: The trace of this process's job.
-        calls: The calls that it makes.
         held: The resources that its current task holds.
         service: The service as which SkyWalking knows this process, if it knows deployments of Ray Serve as services of
             their own; else empty.

@@ -139,7 +139,6 @@ class Recorder(_compiled.RecorderBase):
     """Records the spans that this package makes of Ray's calls.
 
     Attributes:
-        limits: The span limits.
         fallback: The parent of spans that have no other parent (a driver's root span), or None.
         observer: Called with each encoded span that has ended, or None.
         unsampled: Records those spans of unsampled traces that failed or were slow; None where none are.
@@ -330,7 +329,6 @@ class UnsampledRecorder(Recorder):
     Nothing is written when they begin, so those whose process is killed are missing. All of it is done in Python.
 
     Args:
-        writer: As for any recorder; so are ``resource``, ``scope``, ``sampler`` and ``limits``.
         rule: Which spans are written.
         of_caller: The encoded Resource of a submission that was made in another process.
     """

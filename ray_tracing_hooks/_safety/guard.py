@@ -37,7 +37,6 @@ class _Reports:
 
     Attributes:
         reporter: Receives the problems; None for the log.
-        is_strict: Whether internal errors are raised instead of reported.
         reported: The messages so far, guarded by :data:`_lock`.
     """
 

@@ -64,9 +64,6 @@ class RecordAll(sampling.Sampler):
 
     The trace flags still say not sampled, so callees do not treat it as sampled, and no span processor that follows the
     specification exports it.
-
-    Attributes:
-        decides: The other sampler.
     """
 
     def __init__(self, sampler: sampling.Sampler) -> None:

@@ -99,7 +99,6 @@ class Values:
 
     Attributes:
         prefix: How the names of the settings begin.
-        rows: The table.
     """
 
     # Not a dataclass: defining one of this size takes more than a millisecond in every worker.

@@ -108,10 +108,6 @@ class _Definitions:
     ``of_child`` turns an inherited resource into that of a forked child.
 
     A signal handler that interrupts this may define the same scope, or another one: each step leaves all as it must be.
-
-    Attributes:
-        is_of_child: Whether this process was forked.
-        resources: The ids of the resources.
     """
 
     def __init__(self, of_child: Callable[[bytes], bytes]) -> None:

@@ -149,15 +149,8 @@ def _begin(active: Tracing, executor: Any, dag: Any) -> Execution:
 class Execution:
     """One execution of a dataset.
 
-    Args:
-        active: The instrumentation of this connection.
-        executor: Ray's executor.
-        dag: Its last operator.
-
     Attributes:
         context: The context of what belongs to the execution and to none of its operators.
-        dataset_id: Ray's id of the execution.
-        has_ended: Whether its spans have ended.
         operators: Its operators, inputs first.
     """
 

@@ -148,13 +148,7 @@ def _begin(source: Any, method: str) -> Iteration | None:
 class Iteration:
     """One iteration.
 
-    Args:
-        active: The instrumentation of this connection.
-        source: Ray's iterator.
-        method: The method that the program called.
-
     Attributes:
-        method: The method that the program called.
         batches: How many batches the program has got.
     """
 

@@ -137,19 +137,9 @@ class Around(NamedTuple):
 class Operator:
     """One operator of an execution.
 
-    Args:
-        around: What it shares with the others.
-        op: Ray's operator.
-        operator_id: Its name and position, as in Ray's dashboard.
-
     Attributes:
-        op: Ray's operator.
         operator_id: Its name and position.
-        name: Its name.
-        inputs: The operators that it takes its input from.
         span: Its span; None before its first work, and if it is not recorded.
-        held_back: When backpressure held it back.
-        timeline: Its queues over time.
         encoded: The encoded attribute of the spans of its calls.
         submitted: How many calls for its blocks it has made.
         actors: How many actors it has started.

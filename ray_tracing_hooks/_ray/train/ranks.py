@@ -47,7 +47,6 @@ class Step(threading.local):
         loop: A weak reference to the loop that :attr:`number` belongs to.
         number: How often its rank has met the others.
         span: The span of the current step, None between steps or if it is not recorded.
-        began: When it began, by ``time.monotonic()``.
         barrier: How many seconds the rank has waited for the others, None if it has not.
         handover: How many seconds it has waited until the controller had taken the report before, None if it has not.
     """

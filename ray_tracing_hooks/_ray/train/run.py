@@ -149,11 +149,6 @@ def patch_attempts(patches: Patches) -> bool:
 class Attempts:
     """The attempts of one run.
 
-    Args:
-        active: The instrumentation.
-        run: Ray's ``TrainRunContext`` of the run.
-        around: The context of the run.
-
     Attributes:
         context: The context of the current attempt.
     """

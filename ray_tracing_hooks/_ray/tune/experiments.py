@@ -53,14 +53,8 @@ def patch(patches: Patches) -> bool:
 class Experiment:
     """One experiment.
 
-    Args:
-        active: The instrumentation.
-        name: Its name.
-        around: The context that it began in.
-
     Attributes:
         trials: Its trials that have not ended, by id.
-        metric: The metric that is optimized.
         asked: How often its scheduler was asked for anything.
         context: The context of its trials.
         loop: The context of its loop, in which waiting for objects makes no spans.

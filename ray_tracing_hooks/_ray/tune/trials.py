@@ -55,16 +55,10 @@ class Trial:
     """The span of one trial.
 
     Args:
-        active: The instrumentation.
-        context: The context of its experiment.
         name: The name of its experiment, for spans.
-        metric: The metric that is optimized.
-        trial: Ray's object for it.
 
     Attributes:
         context: The context of what is done for it.
-        trial_id: Its id.
-        metric: The metric that is optimized.
         stopped_by: What decided that it ends, once something has.
     """
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._connection.delivery import SKYWALKING, Delivery, unmet
-from ray_tracing_hooks._connection.recording import Recording, close, exit_in_order
+from ray_tracing_hooks._connection.delivery import SKYWALKING, Delivery, collect, unmet
+from ray_tracing_hooks._connection.recording import Recording, close, deliver_at_exit, exit_in_order
+from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._safety.guard import guarded, logger, report
 from ray_tracing_hooks._safety.patching import Patches
+from ray_tracing_hooks._sdk import bridge
 from ray_tracing_hooks._settings.values import copied
 
 if TYPE_CHECKING:
@@ -176,8 +178,6 @@ class Connection:
         close(recording.writer)
         recording.delivery.retire(self.delivery)
         if self.process.is_driver and recording.writer.directory != os.devnull:
-            from ray_tracing_hooks._connection.recording import deliver_at_exit  # noqa: PLC0415  only drivers need it
-
             deliver_at_exit(recording.writer, recording.delivery)
 
     def _join_skywalking(self, patches: Patches) -> None:
@@ -234,9 +234,6 @@ class Connection:
         """
         if self.delivery.spool is None:
             return
-        from ray_tracing_hooks._formats.encoded_span import encode  # noqa: PLC0415
-        from ray_tracing_hooks._sdk import bridge  # noqa: PLC0415
-
         recording = self._recording
         bridge.install(
             recording.recorder,
@@ -290,8 +287,6 @@ class Connection:
             self._keep_states()
         if self.settings.collect_to is not None and not self.process.is_client and not self.process.is_internal:
             with guarded("collecting spans"):
-                from ray_tracing_hooks._connection.delivery import collect  # noqa: PLC0415  few programs do so
-
                 collect(self.process, self.settings, self.delivery)
 
     def _keep_states(self) -> None:
@@ -339,9 +334,7 @@ class Connection:
             with guarded("suggesting the next command"):
                 self.delivery.say_next()
         if self.process.is_driver and self.delivery.spool is not None:
-            from ray_tracing_hooks._connection import recording  # noqa: PLC0415  only drivers need it
-
-            recording.deliver_at_exit(self._recording.writer, self.delivery)
+            deliver_at_exit(self._recording.writer, self.delivery)
 
     def _stop_tracing(self) -> None:
         """From now on, wrappers that are still in place only call the original."""

@@ -16,7 +16,9 @@ from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._connection.folders import FOLDER, folders, make_private_folder
 from ray_tracing_hooks._safety.guard import guarded, logger, report
 from ray_tracing_hooks._settings.values import Hint
+from ray_tracing_hooks._ship import start
 from ray_tracing_hooks._ship.plan import ShipPlan, take_log_records, with_settings
+from ray_tracing_hooks._spool.layout import spool_name
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.process import RayProcess
@@ -60,34 +62,27 @@ class Delivery:
 
     def begin(self) -> None:
         """Start the shipper unless it is running."""
-        from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
-
         if self.spool is not None:
             with guarded("starting delivery"):
-                ensure_running(self.spool, self.plan, self._environ)
+                start.ensure_running(self.spool, self.plan, self._environ)
 
     def retire(self, following: Delivery) -> None:
         """Let the shipper end once it has delivered everything, since this node delivers otherwise from now on."""
-        from ray_tracing_hooks._ship.start import retire  # noqa: PLC0415
-
         if self.spool is not None:
-            retire(self.spool, following.spool)
+            start.retire(self.spool, following.spool)
 
     def reinstate(self) -> None:
         """Undo an earlier :meth:`retire`."""
-        from ray_tracing_hooks._ship.start import reinstate  # noqa: PLC0415
-
         if self.spool is not None:
-            reinstate(self.spool, self.plan)
+            start.reinstate(self.spool, self.plan)
 
     def keep_shipped(self) -> None:
         """Replace a shipper that was killed, and report the shipper's messages to the user."""
         from ray_tracing_hooks._ship.figures import read  # noqa: PLC0415
-        from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
 
         if self.spool is not None:
             with guarded("watching the shipper"):
-                ensure_running(self.spool, self.plan, self._environ, patient=True)
+                start.ensure_running(self.spool, self.plan, self._environ, patient=True)
                 figures = read(self.spool)
                 for text in figures.messages if figures is not None else ():
                     report(text)
@@ -153,9 +148,8 @@ class Delivery:
 
         All flushes of a connection together wait no longer than the flush timeout.
         """
-        from ray_tracing_hooks._ship.flush import flush  # noqa: PLC0415
-        from ray_tracing_hooks._ship.start import ensure_running  # noqa: PLC0415
-        from ray_tracing_hooks._spool.reader import segments  # noqa: PLC0415
+        from ray_tracing_hooks._ship.flush import flush  # noqa: PLC0415  for drivers only
+        from ray_tracing_hooks._spool.reader import segments  # noqa: PLC0415  as above
 
         spool = self.spool
         assert spool is not None
@@ -166,11 +160,11 @@ class Delivery:
         deadline = monotonic() + self._flush_left
         if self._flush_left <= 0 or is_empty():
             return
-        ensure_running(spool, self.plan, self._environ)
+        start.ensure_running(spool, self.plan, self._environ)
         result = flush(spool, self._flush_left, until_writers_end=until_writers_end)
         if not result.running and not is_empty():
             # The shipper was about to end; start another one.
-            ensure_running(spool, self.plan, self._environ)
+            start.ensure_running(spool, self.plan, self._environ)
             result = flush(spool, max(0.0, deadline - monotonic()), until_writers_end=until_writers_end)
         self._written = result.written
         self._flush_left = deadline - monotonic()
@@ -243,8 +237,6 @@ def _plan(process: RayProcess, settings: Settings, environ: Mapping[str, str], e
 
 def make_spool(process: RayProcess, settings: Settings, plan: ShipPlan) -> str | None:
     """The spool folder for this node and plan: processes with other settings have their own, with their own shipper."""
-    from ray_tracing_hooks._spool.layout import spool_name  # noqa: PLC0415
-
     name = spool_name(process.node_id, hashlib.sha256(plan.as_json().encode()).hexdigest())
     ours = folders(process)
     places = [settings.spool_dir, *ours] if settings.spool_dir else [*ours]
@@ -307,9 +299,7 @@ def collect(process: RayProcess, settings: Settings, delivery: Delivery) -> None
 
 def _collect_environment(settings: Settings) -> dict[str, str]:
     """The variables of the command, which finds the same packages as this process."""
-    from ray_tracing_hooks._ship.start import environment  # noqa: PLC0415  few programs do so
-
     # The place is no argument, since it may contain a password, which the list of processes must not show.
-    found = {**environment(os.environ), "RAY_TRACING_COLLECT_TO": str(settings.collect_to)}
+    found = {**start.environment(os.environ), "RAY_TRACING_COLLECT_TO": str(settings.collect_to)}
     # Otherwise the command would be a driver of the same submitted job, with its runtime environment.
     return {name: value for name, value in found.items() if name not in _OF_JOB}

@@ -7,18 +7,20 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ray_tracing_hooks._ray import errors, execution, libraries, targets, templates, tracing
+from ray_tracing_hooks._ray.cluster import Cluster
+from ray_tracing_hooks._ray.process import RayProcess, patch_end
+from ray_tracing_hooks._ray.templates import Selection
+from ray_tracing_hooks._ray.tracing import GenerationOptions, Options, Tracing
+from ray_tracing_hooks._record.recorder import Recorder
 from ray_tracing_hooks._safety.guard import report
 from ray_tracing_hooks._safety.patching import Patches, in_place
+from ray_tracing_hooks._settings.table import Settings
 
 if TYPE_CHECKING:
-    from ray_tracing_hooks._ray.cluster import Cluster
     from ray_tracing_hooks._ray.memory import Memory
-    from ray_tracing_hooks._ray.process import RayProcess
     from ray_tracing_hooks._ray.rates import RateLimits
-    from ray_tracing_hooks._ray.tracing import Options, Tracing
     from ray_tracing_hooks._record.argument_text import Redactor
-    from ray_tracing_hooks._record.recorder import Recorder
-    from ray_tracing_hooks._settings.table import Settings
 
 
 class Lifetime(NamedTuple):
@@ -50,9 +52,6 @@ def instrument(
 
     Contexts are propagated whether it ``makes_spans`` or not.
     """
-    from ray_tracing_hooks._ray import errors, execution, libraries, targets, templates, tracing  # noqa: PLC0415
-    from ray_tracing_hooks._ray.process import patch_end  # noqa: PLC0415
-
     patches, ends = lifetime.patches, (lifetime.on_disconnecting, lifetime.on_disconnected)
     parts = settings.ray if makes_spans else frozenset()
     tracing.active = active = tracing.Tracing(
@@ -107,8 +106,6 @@ def change(
     ``first`` is called with the instrumentation before calls use it. Parts of Ray that made no spans yet are
     instrumented; the other wrappers stay as they are. May be called in any thread, while calls are made.
     """
-    from ray_tracing_hooks._ray import execution, libraries, templates, tracing  # noqa: PLC0415
-
     process = active.process
     parts = settings.ray if makes_spans else frozenset()
     more = parts - active.selection.parts
@@ -134,9 +131,6 @@ def change(
 def _options(
     settings: Settings, parts: frozenset[str], rate_limits: RateLimits | None, memory: Memory | None
 ) -> Options:
-    from ray_tracing_hooks._ray.templates import Selection  # noqa: PLC0415
-    from ray_tracing_hooks._ray.tracing import GenerationOptions, Options  # noqa: PLC0415
-
     llm = GenerationOptions(settings.llm_phases, settings.llm_usage)
     selection = Selection(parts, settings.include, settings.exclude, internal=settings.internal)
     return Options(selection, _redactor(settings), settings.redact, rate_limits, memory, llm)

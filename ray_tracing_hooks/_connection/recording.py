@@ -12,14 +12,19 @@ from weakref import WeakKeyDictionary
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._record import sampling
+from ray_tracing_hooks._record.limits import SpanLimits
+from ray_tracing_hooks._record.recorder import Recorder, UnsampledRecorder
+from ray_tracing_hooks._record.sampling import KeepRule, Sampler
 from ray_tracing_hooks._safety.guard import guarded, report
+from ray_tracing_hooks._sdk import resource
+from ray_tracing_hooks._spool.writer import LAST_WORD_SECONDS, SpoolWriter, segment_bytes
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._connection.delivery import Delivery
     from ray_tracing_hooks._ray.process import RayProcess
-    from ray_tracing_hooks._record.sampling import Sampler
     from ray_tracing_hooks._settings.table import Settings
-    from ray_tracing_hooks._spool.writer import SpoolWriter
 
 
 class Recording:
@@ -39,11 +44,6 @@ class Recording:
         of_ray: bool,
         records: bool = True,
     ) -> None:
-        from ray_tracing_hooks._formats.encoded_span import encode  # noqa: PLC0415
-        from ray_tracing_hooks._record.limits import SpanLimits  # noqa: PLC0415
-        from ray_tracing_hooks._record.recorder import Recorder  # noqa: PLC0415
-        from ray_tracing_hooks._sdk import resource  # noqa: PLC0415
-        from ray_tracing_hooks._spool.writer import SpoolWriter, segment_bytes  # noqa: PLC0415
 
         self.delivery = delivery
         ray_attributes = process.resource_attributes()
@@ -72,8 +72,6 @@ class Recording:
 
     def say(self, attributes: Mapping[str, Any]) -> None:
         """Add these attributes to the Resource of what ends from now on."""
-        from ray_tracing_hooks._formats.encoded_span import encode  # noqa: PLC0415
-
         self.resource = {**self.resource, **attributes}
         for recorder in (self.recorder, self.recorder.unsampled):
             if recorder is not None:
@@ -89,11 +87,6 @@ class Recording:
 
     def _keep(self, settings: Settings, *, records: bool) -> None:
         """Record what the settings ask for of traces that are not sampled."""
-        from ray_tracing_hooks._formats.encoded_span import encode  # noqa: PLC0415  as above
-        from ray_tracing_hooks._record.recorder import UnsampledRecorder  # noqa: PLC0415  as above
-        from ray_tracing_hooks._record.sampling import KeepRule  # noqa: PLC0415  as above
-        from ray_tracing_hooks._sdk import resource  # noqa: PLC0415  as above
-
         recorder, slower = self.recorder, settings.keep_slower
         recorder.unsampled = None
         if records and (settings.keep_errors or slower is not None) and self.delivery.spool is not None:
@@ -109,8 +102,6 @@ class Recording:
 
 
 def _sampler(environ: Mapping[str, str]) -> Sampler:
-    from ray_tracing_hooks._record import sampling  # noqa: PLC0415  as above
-
     sampler = sampling.from_environment(environ)
     if sampler is None:
         from ray_tracing_hooks._settings.otel import import_sdk  # noqa: PLC0415  few programs name such a one
@@ -132,8 +123,6 @@ def exit_in_order(writers: Iterable[SpoolWriter]) -> None:
 
 def close(writer: SpoolWriter) -> None:
     """Close the writer; if the disk is full, wait a moment for room to write the count of dropped spans."""
-    from ray_tracing_hooks._spool.writer import LAST_WORD_SECONDS  # noqa: PLC0415  as above
-
     writer.close(monotonic() + LAST_WORD_SECONDS)
 
 

@@ -95,11 +95,6 @@ def encode(
     return _LAYOUT.pack(form, flags, trace_id, span_id, submit_time_ns, parent_task_id or _NO_TASK) + rest
 
 
-def is_creation(argument: bytes) -> bool:
-    """Whether this context belongs to the creation of an actor."""
-    return bool(argument[0] & 0x01)
-
-
 def decode(argument: bytes) -> Carried:
     """The context in an argument made by :func:`encode`.
 

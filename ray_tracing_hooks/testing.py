@@ -28,7 +28,7 @@ from opentelemetry import trace
 
 from ray_tracing_hooks import _startup, names
 from ray_tracing_hooks._insight.model.span import Event, Link, Span
-from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.guard import TracingError
 
 __all__ = ["Captured", "Event", "Link", "Node", "Span", "capture"]
 

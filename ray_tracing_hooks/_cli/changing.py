@@ -28,8 +28,7 @@ from ray_tracing_hooks._ops.change import (
     variables_of,
 )
 from ray_tracing_hooks._ops.hooks import HOOKS, is_ours
-from ray_tracing_hooks._safety.errors import SettingError
-from ray_tracing_hooks._safety.guard import safe
+from ray_tracing_hooks._safety.guard import SettingError, safe
 
 _MOST_SHOWN = 20
 """The most processes that are listed; ``--json`` has all."""

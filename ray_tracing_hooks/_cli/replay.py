@@ -18,7 +18,7 @@ from ray_tracing_hooks._cli.screen import SafeError, progress, warn
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._ops.sources import is_session
-from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.guard import TracingError
 from ray_tracing_hooks._settings.table import Settings, load
 from ray_tracing_hooks._settings.values import Hint
 from ray_tracing_hooks._ship.files import PLAN

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import resource
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -17,7 +21,7 @@ from ray_tracing_hooks._cli.options import examples
 from ray_tracing_hooks._cli.screen import warn
 from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._ops.hooks import BY_SETTINGS
-from ray_tracing_hooks._run import child, inside
+from ray_tracing_hooks._run import inside
 from ray_tracing_hooks._run.inside import LaunchInfo, Note
 from ray_tracing_hooks._safety.guard import describe, safe
 from ray_tracing_hooks._safety.private import open_folder
@@ -78,13 +82,13 @@ def run(
     os.close(handle)
     try:
         try:
-            code = child.run(command, _environment(path, environ, has_own_folder=output is None))
+            code = _run_child(command, _environment(path, environ, has_own_folder=output is None))
         except OSError as error:
             raise click.ClickException(f"{command[0]} could not be started: {error.strerror}") from None
         _sum_up(list(inside.read(path)), folder, settings, views=views or opens, opens=opens)
     finally:
         os.unlink(path)
-    child.end_as(code)
+    _end_as(code)
 
 
 def _check(program: str, *, is_module: bool) -> None:
@@ -246,3 +250,71 @@ def _show(connections: Sequence[Note], folder: str, *, is_of_run: bool, views: b
         f"{'' if shown else ' (open it in a browser)'}",
         err=True,
     )
+
+
+_PASSED_ON = frozenset(
+    {
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGTERM,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGALRM,
+        signal.SIGWINCH,
+    }
+)
+"""Signals that are meant for the program, whichever of the two processes receives them."""
+
+_OF_TERMINAL = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH})
+_SI_KERNEL = 0x80
+"""The ``si_code`` of a signal that no process has sent. A terminal's go to the whole process group."""
+
+
+def _run_child(command: list[str], environ: Mapping[str, str]) -> int:
+    """Run a program to its end, with this process's files and in its process group; returns its exit code.
+
+    Negative for the signal that ended it, as in :mod:`subprocess`. A signal that this process receives meanwhile is
+    forwarded to the program, unless a terminal has sent it (Ctrl-C), which sends it to the program too. Raises OSError
+    if the program cannot start.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
+    try:
+        # Not subprocess: it closes further files that the shell has opened for the program.
+        child = os.posix_spawn(
+            command[0],
+            command,
+            environ,
+            setsigmask=before,
+            # Python ignores them, and the program would inherit that.
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+        )
+        # Our parent may have set it to be ignored, and then the end of the child would not be signalled.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        while True:
+            received = signal.sigwaitinfo({*_PASSED_ON, signal.SIGCHLD})
+            number = received.si_signo
+            if number == signal.SIGCHLD:
+                ended, status = os.waitpid(child, os.WNOHANG)
+                if ended:
+                    return os.waitstatus_to_exitcode(status)
+            elif received.si_code != _SI_KERNEL or number not in _OF_TERMINAL:
+                os.kill(child, number)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_as(code: int) -> NoReturn:
+    """End this process as the program ended: with its exit code, or by the same signal."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    if code < 0:
+        # Only the program's core dump is of interest.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        with suppress(OSError):  # SIGKILL has no other effect
+            signal.signal(-code, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
+        os.kill(os.getpid(), -code)
+        code = 128 - code  # as a shell reports it, where the signal has no effect on this process
+    sys.exit(code)

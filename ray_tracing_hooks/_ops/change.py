@@ -16,7 +16,7 @@ from ray_tracing_hooks._control.listener import MOST_BYTES
 from ray_tracing_hooks._ops import change_on_node, probe
 from ray_tracing_hooks._ops.cluster import Answer, Node, Visit
 from ray_tracing_hooks._ops.hooks import HOOKS, OF_RAY, is_ours
-from ray_tracing_hooks._safety.errors import SettingError, TracingError
+from ray_tracing_hooks._safety.guard import SettingError, TracingError
 from ray_tracing_hooks._settings import otel
 from ray_tracing_hooks._settings.otel import READABLE_FILE, VARIABLES, Variable
 from ray_tracing_hooks._settings.table import LIVE, PREFIX, Setting, all_settings, load

@@ -23,8 +23,7 @@ from ray_tracing_hooks._ops.head import (
     refusing_silent_raylets,
     untraced,
 )
-from ray_tracing_hooks._safety.errors import TracingError
-from ray_tracing_hooks._safety.guard import describe
+from ray_tracing_hooks._safety.guard import TracingError, describe
 
 _STAND_IN = '''
 import importlib.util, sys

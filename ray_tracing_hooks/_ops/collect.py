@@ -20,8 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ray_tracing_hooks._ops import probe, sources
 from ray_tracing_hooks._ops.cluster import Node, Visit
-from ray_tracing_hooks._safety.errors import TracingError
-from ray_tracing_hooks._safety.guard import describe
+from ray_tracing_hooks._safety.guard import TracingError, describe
 from ray_tracing_hooks._safety.private import open_file
 from ray_tracing_hooks._settings.values import without_credentials
 

@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
-from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.guard import TracingError
 from ray_tracing_hooks._safety.patching import ABSENT, Patches
 
 CLIENT = "ray://"

@@ -21,8 +21,7 @@ from urllib.request import getproxies_environment, proxy_bypass
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ops.effective import Effective
-from ray_tracing_hooks._safety.errors import SettingError, TracingError
-from ray_tracing_hooks._safety.guard import describe
+from ray_tracing_hooks._safety.guard import SettingError, TracingError, describe
 from ray_tracing_hooks._ship.log import Secrets, with_count
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.registry import destination_of, make_sink, usable

@@ -16,7 +16,7 @@ from typing import Any
 from ray_tracing_hooks._connection.folders import FOLDER, session_folders
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._ops.spools import spools_of, waiting
-from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.guard import TracingError
 from ray_tracing_hooks._safety.private import open_file, open_folder
 from ray_tracing_hooks._settings.table import load
 from ray_tracing_hooks._ship.flush import flush

@@ -1,4 +1,7 @@
-"""Failing open: an internal error is reported once, and the user's program continues without tracing."""
+"""Failing open: an internal error is reported once, and the user's program continues without tracing.
+
+A traced program sees none of the errors of this package, unless ``RAY_TRACING_STRICT=1`` is set.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,14 @@ _lock = threading.RLock()
 
 # Another thread may hold it when this process forks. The standard library resets its own locks in the same way.
 os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]  # noqa: SLF001  no stub
+
+
+class TracingError(Exception):
+    """Tracing itself failed. The message is one sentence for the user."""
+
+
+class SettingError(TracingError):
+    """A setting, or the settings file, cannot be used."""
 
 
 class _Reports:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import yaml
 
-from ray_tracing_hooks._safety.errors import SettingError
+from ray_tracing_hooks._safety.guard import SettingError
 
 _LARGEST_FILE = 64 << 10
 _QUOTED = re.compile(r"'[^']{3,}'")

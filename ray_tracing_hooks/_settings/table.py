@@ -374,7 +374,7 @@ def load_with_sources(
     in_file: Mapping[object, object] = {}
     if file is not None:
         # Imported only where a file is named.
-        from ray_tracing_hooks._safety.errors import SettingError  # noqa: PLC0415
+        from ray_tracing_hooks._safety.guard import SettingError  # noqa: PLC0415
         from ray_tracing_hooks._settings.file import contents  # noqa: PLC0415
 
         try:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from ray_tracing_hooks._safety.errors import SettingError, TracingError
+from ray_tracing_hooks._safety.guard import SettingError, TracingError
 from ray_tracing_hooks._safety.private import read_file, write_atomically
 from ray_tracing_hooks._ship.figures import is_reached, read
 from ray_tracing_hooks._ship.files import LOCK, REPLAY_PREFIX, take_lock

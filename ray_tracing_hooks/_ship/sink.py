@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from ray_tracing_hooks._formats.otlp import TRACES, Signal
-from ray_tracing_hooks._safety.errors import TracingError
-from ray_tracing_hooks._safety.guard import describe
+from ray_tracing_hooks._safety.guard import TracingError, describe
 from ray_tracing_hooks._ship.plan import ShipPlan
 
 

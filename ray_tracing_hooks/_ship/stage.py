@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from ray_tracing_hooks._formats.encoded_span.read import end_time, log_time
 from ray_tracing_hooks._formats.otlp import LOGS, TRACES, Signal
-from ray_tracing_hooks._safety.errors import TracingError
-from ray_tracing_hooks._safety.guard import describe
+from ray_tracing_hooks._safety.guard import TracingError, describe
 from ray_tracing_hooks._ship.files import read_patiently, write_with_room
 from ray_tracing_hooks._ship.folder import FolderSnapshot
 from ray_tracing_hooks._ship.follow import Follower

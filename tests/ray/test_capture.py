@@ -6,7 +6,7 @@ import pytest
 from conftest import Cluster
 from support import run_program
 
-from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.guard import TracingError
 from ray_tracing_hooks.testing import capture
 
 PROGRAM = "../inside/capturing"

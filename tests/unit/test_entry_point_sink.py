@@ -17,7 +17,7 @@ from plans import made_plan
 
 from ray_tracing_hooks._formats import protobuf
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._safety.errors import SettingError
+from ray_tracing_hooks._safety.guard import SettingError
 from ray_tracing_hooks._ship.registry import make_sink, usable
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, SinkContext
 from ray_tracing_hooks._ship.sinks import entry_point

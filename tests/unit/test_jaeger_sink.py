@@ -24,7 +24,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from plans import made_plan
 
 from ray_tracing_hooks._formats.protobuf import field
-from ray_tracing_hooks._safety.errors import SettingError
+from ray_tracing_hooks._safety.guard import SettingError
 from ray_tracing_hooks._ship.registry import make_sink
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, SinkContext
 

@@ -29,7 +29,7 @@ from ray_tracing_hooks._ops.change import (
 from ray_tracing_hooks._ops.cluster import Answer, Node
 from ray_tracing_hooks._ops.hooks import HOOKS
 from ray_tracing_hooks._ray.cluster import CONTROL, HOOK
-from ray_tracing_hooks._safety.errors import SettingError
+from ray_tracing_hooks._safety.guard import SettingError
 from ray_tracing_hooks._settings.table import LIVE, all_settings
 
 

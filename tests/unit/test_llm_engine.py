@@ -155,9 +155,7 @@ def test_several_completions_are_one_generation_with_its_prompt_counted_once(fro
 
 def test_in_a_replica_the_deployment_is_told(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     here = SimpleNamespace(deployment="LLMServer:tiny")
-    monkeypatch.setitem(
-        sys.modules, "ray.serve.context", SimpleNamespace(_get_internal_replica_context=lambda: here)
-    )
+    monkeypatch.setitem(sys.modules, "ray.serve.context", SimpleNamespace(_get_internal_replica_context=lambda: here))
     processor, asked = front.processor(), request("chatcmpl-1")
     processor.add_request(asked)
     processor.process_outputs(asked.request_id, 1, Reason.STOP)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.guard import TracingError
 from ray_tracing_hooks._ship.sink import Backoff, DeliveryError, reason, retry_after
 
 

@@ -317,9 +317,7 @@ def _begin(active: Tracing, processor: Any, request: Any, parent: Any, prompt: A
     return known
 
 
-def _new(
-    active: Tracing, processor: Any, request: Any, parent: Any, prompt: Any
-) -> tuple[Generation | None, Context]:
+def _new(active: Tracing, processor: Any, request: Any, parent: Any, prompt: Any) -> tuple[Generation | None, Context]:
     asked = request.sampling_params if parent is None else parent.sampling_params
     # Before the engine gives each request an id of its own, this is the one that the client knows.
     identity = getattr(request, "external_req_id", None) or request.request_id

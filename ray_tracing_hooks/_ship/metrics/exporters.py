@@ -18,8 +18,7 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.otlp import METRICS
-from ray_tracing_hooks._safety.errors import TracingError
-from ray_tracing_hooks._safety.guard import describe
+from ray_tracing_hooks._safety.guard import TracingError, describe
 from ray_tracing_hooks._ship.log import Problems, logger
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import SinkContext, Tls

@@ -19,8 +19,7 @@ from itertools import islice, takewhile
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from ray_tracing_hooks._formats.protobuf import FormatError
-from ray_tracing_hooks._safety.errors import SettingError
-from ray_tracing_hooks._safety.guard import describe
+from ray_tracing_hooks._safety.guard import SettingError, describe
 from ray_tracing_hooks._safety.private import open_file
 from ray_tracing_hooks._settings import otel
 from ray_tracing_hooks._settings.otel import import_sdk

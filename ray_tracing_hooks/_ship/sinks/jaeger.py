@@ -18,7 +18,7 @@ from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._formats.jaeger import API_V2, Encoder, jaeger_span, process
 from ray_tracing_hooks._formats.otlp import TRACES, Group
-from ray_tracing_hooks._safety.errors import SettingError
+from ray_tracing_hooks._safety.guard import SettingError
 from ray_tracing_hooks._settings.otel import JAEGER, read_with_source
 from ray_tracing_hooks._settings.otel import read as read_variable
 from ray_tracing_hooks._settings.table import from_variables

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import _thread
 import errno
-import fcntl
 import os
 import signal
 import stat
@@ -18,12 +17,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from resource import RLIMIT_NOFILE, getrlimit
 from select import POLLIN, poll
 from types import BuiltinFunctionType
 
 from ray_tracing_hooks._safety.guard import guarded
-from ray_tracing_hooks._safety.private import open_fifo, open_file, open_folder
+from ray_tracing_hooks._safety.private import apart, open_fifo, open_file, open_folder
 
 CONTROL = "control.json"
 CHANGED = "changed"
@@ -41,9 +39,6 @@ from /tmp.
 
 _LAST = 1.0
 """Seconds that ending waits for the thread."""
-
-_APART = 800
-"""The lowest number for the descriptor; three quarters of the limit where that is lower."""
 
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
 """Errors of a process or a disk that pass."""
@@ -121,7 +116,7 @@ class Listener:
     def _listen(self) -> None:
         path = os.path.join(self.folder, CHANGED)
         while not self._has_ended:
-            fifo = _apart(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC))
+            fifo = apart(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC))
             opened = os.fstat(fifo)
             try:
                 found = read(self.folder)
@@ -184,17 +179,6 @@ def _close(fifo: int, opened: os.stat_result) -> None:
     with suppress(OSError):
         if os.path.samestat(os.fstat(fifo), opened):
             os.close(fifo)
-
-
-def _apart(fifo: int) -> int:
-    """The same open file under a high number, which the program's own files do not get."""
-    most, _ = getrlimit(RLIMIT_NOFILE)
-    try:
-        moved = fcntl.fcntl(fifo, fcntl.F_DUPFD_CLOEXEC, _APART if most < 0 else min(_APART, most * 3 // 4))
-    except OSError:
-        return fifo  # no such number is free
-    os.close(fifo)
-    return moved
 
 
 def read(folder: str) -> bytes:

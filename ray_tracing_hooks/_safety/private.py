@@ -8,11 +8,13 @@ opened folder, which stays the same whatever happens to its path.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from resource import RLIMIT_NOFILE, getrlimit
 from typing import NoReturn
 
 _NOBODY_ELSE = 0o077
@@ -108,6 +110,26 @@ def close_open(is_wanted: Callable[[str], bool], *, but: int = -1) -> None:
         except OSError as error:
             if error.errno is None:  # raised by a signal handler of the program
                 raise
+
+
+_LEAST_NUMBER = 800
+"""The lowest number for our descriptors; three quarters of the limit where that is lower. Code that closes all
+descriptors it does not know, as libraries for daemons do, closes ours too, and the next file that the program opens
+gets the lowest free number: not ours."""
+
+
+def apart(descriptor: int) -> int:
+    """The same open file, locks included, under a high number that the program's own files do not get."""
+    most, _ = getrlimit(RLIMIT_NOFILE)
+    least = _LEAST_NUMBER if most < 0 else min(_LEAST_NUMBER, most * 3 // 4)
+    try:
+        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, least)
+    except OSError as error:
+        if error.errno is None:  # raised by a signal handler of the program
+            raise
+        return descriptor  # no such number is free
+    os.close(descriptor)
+    return moved
 
 
 def open_file(name: str, flags: int, *, folder: int | None = None) -> int:

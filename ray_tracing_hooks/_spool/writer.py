@@ -12,7 +12,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from resource import RLIM_INFINITY, RLIMIT_FSIZE, RLIMIT_NOFILE, getrlimit
+from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit
 from weakref import WeakSet
 
 from ray_tracing_hooks import _compiled
@@ -20,7 +20,7 @@ from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._formats.shorten import shorten, shorten_resource, shorten_scope
-from ray_tracing_hooks._safety.private import BeingOpened, close_open, inside, open_file, open_folder
+from ray_tracing_hooks._safety.private import BeingOpened, apart, close_open, inside, open_file, open_folder
 from ray_tracing_hooks._safety.processes import pid_namespace
 from ray_tracing_hooks._spool.layout import (
     DROPPED,
@@ -83,11 +83,6 @@ _MAX_START = 64 * 1024
 
 _OPENING = -2
 """In place of a descriptor: the interrupted code in this thread is just opening one."""
-
-_LEAST_NUMBER = 800
-"""The lowest number for our descriptors; three quarters of the limit where that is lower. Code that closes all
-descriptors it does not know, as libraries for daemons do, closes ours too, and the next file that the program opens
-gets the lowest free number: not ours."""
 
 _MOST_SCOPES = 4096
 """The most scopes and resources of one process. Each segment defines all of them, and ids have 16 bits."""
@@ -595,7 +590,7 @@ class SpoolWriter(_compiled.WriterBase):
             # one is held, so this process never looks dead.
             self._take_place(descriptor)
         else:
-            self._descriptor = _apart(descriptor)
+            self._descriptor = apart(descriptor)
         self._identity = _identity(self._descriptor)
 
     def _take_place(self, descriptor: int) -> None:
@@ -606,7 +601,7 @@ class SpoolWriter(_compiled.WriterBase):
             if error.errno != errno.EBADF:
                 raise
             # The program has lowered its limit below our number, so no file of its own can get that.
-            before, self._descriptor = self._descriptor, _apart(descriptor)
+            before, self._descriptor = self._descriptor, apart(descriptor)
             os.close(before)
         else:
             os.close(descriptor)
@@ -713,21 +708,6 @@ def _nothing() -> int:
         if error.errno is None:
             raise
         return -1
-
-
-def _apart(descriptor: int) -> int:
-    """The same open file, locks included, under a high number that the program's own files do not get."""
-    most, _ = getrlimit(RLIMIT_NOFILE)
-    try:
-        moved = fcntl.fcntl(
-            descriptor, fcntl.F_DUPFD_CLOEXEC, _LEAST_NUMBER if most < 0 else min(_LEAST_NUMBER, most * 3 // 4)
-        )
-    except OSError as error:
-        if error.errno is None:
-            raise
-        return descriptor  # no such number is free
-    os.close(descriptor)
-    return moved
 
 
 def _fair_share(directory: str, most: int) -> int:

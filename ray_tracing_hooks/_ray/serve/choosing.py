@@ -26,11 +26,10 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.propagation import incoming, unrecorded_span
-from ray_tracing_hooks._ray.serve.router import CARRIED, CHOICE, Call, count_attempt
-from ray_tracing_hooks._ray.serve.spans import Templates, of_request, traced
+from ray_tracing_hooks._ray.serve.router import CARRIED, CHOICE, Call, begin_anywhere, count_attempt
+from ray_tracing_hooks._ray.serve.spans import Templates, traced
 from ray_tracing_hooks._ray.templates import INTERNAL
-from ray_tracing_hooks._ray.tracing import Tracing, around_of
-from ray_tracing_hooks._record import carrier, ids
+from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.carrier import decode
 from ray_tracing_hooks._record.current import SPAN_KEY
 from ray_tracing_hooks._safety.exceptions import hide_frame
@@ -220,19 +219,10 @@ def _choose_replica(original: Callable[..., AbstractAsyncContextManager[Any]]) -
 
 @guarded("tracing the choice of a replica")
 def _begin(active: Tracing, router: Any, metadata: Any) -> Call | None:
-    around, called = around_of(active.calls), router.deployment_id
+    called = router.deployment_id
     template = _choices.of(active, called.name, getattr(called, "app_name", ""), metadata.call_method)
-    parent, flags, now = around.parent, around.flags, now_ns()
-    span_id = ids.new_span_id()
-    if template is None and parent is not None:
-        span_id, flags = parent.span_id, parent.flags
     # For the choice itself. The request that is then sent to the replica has its own context.
-    carried = carrier.encode(around.trace_id, span_id, flags, now, around.caller, around.headers)
-    setattr(metadata, CARRIED, carried)
-    if around.recorder is None or template is None:
-        return None
-    identity = around.before + span_id + around.after
-    return Call(around.recorder, template, identity, now, around.of_caller + of_request(metadata), metadata)
+    return begin_anywhere(active, template, now_ns(), metadata, Call)
 
 
 class _Choice(AbstractAsyncContextManager[Any]):

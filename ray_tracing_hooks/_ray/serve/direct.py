@@ -28,25 +28,7 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.propagation import TASK_KEY
-from ray_tracing_hooks._ray.serve.server import (
-    ENDED_EARLY,
-    REFUSED,
-    Described,
-    Descriptions,
-    InReplica,
-    arrive,
-    grpc_code,
-    grpc_headers,
-    http_headers,
-    is_left_out_grpc,
-    is_left_out_http,
-    of_route,
-    of_user,
-    outcome_of_grpc,
-    outcome_of_http,
-    outcome_of_websocket,
-    with_context,
-)
+from ray_tracing_hooks._ray.serve import server
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request
 from ray_tracing_hooks._ray.templates import INTERNAL, SERVE
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -78,7 +60,7 @@ _choice_time = encode.double_attribute(names.RAY_SERVE_CHOICE_TIME)
 _OK, _UNKNOWN = 0, 2
 """Codes of gRPC."""
 
-_EARLY = {*ENDED_EARLY.values(), "CANCELLED", "DEADLINE_EXCEEDED"}
+_EARLY = {*server.ENDED_EARLY.values(), "CANCELLED", "DEADLINE_EXCEEDED"}
 """These outcomes are more specific than the cancellation of an asyncio task."""
 
 
@@ -164,17 +146,17 @@ class _HttpRequest(_Request):
 
     def arrived(self, active: Tracing, replica: Any) -> tuple[Context, RecordedSpan | None]:
         self.begun = True
-        headers, choice = http_headers(self.scope.get("headers", ())), self._choice
+        headers, choice = server.http_headers(self.scope.get("headers", ())), self._choice
         if choice is not None and choice.traceparent:
             # Without a context of the client, the request is in the trace that the router has begun.
             headers.setdefault("traceparent", choice.traceparent)
-        context, span = arrive(active, headers, self._describe(active, replica), self.scope)
+        context, span = server.arrive(active, headers, self._describe(active, replica), self.scope)
         if choice is not None and span is not None:
             choice.note(span)
         return context, span
 
-    def _describe(self, active: Tracing, replica: Any) -> Callable[[Tracing, Any], Described] | None:
-        if is_left_out_http(active, self.scope):
+    def _describe(self, active: Tracing, replica: Any) -> Callable[[Tracing, Any], server.Described] | None:
+        if server.is_left_out_http(active, self.scope):
             return None
         return _methods.of(active, replica, "__call__").of_http
 
@@ -190,16 +172,17 @@ class _HttpRequest(_Request):
         elif self.status:
             pass
         elif kind == "websocket.close" and not self._is_open:
-            self.status, self.was_refused = REFUSED, True
+            self.status, self.was_refused = server.REFUSED, True
         elif kind in ("websocket.close", "websocket.disconnect"):
             self.status = str(message.get("code", 1000))
 
     def of_route(self, span: RecordedSpan, route: str) -> bytes:
         """The encoded route, and the span name with it."""
-        return of_route(span.template, route)
+        return server.of_route(span.template, route)
 
     def outcome(self) -> tuple[str, bytes]:
-        error, encoded = (outcome_of_http if self.scope["type"] == "http" else outcome_of_websocket)(self.status)
+        of_kind = server.outcome_of_http if self.scope["type"] == "http" else server.outcome_of_websocket
+        error, encoded = of_kind(self.status)
         return self.early or error, encoded
 
 
@@ -223,7 +206,7 @@ class _RoutingRequest(_HttpRequest):
             self._traceparent = f"00-{here.trace_id:032x}-{here.span_id:016x}-{here.trace_flags:02x}"
         return context, span
 
-    def _describe(self, active: Tracing, replica: Any) -> Callable[[Tracing, Any], Described]:
+    def _describe(self, active: Tracing, replica: Any) -> Callable[[Tracing, Any], server.Described]:
         deployment, replica_id = replica._deployment_id, replica._replica_id.unique_id  # noqa: SLF001  as below
         template = _routes.of(active, deployment.name, deployment.app_name, "__call__", replica_id)
         return lambda *_: (template, b"") if template is not None else None
@@ -284,13 +267,13 @@ class _GrpcCall(_Request):
         self._called, self._context = called, context
 
     def arrived(self, active: Tracing, replica: Any) -> tuple[Context, RecordedSpan | None]:
-        headers = grpc_headers(self._context.invocation_metadata())
+        headers = server.grpc_headers(self._context.invocation_metadata())
         descriptions = _methods.of(active, replica, self._called.rpartition("/")[2])
-        describe = descriptions.of_grpc if not is_left_out_grpc(active, self._called) else None
-        return arrive(active, headers, describe, (self._called, self._context.peer()))
+        describe = descriptions.of_grpc if not server.is_left_out_grpc(active, self._called) else None
+        return server.arrive(active, headers, describe, (self._called, self._context.peer()))
 
     def outcome(self) -> tuple[str, bytes]:
-        return outcome_of_grpc(grpc_code(self._context, _UNKNOWN if self.has_raised else _OK))
+        return server.outcome_of_grpc(server.grpc_code(self._context, _UNKNOWN if self.has_raised else _OK))
 
 
 _arrived: ContextVar[_HttpRequest | _GrpcCall | None] = ContextVar("request to a replica", default=None)
@@ -302,9 +285,9 @@ class _Methods:
 
     def __init__(self) -> None:
         self._active: Tracing | None = None
-        self._made: dict[str, Descriptions] = {}
+        self._made: dict[str, server.Descriptions] = {}
 
-    def of(self, active: Tracing, replica: Any, method: str) -> Descriptions:
+    def of(self, active: Tracing, replica: Any, method: str) -> server.Descriptions:
         if active is not self._active:
             self._made, self._active = {}, active
         made = self._made.get(method)
@@ -312,7 +295,7 @@ class _Methods:
             made = self._made[method] = self._make(active, replica, method)
         return made
 
-    def _make(self, active: Tracing, replica: Any, method: str) -> Descriptions:
+    def _make(self, active: Tracing, replica: Any, method: str) -> server.Descriptions:
         deployment = replica._deployment_id  # noqa: SLF001  as Serve's own tracing
         attributes = {
             names.RAY_SERVE_DEPLOYMENT: deployment.name,
@@ -321,7 +304,7 @@ class _Methods:
             names.RAY_SERVE_REPLICA_ID: replica._replica_id.unique_id,  # noqa: SLF001  as above
         }
         selected = active.selection.selects(f"{deployment.name}.{method}", SERVE)
-        return Descriptions({key: value for key, value in attributes.items() if value}, selected=selected)
+        return server.Descriptions({key: value for key, value in attributes.items() if value}, selected=selected)
 
 
 _methods = _Methods()
@@ -420,7 +403,7 @@ def _refused(active: Tracing, replica: Any, request: _HttpRequest | _GrpcCall, e
 
 
 @guarded("tracing a request in a replica")
-def around(inner: AbstractContextManager[Any], active: Tracing, replica: Any, metadata: Any) -> InReplica | None:
+def around(inner: AbstractContextManager[Any], active: Tracing, replica: Any, metadata: Any) -> server.InReplica | None:
     """A traced version of Serve's context manager for a direct request; None on failure."""
     request = _arrived.get()
     if request is None:
@@ -432,7 +415,7 @@ def around(inner: AbstractContextManager[Any], active: Tracing, replica: Any, me
     return _Direct(inner, context, span, request, replica, metadata)
 
 
-class _Direct(InReplica):
+class _Direct(server.InReplica):
     def __init__(
         self,
         inner: AbstractContextManager[Any],
@@ -452,7 +435,7 @@ class _Direct(InReplica):
         if isinstance(request, _HttpRequest) and not getattr(wrapper, "_run_user_code_in_separate_thread", True):
             # On this path, Serve does not call the method that otherwise adds the context to the headers.
             try:
-                request.scope["headers"] = with_context(request.scope["headers"])
+                request.scope["headers"] = server.with_context(request.scope["headers"])
             except Exception as error:  # noqa: BLE001  as above
                 failed("passing the context to an application", error)
         return result
@@ -483,4 +466,4 @@ def _end(span: RecordedSpan, request: _HttpRequest | _GrpcCall, encoded: bytes, 
     if error is None or kind in _EARLY or is_a(error, GeneratorExit):
         span.end()
     else:
-        fail(span, of_user(error))
+        fail(span, server.of_user(error))

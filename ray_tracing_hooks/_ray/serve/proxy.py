@@ -19,20 +19,7 @@ from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import fail
-from ray_tracing_hooks._ray.serve.server import (
-    REFUSED,
-    Descriptions,
-    arrive,
-    grpc_code,
-    grpc_headers,
-    http_headers,
-    is_left_out_grpc,
-    is_left_out_http,
-    of_route,
-    outcome_of_grpc,
-    outcome_of_http,
-    outcome_of_websocket,
-)
+from ray_tracing_hooks._ray.serve import server
 from ray_tracing_hooks._ray.serve.spans import of_request_id, of_status
 from ray_tracing_hooks._ray.templates import SERVE
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -73,7 +60,7 @@ def _get_http_response_status(original: Callable[..., Any]) -> Callable[..., Any
         status = original(*args, **kwargs)
         try:
             span = get_current().get(SPAN_KEY)
-            error, _ = outcome_of_http(str(status.code))
+            error, _ = server.outcome_of_http(str(status.code))
             if error and not _was_refused.get() and type(span) is RecordedSpan and span.is_recording():
                 _failed(span, error, status.message)
         except Exception as fault:  # noqa: BLE001  a fault here must not reach the user's request
@@ -88,8 +75,8 @@ def _failed(span: RecordedSpan, error: str, message: str) -> None:
     span.set_attribute(names.ERROR_TYPE, error)
 
 
-_descriptions = Descriptions({})
-_none = Descriptions({}, selected=False)
+_descriptions = server.Descriptions({})
+_none = server.Descriptions({}, selected=False)
 
 _OWN_PATHS = "/-/"
 """Part of all paths that Serve answers itself."""
@@ -101,17 +88,17 @@ def _begin(active: Tracing, proxy: Any, request: Any) -> tuple[Context, Recorded
         if request.request_type == "grpc":
             if request.is_health_request or request.is_route_request:
                 return None
-            called, headers = request.service_method, grpc_headers(request.context.invocation_metadata())
+            called, headers = request.service_method, server.grpc_headers(request.context.invocation_metadata())
             descriptions = _descriptions if all_selected or _is_selected(active, proxy, request) else _none
-            describe_call = descriptions.of_grpc if not is_left_out_grpc(active, called) else None
-            return arrive(active, headers, describe_call, (called, request.context.peer()))
+            describe_call = descriptions.of_grpc if not server.is_left_out_grpc(active, called) else None
+            return server.arrive(active, headers, describe_call, (called, request.context.peer()))
         scope = request.scope
         # Check the path first, since these properties take six calls.
         if _OWN_PATHS in scope["path"] and (request.is_health_request or request.is_route_request):
             return None
         descriptions = _descriptions if all_selected or _is_selected(active, proxy, request) else _none
-        describe = descriptions.of_http if not is_left_out_http(active, scope) else None
-        return arrive(active, http_headers(scope["headers"]), describe, scope)
+        describe = descriptions.of_http if not server.is_left_out_http(active, scope) else None
+        return server.arrive(active, server.http_headers(scope["headers"]), describe, scope)
     except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
         failed("tracing a request at Serve's proxy", error)
         return None
@@ -155,7 +142,7 @@ async def _traced(
                 if refused:
                     _was_refused.set(True)
             elif kind == _CLOSE and not answered:
-                answered, refused = True, REFUSED
+                answered, refused = True, server.REFUSED
                 _was_refused.set(True)
             elif kind == "ResponseStatus":
                 status = message  # the last message
@@ -249,7 +236,7 @@ def _describe(proxy: Any, span: RecordedSpan, request: Any, status: Any, refused
     if encoded is None:
         encoded = encode.attribute(names.RAY_SERVE_APPLICATION, application) if application else b""
         if route and request.request_type != "grpc":
-            encoded += of_route(span.template, route)
+            encoded += server.of_route(span.template, route)
         if code is not None:
             encoded += of_status(code)
         if len(_descriptions_at_end) < _MOST_DESCRIPTIONS:
@@ -282,5 +269,5 @@ def _websocket_route(proxy: Any, request: Any, route: str) -> str:
 def _outcome(request: Any, code: Any) -> tuple[str, bytes]:
     """The ``error.type``, if this code is an error, and the encoded code."""
     if request.request_type == "grpc":
-        return outcome_of_grpc(grpc_code(request.context, code))
-    return (outcome_of_http if request.request_type == "http" else outcome_of_websocket)(str(code))
+        return server.outcome_of_grpc(server.grpc_code(request.context, code))
+    return (server.outcome_of_http if request.request_type == "http" else server.outcome_of_websocket)(str(code))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import now_ns
@@ -167,6 +167,9 @@ def object_of(result: Any) -> str:
     return str(ref.hex()) if ref is not None else ""
 
 
+C = TypeVar("C", bound=Call)
+
+
 class _Assigned(Call):
     """A call that a coroutine makes and ends. It ends by itself if the coroutine, which holds it, is cancelled or
     dropped before its first step.
@@ -187,7 +190,9 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> _Assigned | None:
         now = now_ns()
         if active.service:
             setattr(metadata, CALLER, active.service)
-        return _begin_below(active, template, now, metadata) or _begin_anywhere(active, template, now, metadata)
+        return _begin_below(active, template, now, metadata) or begin_anywhere(
+            active, template, now, metadata, _Assigned
+        )
     except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
         failed("tracing a call of a deployment", error)
         return None
@@ -208,7 +213,8 @@ def _begin_below(active: Tracing, template: Template | None, now: int, metadata:
     return call
 
 
-def _begin_anywhere(active: Tracing, template: Template | None, now: int, metadata: Any) -> _Assigned | None:
+def begin_anywhere(active: Tracing, template: Template | None, now: int, metadata: Any, kind: type[C]) -> C | None:
+    """Begin a call of this kind, whose context ``metadata`` carries; None if it is not recorded."""
     around, call = around_of(active.calls), None
     parent, flags = around.parent, around.flags
     if template is None and parent is not None:
@@ -217,17 +223,9 @@ def _begin_anywhere(active: Tracing, template: Template | None, now: int, metada
         span_id = ids.new_span_id()
         if template is not None and around.recorder is not None:
             identity = around.before + span_id + around.after
-            first = around.of_caller + of_request(metadata)
-            call = _Assigned(around.recorder, template, identity, now, first, metadata)
-    carried = carrier.encode(
-        around.trace_id,
-        span_id,
-        flags,
-        now,
-        around.caller,
-        around.headers,
-        parent_id=around.parent_id if template is not None else None,
-    )
+            call = kind(around.recorder, template, identity, now, around.of_caller + of_request(metadata), metadata)
+    parent_id = around.parent_id if template is not None else None
+    carried = carrier.encode(around.trace_id, span_id, flags, now, around.caller, around.headers, parent_id=parent_id)
     setattr(metadata, CARRIED, carried)
     return call
 

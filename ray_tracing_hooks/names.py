@@ -655,22 +655,26 @@ def _metric(name: str, instrument: str, unit: str, attributes: tuple[str, ...], 
     return made
 
 
+def _histogram(name: str, attributes: tuple[str, ...], meaning: str) -> Metric:
+    return _metric(name, "histogram", "s", attributes, meaning)
+
+
+def _of_delivery(name: str, instrument: str, unit: str, meaning: str) -> Metric:
+    return _metric(f"ray.tracing.{name}", instrument, unit, _OF_DESTINATION, meaning)
+
+
 _CALLED = (RAY_FUNCTION, RAY_ACTOR_CLASS, RAY_ACTOR_METHOD)
 
 _OF_GPU = (HW_ID, HW_NAME, HW_VENDOR, RAY_ACCELERATOR_ID)
 
-EXECUTION_DURATION = _metric(
+EXECUTION_DURATION = _histogram(
     "ray.execution.duration",
-    "histogram",
-    "s",
     (*_CALLED, ERROR_TYPE),
     "how long a task, actor creation or method ran: each attempt by itself, and a generator until it ended; "
     "its count is the number of ended executions, with `error.type` for those that failed",
 )
-EXECUTION_QUEUE_TIME = _metric(
+EXECUTION_QUEUE_TIME = _histogram(
     "ray.execution.queue_time",
-    "histogram",
-    "s",
     _CALLED,
     "how long a call waited, from the start of its submission to the start of its execution; without retries, and "
     "without calls whose submission is not known on the node",
@@ -678,33 +682,23 @@ EXECUTION_QUEUE_TIME = _metric(
 EXECUTION_RETRIES = _metric(
     "ray.execution.retries", "counter", "{retry}", _CALLED, "how many of the ended executions were retries"
 )
-SUBMISSION_DURATION = _metric(
+SUBMISSION_DURATION = _histogram(
     "ray.submission.duration",
-    "histogram",
-    "s",
     (*_CALLED, ERROR_TYPE),
     "how long `.remote()` took; its count is the number of calls, with `error.type` for those that Ray refused",
 )
 _GENERATED = (GEN_AI_OPERATION, GEN_AI_PROVIDER, GEN_AI_REQUEST_MODEL, RAY_SERVE_DEPLOYMENT)
 
-GENERATION_DURATION = _metric(
+GENERATION_DURATION = _histogram(
     "gen_ai.server.request.duration",
-    "histogram",
-    "s",
     (*_GENERATED, ERROR_TYPE),
     "how long a generation took; its count is the number of generations, with `error.type` for those that failed",
 )
-GENERATION_FIRST_TOKEN = _metric(
-    "gen_ai.server.time_to_first_token",
-    "histogram",
-    "s",
-    _GENERATED,
-    "how long it took until the engine's front end had the first token",
+GENERATION_FIRST_TOKEN = _histogram(
+    "gen_ai.server.time_to_first_token", _GENERATED, "how long it took until the engine's front end had the first token"
 )
-GENERATION_TOKEN_TIME = _metric(
+GENERATION_TOKEN_TIME = _histogram(
     "gen_ai.server.time_per_output_token",
-    "histogram",
-    "s",
     _GENERATED,
     "how long each token after the first one took; not of several completions of one prompt",
 )
@@ -724,60 +718,31 @@ TRACING_SIGNAL = "ray.tracing.signal"
 
 _OF_DESTINATION = (TRACING_EXPORTER, TRACING_SIGNAL, TRACING_ADDRESS)
 
-DELIVERY_RECEIVED = _metric(
-    "ray.tracing.received", "counter", "{item}", _OF_DESTINATION, "spans, or log records, read from the spool"
+DELIVERY_RECEIVED = _of_delivery("received", "counter", "{item}", "spans, or log records, read from the spool")
+DELIVERY_DELIVERED = _of_delivery(
+    "delivered", "counter", "{item}", "spans, or log records, that the destination has accepted"
 )
-DELIVERY_DELIVERED = _metric(
-    "ray.tracing.delivered",
+DELIVERY_BYTES = _of_delivery(
+    "delivered.size", "counter", "By", "the size of delivered spans, or log records, as encoded, before compression"
+)
+DELIVERY_REFUSED = _of_delivery(
+    "refused", "counter", "{item}", "spans, or log records, that the destination will never accept: they are lost"
+)
+DELIVERY_DROPPED = _of_delivery(
+    "dropped",
     "counter",
     "{item}",
-    _OF_DESTINATION,
-    "spans, or log records, that the destination has accepted",
-)
-DELIVERY_BYTES = _metric(
-    "ray.tracing.delivered.size",
-    "counter",
-    "By",
-    _OF_DESTINATION,
-    "the size of delivered spans, or log records, as encoded, before compression",
-)
-DELIVERY_REFUSED = _metric(
-    "ray.tracing.refused",
-    "counter",
-    "{item}",
-    _OF_DESTINATION,
-    "spans, or log records, that the destination will never accept: they are lost",
-)
-DELIVERY_DROPPED = _metric(
-    "ray.tracing.dropped",
-    "counter",
-    "{item}",
-    _OF_DESTINATION,
     "spans, or log records, that `RAY_TRACING_SPOOL_MAX_BYTES` removed before they were delivered: they are lost",
 )
-DELIVERY_RETRIES = _metric(
-    "ray.tracing.retries", "counter", "{retry}", _OF_DESTINATION, "attempts that failed and were repeated"
+DELIVERY_RETRIES = _of_delivery("retries", "counter", "{retry}", "attempts that failed and were repeated")
+DELIVERY_WAITING = _of_delivery(
+    "waiting", "gauge", "{item}", "spans, or log records, that wait; extrapolated if there are very many"
 )
-DELIVERY_WAITING = _metric(
-    "ray.tracing.waiting",
-    "gauge",
-    "{item}",
-    _OF_DESTINATION,
-    "spans, or log records, that wait; extrapolated if there are very many",
+DELIVERY_WAITING_BYTES = _of_delivery(
+    "waiting.size", "gauge", "By", "the size in the spool of the spans, or log records, that wait"
 )
-DELIVERY_WAITING_BYTES = _metric(
-    "ray.tracing.waiting.size",
-    "gauge",
-    "By",
-    _OF_DESTINATION,
-    "the size in the spool of the spans, or log records, that wait",
-)
-DELIVERY_WAITING_AGE = _metric(
-    "ray.tracing.waiting.age",
-    "gauge",
-    "s",
-    _OF_DESTINATION,
-    "time since the end of the oldest waiting span, or log record; 0 if none waits",
+DELIVERY_WAITING_AGE = _of_delivery(
+    "waiting.age", "gauge", "s", "time since the end of the oldest waiting span, or log record; 0 if none waits"
 )
 DELIVERY_UNWRITTEN = _metric(
     "ray.tracing.unwritten",

@@ -25,7 +25,9 @@ from ray_tracing_hooks._settings.values import (
     choose,
     empty,
     one_of,
+    table_of_settings,
     unicode,
+    write_number,
 )
 
 Problem = Callable[[str], None]
@@ -163,10 +165,6 @@ def _write_pairs(pairs: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in pairs.items())
 
 
-def _number(number: float) -> str:
-    return repr(number).removesuffix(".0")
-
-
 SAMPLERS = ("always_on", "always_off", "traceidratio")
 
 
@@ -201,22 +199,20 @@ TRUE_FALSE = Kind("true or false", _boolean, lambda value: str(value).lower())
 COUNT = Kind("a whole number of 0 or more", partial(_whole, 0))
 BATCH = Kind("a whole number of 1 or more", partial(_whole, 1))
 PORT = Kind("a port from 1 to 65535", _port)
-MILLISECONDS: Kind[float] = Kind(
-    f"a whole number of milliseconds from 0 to {MOST_SECONDS * 1000:,}",
-    partial(_milliseconds, 0),
-    lambda s: _number(s * 1000),
+MILLISECONDS, INTERVAL = (
+    Kind[float](
+        f"a whole number of milliseconds from {least} to {MOST_SECONDS * 1000:,}",
+        partial(_milliseconds, least),
+        lambda s: write_number(s * 1000),
+    )
+    for least in (0, 1)
 )
 TIMEOUT: Kind[float] = Kind(
     f"a time above 0: in seconds, or from {_MILLISECONDS_FROM} on in milliseconds",
     _timeout,
-    lambda s: f"{_number(s)} s",
+    lambda s: f"{write_number(s)} s",
 )
-INTERVAL: Kind[float] = Kind(
-    f"a whole number of milliseconds from 1 to {MOST_SECONDS * 1000:,}",
-    partial(_milliseconds, 1),
-    lambda s: _number(s * 1000),
-)
-RATIO: Kind[float] = Kind("a number from 0 to 1", _ratio, _number)
+RATIO: Kind[float] = Kind("a number from 0 to 1", _ratio, write_number)
 READABLE_FILE = Kind("the path of a PEM file that can be read", _file)
 PAIRS = Kind("key=value pairs with commas between them", _pairs, _write_pairs)
 HEADERS = Kind("name=value pairs with commas between them", _headers, _write_pairs)
@@ -360,12 +356,7 @@ def _chosen(
 
 def markdown_table() -> str:
     """The variables as the table of the README."""
-    rows = ["| variable | default | meaning |", "| --- | --- | --- |"]
-    for row in VARIABLES:
-        text = row.text(row.default)
-        default = f"`{text}`" if row.default is not None else text
-        rows.append(f"| `{row.name}` | {default} | {row.meaning} |".replace("|  |", "| |"))
-    return "\n".join(rows) + "\n"
+    return table_of_settings((row.name, row.text(row.default), row.default, row.meaning) for row in VARIABLES)
 
 
 def check(environ: Mapping[str, str], problem: Problem, *, leaving_out: Iterable[str] = (OTLP, JAEGER)) -> None:

@@ -35,6 +35,7 @@ from ray_tracing_hooks._settings.values import (
     empty,
     hint,
     shown,
+    table_of_settings,
 )
 
 PREFIX = "RAY_TRACING_"
@@ -422,12 +423,7 @@ def as_variables(settings: Settings) -> dict[str, str]:
 
 def markdown_table() -> str:
     """The settings as the table of the README."""
-    rows = ["| variable | default | meaning |", "| --- | --- | --- |"]
-    for setting in all_settings():
-        text = setting.text(setting.default)
-        default = f"`{text}`" if text and setting.default is not None else text
-        rows.append(f"| `{setting.variable}` | {default} | {setting.meaning} |".replace("|  |", "| |"))
-    return "\n".join(rows) + "\n"
+    return table_of_settings((row.variable, row.text(row.default), row.default, row.meaning) for row in all_settings())
 
 
 def _from_variable(setting: Setting, environ: Mapping[str, str], variable: str = "") -> list[Given]:

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -183,7 +183,7 @@ def _read_rate(text: str) -> float:
     return rate
 
 
-def _number(number: float) -> str:
+def write_number(number: float) -> str:
     return repr(number).removesuffix(".0")
 
 
@@ -318,11 +318,11 @@ NAMES = Kind(
     lambda names: ",".join(names) or "none",
 )
 PATTERNS = Kind("a comma-separated list of patterns, such as mymodule.*,Trainer.step", read_list, ",".join)
-SECONDS = Kind(f"a number of seconds from 0 to {MOST_SECONDS:,}, such as 5", _read_seconds, _number)
+SECONDS = Kind(f"a number of seconds from 0 to {MOST_SECONDS:,}, such as 5", _read_seconds, write_number)
 RATES: Kind[tuple[tuple[str, float], ...]] = Kind(
     "calls a second above 0, such as 10, or a comma-separated list with patterns, such as Worker.process=10,*=1000",
     _read_rates,
-    lambda rates: ",".join(f"{pattern}={_number(rate)}" for pattern, rate in rates),
+    lambda rates: ",".join(f"{pattern}={write_number(rate)}" for pattern, rate in rates),
 )
 BOOLEAN = Kind("1 or 0 (or true, false, yes, no, on, off)", _read_boolean, lambda value: str(int(value)))
 LEVEL = Kind(f"one of {', '.join(_LEVELS)}", _read_level)
@@ -360,3 +360,12 @@ def without_credentials(url: str) -> str:
     """A URL, or ``host:port``, with its user info and its query hidden, since both may contain keys."""
     masked = re.sub(r"^([^/@?]*://)?.*@", rf"\1{MASK}@", url)
     return re.sub(r"\?.+", f"?{MASK}", masked)
+
+
+def table_of_settings(rows: Iterable[tuple[str, str, object, str]]) -> str:
+    """Variables, their defaults as text and as values, and their meanings, as a table of the README."""
+    lines = ["| variable | default | meaning |", "| --- | --- | --- |"]
+    for variable, text, default, meaning in rows:
+        shown_default = f"`{text}`" if text and default is not None else text
+        lines.append(f"| `{variable}` | {shown_default} | {meaning} |".replace("|  |", "| |"))
+    return "\n".join(lines) + "\n"

@@ -1,7 +1,5 @@
-"""Instrumentation of Ray Data.
+"""Ray Data: an execution of a dataset is a span, below it is one for each operator, and below these are its calls.
 
-An execution of a dataset is a span, and below it is one for each operator, and below these are the calls that the
-operator makes. ``executions`` wraps the executor, ``operators``, ``submitting``, ``totals``, ``backpressure``,
-``timeline`` and ``spilling`` are what it records of them, ``tasks`` names the calls. In the workers, ``blocks`` records
-what their tasks made, and ``threads`` gives the user's functions their context. ``iteration`` is the consumer's side.
+``executions`` wraps the executor, and ``operators`` and ``statistics`` are what is recorded of it. ``tasks`` names the
+calls, and gives the user's functions their context in the workers. ``iteration`` is the consumer's side.
 """

@@ -157,15 +157,21 @@ def _executor(function: Callable[..., Any], descriptor: Any) -> Callable[..., An
 def _reporting(begin: Begin) -> Begin:
     """``begin``, with what the span of a task reports at its end: calls left out by rate limits, peaks of memory."""
     active = tracing.active
-    if active is not None and active.rate_limits is not None:
-        from ray_tracing_hooks._ray import rates  # noqa: PLC0415  opt-in
+    limits, memory = (active.rate_limits, active.memory) if active is not None else (None, None)
+    if limits is None and memory is None:
+        return begin
 
-        begin = rates.reporting(begin, active.rate_limits)
-    if active is not None and active.memory is not None:
-        from ray_tracing_hooks._ray import memory  # noqa: PLC0415  opt-in
+    def begin_reporting(*arguments: Any) -> Begun | None:
+        begun = begin(*arguments)
+        context, span = begun or (Context(), None)
+        if span is not None:
+            if limits is not None:
+                limits.report(context, span)
+            if memory is not None:
+                memory.measure(span)
+        return begun
 
-        begin = memory.measuring(begin, active.memory)
-    return begin
+    return begin_reporting
 
 
 def _dressed(executor: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:

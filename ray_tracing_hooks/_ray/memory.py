@@ -11,14 +11,12 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import failed, guarded
 
 INTERVAL = 0.05
 """Seconds between two samples."""
@@ -46,6 +44,7 @@ class Memory:
         self._is_measuring = threading.Event()
         self._thread: threading.Thread | None = None
 
+    @guarded("measuring the memory of a task")
     def measure(self, span: RecordedSpan) -> None:
         """Add the peaks to ``span`` when it ends."""
         opened = _Open(*_look())
@@ -154,23 +153,3 @@ def _of_devices() -> tuple[int | None, int | None]:
     if not devices:
         return None, None
     return max(map(cuda.memory_allocated, devices)), max(map(cuda.max_memory_allocated, devices))
-
-
-def measuring(begin: Callable[..., Begun | None], memory: Memory) -> Callable[..., Begun | None]:
-    """Wraps ``begin``: the span of a task gets the peaks of its memory."""
-
-    def begin_measuring(*arguments: Any) -> Begun | None:
-        begun = begin(*arguments)
-        if begun is not None and begun[1] is not None:
-            measure(begun[1], memory)
-        return begun
-
-    return begin_measuring
-
-
-def measure(span: RecordedSpan, memory: Memory) -> None:
-    """Add the peaks to ``span`` when it ends; never raises."""
-    try:
-        memory.measure(span)
-    except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here
-        failed("measuring the memory of a task", error)

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic_ns
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ray.propagation import TASK_KEY, Begun
+from ray_tracing_hooks._ray.propagation import TASK_KEY
 from ray_tracing_hooks._ray.templates import MOST_TEMPLATES, matches, plain_name
 from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._record.span import RecordedSpan
 
 LEFT_OUT = -1
 
@@ -80,6 +82,11 @@ class RateLimits:
                 self.left_out[caller] = of_caller
             return count
 
+    def report(self, context: Context, span: RecordedSpan) -> None:
+        """At its end, the span of a task reports the calls left out that no other span has reported."""
+        if isinstance(caller := context.get(TASK_KEY), bytes):
+            span.add_at_end(lambda: encode.attribute(names.RAY_LEFT_OUT, n) if (n := self.claim(caller)) else b"")
+
     def unreported(self) -> dict[str, int]:
         """Take the unreported counts, by function."""
         found: dict[str, int] = {}
@@ -115,19 +122,3 @@ class RateLimit:
             return LEFT_OUT
         self._due = due + self._interval
         return self._limits.claim(caller, self) if self._limits.left_out else 0
-
-
-def reporting(begin: Callable[..., Begun | None], limits: RateLimits) -> Callable[..., Begun | None]:
-    """Wraps ``begin``: at its end, the span of a task reports the calls left out that no other span has reported."""
-
-    def begin_reporting(*arguments: Any) -> Begun | None:
-        begun = begin(*arguments)
-        if begun is not None and begun[1] is not None and isinstance(caller := begun[0].get(TASK_KEY), bytes):
-            begun[1].add_at_end(lambda: _attribute(limits.claim(caller)))
-        return begun
-
-    return begin_reporting
-
-
-def _attribute(count: int) -> bytes:
-    return encode.attribute(names.RAY_LEFT_OUT, count) if count else b""

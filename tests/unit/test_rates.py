@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import stand_ins
 from opentelemetry import trace
+from opentelemetry.context import Context
 from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, recorder, tracing_of
 
 from ray_tracing_hooks import names
@@ -19,6 +20,7 @@ from ray_tracing_hooks._ray import execution, rates, submission, targets, tracin
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.execution import Beginning
 from ray_tracing_hooks._ray.process import DRIVER
+from ray_tracing_hooks._ray.propagation import TASK_KEY
 from ray_tracing_hooks._ray.rates import LEFT_OUT, RateLimits
 from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.current import attach, detach
@@ -186,7 +188,7 @@ def test_what_is_added_at_the_end_is_asked_for_then(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(here, "ended", written.append)
     limits = RateLimits([("*", 1)])
     span = here.start(template("f"), ids.new_trace_id(), 0x03, None)
-    span.add_at_end(lambda: rates._attribute(limits.claim(CALLER)))
+    limits.report(Context({TASK_KEY: CALLER}), span)
     limits.leave_out(limit(limits), CALLER)
     span.end()
     assert decode_span(written[0]).attributes[names.RAY_LEFT_OUT] == 1
@@ -199,7 +201,7 @@ def test_a_task_says_at_its_end_how_many_of_its_calls_were_left_out(
     limits = RateLimits([("*", 1)])
     monkeypatch.setattr(tracing, "active", worker := tracing_of(tmp_path, rate_limits=limits))
     context = carrier.encode(ids.new_trace_id(), ids.new_span_id(), 0x03, SECOND, DRIVER_TASK_ID, None)
-    begin = rates.reporting(execution.Beginning("Actor", "method").begin, limits)
+    begin = execution._reporting(execution.Beginning("Actor", "method").begin)
     begun = begin(context, lambda: encode.attribute(names.RAY_ARGUMENTS, "shown"))
     assert begun is not None
     span = begun[1]

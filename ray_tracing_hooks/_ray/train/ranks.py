@@ -126,9 +126,7 @@ def begin_rank(active: Tracing, run: Any, train_context: Any, context: Context) 
     }
     begun = library_spans.begin(active, names.run_name(run, names.TRAIN_WORKER), context, attributes)
     if begun[1] is not None and active.memory is not None:
-        from ray_tracing_hooks._ray.memory import measure  # noqa: PLC0415  opt-in
-
-        measure(begun[1], active.memory)
+        active.memory.measure(begun[1])
     return begun
 
 

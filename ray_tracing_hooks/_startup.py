@@ -135,7 +135,7 @@ class TracedProcess:
 
         mode = process.mode()
         if self._connection is not None:
-            self._connection.check_exporters(exporters)
+            self._connection.delivery.check_exporters(exporters)
             return
         if mode is None:
             self._exporters = exporters

@@ -18,8 +18,6 @@ from ray_tracing_hooks._sdk import bridge
 from ray_tracing_hooks._settings.values import copied
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
-
     from ray_tracing_hooks._connection.instrumentation import Lifetime
     from ray_tracing_hooks._propagators import Local
     from ray_tracing_hooks._ray.cluster import Cluster
@@ -273,9 +271,6 @@ class Connection:
         process = _logs.Process(self._recording.recorder, self._recording.writer, resource, skywalking_id)
         self._leave_logs = _logs.begin(parts, process, least=self.settings.logs_level)
 
-    def _root(self) -> Span | None:
-        return self._trace.root if self._trace is not None else None
-
     def end_root_span(self) -> None:
         """In a driver, end the root span and remove what the cluster keeps for the job's client."""
         if self._trace is None:
@@ -303,13 +298,9 @@ class Connection:
         """The name of the cluster's hook; empty if it is not known, as in a Ray Client."""
         return self._cluster.hook
 
-    def check_exporters(self, exporters: tuple[str, ...] | None) -> None:
-        """Report a hook with other exporters than the one that traces this process: it has no effect."""
-        self.delivery.check_exporters(exporters)
-
     def trace_id(self) -> str:
         """The trace id of this driver's root span, empty if it has none."""
-        root = self._root()
+        root = self._trace.root if self._trace is not None else None
         return f"{root.get_span_context().trace_id:032x}" if root is not None else ""
 
     def stop(self) -> None:

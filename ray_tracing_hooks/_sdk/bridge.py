@@ -22,8 +22,6 @@ from ray_tracing_hooks._safety.patching import Patches
 from ray_tracing_hooks._version import __version__
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
-
     from ray_tracing_hooks._record.recorder import Recorder
     from ray_tracing_hooks._record.sampling import KeepRule
     from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
@@ -78,20 +76,8 @@ class PendingTracer(trace.Tracer):
             self._tracer, self._provider = tracer, current
         return self._tracer
 
-    def start_span(
-        self,
-        name: str,
-        context: Context | None = None,
-        kind: trace.SpanKind = trace.SpanKind.INTERNAL,
-        attributes: Any = None,
-        links: Sequence[trace.Link] | None = None,
-        start_time: int | None = None,
-        record_exception: bool = True,
-        set_status_on_exception: bool = True,
-    ) -> trace.Span:
-        return self._built().start_span(
-            name, context, kind, attributes, links, start_time, record_exception, set_status_on_exception
-        )
+    def start_span(self, *args: Any, **kwargs: Any) -> trace.Span:
+        return self._built().start_span(*args, **kwargs)
 
     def start_as_current_span(self, *args: Any, **kwargs: Any) -> Any:
         return self._built().start_as_current_span(*args, **kwargs)

@@ -19,7 +19,7 @@ from ray_tracing_hooks._settings.values import copied
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._connection.instrumentation import Lifetime
-    from ray_tracing_hooks._propagators import Local
+    from ray_tracing_hooks._propagators.skywalking import Local
     from ray_tracing_hooks._ray.cluster import Cluster
     from ray_tracing_hooks._ray.driver import DriverTrace
     from ray_tracing_hooks._ray.process import RayProcess
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._ship.sinks.skywalking_settings import Settings as SkyWalking
 
 
-PROPAGATOR = "ray_tracing_hooks._propagators"
+PROPAGATOR = "ray_tracing_hooks._propagators.skywalking"
 """Imported where ``OTEL_PROPAGATORS`` names it."""
 
 
@@ -182,12 +182,12 @@ class Connection:
         """Before Ray is instrumented, which depends on the propagators."""
         if not self.delivery.joins_skywalking and PROPAGATOR not in sys.modules:
             return
-        from ray_tracing_hooks import _propagators  # noqa: PLC0415  few programs need them
+        from ray_tracing_hooks._propagators import skywalking  # noqa: PLC0415  few programs need them
 
         with guarded("joining the traces of SkyWalking"):
-            _propagators.become(self._local())
+            skywalking.become(self._local())
             if self.delivery.joins_skywalking:
-                patches.on_undo(_propagators.install(self._of_skywalking.protocol))
+                patches.on_undo(skywalking.install(self._of_skywalking.protocol))
 
     @property
     def _of_skywalking(self) -> SkyWalking:
@@ -197,9 +197,9 @@ class Connection:
 
     def _local(self) -> Local:
         """What SkyWalking's headers say of this process."""
-        from ray_tracing_hooks import _propagators  # noqa: PLC0415  as above
+        from ray_tracing_hooks._propagators import skywalking  # noqa: PLC0415  as above
 
-        return _propagators.Local.of(
+        return skywalking.Local.of(
             self._of_skywalking,
             self._recording.resource,
             self.delivery.spool,
@@ -217,11 +217,11 @@ class Connection:
 
     def _become_replica(self, deployment: str, application: str) -> None:
         """Say of this process from now on that it is a replica of this deployment."""
-        from ray_tracing_hooks import _propagators  # noqa: PLC0415  as above
+        from ray_tracing_hooks._propagators import skywalking  # noqa: PLC0415  as above
 
         self._of_replica = {names.RAY_SERVE_DEPLOYMENT: deployment, names.RAY_SERVE_APPLICATION: application}
         self._recording.say(self._of_replica)
-        _propagators.become(self._local())
+        skywalking.become(self._local())
         self._name_deployments()
         self._join_libraries(self._environ, continues=True)
 
@@ -265,7 +265,7 @@ class Connection:
             parts -= {"otlp"}
         skywalking_id = None
         if "tid" in parts:
-            from ray_tracing_hooks._propagators import trace_text  # noqa: PLC0415  opt-in
+            from ray_tracing_hooks._propagators.skywalking import trace_text  # noqa: PLC0415  opt-in
 
             skywalking_id = trace_text
         process = _logs.Process(self._recording.recorder, self._recording.writer, resource, skywalking_id)

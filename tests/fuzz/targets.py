@@ -173,7 +173,7 @@ def skywalking_headers(data: bytes) -> None:
     from opentelemetry.context import Context
 
     from ray_tracing_hooks._formats.skywalking import headers
-    from ray_tracing_hooks._propagators import Sw6Propagator, Sw8Propagator
+    from ray_tracing_hooks._propagators.skywalking import Sw6Propagator, Sw8Propagator
 
     texts = (*data.decode("latin-1").split("\n"), "", "")
     given = {"sw8": texts[0], "sw6": texts[0], "sw8-correlation": texts[1], "sw8-x": texts[2]}

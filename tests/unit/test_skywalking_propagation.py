@@ -16,11 +16,12 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from opentelemetry.util._importlib_metadata import entry_points
 from stand_ins import tracing_of
 
-from ray_tracing_hooks import _propagators, names
+from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._formats.skywalking import headers, ids
 from ray_tracing_hooks._formats.skywalking.headers import Identity, Reference
-from ray_tracing_hooks._propagators import Local
+from ray_tracing_hooks._propagators import skywalking
+from ray_tracing_hooks._propagators.skywalking import Local
 from ray_tracing_hooks._ray import propagation, tracing
 from ray_tracing_hooks._ray.jobs import from_environment, to_environment
 from ray_tracing_hooks._ray.serve import server
@@ -71,10 +72,10 @@ def use(*names: str) -> None:
 @pytest.fixture(autouse=True)
 def propagators() -> Iterator[None]:
     before = propagate.get_global_textmap()
-    _propagators.become(HERE)
+    skywalking.become(HERE)
     use("tracecontext", "baggage", "sw8")
     yield
-    _propagators.become(None)
+    skywalking.become(None)
     propagate.set_global_textmap(before)
 
 
@@ -152,7 +153,7 @@ def test_a_trace_that_a_caller_does_not_sample_is_not_sampled() -> None:
 
 @pytest.mark.parametrize(("policy", "sent"), [("omit", None), ("suppress", headers.UNSAMPLED), ("flag", "0")])
 def test_what_an_unsampled_trace_sends(policy: str, sent: str | None) -> None:
-    _propagators.become(HERE._replace(unsampled=policy))
+    skywalking.become(HERE._replace(unsampled=policy))
     header = injected(around(SpanContext(1, 2, is_remote=False))).get("sw8")
     assert header == sent if sent != "0" else header is not None and header.startswith("0-")
 
@@ -160,7 +161,7 @@ def test_what_an_unsampled_trace_sends(policy: str, sent: str | None) -> None:
 def test_6_has_no_header_that_suppresses_a_trace() -> None:
     """That of 8 would be a malformed one, which breaks the request in ``python2sky``."""
     use("sw6")
-    _propagators.become(HERE._replace(unsampled="suppress"))
+    skywalking.become(HERE._replace(unsampled="suppress"))
     assert injected(around(SpanContext(1, 2, is_remote=False))) == {}
     assert not span_of(extracted(sw6=headers.UNSAMPLED)).is_valid
 
@@ -212,7 +213,7 @@ def test_the_trace_of_an_agent_crosses_a_call(tmp_path: Path, names: tuple[str, 
     assert span is not None
     made, there = made_by(active, context)
     arrived = decode_span(active.recorder.start(_template(), made.trace_id, made.flags, made.parent)._head)
-    assert _propagators.trace_text(Context({**there})) == given.trace_id
+    assert skywalking.trace_text(Context({**there})) == given.trace_id
     parent = propagation.incoming(carrier.decode(carrier.encode(made.trace_id, b"submitte", 1, 1, b"", made.headers)))[
         1
     ]
@@ -275,14 +276,14 @@ def test_correlation_and_extension_go_on() -> None:
 
 
 def test_baggage_becomes_correlation_where_that_is_asked_for() -> None:
-    _propagators.become(HERE._replace(correlation=True))
+    skywalking.become(HERE._replace(correlation=True))
     sent = injected(baggage.set_baggage("tenant", "acme", around()))
     assert sent["sw8-correlation"] == "dGVuYW50:YWNtZQ=="
     assert baggage.get_all(extracted(sw8=sent["sw8"], sw8_correlation=sent["sw8-correlation"])) == {"tenant": "acme"}
 
 
 def test_headers_have_a_prefix_where_that_is_asked_for() -> None:
-    _propagators.become(HERE._replace(prefix="shop-"))
+    skywalking.become(HERE._replace(prefix="shop-"))
     sent = injected(around())
     assert "shop-sw8" in sent
     assert "sw8" not in sent
@@ -305,7 +306,7 @@ def test_in_a_process_without_a_hook_the_environment_names_the_service(
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    _propagators.become(None)
+    skywalking.become(None)
     assert sw8(around()).service == service
 
 
@@ -323,7 +324,7 @@ def test_sw6_of_a_trace_that_began_here() -> None:
 def test_sw6_of_a_trace_of_an_agent() -> None:
     """The entry of the trace stays the one that the agent has named."""
     use("sw6")
-    _propagators.become(HERE._replace(instance_id=9))
+    skywalking.become(HERE._replace(instance_id=9))
     context = extracted(sw6=headers.write_sw6(OLD))
     found = span_of(context)
     assert sw6(context) == OLD._replace(address=sw6(context).address)
@@ -345,7 +346,7 @@ def test_a_trace_state_that_is_not_of_this_trace_is_no_id(value: str) -> None:
     """The segments of this trace have the other id, and whoever sends the state could write lines into a log."""
     trace_id = int.from_bytes(ids.trace_id_of("two\nlines"), "big")
     context = around(SpanContext(trace_id, 2, False, TraceFlags(1), trace.TraceState([("sw8", value)])))
-    assert sw8(context).trace_id == _propagators.trace_text(context) == f"{trace_id:032x}"
+    assert sw8(context).trace_id == skywalking.trace_text(context) == f"{trace_id:032x}"
 
 
 def test_an_id_that_the_trace_state_cannot_hold_goes_on_in_its_process() -> None:
@@ -372,7 +373,7 @@ def test_the_environment_of_a_driver_carries_a_trace_of_an_agent() -> None:
     assert {"SW8", "SW8_CORRELATION"} <= variables.keys()
     found = from_environment(variables, Context())
     assert span_of(found) == span_of(context)
-    assert _propagators.trace_text(found) == JAVA.trace_id
+    assert skywalking.trace_text(found) == JAVA.trace_id
 
 
 def test_a_span_of_the_sdk_says_what_the_header_said(tmp_path: Path) -> None:
@@ -411,9 +412,9 @@ def test_a_process_learns_the_id_that_its_instance_was_registered_with(
 ) -> None:
     """From the progress of the exporter in the spool; until then it is the user of SkyWalking."""
     use("sw6")
-    monkeypatch.setattr(_propagators, "_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(_propagators, "_LOOK_AGAIN_SECONDS", 0.0)
-    _propagators.become(HERE._replace(is_of_6=True, spool=str(tmp_path)))
+    monkeypatch.setattr(skywalking, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(skywalking, "_LOOK_AGAIN_SECONDS", 0.0)
+    skywalking.become(HERE._replace(is_of_6=True, spool=str(tmp_path)))
     assert sw6(around()).instance_id == 1
     state = {"registered": [["ray", "another", 3, 8], ["ray", "session", 3, 9]]}
     progress_file = ProgressFile(str(tmp_path), "skywalking")
@@ -438,7 +439,7 @@ def test_sw6_names_only_endpoints_that_the_back_end_comes_to_know(
 ) -> None:
     """It keeps other segments that refer to an unknown one, and retries for ever."""
     use("sw6")
-    _propagators.become(HERE._replace(instance_id=9, is_reported=is_reported))
+    skywalking.become(HERE._replace(instance_id=9, is_reported=is_reported))
     with TracerProvider().get_tracer("server").start_as_current_span("GET /cart", kind=kind) as request:
         sent = sw6(trace.set_span_in_context(request, Context()))
     assert (sent.entry_endpoint, sent.parent_endpoint) == (endpoint, endpoint)
@@ -447,7 +448,7 @@ def test_sw6_names_only_endpoints_that_the_back_end_comes_to_know(
 def test_a_malformed_progress_is_no_registration(tmp_path: Path) -> None:
     use("sw6")
     (tmp_path / "progress-skywalking.json").write_text("{")
-    _propagators.become(HERE._replace(is_of_6=True, spool=str(tmp_path)))
+    skywalking.become(HERE._replace(is_of_6=True, spool=str(tmp_path)))
     assert sw6(around()).instance_id == 1
 
 
@@ -467,7 +468,7 @@ def test_whatever_things_are_called_the_header_is_right(service: str, instance: 
     tracer = TracerProvider().get_tracer("library")
     with tracer.start_as_current_span(name or "x", kind=trace.SpanKind.CLIENT) as span:
         context = trace.set_span_in_context(span, Context())
-        _propagators.become(Local(headers.identity({"service.name": service}, None, instance)))
+        skywalking.become(Local(headers.identity({"service.name": service}, None, instance)))
         for each in ("sw8", "sw6"):
             use(each)
             assert (sw8 if each == "sw8" else sw6)(context).trace_id

@@ -1,0 +1,1 @@
+"""Propagators of OpenTelemetry, which ``OTEL_PROPAGATORS`` names."""

@@ -101,10 +101,8 @@ class Use:
         """Use it from now on if it is ``allowed``, and could be imported."""
         self.is_on = on = allowed and self.is_loaded
         self.execution: type[hotpath.Execution] | Nothing = hotpath.Execution if on else _nothing
-        self.executor: type[hotpath.Executor] | Nothing = hotpath.Executor if on else _nothing
         self.submissions: type[hotpath.Submissions] | Nothing = hotpath.Submissions if on else _nothing
         self.method: type[hotpath.Method] | Nothing = hotpath.Method if on else _nothing
-        self.passing: type[hotpath.Passing] | Nothing = hotpath.Passing if on else _nothing
         self.starting: type[hotpath.Starting] | Nothing = hotpath.Starting if on else _nothing
         self.good_records: Callable[..., int | None] = hotpath.good_records if on else _nothing
 

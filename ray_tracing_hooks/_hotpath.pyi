@@ -75,21 +75,6 @@ class Execution:  # begins the tasks of one function or method
     ) -> None: ...
     def begin(self, recorder: RecorderBase, carried: bytes | None, more: Any, /) -> Any: ...
 
-class Executor:  # runs the tasks of one function or method
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        begin: Callable[[bytes | None], Any],
-        key: str,
-        attach: Callable[[Any], Any],
-        reset: Callable[[Any], None],
-        failed: Callable[[Any, BaseException], None],
-        generator_type: type,
-        async_generator_type: type,
-        generated: Callable[[Any, Any, Any], Any],
-    ) -> None: ...
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-
 class Submissions:  # what the calls in one context have in common
     def __init__(
         self,
@@ -121,17 +106,6 @@ class Method:  # submits calls of methods
         outgoing: Any,
         get_current: Callable[[], Any],
         key_of: Callable[[Any], Any],
-        bind: Callable[..., Any],
-    ) -> None: ...
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-
-class Passing:  # passes arguments that carry no context
-    def __init__(
-        self,
-        original: Callable[..., Any],
-        python: Callable[..., Any],
-        carries: str,
-        known: Any,
         bind: Callable[..., Any],
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...

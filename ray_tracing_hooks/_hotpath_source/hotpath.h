@@ -172,9 +172,7 @@ Span *new_span(PyObject *type, PyObject *recorder, PyObject *template, PyObject 
 #define MODULE "ray_tracing_hooks._hotpath"
 
 /* Add what these files have to the module. 0, or -1 with an exception. */
-int add_arguments(PyObject *module);
 int add_executions(PyObject *module, State *state);
-int add_running(PyObject *module);
 int add_starting(PyObject *module, State *state);
 int add_submissions(PyObject *module, State *state);
 int add_delivery(PyObject *module);
@@ -238,24 +236,6 @@ int is_whole(PyObject *self, size_t first, size_t last);
 
 #define COLLECTED_SLOTS(name)                                                                                        \
     {Py_tp_traverse, name##_traverse}, {Py_tp_clear, name##_clear}, {Py_tp_dealloc, name##_deallocate}
-
-/* The beginning of what is in the place of a function of Ray. */
-typedef struct {
-    PyObject_HEAD
-    PyObject *attributes; /* its __dict__ */
-    PyObject *original;
-    PyObject *python; /* the same replacement in Python */
-    PyObject *bind;   /* bind(function, self) makes a bound method */
-} Replacement;
-
-PyObject *replacement_get(PyObject *self, PyObject *object, PyObject *type);
-extern PyMethodDef replacement_methods[];
-extern PyGetSetDef replacement_attributes[];
-extern PyMemberDef replacement_members[];
-
-#define REPLACEMENT_SLOTS                                                                                            \
-    {Py_tp_descr_get, replacement_get}, {Py_tp_getset, replacement_attributes},                                      \
-        {Py_tp_members, replacement_members}, {Py_tp_methods, replacement_methods}
 
 #define FUNCTION(function) (PyCFunction)(void (*)(void))(function)
 

@@ -585,7 +585,6 @@ static int execute(PyObject *module)
                    (state->recorder = add_type(module, &recorder_spec)) == NULL ||
                    (state->span = add_type(module, &span_spec)) == NULL || add_executions(module, state) < 0 ||
                    add_submissions(module, state) < 0 ||
-                   add_arguments(module) < 0 || add_running(module) < 0 ||
                    add_starting(module, state) < 0 || add_delivery(module) < 0
                ? -1
                : 0;

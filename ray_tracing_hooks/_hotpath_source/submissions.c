@@ -49,7 +49,10 @@ static PyType_Spec submissions_spec = {MODULE ".Submissions", sizeof(Submissions
 
 /* A replacement for a method `_remote(self, args, kwargs)` of Ray, which submits a call. */
 typedef struct {
-    Replacement base;      /* whose function in Python is for calls that are uncommon */
+    PyObject_HEAD
+    PyObject *attributes;  /* its __dict__ */
+    PyObject *original;
+    PyObject *python;      /* the same replacement in Python, for calls that are uncommon */
     PyObject *accepted;    /* accepted(made_of, start, result, arguments) writes the span of a call in Python */
     PyObject *refused;     /* refused(made_of, start, error, arguments) likewise */
     PyObject *failed;      /* failed(error): an error of this package after the call */
@@ -58,9 +61,10 @@ typedef struct {
     PyObject *outgoing;    /* what the call around this one carries, if it is made while that one is submitted */
     PyObject *get_current; /* returns the current context */
     PyObject *key_of;      /* returns the key of a callee */
+    PyObject *bind;        /* bind(function, self) makes a bound method */
 } Method;
 
-COLLECTED(method, Method, base.attributes, key_of)
+COLLECTED(method, Method, attributes, bind)
 
 /* The attribute of an attribute of an object; a new reference. */
 static PyObject *attribute_of(PyObject *object, PyObject *first, PyObject *second)
@@ -289,23 +293,23 @@ static PyObject *method_call(PyObject *self, PyObject *arguments, PyObject *keyw
     Submissions *submissions = NULL;
     PyObject *body = NULL;
     int known = 0;
-    if (!is_whole(self, offsetof(Method, base.original), offsetof(Method, key_of)))
+    if (!is_whole(self, offsetof(Method, original), offsetof(Method, bind)))
         return NULL;
     if (PyTuple_Size(arguments) == 3 && (keywords == NULL || PyDict_Size(keywords) == 0))
         known = look_up(method, state, PyTuple_GetItem(arguments, 0), &submissions, &body);
     if (known == 0 && PyTuple_Size(arguments) > 0) {
         int left_out = is_left_out(method, state, PyTuple_GetItem(arguments, 0));
         if (left_out > 0)
-            return PyObject_Call(method->base.original, arguments, keywords);
+            return PyObject_Call(method->original, arguments, keywords);
         known = left_out;
     }
     if (known < 0 && !interrupts(method))
         known = 0;
     if (known <= 0)
-        return known < 0 ? NULL : PyObject_Call(method->base.python, arguments, keywords);
+        return known < 0 ? NULL : PyObject_Call(method->python, arguments, keywords);
 
     uint64_t start = now_ns();
-    PyObject *result = PyObject_Call(method->base.original, arguments, NULL);
+    PyObject *result = PyObject_Call(method->original, arguments, NULL);
     if (submissions->recorder == Py_None)
         ; /* not sampled */
     else if (result == NULL)
@@ -325,19 +329,61 @@ static PyObject *method_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     if (made == NULL)
         return NULL;
     PyObject_GC_UnTrack(made);
-    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOOOOOOOOO:Method", names, &made->base.original,
-                                    &made->base.python, &made->accepted, &made->refused, &made->failed,
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOOOOOOOOO:Method", names, &made->original,
+                                    &made->python, &made->accepted, &made->refused, &made->failed,
                                     &made->interrupts, &made->tracing, &made->outgoing, &made->get_current,
-                                    &made->key_of, &made->base.bind))
+                                    &made->key_of, &made->bind))
         return own((PyObject *)made, method_held);
     return disown((PyObject *)made, method_held);
 }
+
+/* As an attribute of a class it becomes a method. */
+static PyObject *method_get(PyObject *self, PyObject *object, PyObject *type)
+{
+    (void)type;
+    if (object == NULL || object == Py_None)
+        return NEW_REFERENCE(self);
+    if (!is_whole(self, offsetof(Method, bind), offsetof(Method, bind)))
+        return NULL;
+    return PyObject_CallFunctionObjArgs(((Method *)self)->bind, self, object, NULL);
+}
+
+/* It is pickled by name, with the same bytes as what it replaces. Patches.wrap gives it that name. */
+static PyObject *method_reduce(PyObject *self, PyObject *nothing)
+{
+    (void)nothing;
+    PyObject *attributes = ((Method *)self)->attributes;
+    PyObject *name = attributes == NULL ? NULL : PyDict_GetItemString(attributes, "__qualname__");
+    if (name == NULL || !PyUnicode_Check(name)) {
+        PyErr_SetString(PyExc_TypeError, "cannot pickle a replacement that has no name");
+        return NULL;
+    }
+    return NEW_REFERENCE(name);
+}
+
+static PyMethodDef method_methods[] = {
+    {"__reduce__", method_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef method_attributes[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef method_members[] = {
+    {"__dictoffset__", T_PYSSIZET, offsetof(Method, attributes), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
 
 static PyType_Slot method_slots[] = {
     {Py_tp_doc, "Submits calls of methods."},
     {Py_tp_new, method_new},
     {Py_tp_call, method_call},
-    REPLACEMENT_SLOTS,
+    {Py_tp_descr_get, method_get},
+    {Py_tp_getset, method_attributes},
+    {Py_tp_members, method_members},
+    {Py_tp_methods, method_methods},
     COLLECTED_SLOTS(method),
     {0, NULL},
 };

@@ -26,10 +26,9 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 
-from ray_tracing_hooks import _compiled, names
+from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import process
 from ray_tracing_hooks._ray.cluster import Cluster
@@ -177,7 +176,7 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
                 SerializedObject.__init__(serialized, _LABEL + carried)
             return serialized
 
-        return _passing(original, serialize, "is_known", first_name)
+        return serialize
 
     def flatten_args(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         def flatten_args(signature_parameters: Any, args: Any, kwargs: Any) -> list[Any]:
@@ -196,7 +195,7 @@ def patch(patches: Patches, cluster: Cluster) -> bool:
                     flat[0:0] = flat[0], carried
             return flat
 
-        return _passing(original, flatten_args, "is_outgoing", outgoing)
+        return flatten_args
 
     patches.on_undo(partial(_give_back, signature))  # called last
     receiving = _lasting if process.mode() == process.WORKER else patches
@@ -218,12 +217,6 @@ def _give_back(signature: Any) -> None:
         original = vars(signature).get(name)
         if original is not None and original_of(getattr(batching, name, None)) is original:
             setattr(batching, name, original)
-
-
-def _passing(original: Callable[..., Any], python: Callable[..., Any], carries: str, known: Any) -> Callable[..., Any]:
-    """``python``, which wraps ``original``, with the compiled part for calls that carry nothing."""
-    compiled = _compiled.use.passing(original=original, python=python, carries=carries, known=known, bind=MethodType)
-    return compiled or python
 
 
 def signature_module() -> Any:
@@ -248,7 +241,7 @@ def _deserialize_objects(original: Callable[..., list[Any]]) -> Callable[..., li
                 objects.append(metadata[_LABEL_LENGTH:])
         return objects
 
-    return _passing(original, deserialize_objects, "has_label", _LABEL)
+    return deserialize_objects
 
 
 def _recover_args(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -206,21 +206,6 @@ Returned = Callable[["RecordedSpan", Any], None]
 def _function_executor(
     function: Callable[..., Any], begin: Begin, shown: RecordedArguments | None = None, returned: Returned | None = None
 ) -> Callable[..., Any]:
-    if shown is None and returned is None:
-        compiled = _compiled.use.executor(
-            function=function,
-            begin=begin,
-            key=KEY,
-            attach=attach,
-            reset=reset,
-            failed=fail,
-            generator_type=GeneratorType,
-            async_generator_type=AsyncGeneratorType,
-            generated=_generated,
-        )
-        if compiled is not None:
-            return functools.wraps(function)(compiled)
-
     @functools.wraps(function)
     def execute(*args: Any, **kwargs: Any) -> Any:
         begun = begin(kwargs.pop(KEY, None)) if shown is None else begin(kwargs.pop(KEY, None), shown.of(args, kwargs))

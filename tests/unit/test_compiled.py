@@ -433,7 +433,6 @@ def test_what_runs_a_task_looks_like_its_function(is_on: bool, tmp_path: Path) -
         call.restype, call.argtypes = ctypes.py_object, [ctypes.py_object] * 3
         assert call(execute, (1,), keywords) == 2
         assert keywords == {KEY: CONTEXT, "named": 1}
-        assert (type(execute).__name__ == "Executor") == is_on
 
 
 # --- submissions ------------------------------------------------------------------------------------------------------
@@ -724,47 +723,24 @@ class Serialized(NamedTuple):
 
 
 CARRYING = Serialized(b"data", LABEL + b"context")
-SERIALIZED: list[Any] = [
-    *([], (), None, 0, [None], ["text"], [()], [(b"data",)]),
-    *(
-        [Serialized(b"data", metadata)]
-        for metadata in (None, b"", b"RAW", LABEL, LABEL[:-1], "text", bytearray(LABEL), 1)
-    ),
-    *([CARRYING], [CARRYING] * 2, (CARRYING,), [(*CARRYING, "more")], [Serialized(b"data", b"RAW"), CARRYING]),
-]
 
 
-@needs_compiled
-def test_results_are_deserialized_the_same() -> None:
-    def found(serialized: Any, *rest: Any) -> Any:
-        received: list[Any] = []
-
-        def original(self: Any, serialized: Any, *rest: Any) -> list[Any]:
-            received.append((self, serialized, rest))
-            if rest == ("fails",):
-                raise ValueError("damaged")
-            return ["object"]
-
-        try:
-            return passing._deserialize_objects(original)("self", serialized, *rest), received
-        except Exception as error:  # noqa: BLE001  whatever is raised
-            return type(error), str(error), received
-
-    for serialized in SERIALIZED:
-        for rest in ((), (1, 2), ("fails",)):
-            came = []
-            for is_on in (True, False):
-                with compiled(is_on):
-                    came.append(found(serialized, *rest))
-            assert came[0] == came[1], serialized
-    with compiled(True):
-        assert found([CARRYING]) == (["object", b"context"], [("self", [CARRYING], ())])
-        assert isinstance(passing._deserialize_objects(len), _compiled.hotpath.Passing)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "serialized",
+    [
+        *([], (), None, [CARRYING], [CARRYING] * 2, (CARRYING,), [(*CARRYING, "more")]),
+        *([Serialized(b"data", metadata)] for metadata in (None, b"", b"RAW", LABEL, LABEL[:-1])),
+        [Serialized(b"data", b"RAW"), CARRYING],
+    ],
+)
+def test_a_context_is_found_in_the_first_of_the_results(serialized: Any) -> None:
+    replaced = passing._deserialize_objects(lambda _self, _serialized, *rest: ["object", *rest])
+    carries = bool(serialized) and serialized[0][:2] == CARRYING
+    assert replaced("self", serialized, 1) == ["object", 1, *([b"context"] if carries else [])]
 
 
-@needs_compiled
-def test_arguments_are_passed_the_same() -> None:
-    """As Ray passes them: flattened and serialized, with and without a context, and with errors of the program."""
+def test_arguments_are_passed_with_a_context_and_without_one() -> None:
+    """As Ray passes them: flattened and serialized, and with errors of the program."""
     unpicklable = object()
 
     def to_msgpack(_self: Any, value: Any) -> Any:
@@ -797,40 +773,15 @@ def test_arguments_are_passed_the_same() -> None:
         *(((), {}), ((1, "a"), {}), ((1,), {"b": 2}), ((), {"b": b"bytes"}), ((unpicklable,), {})),
     ]
     for all_traced, carried, (args, kwargs) in itertools.product((True, False), (None, b"context"), given_ones):
-        came = []
-        for is_on in (True, False):
-            with compiled(is_on), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Cluster, "all_traced", all_traced)
-                patch.setattr(SerializationContext, "_serialize_to_msgpack", to_msgpack)
-                came.append(passed(carried, args, kwargs))
-        assert came[0] == came[1], (all_traced, carried, args, kwargs)
-        assert (came[0] == "not to be pickled") == (unpicklable in args)
-        assert ("context" in str(came[0])) == bool(carried and args and unpicklable not in args), came[0]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Cluster, "all_traced", all_traced)
+            patch.setattr(SerializationContext, "_serialize_to_msgpack", to_msgpack)
+            came = passed(carried, args, kwargs)
+        assert (came == "not to be pickled") == (unpicklable in args)
+        assert ("context" in str(came)) == bool(carried and args and unpicklable not in args), came
 
 
-@needs_compiled
-def test_what_passes_arguments_is_in_place_as_the_method_that_it_replaces() -> None:
-    """As an attribute of a class; not twice; and taken out again."""
-
-    class Owner:
-        def deserialize_objects(self, serialized: Any) -> list[Any]:
-            return [self, serialized]
-
-    original, owner = Owner.deserialize_objects, Owner()
-    with compiled(True):
-        patches = Patches()
-        for _ in range(2):
-            assert patches.wrap(Owner, "deserialize_objects", passing._deserialize_objects)
-        assert isinstance(vars(Owner)["deserialize_objects"], _compiled.hotpath.Passing)
-        assert Owner.deserialize_objects.__qualname__ == original.__qualname__
-        assert owner.deserialize_objects([]) == [owner, []]
-        assert owner.deserialize_objects(serialized=[CARRYING]) == [owner, [CARRYING], b"context"]
-        patches.undo()
-    assert Owner.deserialize_objects is original
-
-
-@pytest.mark.parametrize("is_on", [pytest.param(True, marks=needs_compiled), False])
-def test_functions_that_refer_to_replacements_by_name_are_pickled(is_on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_that_refer_to_replacements_by_name_are_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a function with ``@serve.batch``, whose module has imported them: while they are replaced, and afterwards."""
     signature = passing.signature_module()
     originals = signature.flatten_args, signature.recover_args
@@ -843,14 +794,13 @@ def test_functions_that_refer_to_replacements_by_name_are_pickled(is_on: bool, m
         batching.batched.__module__ = "__main__"
         return pickle.loads(ray.cloudpickle.dumps(batching.batched))()
 
-    with compiled(is_on):
-        for _ in range(2):
-            patches = Patches()
-            assert passing.patch(patches, Cluster())
-            batching.flatten_args, batching.recover_args = signature.flatten_args, signature.recover_args
-            assert unpickled() == (signature.flatten_args, signature.recover_args) != originals
-            patches.undo()
-            assert unpickled() == originals
+    for _ in range(2):
+        patches = Patches()
+        assert passing.patch(patches, Cluster())
+        batching.flatten_args, batching.recover_args = signature.flatten_args, signature.recover_args
+        assert unpickled() == (signature.flatten_args, signature.recover_args) != originals
+        patches.undo()
+        assert unpickled() == originals
 
 
 @needs_compiled
@@ -865,14 +815,13 @@ def test_a_replacement_is_pickled_with_the_bytes_of_what_it_replaces(monkeypatch
     with compiled(True):
         with pytest.raises(TypeError, match="has no name"):
             pickle.dumps(remote(function))
-        for make in (remote, passing._deserialize_objects):
-            module.function = function
-            before, patches = pickle.dumps(function), Patches()
-            assert patches.wrap(module, "function", make)
-            assert module.function is not function
-            assert pickle.dumps(module.function) == before
-            assert pickle.loads(before) is copy.copy(module.function) is module.function
-            patches.undo()
+        module.function = function
+        before, patches = pickle.dumps(function), Patches()
+        assert patches.wrap(module, "function", remote)
+        assert module.function is not function
+        assert pickle.dumps(module.function) == before
+        assert pickle.loads(before) is copy.copy(module.function) is module.function
+        patches.undo()
 
 
 # --- spans with code of the program inside ----------------------------------------------------------------------------
@@ -1470,15 +1419,12 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
     recorder: Any = stand_ins.recorder(tmp_path)
     span: Any = RecordedSpan(recorder, Template("n", 1, {}), 1, None, 1, b"")
     writer: Any = SpoolWriter(str(tmp_path))
-    executor: Any = _compiled.hotpath.Executor
     starting: Any = _compiled.hotpath.Starting
     made: tuple[Any, ...] = (
         *(
             _compiled.hotpath.Execution,
-            _compiled.hotpath.Executor,
             _compiled.hotpath.Submissions,
             _compiled.hotpath.Method,
-            _compiled.hotpath.Passing,
         ),
         starting,
     )
@@ -1490,8 +1436,6 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
         lambda: writer.start(b"", b"", b""),
         *made,
         *(partial(kind, *range(30)) for kind in made),
-        lambda: _compiled.hotpath.Passing(len, len, "unknown", None, len),
-        lambda: _compiled.hotpath.Passing(len, len, "has_label", "text", len),
         lambda: starting(int, tuple, "key", int, *[b""] * 8),
         lambda: starting(RecordedSpan, int, "key", int, *[b""] * 8),
         lambda: span.as_parent(1),
@@ -1499,7 +1443,6 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
         lambda: recorder.record(1, 2, 3, 4, 5, 6),
         recorder.parent,
         recorder.start_carried,
-        lambda: executor(len, len, b"key", *[len] * 6),
         lambda: starting(RecordedSpan, Parent, "key", int, *[b""] * 7, ""),
     ]
     for call in wrong:
@@ -1532,7 +1475,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
         context = carrier.encode(JOB.trace_id, JOB.root_span_id, 3, time.time_ns(), DRIVER_TASK_ID, None)
 
         method, of_serve, template = stand_ins.Method(), serve_method(), Template("name", 1, {})
-        driver.calls.join_serve, deserialize = lambda: True, passing._deserialize_objects(lambda *_: [])
+        driver.calls.join_serve = lambda: True
         context_ = Context({SPAN_KEY: driver.recorder.start(template, bytes(16), 3, None)})
 
         def round_() -> None:
@@ -1540,8 +1483,6 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
             call(method, (1,), {"a": 2})
             call(method, (ObjectRef(TASK_ID),), {})
             call(of_serve, (1,), {})
-            deserialize("self", [CARRYING])
-            deserialize("self", [])
             driver.recorder.start(template, bytes(16), 3, driver.recorder.fallback, b"").end()
             driver.recorder.start(template, bytes(16), 3, None, start_time=1).end()
             of_requests(driver.recorder, template, context_)

@@ -21,7 +21,6 @@ from opentelemetry.context import Context
 from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of, worker_of_job
 
 from ray_tracing_hooks import _compiled
-from ray_tracing_hooks._ray import arguments as passing
 from ray_tracing_hooks._ray import execution, submission, targets, tracing
 from ray_tracing_hooks._ray.arguments import KEY
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
@@ -146,16 +145,6 @@ def compiled_part() -> None:
     """Where nothing is to be recorded or carried, Python executes what it would without tracing."""
     if not _compiled.use.is_on:
         pytest.skip("this is about the compiled part")
-
-
-@pytest.mark.usefixtures("compiled_part")
-def test_arguments_that_carry_nothing() -> None:
-    def original(*_arguments: Any) -> list[Any]:
-        return []
-
-    serialized = [(b"data", b"metadata")]
-    replaced = passing._deserialize_objects(original)
-    assert instructions(lambda: replaced(None, serialized)) == instructions(lambda: original(None, serialized))
 
 
 @pytest.mark.usefixtures("compiled_part")

@@ -62,10 +62,10 @@ else:
         class WriterBase(_InPython, methods=("span", "start")):
             __slots__ = ()
 
-        class RecorderBase(_InPython, methods=("parent", "decide", "record", "start", "start_carried", "call_below")):
+        class RecorderBase:
             __slots__ = ()
 
-        class SpanBase(_InPython, methods=("end", "as_parent")):
+        class SpanBase(_InPython, methods=("end",)):
             __slots__ = (
                 *("_added", "_context", "_head", "_recorder", "end_time"),
                 *("start_time", "template", "trace_flags", "trace_state"),
@@ -103,7 +103,6 @@ class Use:
         self.execution: type[hotpath.Execution] | Nothing = hotpath.Execution if on else _nothing
         self.submissions: type[hotpath.Submissions] | Nothing = hotpath.Submissions if on else _nothing
         self.method: type[hotpath.Method] | Nothing = hotpath.Method if on else _nothing
-        self.starting: type[hotpath.Starting] | Nothing = hotpath.Starting if on else _nothing
         self.good_records: Callable[..., int | None] = hotpath.good_records if on else _nothing
 
     def described(self) -> str:

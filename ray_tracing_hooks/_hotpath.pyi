@@ -21,7 +21,6 @@ class RecorderBase:  # what has to be known of a recorder
     _writer: WriterBase | None
     _prefix: bytes
     _end_tag: bytes
-    _starting: Starting | None
 
 class SpanBase:  # the attributes of a span
     _recorder: Any
@@ -109,23 +108,6 @@ class Method:  # submits calls of methods
         bind: Callable[..., Any],
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-
-class Starting:  # what recorders start spans with
-    def __init__(
-        self,
-        span_type: type[SpanBase],
-        parent_type: type[tuple[object, ...]],
-        span_key: str,
-        random: Callable[[], int],
-        before_trace_id: bytes,
-        before_span_id: bytes,
-        before_parent_id: bytes,
-        start_tag: bytes,
-        local_parent: bytes,
-        remote_parent: bytes,
-        before_caller: bytes,
-        before_submit_time: bytes,
-    ) -> None: ...
 
 class CallJson:  # writes the OTLP-JSON of calls
     def __init__(

@@ -84,7 +84,6 @@ typedef struct {
     PyObject *writer;   /* None if Python is to do everything */
     PyObject *prefix;
     PyObject *end_tag;  /* precedes the end time of a span */
-    PyObject *starting; /* a Starting, or None if Python is to start spans */
 } Recorder;
 
 /* The base of RecordedSpan; members as above. */
@@ -102,14 +101,13 @@ typedef struct {
 } Span;
 
 /* Attributes that are looked up. */
-enum { ACTIVE, BINARY, BODY, CALLED, CALLS, CARRIED, ENCODED, END, END_TIME, RECORDER, SUBMISSIONS, NAMES };
+enum { ACTIVE, BINARY, CALLED, CALLS, CARRIED, ENCODED, END_TIME, RECORDER, SUBMISSIONS, NAMES };
 
 typedef struct {
     PyTypeObject *writer;
     PyTypeObject *recorder;
     PyTypeObject *span;
     PyTypeObject *execution;
-    PyTypeObject *starting;
     PyTypeObject *submissions;
     PyObject *names[NAMES];
 } State;
@@ -128,13 +126,10 @@ int append(PyObject *recorder, const State *state, Record *record, const char *m
 /* The same with what `usable` has said of the recorder, if no code in Python has run since. */
 int append_to(Recorder *usable, PyObject *recorder, Record *record, const char *method);
 
-/* What `random` returns: a number of 64 random bits. 0, or -1 with an exception. */
-int random_number(PyObject *random, uint64_t *number);
-
-/* Put a new span id. 0, or -1 with an exception. */
+/* Put a new span id, from a function that returns 64 random bits. 0, or -1 with an exception. */
 int put_random_id(Record *record, PyObject *random);
 
-/* Where a task or a request comes from. */
+/* Where a task comes from. */
 typedef struct {
     const unsigned char *trace_id, *parent_id, *caller; /* no caller: NULL */
     int is_carried;                                     /* whether the next one is known */
@@ -144,24 +139,6 @@ typedef struct {
 /* Read a carried context, if it is a plain one that is sampled, see _record/carrier.py: 1, with pointers into it and a
  * new reference to its flags. 0 if Python has to read it, -1 with an exception. */
 int read_carried(PyObject *carried, Origin *origin, PyObject **flags);
-
-/* The context that a call carries: what read_carried reads, with the id of the call's span in place of the parent's. A new
- * reference, or NULL with an exception. */
-PyObject *new_carried(const Origin *origin, uint64_t span_id, unsigned char flags);
-
-/* A method of METH_METHOD, METH_FASTCALL and METH_KEYWORDS. */
-#define METHOD_BY_BASE(name)                                                                                         \
-    PyObject *name(PyObject *self, PyTypeObject *base, PyObject *const *arguments, Py_ssize_t count,                 \
-                   PyObject *keywords)
-
-/* Methods of a Recorder and of a RecordedSpan. */
-METHOD_BY_BASE(recorder_start);
-METHOD_BY_BASE(recorder_start_carried);
-METHOD_BY_BASE(recorder_call_below);
-METHOD_BY_BASE(recorder_record);
-METHOD_BY_BASE(recorder_parent);
-METHOD_BY_BASE(recorder_decide);
-METHOD_BY_BASE(span_as_parent);
 
 /* A span whose head is in its start record. NULL with an exception. */
 Span *new_span(PyObject *type, PyObject *recorder, PyObject *template, PyObject *flags, uint64_t start,
@@ -173,7 +150,6 @@ Span *new_span(PyObject *type, PyObject *recorder, PyObject *template, PyObject 
 
 /* Add what these files have to the module. 0, or -1 with an exception. */
 int add_executions(PyObject *module, State *state);
-int add_starting(PyObject *module, State *state);
 int add_submissions(PyObject *module, State *state);
 int add_delivery(PyObject *module);
 

@@ -126,18 +126,6 @@ int read_carried(PyObject *carried, Origin *origin, PyObject **flags)
     return *flags == NULL ? -1 : 1;
 }
 
-PyObject *new_carried(const Origin *origin, uint64_t span_id, unsigned char flags)
-{
-    unsigned char bytes[CARRIED_BYTES];
-    bytes[FORM] = CALL;
-    bytes[FLAGS] = flags;
-    memcpy(bytes + TRACE_ID, origin->trace_id, 16);
-    memcpy(bytes + SPAN_ID, &span_id, sizeof span_id);
-    memcpy(bytes + SUBMIT_TIME, &origin->submitted, sizeof origin->submitted);
-    memcpy(bytes + CALLER, origin->caller == NULL ? no_task : origin->caller, sizeof no_task);
-    return PyBytes_FromStringAndSize((const char *)bytes, sizeof bytes);
-}
-
 /* --- writing -------------------------------------------------------------------------------------------------- */
 
 /* Append to the current segment with one write(2), as SpoolWriter._append does in the common case. 1 if that was done, 0
@@ -267,20 +255,14 @@ static PyObject *writer_start(PyObject *self, PyObject *const *arguments, Py_ssi
 
 /* --- spans ---------------------------------------------------------------------------------------------------- */
 
-int random_number(PyObject *random, uint64_t *number)
+int put_random_id(Record *record, PyObject *random)
 {
     PyObject *drawn = PyObject_CallNoArgs(random);
     if (drawn == NULL)
         return -1;
-    *number = PyLong_AsUnsignedLongLong(drawn);
+    uint64_t id = PyLong_AsUnsignedLongLong(drawn);
     Py_DECREF(drawn);
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-int put_random_id(Record *record, PyObject *random)
-{
-    uint64_t id;
-    if (random_number(random, &id) < 0)
+    if (PyErr_Occurred())
         return -1;
     put_u64(record, __builtin_bswap64(id ? id : 1)); /* new_span_id in _record/ids.py */
     return 0;
@@ -377,7 +359,6 @@ static PyMemberDef recorder_members[] = {
     OBJECT(Recorder, "_writer", writer),
     OBJECT(Recorder, "_prefix", prefix),
     OBJECT(Recorder, "_end_tag", end_tag),
-    OBJECT(Recorder, "_starting", starting),
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -402,23 +383,12 @@ static PyMethodDef writer_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyMethodDef recorder_methods[] = {
-    {"start", FUNCTION(recorder_start), BY_BASE, "Start a span, see Recorder."},
-    {"start_carried", FUNCTION(recorder_start_carried), BY_BASE, "Start a span below a carried one, see Recorder."},
-    {"call_below", FUNCTION(recorder_call_below), BY_BASE, "What a call below the current span is made of, see Recorder."},
-    {"record", FUNCTION(recorder_record), BY_BASE, "Write a span that has ended, see Recorder."},
-    {"parent", FUNCTION(recorder_parent), BY_BASE, "The parent of a new span, see Recorder."},
-    {"decide", FUNCTION(recorder_decide), BY_BASE, "The trace id and flags of a new span, see Recorder."},
-    {NULL, NULL, 0, NULL},
-};
-
 static PyMethodDef span_methods[] = {
     {"end", FUNCTION(span_end), BY_BASE, "End the span, now or at this time."},
-    {"as_parent", FUNCTION(span_as_parent), BY_BASE, "The span as the parent of other spans."},
     {NULL, NULL, 0, NULL},
 };
 
-COLLECTED(recorder, Recorder, sampler, starting)
+COLLECTED(recorder, Recorder, sampler, end_tag)
 COLLECTED(span, Span, recorder, added)
 
 static PyType_Slot writer_slots[] = {
@@ -431,7 +401,6 @@ static PyType_Slot writer_slots[] = {
 static PyType_Slot recorder_slots[] = {
     {Py_tp_doc, "What the compiled part has to know of a Recorder."},
     {Py_tp_members, recorder_members},
-    {Py_tp_methods, recorder_methods},
     COLLECTED_SLOTS(recorder),
     {0, NULL},
 };
@@ -575,8 +544,8 @@ static PyMethodDef functions[] = {
 static int execute(PyObject *module)
 {
     State *state = PyModule_GetState(module);
-    static const char *const names[] = {"active", "binary", "body", "called", "calls", "carried", "encoded", "end",
-                                        "end_time", "recorder", "submissions"};
+    static const char *const names[] = {"active",  "binary",   "called",   "calls",      "carried",
+                                        "encoded", "end_time", "recorder", "submissions"};
     for (size_t index = 0; index < NAMES; index++)
         if ((state->names[index] = PyUnicode_InternFromString(names[index])) == NULL)
             return -1;
@@ -584,8 +553,7 @@ static int execute(PyObject *module)
     return PyModule_AddFunctions(module, functions) < 0 || (state->writer = add_type(module, &writer_spec)) == NULL ||
                    (state->recorder = add_type(module, &recorder_spec)) == NULL ||
                    (state->span = add_type(module, &span_spec)) == NULL || add_executions(module, state) < 0 ||
-                   add_submissions(module, state) < 0 ||
-                   add_starting(module, state) < 0 || add_delivery(module) < 0
+                   add_submissions(module, state) < 0 || add_delivery(module) < 0
                ? -1
                : 0;
 }
@@ -597,7 +565,6 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->recorder);
     Py_VISIT(state->span);
     Py_VISIT(state->execution);
-    Py_VISIT(state->starting);
     Py_VISIT(state->submissions);
     return 0;
 }
@@ -609,7 +576,6 @@ static int clear(PyObject *module)
     Py_CLEAR(state->recorder);
     Py_CLEAR(state->span);
     Py_CLEAR(state->execution);
-    Py_CLEAR(state->starting);
     Py_CLEAR(state->submissions);
     return 0;
 }

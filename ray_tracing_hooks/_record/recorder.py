@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 from opentelemetry import context as context_api
@@ -117,24 +117,6 @@ class Template:
         self.body = encode.name_and_kind(name, kind) + encode.attributes(attributes)
 
 
-def _starting() -> _compiled.hotpath.Starting | None:
-    """What the compiled part starts spans with."""
-    return _compiled.use.starting(
-        span_type=RecordedSpan,
-        parent_type=Parent,
-        span_key=SPAN_KEY,
-        random=ids.random_64,
-        before_trace_id=encode.BEFORE_TRACE_ID,
-        before_span_id=encode.BEFORE_SPAN_ID,
-        before_parent_id=encode.BEFORE_PARENT_ID,
-        start_tag=encode.START_TAG,
-        local_parent=encode.FLAGS_LOCAL_PARENT,
-        remote_parent=encode.FLAGS_REMOTE_PARENT,
-        before_caller=encode.BEFORE_PARENT_TASK_ID,
-        before_submit_time=encode.BEFORE_SUBMIT_TIME,
-    )
-
-
 class Recorder(_compiled.RecorderBase):
     """Records the spans that this package makes of Ray's calls.
 
@@ -168,14 +150,13 @@ class Recorder(_compiled.RecorderBase):
         # For the compiled part, which appends with it unless a call has to be made in Python.
         self._writer: SpoolWriter | None = writer
         self._end_tag = END_TAG
-        self._starting = _starting()
 
     def say(self, resource: bytes, scope: bytes) -> None:
         """Write what ends from now on with this encoded resource."""
         if self._writer is not None:
             self._prefix = U16.pack(self._writer.scope(resource, scope))
 
-    def _parent(self, context: context_api.Context) -> Parent | None:
+    def parent(self, context: context_api.Context) -> Parent | None:
         """The parent of a span that begins now in ``context``: its span, else :attr:`fallback`.
 
         None for a new trace: without a fallback, or if that span is over (:func:`is_over`).
@@ -201,7 +182,7 @@ class Recorder(_compiled.RecorderBase):
             span_context.is_remote,
         )
 
-    def _decide(self, parent: Parent | None) -> tuple[bytes, int]:
+    def decide(self, parent: Parent | None) -> tuple[bytes, int]:
         """The trace id and W3C flags of a new span under ``parent``, or of a new trace."""
         if parent is None:
             trace_id = ids.new_trace_id()
@@ -215,7 +196,7 @@ class Recorder(_compiled.RecorderBase):
         """The recorder for a span with these flags; None if it is not recorded."""
         return self if trace_flags & SAMPLED else self.unsampled
 
-    def _record(
+    def record(
         self,
         template: Template,
         identity: bytes,
@@ -243,7 +224,7 @@ class Recorder(_compiled.RecorderBase):
         """The same for a span that has failed, as the ``additions`` say."""
         self.record(template, identity, start_time, end_time, additions)
 
-    def _start(
+    def start(
         self,
         template: Template,
         trace_id: bytes,
@@ -261,29 +242,6 @@ class Recorder(_compiled.RecorderBase):
         head = identity_of(trace_id, ids.new_span_id(), parent) + encode_start(start_time) + template.body + first
         trace_state = None if parent is None else parent.trace_state
         return self.begin(template, trace_flags, trace_state, start_time, head)
-
-    def _start_carried(self, _template: Template, _carried: bytes, _last: bytes) -> RecordedSpan | None:
-        """Begin a span in the context that a call has carried, with ``last`` after what follows from that one.
-
-        None if it has to be begun step by step: by Python alone, if the context is not plain, if it is not sampled, or
-        if a sampler decides.
-        """
-        return None
-
-    def _call_below(
-        self, _context: context_api.Context, _start_time: int, _caller: bytes
-    ) -> tuple[bytes, bytes] | None:
-        """The identity of the span of a call that is made now, and the context that it carries.
-
-        The context must have nothing but a span and a task id. None if they have to be made step by step: by Python
-        alone, if the span in the context is not one of this package that is open and sampled, or if a sampler decides.
-        """
-        return None
-
-    # The base has methods of these names. Compiled ones do the same, and leave to these what is uncommon.
-    if TYPE_CHECKING:
-        parent, decide, record, start = _parent, _decide, _record, _start
-        start_carried, call_below = _start_carried, _call_below
 
     def begin(
         self,
@@ -355,13 +313,13 @@ class UnsampledRecorder(Recorder):
 
     def record(self, template: Template, identity: bytes, start_time: int, end_time: int, additions: bytes) -> None:
         if reason := self.rule.reason(end_time - start_time, failed=False):
-            self._record(template, identity, start_time, end_time, additions + reason)
+            super().record(template, identity, start_time, end_time, additions + reason)
 
     def record_failed(
         self, template: Template, identity: bytes, start_time: int, end_time: int, additions: bytes
     ) -> None:
         if reason := self.rule.reason(end_time - start_time, failed=True):
-            self._record(template, identity, start_time, end_time, additions + reason)
+            super().record(template, identity, start_time, end_time, additions + reason)
 
     def start_execution(
         self, template: Template, trace_flags: int, parent: Parent, first: bytes, submission: Callable[[], bytes]

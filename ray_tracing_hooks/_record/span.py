@@ -312,14 +312,11 @@ class RecordedSpan(_compiled.SpanBase, trace.Span):
 
     # For the instrumentation.
 
-    def _as_parent(self) -> Parent:
+    def as_parent(self) -> Parent:
         """This span as the parent of other spans."""
         head = self._head
         # Without the function in Python that a named tuple has for this: as many calls again.
         return tuple.__new__(Parent, (head[TRACE_ID], head[SPAN_ID], self.trace_flags, self.trace_state, False))
-
-    if TYPE_CHECKING:
-        as_parent = _as_parent  # a method of the base
 
     def fail(self, error: BaseException, traceback_: TracebackType | None, error_type: str | None = None) -> None:
         """Mark the span as failed by ``error``, keeping a status or ``error.type`` that user code has set."""

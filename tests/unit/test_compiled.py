@@ -48,11 +48,11 @@ from ray_tracing_hooks._ray import execution, generators, submission, targets, t
 from ray_tracing_hooks._ray.arguments import KEY, outgoing
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
-from ray_tracing_hooks._ray.propagation import TASK_KEY, caller_attribute, incoming
+from ray_tracing_hooks._ray.propagation import TASK_KEY
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import carrier, ids, sampling
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
-from ray_tracing_hooks._record.recorder import Recorder, Template, add_former_root
+from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._safety.patching import Patches
 from ray_tracing_hooks._spool.layout import DROPPED, SPAN, START, U64
@@ -824,127 +824,6 @@ def test_a_replacement_is_pickled_with_the_bytes_of_what_it_replaces(monkeypatch
         patches.undo()
 
 
-# --- spans with code of the program inside ----------------------------------------------------------------------------
-
-STATE = trace.TraceState([("vendor", "value")])
-
-
-@needs_compiled
-@settings(max_examples=200)
-@given(
-    carried=contexts | st.binary(min_size=57, max_size=59),
-    sampled_by=st.sampled_from(["parentbased_always_on", "parentbased_always_off", "always_on", "always_off"]),
-    about=st.sampled_from([b"", encode.attribute("a", 1), encode.attribute("a", "x" * 9000)]),
-)
-def test_what_is_started_below_a_carried_context_is_what_its_parts_make(
-    carried: bytes, sampled_by: str, about: bytes
-) -> None:
-    """Or else nothing has been done, and the parts have to be put together."""
-    with compiled(True), tempfile.TemporaryDirectory() as folder:
-        recorder, template = stand_ins.recorder(Path(folder)), Template("name", 5, {"a": 1})
-        recorder.sampler = sampler(sampled_by)
-        span = recorder.start_carried(template, carried, about)
-        if span is None:
-            assert timeless(folder) == []
-            return
-        decoded = carrier.decode(carried)
-        context, parent = incoming(decoded)
-        trace_id, flags = recorder.decide(parent)
-        first = caller_attribute(decoded.parent_task_id) + encode.submit_time(decoded.submit_time_ns) + about
-        assert (decoded.headers, decoded.runs, decoded.without_span, decoded.named) == ({}, "", False, False)
-        assert len(context) == 0
-        parts = recorder._start(template, trace_id, flags, parent, first, span.start_time)
-        for each in (span, parts):
-            each.end(span.start_time)
-        assert (span.trace_flags, span.trace_state, span.template) == (flags, None, template)
-        assert span._head.replace(span.span_id, parts.span_id) == parts._head
-        assert [kind for kind, _ in records(folder)] == [START, START, SPAN, SPAN]
-
-
-@needs_compiled
-@settings(max_examples=200)
-@given(
-    flags=st.integers(-1, 256) | st.integers(0, 255).map(trace.TraceFlags),
-    state=st.sampled_from([None, None, STATE]),
-    now=st.sampled_from([-1, 0, 1 << 61, (1 << 64) - 1, 1 << 64]),
-    caller=task_ids | st.sampled_from([b"", b"", bytes(24), b"short"]),
-    sampled_by=st.sampled_from(["parentbased_always_on", "parentbased_always_off", "always_on", "always_off"]),
-    ended=st.booleans(),
-    number=st.integers(0, (1 << 64) - 1),
-)
-def test_what_a_call_below_a_span_is_made_of_is_what_its_parts_make(
-    flags: int, state: Any, now: int, caller: bytes, sampled_by: str, ended: bool, number: int
-) -> None:
-    """Or else that is left to them."""
-    with compiled(True), random_ids(number), tempfile.TemporaryDirectory() as folder:
-        recorder = stand_ins.recorder(Path(folder))
-        recorder.sampler = sampler(sampled_by)
-        head = encode.identity_of(bytes(range(16)), b"the span", None)
-        span = RecordedSpan(recorder, Template("name", 1, {}), flags, state, 1, head)
-        span.end_time = 2 if ended else None
-        context = Context({SPAN_KEY: span, TASK_KEY: b""})
-        made = recorder.call_below(context, now, caller)
-        is_plain = sampled_by.startswith("parentbased") and state is None and not ended and flags in range(1, 256, 2)
-        assert (made is not None) == (is_plain and now in range(1 << 64) and len(caller) in (0, 24))
-        if made is not None:
-            parent = recorder.parent(context)
-            trace_id, decided = recorder.decide(parent)
-            span_id = ids.new_span_id()
-            assert made == (
-                encode.identity_of(trace_id, span_id, parent),
-                carrier.encode(trace_id, span_id, decided, now, caller, None),
-            )
-
-
-@needs_compiled
-def test_calls_below_other_spans_are_left_to_python(tmp_path: Path) -> None:
-    with compiled(True):
-        recorder = stand_ins.recorder(tmp_path)
-        span: Any
-        for span in (None, trace.INVALID_SPAN, "no span"):
-            assert recorder.call_below(Context({SPAN_KEY: span}), 1, b"") is None
-        assert recorder.call_below(Context(), 1, b"") is None
-        context = Context({SPAN_KEY: recorder.start(Template("name", 1, {}), bytes(16), 3, None)})
-        assert recorder.call_below(context, 1, b"") is not None
-    with compiled(False):
-        assert stand_ins.recorder(tmp_path).call_below(context, 1, b"") is None
-
-
-@needs_compiled
-@pytest.mark.parametrize("random", [1, (1 << 64) - 1])
-def test_parents_and_decisions_are_the_same(random: int) -> None:
-    """For contexts without a span, with one of ours that is open, has just ended or is over, and with others; and each
-    sampler.
-    """
-
-    def program(folder: Path) -> Any:
-        recorder, template = stand_ins.recorder(folder), Template("name", 2, {})
-        recorder.fallback = Parent(bytes(range(16)), b"fallback", 3, None, remote=False)
-        ended, is_former = (recorder.start(template, b"trace id" * 2, flags, None) for flags in (3, 2))
-        for span in (ended, is_former):
-            span.end()
-        over = recorder.start(template, b"trace id" * 2, 3, None, start_time=time.time_ns() - 3 * 10**9)
-        over.end(over.start_time + 10**9)
-        with_state = recorder.start(template, b"trace id" * 2, 3, Parent(bytes(range(16)), b"remoteid", 3, STATE, True))
-        add_former_root(is_former)
-        spans: list[Any] = [recorder.start(template, b"trace id" * 2, 3, None), ended, is_former, over, with_state]
-        spans += [None, trace.INVALID_SPAN, trace.NonRecordingSpan(with_state.get_span_context()), "no span"]
-        found: list[Any] = []
-        for span in spans:
-            parent: Any = None
-            with contextlib.suppress(AttributeError):
-                parent = recorder.parent(Context({SPAN_KEY: span}) if span is not None else Context())
-            found.append((type(parent), parent))
-            for name in ("parentbased_always_on", "parentbased_always_off", "always_on", "always_off", "traceidratio"):
-                recorder.sampler = sampler(name)
-                found.append(recorder.decide(parent))
-        made = [span.as_parent() for span in spans if isinstance(span, RecordedSpan)]
-        assert {type(parent) for parent in made} == {Parent}
-        return found, made
-
-    both_ways(program, random=random)
-
-
 # --- clocks -----------------------------------------------------------------------------------------------------------
 
 LATER = 4_000_000_000_000_000_000
@@ -1385,7 +1264,7 @@ def test_nonsense_in_its_objects_is_no_crash(tmp_path: Path) -> None:
             assert begun is not None
             assert begun[1] is not None
             places: list[tuple[Any, list[str]]] = [
-                (recorder, ["sampler", "fallback", "observer", "_writer", "_prefix", "_end_tag", "_starting"]),
+                (recorder, ["sampler", "fallback", "observer", "_writer", "_prefix", "_end_tag"]),
                 (beginning, ["_tracing", "_inheriting", "_carrying", "_active"]),
                 (begun[1], ["_recorder", "template", "trace_flags", "start_time", "end_time", "_head", "_added"]),
                 (recorder._writer, ["_failing", "_written", "_segment_bytes", "_look_at", "_is_compiled"]),
@@ -1402,10 +1281,8 @@ def test_nonsense_in_its_objects_is_no_crash(tmp_path: Path) -> None:
             acts: tuple[Callable[[], Any], ...] = (
                 *(begun[1].as_parent, begun[1].end, partial(begin, None), partial(begin, bytes(58))),
                 partial(recorder.start, template, bytes(16), 3, None),
-                partial(recorder.start_carried, template, CONTEXT, b""),
                 partial(recorder.record, template, b"identity", 1, 2, b""),
                 partial(recorder.parent, context),
-                partial(recorder.call_below, context, 1, chosen.choice([b"", bytes(24)])),
                 partial(decide, chosen.choice([None, recorder.fallback, (), (1, 2, 3, 4, 5)])),
             )
             for act in acts:
@@ -1419,15 +1296,7 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
     recorder: Any = stand_ins.recorder(tmp_path)
     span: Any = RecordedSpan(recorder, Template("n", 1, {}), 1, None, 1, b"")
     writer: Any = SpoolWriter(str(tmp_path))
-    starting: Any = _compiled.hotpath.Starting
-    made: tuple[Any, ...] = (
-        *(
-            _compiled.hotpath.Execution,
-            _compiled.hotpath.Submissions,
-            _compiled.hotpath.Method,
-        ),
-        starting,
-    )
+    made: tuple[Any, ...] = (_compiled.hotpath.Execution, _compiled.hotpath.Submissions, _compiled.hotpath.Method)
     wrong: list[Callable[[], Any]] = [
         lambda: span.end(1, 2),
         lambda: span.end(other=1),
@@ -1436,14 +1305,6 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
         lambda: writer.start(b"", b"", b""),
         *made,
         *(partial(kind, *range(30)) for kind in made),
-        lambda: starting(int, tuple, "key", int, *[b""] * 8),
-        lambda: starting(RecordedSpan, int, "key", int, *[b""] * 8),
-        lambda: span.as_parent(1),
-        lambda: recorder.decide(1, 2),
-        lambda: recorder.record(1, 2, 3, 4, 5, 6),
-        recorder.parent,
-        recorder.start_carried,
-        lambda: starting(RecordedSpan, Parent, "key", int, *[b""] * 7, ""),
     ]
     for call in wrong:
         with pytest.raises(TypeError):
@@ -1451,12 +1312,8 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
 
 
 def of_requests(recorder: Recorder, template: Template, context: Context) -> None:
-    recorder.start_carried(template, CONTEXT, b"")
-    recorder.start_carried(template, b"x" * 58, b"")
     recorder.decide(recorder.parent(context))
     recorder.decide(None)
-    recorder.call_below(context, 1, bytes(24))
-    recorder.call_below(Context(), 1, b"")
     recorder.record(template, b"", 1, 2, bytes(9000))
     recorder.record(template, b"", 1, 2, b"")
 

@@ -132,11 +132,6 @@ def _begin(active: Tracing, replica: Any, metadata: Any) -> tuple[Context, Recor
         if active.service:
             caller = getattr(metadata, CALLER, "")
             about += encode.attribute(names.SKYWALKING_CALLER, caller) if caller else b""
-        if template is not None and carried is not None:
-            span = recorder.start_carried(template, carried, about)
-            if span is not None:
-                here[SPAN_KEY] = span
-                return Context(here), span
         context, parent, first, its_submission = Context(), None, b"", None
         if carried is not None:
             decoded = decode(carried)

@@ -24,12 +24,10 @@ from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import cause, failure
-from ray_tracing_hooks._ray.propagation import SPAN_AND_TASK, caller_attribute
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request
 from ray_tracing_hooks._ray.templates import PRODUCER
 from ray_tracing_hooks._ray.tracing import Tracing, around_of
 from ray_tracing_hooks._record import carrier, ids
-from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame, is_a, traceback_of
@@ -190,27 +188,10 @@ def _begin(active: Tracing, router: Any, metadata: Any) -> _Assigned | None:
         now = now_ns()
         if active.service:
             setattr(metadata, CALLER, active.service)
-        return _begin_below(active, template, now, metadata) or begin_anywhere(
-            active, template, now, metadata, _Assigned
-        )
+        return begin_anywhere(active, template, now, metadata, _Assigned)
     except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
         failed("tracing a call of a deployment", error)
         return None
-
-
-def _begin_below(active: Tracing, template: Template | None, now: int, metadata: Any) -> _Assigned | None:
-    """Begin a call below the current span, in the common case; None otherwise."""
-    calls, context = active.calls, get_current()
-    if template is None or not calls.only_standard_headers or not SPAN_AND_TASK.issuperset(context):
-        return None
-    caller = calls.caller(context)
-    made = calls.recorder.call_below(context, now, caller)
-    if made is None:
-        return None
-    identity, carried = made
-    call = _Assigned(calls.recorder, template, identity, now, caller_attribute(caller) + of_request(metadata), metadata)
-    setattr(metadata, CARRIED, carried)
-    return call
 
 
 def begin_anywhere(active: Tracing, template: Template | None, now: int, metadata: Any, kind: type[C]) -> C | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ray_tracing_hooks._ops.checks import delivery, nodes, settings, spools
+from ray_tracing_hooks._ops.checks import delivery, nodes, settings
 from ray_tracing_hooks._ops.diagnosis import Diagnosis, merged
 from ray_tracing_hooks._ops.facts import Facts
 
@@ -14,8 +14,8 @@ CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
     settings.check_hook,
     settings.check,
     delivery.check,
-    spools.check_folders,
-    spools.check,
+    delivery.check_folders,
+    delivery.check_spools,
     nodes.check_clocks,
 )
 

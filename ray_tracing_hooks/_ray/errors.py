@@ -27,7 +27,9 @@ from ray_tracing_hooks._safety.exceptions import (
     qualified_name,
     text_of,
     traceback_of,
+    users_error,
     value_of,
+    without_colours,
 )
 from ray_tracing_hooks._safety.patching import Patches
 
@@ -95,8 +97,6 @@ def describe_users_error(span: RecordedSpan, error: BaseException) -> bool:
     """
     if class_name(cause(error)) not in AROUND_USERS:
         return False
-    from ray_tracing_hooks._formats.users_errors import users_error, without_colours  # noqa: PLC0415  only needed after an error
-
     whole = without_colours(text_of(error) or "")
     users = users_error(whole)
     if users:

@@ -20,7 +20,6 @@ from stand_ins import tracing_of
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
-from ray_tracing_hooks._formats.users_errors import users_error
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.data import executions, iteration, operators, statistics, tasks
 from ray_tracing_hooks._ray.labels import CallLabeler
@@ -28,6 +27,7 @@ from ray_tracing_hooks._ray.templates import Selection
 from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._safety import guard
+from ray_tracing_hooks._safety.exceptions import users_error
 
 MIB = 1024 * 1024
 

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._formats.users_errors import users_error, without_colours
 from ray_tracing_hooks._insight.model.span import CONSUMER, Span
+from ray_tracing_hooks._safety.exceptions import users_error, without_colours
 
 _FROM_USERS = "UserCodeException)"
 """How the types of errors end that Ray Data has raised from one of the user's function, as callers get them."""

@@ -21,7 +21,6 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._formats.users_errors import without_colours
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.data import statistics
 from ray_tracing_hooks._ray.data.statistics import HeldBack, Timeline
@@ -29,7 +28,7 @@ from ray_tracing_hooks._ray.errors import cause, describe_users_error, fail
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import class_name, hide_frame, is_a, qualified_name, text_of
+from ray_tracing_hooks._safety.exceptions import class_name, hide_frame, is_a, qualified_name, text_of, without_colours
 from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._safety.patching import ABSENT, Patches
 

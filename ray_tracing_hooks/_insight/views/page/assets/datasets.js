@@ -1,6 +1,6 @@
 // Datasets of Ray Data: for each execution its operators as a graph, what each did over time, and what iterations waited for.
 
-import { FIGURES, TITLE, el, emptied, fitted, inNextFrame, numberColumn, placeIn, shareColumn, sortedTable, svg, textColumn, timeColumn, widthOf } from "./dom.js";
+import { FIGURES, TITLE, View, el, emptied, fitted, inNextFrame, numberColumn, placeIn, shareColumn, sortedTable, svg, textColumn, timeColumn, widthOf } from "./dom.js";
 import { byteSize, counted, duration, number, percent, safe, shortened } from "./format.js";
 import { METRICS, OPERATOR_HEIGHT, OPERATOR_WIDTH, TRACK_GUTTER, causeText, connection, layOutPipeline, perSecond, trackTip, tracks } from "./tracks.js";
 
@@ -9,12 +9,10 @@ import { METRICS, OPERATOR_HEIGHT, OPERATOR_WIDTH, TRACK_GUTTER, causeText, conn
 const LEAST_HELD = 0.02, SMALLEST = 0.8;
 const STAGES = ["production", "transfer", "batching", "format", "collate", "finalize"];
 
-export class Datasets {
+export class Datasets extends View {
   /** @param {Store} store @param {Colours} colours @param {App} app */
   constructor(store, colours, app) {
-    this.store = store;
-    this.colours = colours;
-    this.app = app;
+    super(store, colours, app);
     this.executions = store.meta.datasets.executions;
     /** The index of the execution that is shown, at first the longest. */
     this.shown = this.executions.reduce((most, each, n) => (each.ns > this.executions[most].ns ? n : most), 0);
@@ -45,10 +43,6 @@ export class Datasets {
   /** @returns {Dataset | undefined} */
   get dataset() {
     return this.executions[this.shown];
-  }
-
-  resize() {
-    this.redraw();
   }
 
   /** Show another execution; one that does not exist changes nothing.

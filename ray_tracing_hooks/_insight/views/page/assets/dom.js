@@ -181,3 +181,23 @@ export const shareColumn = (title, value) => ({
   title, value, isNumber: true, isBar: true,
   cell: (row) => [el("span", { class: "bar", style: { width: `${Math.min(100, 100 * value(row))}%` } }), el("span", {}, percent(value(row)))],
 });
+
+/** What the views have in common. Most draw all anew, in the next frame, when the size or anything else changes. */
+export class View {
+  /** @param {Store} store @param {Colours} colours @param {App} app */
+  constructor(store, colours, app) {
+    this.store = store;
+    this.colours = colours;
+    this.app = app;
+    this.redraw = () => {};
+  }
+
+  resize() {
+    this.redraw();
+  }
+
+  /** @param {Change} _what */
+  update(_what) {
+    this.redraw();
+  }
+}

@@ -1,7 +1,7 @@
 // The first screen: the summary of the run, with links to the spans behind it.
 
 import { category } from "./colours.js";
-import { el, emptied, numberColumn, shareColumn, sortedTable, textColumn, timeColumn } from "./dom.js";
+import { View, el, emptied, numberColumn, shareColumn, sortedTable, textColumn, timeColumn } from "./dom.js";
 import { counted, duration, number, safe, shortened } from "./format.js";
 import { partsOf } from "./requests.js";
 
@@ -11,12 +11,10 @@ const LEVEL_MARKS = { error: "✗", warning: "!" };
 /** Parts of the time of requests that are listed here; the tab on requests has all. */
 const MOST_PARTS = 12;
 
-export class Findings {
+export class Findings extends View {
   /** @param {Store} store @param {Colours} colours @param {App} app */
   constructor(store, colours, app) {
-    this.store = store;
-    this.colours = colours;
-    this.app = app;
+    super(store, colours, app);
     /** The kind of wait whose breakdown is open, "" for none. */
     this.opened = "";
     this.scope = el("p", { class: "scope", role: "status", hidden: true });
@@ -171,8 +169,6 @@ export class Findings {
     return el("section", {}, el("h2", {}, "Queues"), el("p", { class: "soft" }, queues.about),
       sortedTable({ rows: queues.rows, first: 2, columns: queues.titles.map(column) }));
   }
-
-  resize() {}
 
   /** This view covers the whole run, so it says so while a filter or a range is active.
    * @param {Change} what */

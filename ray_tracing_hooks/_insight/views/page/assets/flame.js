@@ -3,18 +3,16 @@
 // The width of a frame is its own time plus that of all frames below it, so all frames share one scale, and the label of a
 // frame states what its width shows. Waiting is hatched; the calls that it waits for are its siblings and count there.
 
-import { MEMBER, el, emptied, fitCanvas, fitted, inNextFrame, numberColumn, pen, placeIn, shareColumn, sortedTable, textColumn, timeColumn } from "./dom.js";
+import { MEMBER, View, el, emptied, fitCanvas, fitted, inNextFrame, numberColumn, pen, placeIn, shareColumn, sortedTable, textColumn, timeColumn } from "./dom.js";
 import { counted, duration, percent, plainName, shortened } from "./format.js";
 import { LEAST_ON_PATH } from "./store.js";
 
 const FLAME_ROW = 20;
 
-export class Flame {
+export class Flame extends View {
   /** @param {Store} store @param {Colours} colours @param {App} app */
   constructor(store, colours, app) {
-    this.store = store;
-    this.colours = colours;
-    this.app = app;
+    super(store, colours, app);
     /** @type {Look} */
     this.look = { mode: "wall", order: "size", zoomed: -1 };
     this.hover = -1;

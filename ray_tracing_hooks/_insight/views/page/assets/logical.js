@@ -1,17 +1,15 @@
 // The call graph: functions, actors with their methods, and the data passed between them.
 
-import { FIGURES, MEMBER, TITLE, el, emptied, fitted, inNextFrame, numberColumn, sortedTable, svg, textColumn, timeColumn, widthOf } from "./dom.js";
+import { FIGURES, MEMBER, TITLE, View, el, emptied, fitted, inNextFrame, numberColumn, sortedTable, svg, textColumn, timeColumn, widthOf } from "./dom.js";
 import { byteSize, counted, duration, number, percent, plainName, safe, shortened } from "./format.js";
 import { LEAST_ON_PATH } from "./store.js";
 
 /** @typedef {(id: number) => boolean} Asked */
 
-export class Logical {
+export class Logical extends View {
   /** @param {Store} store @param {Colours} colours @param {App} app */
   constructor(store, colours, app) {
-    this.store = store;
-    this.colours = colours;
-    this.app = app;
+    super(store, colours, app);
     this.showData = true;
     /** 0 fits the graph to the window. */
     this.magnification = 0;
@@ -44,10 +42,6 @@ export class Logical {
   get scale() {
     const [width, height] = this.layout.size;
     return this.magnification || Math.max(0.6, Math.min(1.2, this.root.clientWidth / width, (this.root.clientHeight * 0.66 - 44) / height));
-  }
-
-  resize() {
-    this.redraw();
   }
 
   /** Whether to mark it as on the critical path; items with a tiny share of the path are not marked.

@@ -1,13 +1,13 @@
 // Where the run took place: nodes, placement groups, workers and actors, each filled by its busy share of the range.
 
-import { el, emptied, inNextFrame, svg } from "./dom.js";
+import { View, el, emptied, inNextFrame, svg } from "./dom.js";
 import { counted, duration, number, percent, safe, shortened } from "./format.js";
 import { LEAST_ON_PATH } from "./store.js";
 
-export class Physical {
-  /** @param {Store} store */
-  constructor(store) {
-    this.store = store;
+export class Physical extends View {
+  /** @param {Store} store @param {Colours} colours @param {App} app */
+  constructor(store, colours, app) {
+    super(store, colours, app);
     this.stale = true;
     this.callers = store.callers();
     /** @type {Map<number, HTMLElement>} */

@@ -1,6 +1,6 @@
 // Ranks by steps: a heat map of each attempt of a run of Ray Train, with how long the last rank delayed each step above it.
 
-import { FIGURES, el, fitCanvas, fitted, inNextFrame, pen, placeIn } from "./dom.js";
+import { FIGURES, View, el, fitCanvas, fitted, inNextFrame, pen, placeIn } from "./dom.js";
 import { counted, duration, number, safe } from "./format.js";
 
 const GUTTER = 230, HEAD = 56, FOOT = 22;
@@ -8,12 +8,10 @@ const LEAST_HEIGHT = 7, MOST_HEIGHT = 30, MOST_WIDTH = 48;
 /** Labels of ranks and steps are at least so far apart, in pixels. */
 const LABEL_HEIGHT = 14, LABEL_WIDTH = 60;
 
-export class Ranks {
+export class Ranks extends View {
   /** @param {Store} store @param {Colours} colours @param {App} app */
   constructor(store, colours, app) {
-    this.store = store;
-    this.colours = colours;
-    this.app = app;
+    super(store, colours, app);
     const { training, trainings } = store.meta;
     // The newest attempt is the one to look at first.
     this.shown = training.length - 1;

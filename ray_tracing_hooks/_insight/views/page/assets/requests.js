@@ -1,25 +1,16 @@
 // Requests to Ray Serve: how long they took, what that time went to, and how the methods of deployments did.
 
-import { el, emptied, numberColumn, shareColumn, sortedTable, textColumn, timeColumn } from "./dom.js";
+import { View, el, emptied, numberColumn, shareColumn, sortedTable, textColumn, timeColumn } from "./dom.js";
 import { counted, duration, number, safe, shortened } from "./format.js";
 
-export class Requests {
-  /** @param {Store} store @param {App} app */
-  constructor(store, app) {
-    this.store = store;
-    this.app = app;
+export class Requests extends View {
+  /** @param {Store} store @param {Colours} colours @param {App} app */
+  constructor(store, colours, app) {
+    super(store, colours, app);
     this.note = el("p", { class: "note" });
     this.tables = el("div", { class: "pipelinetables" });
     this.root = el("div", { class: "view requests" }, el("div", { class: "viewbar" }, this.note), el("div", { class: "scroller", tabindex: 0 }, this.tables));
     this.fill();
-  }
-
-  resize() {
-    // Tables need no drawing.
-  }
-
-  update() {
-    // They cover the whole run, whatever is chosen.
   }
 
   fill() {

@@ -1,6 +1,6 @@
 // All spans that match the filter, as a table; only the visible rows are in the document.
 
-import { el, inNextFrame } from "./dom.js";
+import { View, el, inNextFrame } from "./dom.js";
 import { counted, duration, number, shortened } from "./format.js";
 import { ENDED, LOST, STATES } from "./store.js";
 
@@ -12,12 +12,10 @@ const TALLEST = 8e6;
 const COLUMNS = [["name", "Name"], ["took", "Duration"], ["queued", "In queue"], ["start", "Start"], ["place", "Where"]];
 const SORTED = ["name", "took", "queued", "start"];
 
-export class SpanTable {
+export class SpanTable extends View {
   /** @param {Store} store @param {Colours} colours @param {App} app */
   constructor(store, colours, app) {
-    this.store = store;
-    this.colours = colours;
-    this.app = app;
+    super(store, colours, app);
     this.by = "took";
     this.ascending = false;
     this.stale = true;
@@ -40,10 +38,6 @@ export class SpanTable {
     this.ascending = this.by === key ? !this.ascending : key === "start" || key === "name";
     this.by = key;
     this.stale = true;
-    this.redraw();
-  }
-
-  resize() {
     this.redraw();
   }
 

@@ -1,17 +1,15 @@
 // The spans that are open at one moment, as nested stacks across all processes of the cluster.
 
-import { el, emptied, inNextFrame } from "./dom.js";
+import { View, el, emptied, inNextFrame } from "./dom.js";
 import { clock, counted, duration, number, shortened } from "./format.js";
 import { LOST, RUNNING, WAIT } from "./store.js";
 
 const MOST_OPEN = 500, MOST_LINES = 2000, MOST_ABOVE = 1000, MOST_TARGETS = 50;
 
-export class Stack {
+export class Stack extends View {
   /** @param {Store} store @param {Colours} colours @param {App} app */
   constructor(store, colours, app) {
-    this.store = store;
-    this.colours = colours;
-    this.app = app;
+    super(store, colours, app);
     this.slider = el("input", { type: "range", min: 0, max: 10000, step: 1, "aria-label": "Moment", oninput: () => app.setMoment((Number(this.slider.value) / 10000) * store.end) });
     this.when = el("output", {});
     this.note = el("p", { class: "note", role: "status" });
@@ -23,10 +21,6 @@ export class Stack {
         jump("Busiest", "When most executions ran at once", () => store.busiest()), jump("End", "The last recorded moment", () => store.end), this.note),
       this.body);
     this.redraw = inNextFrame(() => this.root.hidden, () => this.draw());
-  }
-
-  resize() {
-    this.redraw();
   }
 
   draw() {
@@ -87,9 +81,6 @@ export class Stack {
       el("td", { class: "number" }, state === RUNNING ? "" : duration(store.took[row])));
   }
 
-  update() {
-    this.redraw();
-  }
 }
 
 /** The spans to show below each span (-1: the top): open spans and their ancestors, which may have ended, since a caller

@@ -1,7 +1,7 @@
 // The timeline: nodes, then workers and actors, then lanes. Run time is solid, waiting hollow, and queues have own strips.
 
 import { category, categoryLabel } from "./colours.js";
-import { el, emptied, fitCanvas, inNextFrame, pen, placeIn } from "./dom.js";
+import { View, el, emptied, fitCanvas, inNextFrame, pen, placeIn } from "./dom.js";
 import { FAILED } from "./figures.js";
 import { counted, duration, safe } from "./format.js";
 import { Scale } from "./scale.js";
@@ -16,12 +16,10 @@ export const ZOOM = 0.7;
 /** @typedef {import("./timeline_layout.js").BarsRow} BarsRow */
 /** @typedef {{ kind: "select" | "pan", from: number, to: number, y: number, range: number[], moved: boolean, inOverview: boolean, scroll: number }} Drag */
 
-export class Timeline {
+export class Timeline extends View {
   /** @param {Store} store @param {Colours} colours @param {App} app */
   constructor(store, colours, app) {
-    this.store = store;
-    this.colours = colours;
-    this.app = app;
+    super(store, colours, app);
     /** @type {Set<string>} */
     this.collapsed = new Set();
     this.hover = -1;

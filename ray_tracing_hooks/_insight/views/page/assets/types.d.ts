@@ -12,13 +12,6 @@ type Columns = Record<string, Uint8Array | Uint32Array | Float64Array>;
 /** The changes that make a view redraw: see Store.changed. */
 type Change = "range" | "filter" | "selection" | "moment" | "path" | "apart" | "notice";
 
-type View = {
-  root: HTMLElement;
-  resize(): void;
-  update(what: Change): void;
-  redraw?(): void;
-};
-
 interface Chosen {
   type: "span" | "rows" | "function" | "flame" | "place" | "edge";
   row?: number;

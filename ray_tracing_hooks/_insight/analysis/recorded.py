@@ -1,4 +1,4 @@
-"""How much of a run was recorded, in the same words for the summary, the page and the server.
+"""How much of a run was recorded, in the same words for the summary and the page.
 
 Nothing is inferred from the spans of a process that states what it records (``ray.tracing.parts``).
 """

@@ -1,1 +1,1 @@
-"""Views of a run: trees, the summary document, the page, exports, and the server with its index."""
+"""Views of a run: trees, executions of datasets as plain values, the page, and exports."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -267,8 +267,7 @@ def _cost_of_barriers(analysis: Analysis, frame: int, rounds: list[_Round]) -> i
         for row in attempts:
             if (place := calls.place(row)).actor and place.slots == 1:
                 of_actor[place.actor] = of_actor.get(place.actor, 0) + table.duration(row)
-    steps = [step.time for step in analysis.path.steps if step.kind == RUN and step.row != frame]
-    begins, ends = np.array(sorted(steps), np.int64).reshape(-1, 2).T
+    begins, ends = _code_of_others(analysis, frame)
     until = np.array([each.end for each in rounds])
     idle = np.maximum(taken_by(begins, ends, np.array(lasts), until) - took, 0)
     if int(idle[:-1].sum()) < _LEAST * 1e9:
@@ -278,6 +277,12 @@ def _cost_of_barriers(analysis: Analysis, frame: int, rounds: list[_Round]) -> i
     longest = [max(map(table.duration, each.rows)) for each in rounds]
     chain = sum(shortest) + max(most - few for most, few in zip(longest, shortest, strict=True))
     return min(int(idle.sum()), int(on_path.sum()) - max(chain, *of_actor.values(), 0))
+
+
+def _code_of_others(analysis: Analysis, frame: int) -> Any:
+    """When the critical path was in code of other frames: starts and ends, as NumPy columns."""
+    steps = [step.time for step in analysis.path.steps if step.kind == RUN and step.row != frame]
+    return np.array(sorted(steps), np.int64).reshape(-1, 2).T
 
 
 _STAGE_CALLS = 4
@@ -293,8 +298,7 @@ def _cost_of_stages(analysis: Analysis, frame: int, rounds: list[_Round]) -> int
         return 0
     if len(set().union(*places)) < sum(map(len, places)):
         return 0
-    steps = [step.time for step in analysis.path.steps if step.kind == RUN and step.row != frame]
-    begins, ends = np.array(sorted(steps), np.int64).reshape(-1, 2).T
+    begins, ends = _code_of_others(analysis, frame)
     took = taken_by(begins, ends, np.array([each.begin for each in rounds]), np.array([each.end for each in rounds]))
     longest = int(took.argmax())
     first = sum(min(map(table.duration, each.rows)) for place, each in enumerate(rounds) if place != longest)

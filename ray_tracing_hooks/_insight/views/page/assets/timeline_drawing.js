@@ -386,7 +386,6 @@ function drawQueueOf(view, context, row) {
   const of = store.is(row, "submission") ? store.children(row).find((child) => store.submission[child] === row) : row;
   if (of === undefined || store.queued(of) <= 0) return;
   const box = view.box(of);
-  // The server's answer may lack the submission.
   if (!box || store.submission[of] < 0) return;
   const x0 = Math.max(GUTTER, scale.x(store.endOf(store.submission[of])));
   if (box.x0 - x0 < 1) return;

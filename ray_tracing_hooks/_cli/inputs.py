@@ -20,8 +20,7 @@ from ray_tracing_hooks._insight.ingest.files import folders_of, span_files
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.quality import Quality
-from ray_tracing_hooks._insight.model.runs import part_of, runs
-from ray_tracing_hooks._insight.model.sessions import sessions
+from ray_tracing_hooks._insight.model.runs import part_of, runs, sessions
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._settings.table import load as load_settings
 

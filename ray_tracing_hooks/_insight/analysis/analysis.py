@@ -41,8 +41,8 @@ from ray_tracing_hooks._insight.model.clocks import corrected
 from ray_tracing_hooks._insight.model.generations import Generations, generations
 from ray_tracing_hooks._insight.model.grouped import by_first
 from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.runs import by_row, sessions
 from ray_tracing_hooks._insight.model.serve_spans import ServeSpans, may_have_requests
-from ray_tracing_hooks._insight.model.sessions import by_row, sessions
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.model.utilization import Utilization, of_table
 

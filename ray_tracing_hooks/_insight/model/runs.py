@@ -1,4 +1,4 @@
-"""The runs in a folder of spans: one for each driver, with all its work.
+"""The runs in a folder of spans: one for each driver, with all its work; and the session of Ray that each span is of.
 
 A folder collects the spans of every traced program. Traces with spans of the same job of the same Ray session belong
 to one run; a driver without a root span has many traces. A trace of the program's own spans alone, such as that of a
@@ -11,11 +11,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.grouped import split
+from ray_tracing_hooks._insight.model.grouped import by_first, split
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.table import Table
 
@@ -102,3 +103,28 @@ def _clusters(table: Table, traces: Sequence[int]) -> dict[int, str]:
 
 def part_of(table: Table, run: Run) -> Table:
     return table if len(run.rows) == len(table) else table.part(run.rows)
+
+
+def sessions(table: Table) -> list[str]:
+    """The sessions of the clusters that these spans name, by the first span: clusters give jobs the same ids."""
+    found = (table.resources[index].get(names.RESOURCE_SESSION_NAME) for index in by_first(table.resource))
+    return list(dict.fromkeys(str(each) for each in found if each))
+
+
+def by_row(table: Table) -> tuple[list[str], Any]:
+    """The names of sessions, an empty one first, and as a NumPy column for each row the number of its own.
+
+    A span that names no session is of the one that others of its trace name, if there are such.
+    """
+    number = {"": 0}
+    names_of = (str(each.get(names.RESOURCE_SESSION_NAME) or "") for each in table.resources)
+    of_resource = np.array([number.setdefault(name, len(number)) for name in names_of], np.int64)
+    of_row = of_resource[as_numpy(table.resource)]
+    named = np.nonzero(of_row)[0]
+    if 0 < len(named) < len(of_row):
+        trace = as_numpy(table.trace)
+        found, first = np.unique(trace[named], return_index=True)
+        of_trace = np.zeros(len(table.traces), np.int64)
+        of_trace[found] = of_row[named[first]]
+        of_row = np.where(of_row, of_row, of_trace[trace])
+    return list(number), of_row

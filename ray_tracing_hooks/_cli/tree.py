@@ -32,10 +32,8 @@ from ray_tracing_hooks._cli.screen import cell_len, fitted, is_coloured, termina
 from ray_tracing_hooks._insight.analysis import data_quality
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened, size
 from ray_tracing_hooks._insight.model import span as model
-from ray_tracing_hooks._insight.model.call_names import call_name
-from ray_tracing_hooks._insight.model.errors import error_text, was_stopped
 from ray_tracing_hooks._insight.model.quality import Quality
-from ray_tracing_hooks._insight.model.span import KIND_NAMES, Span
+from ray_tracing_hooks._insight.model.span import KIND_NAMES, Span, call_name, error_text, was_stopped
 from ray_tracing_hooks._insight.model.table import RUNNING, Table
 from ray_tracing_hooks._insight.views.outline import Item, Trace, groups, outline, traces
 from ray_tracing_hooks._safety.guard import safe

@@ -16,8 +16,7 @@ from ray_tracing_hooks._insight.analysis.flame import flame
 from ray_tracing_hooks._insight.analysis.functions import covered, waits
 from ray_tracing_hooks._insight.analysis.lanes import ends_of
 from ray_tracing_hooks._insight.analysis.wording import duration
-from ray_tracing_hooks._insight.model.call_names import call_name
-from ray_tracing_hooks._insight.model.span import CONSUMER, INTERNAL, PRODUCER, Event, Link, Span
+from ray_tracing_hooks._insight.model.span import CONSUMER, INTERNAL, PRODUCER, Event, Link, Span, call_name
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.redaction import Redaction
 

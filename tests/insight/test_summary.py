@@ -34,10 +34,9 @@ from ray_tracing_hooks._insight.analysis.functions import in_both, percentile, t
 from ray_tracing_hooks._insight.analysis.queues import Queued, States
 from ray_tracing_hooks._insight.analysis.wording import percent
 from ray_tracing_hooks._insight.ingest.load import load
-from ray_tracing_hooks._insight.model.attribute_values import nanoseconds
 from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.model.runs import part_of, runs
-from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER, State
+from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER, State, nanoseconds
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.exports.scene import scene
 from ray_tracing_hooks._insight.views.page import report

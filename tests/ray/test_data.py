@@ -16,8 +16,7 @@ from support import CONSUMER, HOOK, PRODUCER, Run, await_spans, by_name, check_l
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import find
-from ray_tracing_hooks._insight.model.errors import error_text
-from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.span import Span, error_text
 from ray_tracing_hooks._insight.model.table import Table
 
 PROGRAM = "conform_data"

@@ -22,8 +22,7 @@ from support import (
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import find
-from ray_tracing_hooks._insight.model.errors import error_text
-from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.span import Span, error_text
 from ray_tracing_hooks._insight.model.table import Table
 
 pytestmark = [NEEDS_TRAIN_V2, pytest.mark.slow]  # many trials, each in a process of its own

@@ -11,10 +11,10 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.critical_path import RUN, Path
-from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
 from ray_tracing_hooks._insight.model.grouped import distinct, most_at_once, split
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
+from ray_tracing_hooks._insight.model.span import is_creation
 from ray_tracing_hooks._insight.model.utilization import Utilization, of_accelerator
 
 

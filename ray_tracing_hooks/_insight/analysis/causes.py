@@ -21,7 +21,6 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
 from ray_tracing_hooks._insight.analysis.dataset_calls import tasks_of_operators
 from ray_tracing_hooks._insight.analysis.served import ServedCalls
 from ray_tracing_hooks._insight.analysis.slots import Slots
-from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import (
     GET,
     SUBMISSION,
@@ -30,6 +29,7 @@ from ray_tracing_hooks._insight.model.calls import (
     is_item,
     is_put,
 )
+from ray_tracing_hooks._insight.model.span import is_creation
 from ray_tracing_hooks._insight.model.table import ENDED, LOST
 
 Arrivals = Mapping[int, tuple[int, int]]

@@ -16,9 +16,9 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.pipelines import Operator, Pipeline, rows_named
-from ray_tracing_hooks._insight.model.attribute_values import nanoseconds
 from ray_tracing_hooks._insight.model.calls import SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.span import nanoseconds
 
 _MOSTLY = 0.5
 

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ray_tracing_hooks._insight.analysis.functions import means
-from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import WAITS, role_of
 from ray_tracing_hooks._insight.model.grouped import covered_by_group, greatest_before, levels, sums
 from ray_tracing_hooks._insight.model.merge import as_numpy
-from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER
+from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, call_name
 from ray_tracing_hooks._insight.model.table import Table
 
 MOST_STACKS = 20_000

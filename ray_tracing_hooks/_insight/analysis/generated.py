@@ -15,11 +15,11 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.requests import LEAST_FOR_SLOWEST, SLOWEST
-from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, number
 from ray_tracing_hooks._insight.model.generations import Generations
 from ray_tracing_hooks._insight.model.grouped import split
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.serve_spans import ServeSpans
+from ray_tracing_hooks._insight.model.span import nanoseconds, number
 from ray_tracing_hooks._insight.model.table import Table
 
 HELD = "batcher"

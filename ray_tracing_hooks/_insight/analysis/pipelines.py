@@ -15,12 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, whole
-from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.grouped import most_at_once
 from ray_tracing_hooks._insight.model.merge import as_numpy
-from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.span import Span, is_creation, nanoseconds, whole
 from ray_tracing_hooks._insight.model.table import RUNNING, Table
 
 

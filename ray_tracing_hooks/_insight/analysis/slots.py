@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls, Place
 from ray_tracing_hooks._insight.model.grouped import by_group
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
+from ray_tracing_hooks._insight.model.span import is_creation
 from ray_tracing_hooks._insight.model.table import Table
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, whole
+from ray_tracing_hooks._insight.model.span import nanoseconds, whole
 from ray_tracing_hooks._insight.model.table import ENDED, Table
 
 MOST_STEPS = 200_000

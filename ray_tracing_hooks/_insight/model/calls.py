@@ -17,13 +17,12 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.call_names import are_few, call_name, is_creation
 from ray_tracing_hooks._insight.model.columns import NONE
 from ray_tracing_hooks._insight.model.grouped import distinct, most_at_once, tops
 from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.runs import by_row
-from ray_tracing_hooks._insight.model.span import CONSUMER, SERVER
+from ray_tracing_hooks._insight.model.span import CONSUMER, SERVER, are_few, call_name, is_creation
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._libraries import LIBRARIES
 

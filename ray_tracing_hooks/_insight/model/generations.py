@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, number
 from ray_tracing_hooks._insight.model.merge import as_numpy
-from ray_tracing_hooks._insight.model.span import INTERNAL
+from ray_tracing_hooks._insight.model.span import INTERNAL, nanoseconds, number
 from ray_tracing_hooks._insight.model.table import Table
 
 _MOST_READ = 100_000

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import EXECUTION, OTHER, SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.generations import Generations
 from ray_tracing_hooks._insight.model.grouped import tops
 from ray_tracing_hooks._insight.model.merge import as_numpy
-from ray_tracing_hooks._insight.model.span import CONSUMER, INTERNAL, PRODUCER, SERVER
+from ray_tracing_hooks._insight.model.span import CONSUMER, INTERNAL, PRODUCER, SERVER, call_name
 from ray_tracing_hooks._insight.model.table import ENDED, LOST, Table
 
 _OF_DEPLOYMENTS = names.SERVE_CALL, names.SERVE_REPLICA, names.SERVE_BATCH, names.SERVE_CHOICE, names.SERVE_ROUTE

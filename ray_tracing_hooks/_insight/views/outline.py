@@ -12,11 +12,18 @@ from functools import cached_property
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.call_names import are_few, call_name
-from ray_tracing_hooks._insight.model.errors import error_type
 from ray_tracing_hooks._insight.model.grouped import split
 from ray_tracing_hooks._insight.model.merge import as_numpy
-from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER, Span, is_driver
+from ray_tracing_hooks._insight.model.span import (
+    CONSUMER,
+    PRODUCER,
+    SERVER,
+    Span,
+    are_few,
+    call_name,
+    error_type,
+    is_driver,
+)
 from ray_tracing_hooks._insight.model.table import Table
 
 

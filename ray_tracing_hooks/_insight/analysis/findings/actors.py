@@ -15,9 +15,9 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_cos
 from ray_tracing_hooks._insight.analysis.functions import covered, percentile
 from ray_tracing_hooks._insight.analysis.slots import Loop, Stall, is_loop
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent
-from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION
 from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.span import is_creation
 
 BOTTLENECK_ACTOR = "bottleneck-actor"
 

@@ -16,10 +16,10 @@ from ray_tracing_hooks._insight.analysis.findings.data import skewed_blocks
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, shortened
-from ray_tracing_hooks._insight.model.call_names import QUEUE
 from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS
 from ray_tracing_hooks._insight.model.grouped import by_first, split
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
+from ray_tracing_hooks._insight.model.span import QUEUE
 from ray_tracing_hooks._insight.model.table import LOST
 
 STRAGGLER = "straggler"

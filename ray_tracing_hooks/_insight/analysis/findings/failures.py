@@ -17,11 +17,10 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_cos
 from ray_tracing_hooks._insight.analysis.findings.train_tune import rows_of_restarts, rows_of_trials
 from ray_tracing_hooks._insight.analysis.functions import covered, in_both
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, shortened
-from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import DRIVER, EXECUTION, GET, OTHER, SUBMISSION, WAITS
-from ray_tracing_hooks._insight.model.errors import error_text, error_type
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.serve_spans import is_refused
+from ray_tracing_hooks._insight.model.span import error_text, error_type, is_creation
 from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
 from ray_tracing_hooks._libraries import LIBRARIES
 

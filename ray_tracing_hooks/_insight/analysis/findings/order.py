@@ -15,10 +15,10 @@ from ray_tracing_hooks._insight.analysis.critical_path import BY_ARGUMENT, RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import in_both, percentile, taken_by
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed
-from ray_tracing_hooks._insight.model.call_names import QUEUE, is_creation
 from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, WAITS, Calls, is_item
 from ray_tracing_hooks._insight.model.grouped import most_at_once
 from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.span import QUEUE, is_creation
 
 RESULTS_IN_ORDER, BARRIER, POLLING = "results-in-order", "barrier", "polling"
 

@@ -32,11 +32,11 @@ from ray_tracing_hooks._insight.analysis.findings.sizes import (
 )
 from ray_tracing_hooks._insight.analysis.functions import covered, in_both, resources_of
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
-from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
 from ray_tracing_hooks._insight.model.grouped import by_first, most_at_once
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import Workers
+from ray_tracing_hooks._insight.model.span import is_creation
 from ray_tracing_hooks._insight.model.table import Table
 
 _RESOURCES_NAMED = 3

@@ -16,9 +16,9 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_cos
 from ray_tracing_hooks._insight.analysis.functions import covered, in_both, percentile
 from ray_tracing_hooks._insight.analysis.requests import DELIVERY, LOOP, OWN_KINDS, REPLICA_WAIT, SPAN, Method, Requests
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
-from ray_tracing_hooks._insight.model.attribute_values import nanoseconds, whole
 from ray_tracing_hooks._insight.model.grouped import most_at_once
 from ray_tracing_hooks._insight.model.serve_spans import ServeSpans
+from ray_tracing_hooks._insight.model.span import nanoseconds, whole
 
 _REPLICA_LEAST_REQUESTS = 10
 _REPLICA_LEAST_SHARE = 0.2

@@ -19,8 +19,8 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import Function, in_both, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration, size
-from ray_tracing_hooks._insight.model.call_names import is_creation
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, is_put
+from ray_tracing_hooks._insight.model.span import is_creation
 
 LARGE_ARGUMENTS = "large-arguments"
 LARGE_CLOSURE = "large-closure"

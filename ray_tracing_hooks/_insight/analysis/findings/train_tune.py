@@ -17,8 +17,8 @@ from ray_tracing_hooks._insight.analysis.functions import in_both
 from ray_tracing_hooks._insight.analysis.training import Attempt, Experiment, Meeting, Rank, TrainRun, Trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION
-from ray_tracing_hooks._insight.model.errors import error_type
 from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.span import error_type
 
 _START_SECONDS = {"controller": 15, "resources": 2, "workers": 20, "backend": 15, "loop": 30}
 _START_USUAL = {part: seconds * 10**9 for part, seconds in _START_SECONDS.items()}

@@ -23,10 +23,10 @@ from ray_tracing_hooks._insight.analysis.findings.sizes import (
 from ray_tracing_hooks._insight.analysis.findings.train_tune import starting_in_training
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
-from ray_tracing_hooks._insight.model.attribute_values import nanoseconds
 from ray_tracing_hooks._insight.model.calls import EXECUTION
 from ray_tracing_hooks._insight.model.grouped import most_at_once
 from ray_tracing_hooks._insight.model.processes import Start, Workers
+from ray_tracing_hooks._insight.model.span import nanoseconds
 from ray_tracing_hooks._insight.model.table import RUNNING
 
 _WORKER_ACTORS = 5

@@ -13,10 +13,9 @@ from ray_tracing_hooks._insight.analysis.data_quality import INTERRUPTED, STILL_
 from ray_tracing_hooks._insight.analysis.functions import running
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, by_lane, ends_of, lanes
 from ray_tracing_hooks._insight.analysis.wording import count
-from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import WAITS, Calls
 from ray_tracing_hooks._insight.model.processes import Places, ProcessPlace, places
-from ray_tracing_hooks._insight.model.span import CONSUMER, STATUS_NAMES, Span
+from ray_tracing_hooks._insight.model.span import CONSUMER, STATUS_NAMES, Span, call_name
 from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
 from ray_tracing_hooks._insight.views.exports.selection import Source
 

@@ -18,13 +18,12 @@ from ray_tracing_hooks._insight.analysis.flame import Flame, flame, own_times
 from ray_tracing_hooks._insight.analysis.functions import means, percentile, running
 from ray_tracing_hooks._insight.analysis.graph import Graph, caller_of, edges, graph, median_and_most
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, ends_of, lanes
-from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
 from ray_tracing_hooks._insight.model.grouped import distinct, sums
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import Places, places
 from ray_tracing_hooks._insight.model.serve_spans import without_suffix
-from ray_tracing_hooks._insight.model.span import CONSUMER
+from ray_tracing_hooks._insight.model.span import CONSUMER, call_name
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.page import libraries, nodes, report
 from ray_tracing_hooks._insight.views.page.actors import Apart, apart, without_actor

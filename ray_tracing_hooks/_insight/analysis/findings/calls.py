@@ -13,7 +13,7 @@ from ray_tracing_hooks._insight.analysis.actors import Accelerator
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.analysis.findings.data import skewed_blocks
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted, seems
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, shortened
 from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS
@@ -121,18 +121,18 @@ def _straggler_finding(
     advice = _straggler_advice(analysis, rows, slow[0])
     if not given and slow[0] not in analysis.pipelines.of_task:
         advice = f"look at the arguments of these calls (RAY_TRACING_ARGUMENTS=1 records them): {advice}"
-    figures: dict[str, float | int | str] = {
-        "function": function.name,
-        "slow_calls": len(slow),
-        "calls": len(rows),
-        "longest_ns": longest,
-        "median_ns": usual,
-        "excess_ns": excess,
-        "name": analysis.calls.name_of(slow[0]),
-        "node": analysis.calls.place(slow[0]).node,
-        "worker": analysis.calls.place(slow[0]).worker,
-        "arguments": given,
-    }
+    figures = figures_of(
+        function=function.name,
+        slow_calls=len(slow),
+        calls=len(rows),
+        longest_ns=longest,
+        median_ns=usual,
+        excess_ns=excess,
+        name=analysis.calls.name_of(slow[0]),
+        node=analysis.calls.place(slow[0]).node,
+        worker=analysis.calls.place(slow[0]).worker,
+        arguments=given,
+    )
     quotes = {names.RAY_ARGUMENTS: given}
     is_assumed = analysis.is_assumed(rows)
     text = seems(text, is_assumed=is_assumed)
@@ -281,15 +281,15 @@ def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], wh
         f"{quoted(function.name)} takes {duration(slow)} on {what} {shown} and {duration(usual)} elsewhere (medians "
         f"of {count(len(here), 'call')} and of {len(elsewhere):,})"
     )
-    figures: dict[str, float | int | str] = {
-        "function": function.name,
-        "place": slowest,
-        "what": what,
-        "median_ns": slow,
-        "elsewhere_median_ns": usual,
-        "calls": len(here),
-        "calls_elsewhere": len(elsewhere),
-    }
+    figures = figures_of(
+        function=function.name,
+        place=slowest,
+        what=what,
+        median_ns=slow,
+        elsewhere_median_ns=usual,
+        calls=len(here),
+        calls_elsewhere=len(elsewhere),
+    )
     rows = sorted(by_place[slowest].tolist(), key=lambda row: -analysis.self_time[row])
     advice = (
         "check whether each of its calls gets more work than in the other actors, and what else runs on its node"
@@ -365,14 +365,14 @@ def _accelerator_finding(accelerator: Accelerator, share: float) -> Finding:
         "prepare the next input before it is needed, use larger batches, or let several tasks or actors share it "
         "(num_gpus below 1)"
     )
-    figures: dict[str, float | int | str] = {
-        "accelerator": accelerator.name,
-        "node": accelerator.node,
-        "held_ns": accelerator.held,
-        "busy_ns": accelerator.busy,
-        "longest_gap_ns": accelerator.longest_gap,
-        "executions": len(accelerator.executions),
-    }
+    figures = figures_of(
+        accelerator=accelerator.name,
+        node=accelerator.node,
+        held_ns=accelerator.held,
+        busy_ns=accelerator.busy,
+        longest_gap_ns=accelerator.longest_gap,
+        executions=len(accelerator.executions),
+    )
     if accelerator.used is not None:
         figures |= {"used": accelerator.used, "samples": accelerator.samples}
     title = f"{accelerator.name} is idle"

@@ -11,7 +11,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import limits
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import DATASET
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted, seems
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import percentile, resources_of
 from ray_tracing_hooks._insight.analysis.pipelines import Cause, Iteration, Operator, Pipeline
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent, size
@@ -113,12 +113,9 @@ def _starved_finding(analysis: Analysis, pipeline: Pipeline, longest: Iteration,
         "leave more CPUs to Ray Data: fewer for each worker of the training (resources_per_worker), or more nodes; or "
         "make its functions faster, or materialize() before the training what does not change"
     )
-    figures: dict[str, float | int | str] = {
-        "dataset": pipeline.name,
-        "waited_ns": longest.waited,
-        "cpus": pipeline.limits["CPU"],
-        "held_by_training": held,
-    }
+    figures = figures_of(
+        dataset=pipeline.name, waited_ns=longest.waited, cpus=pipeline.limits["CPU"], held_by_training=held
+    )
     rows = [longest.row, pipeline.row]
     title = f"Splits of {dataset} wait for batches"
     return Finding("starved-splits", text, advice, cost / analysis.path.wall, rows, figures, title=title)
@@ -141,16 +138,16 @@ def _operator_finding(pipeline: Pipeline, operator: Operator, cost: float, analy
     if others:
         text += f", while {' and '.join(others)}"
     slowest = sorted(operator.executions, key=lambda row: -analysis.self_time[row])
-    figures: dict[str, float | int | str] = {
-        "operator": operator.name,
-        "dataset": pipeline.name,
-        "slots": slots,
-        "actors": operator.actors,
-        "busy_share": busy,
-        "tasks": operator.tasks,
-        "busy_ns": operator.busy,
-        "longest_queue": operator.longest_queue,
-    }
+    figures = figures_of(
+        operator=operator.name,
+        dataset=pipeline.name,
+        slots=slots,
+        actors=operator.actors,
+        busy_share=busy,
+        tasks=operator.tasks,
+        busy_ns=operator.busy,
+        longest_queue=operator.longest_queue,
+    )
     if used is not None:
         figures["processor_share"] = used
     quotes = {names.RAY_DATA_CONSUMER: pipeline.consumer}
@@ -216,15 +213,15 @@ def _backpressure_finding(pipeline: Pipeline, operator: Operator, cost: float) -
     blocks = operator.bytes / operator.blocks if operator.bytes and operator.blocks else 0
     if blocks:
         text += f". Its blocks have {size(blocks)} on average"
-    figures: dict[str, float | int | str] = {
-        "operator": operator.name,
-        "dataset": pipeline.name,
-        "policy": main.policy,
-        "resource": main.resource,
-        "held_back_ns": held,
-        "bytes_per_block": int(blocks),
-        "object_store_bytes": int(pipeline.limits.get("object_store_memory", 0)),
-    }
+    figures = figures_of(
+        operator=operator.name,
+        dataset=pipeline.name,
+        policy=main.policy,
+        resource=main.resource,
+        held_back_ns=held,
+        bytes_per_block=int(blocks),
+        object_store_bytes=int(pipeline.limits.get("object_store_memory", 0)),
+    )
     if used is not None:
         figures["processor_share"] = used
     quotes = {
@@ -328,15 +325,15 @@ def _blocks_finding(analysis: Analysis, name: str, cost: int, pipeline: Pipeline
         "make more blocks: repartition before it, a larger override_num_blocks, or more and smaller files; or use a "
         "smaller batch_size, if a task takes several blocks"
     )
-    figures: dict[str, float | int | str] = {
-        "operator": operator.name,
-        "dataset": pipeline.name,
-        "tasks": operator.tasks,
-        "rows": rows,
-        "worked_ns": operator.worked,
-        "usable_cpus": usable,
-        "cpus": processors,
-    }
+    figures = figures_of(
+        operator=operator.name,
+        dataset=pipeline.name,
+        tasks=operator.tasks,
+        rows=rows,
+        worked_ns=operator.worked,
+        usable_cpus=usable,
+        cpus=processors,
+    )
     return Finding(
         "few-blocks",
         text,
@@ -397,12 +394,12 @@ def _again_finding(
         "materialize() the dataset once, and use the result for all of them, unless it has to be different each time, "
         "as with random augmentation"
     )
-    figures: dict[str, float | int | str] = {
-        "operator": operators[0].name,
-        "times": len(same),
-        "rows": operators[0].rows or 0,
-        "busy_ns": sum(each.busy for each in operators),
-    }
+    figures = figures_of(
+        operator=operators[0].name,
+        times=len(same),
+        rows=operators[0].rows or 0,
+        busy_ns=sum(each.busy for each in operators),
+    )
     return Finding(
         "recomputed-dataset",
         text,
@@ -448,15 +445,15 @@ def _creation_finding(analysis: Analysis, pipeline: Pipeline, operator: Operator
         "load less in __init__, or load it faster (from a local disk, or once with ray.put for all actors); let one "
         "execution use the actors for all of the data, instead of starting them for each execution"
     )
-    figures: dict[str, float | int | str] = {
-        "operator": operator.name,
-        "dataset": pipeline.name,
-        "actors": len(rows),
-        "median_ns": usual,
-        "waited_ns": waited,
-        "tasks": operator.tasks,
-        "busy_ns": operator.busy,
-    }
+    figures = figures_of(
+        operator=operator.name,
+        dataset=pipeline.name,
+        actors=len(rows),
+        median_ns=usual,
+        waited_ns=waited,
+        tasks=operator.tasks,
+        busy_ns=operator.busy,
+    )
     title = f"Actors of {quoted(operator.name)} take long to construct"
     return Finding("slow-actor-start", text, advice, waited / analysis.path.wall, rows, figures, title=title)
 
@@ -500,17 +497,17 @@ def skewed_blocks(
         "make blocks of equal size: repartition before this operator, or use more and smaller blocks; after a groupby "
         "or join, one key may have most of the rows: group by a finer key first, or treat it separately"
     )
-    figures: dict[str, float | int | str] = {
-        "operator": operator.name,
-        "function": analysis.calls.function_of(slow[0]),
-        "slow_calls": len(slow),
-        "calls": len(rows),
-        "longest_ns": longest,
-        "median_ns": usual,
-        "excess_ns": excess,
-        "most_rows": most,
-        "median_rows": many,
-    }
+    figures = figures_of(
+        operator=operator.name,
+        function=analysis.calls.function_of(slow[0]),
+        slow_calls=len(slow),
+        calls=len(rows),
+        longest_ns=longest,
+        median_ns=usual,
+        excess_ns=excess,
+        most_rows=most,
+        median_rows=many,
+    )
     quotes = {names.RAY_DATA_ROWS: rows_told}
     is_assumed = analysis.is_assumed(rows)
     text = seems(text, is_assumed=is_assumed)
@@ -593,13 +590,9 @@ def _spilling_finding(taken: list[Pipeline], spilled: int, made: int) -> Finding
         "keep less data at a time: iterate over the dataset, or write it, without materialize(); drop columns early, "
         "make blocks smaller, or enlarge the object store (object_store_memory of ray.init)"
     )
-    figures: dict[str, float | int | str] = {
-        "dataset": most.name,
-        "executions": len(taken),
-        "spilled_bytes": spilled,
-        "restored_bytes": restored,
-        "handed_on_bytes": made,
-    }
+    figures = figures_of(
+        dataset=most.name, executions=len(taken), spilled_bytes=spilled, restored_bytes=restored, handed_on_bytes=made
+    )
     quotes = {
         names.RAY_DATA_CONSUMER: most.consumer,
         names.RAY_DATA_SPILLED: size(spilled),

@@ -23,7 +23,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     submissions,
 )
 from ray_tracing_hooks._insight.analysis.findings.actors import stalls
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted, seems
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted, seems
 from ray_tracing_hooks._insight.analysis.findings.order import saved_by_order, saved_by_waiting, takes_any
 from ray_tracing_hooks._insight.analysis.functions import Function, covered, in_both, percentile
 from ray_tracing_hooks._insight.analysis.training import is_made_by_trial
@@ -110,7 +110,7 @@ def _own_finding(analysis: Analysis, driver: int, text: str, own: int) -> Findin
         "for something other than Ray, shorten that"
     )
     name = analysis.calls.frame_name(driver)
-    figures: dict[str, float | int | str] = {"driver": name, "own_ns": own}
+    figures = figures_of(driver=name, own_ns=own)
     title = f"The run waits for code of {quoted(name)}"
     return Finding("driver-code", text, advice, own / analysis.path.wall, [driver], figures, title=title)
 
@@ -230,14 +230,9 @@ def _driver_finding(
     if len(stored) >= len(rows):
         text += "; each call gets an object of its own from ray.put"
         advice = f"if these objects have the same value, store it once, before the loop; otherwise, {advice}"
-    figures: dict[str, float | int | str] = {
-        "driver": name,
-        "function": function.name,
-        "calls": len(rows),
-        "median_between_ns": usual,
-        "median_run_ns": runs,
-        "driver_ns": own,
-    }
+    figures = figures_of(
+        driver=name, function=function.name, calls=len(rows), median_between_ns=usual, median_run_ns=runs, driver_ns=own
+    )
     # It may also have waited for something else in that time.
     is_assumed = not analysis.calls.records_waits(driver) or function.is_assumed
     text = seems(text, is_assumed=is_assumed)
@@ -423,15 +418,15 @@ def _loop_finding(
     advice = "if a call does not need the previous result, submit all calls first, then wait for all at once"
     if frame in calls.with_threads or (0 <= frame < len(calls.table) and calls.place(frame).is_asyncio):
         advice += "; see whether a lock, a semaphore or a blocking ray.get holds up the threads or coroutines"
-    figures: dict[str, float | int | str] = {
-        "function": function,
-        "caller": caller,
-        "rounds": len(rounds),
-        "loops": loops,
-        "median_wait_ns": usual,
-        "waited_ns": waited,
-        "on_path_ns": on_path,
-    }
+    figures = figures_of(
+        function=function,
+        caller=caller,
+        rounds=len(rounds),
+        loops=loops,
+        median_wait_ns=usual,
+        waited_ns=waited,
+        on_path_ns=on_path,
+    )
     share = on_path / analysis.path.wall
     rows = [each.rows[0] for each in rounds]
     title = f"{quoted(function)} runs one call at a time"

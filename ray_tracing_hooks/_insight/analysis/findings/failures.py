@@ -13,7 +13,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN, WAITING
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.findings.train_tune import rows_of_restarts, rows_of_trials
 from ray_tracing_hooks._insight.analysis.functions import covered, in_both
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, shortened
@@ -475,7 +475,7 @@ def unfinished(analysis: Analysis) -> list[Finding]:
         text += f"; all of them wait, the longest for {duration(table.duration(oldest))}"
     shown = [row for row in circle if row < len(table)] or sorted(leaves or running, key=table.start.__getitem__)
     share = max((table.duration(row) for row in shown), default=0) / max(1, analysis.path.wall)
-    figures: dict[str, float | int | str] = {"running": len(executions), "circle": len(circle)}
+    figures = figures_of(running=len(executions), circle=len(circle))
     title, advice = (_DEADLOCK_TITLE, _DEADLOCK_ADVICE) if circle else ("Calls have not ended", "")
     return [Finding("unfinished", text, advice, share, shown, figures, is_failure=True, title=title)]
 
@@ -496,7 +496,7 @@ def _ended(analysis: Analysis) -> list[Finding]:
             f"{count(len(circle), 'call')} waited for each other in a cycle, a deadlock, until their processes died: "
             f"{_cycle(analysis, circle)}"
         )
-        figures: dict[str, float | int | str] = {"circle": len(circle), "waited_ns": cost}
+        figures = figures_of(circle=len(circle), waited_ns=cost)
         share = cost / path.wall if path.wall else 0.0
         found.append(
             Finding("deadlock", text, _DEADLOCK_ADVICE, share, circle, figures, is_failure=True, title=_DEADLOCK_TITLE)
@@ -524,7 +524,7 @@ def _timed_out(analysis: Analysis, in_deadlock: list[tuple[int, int]]) -> list[F
     advice = (
         "find out why they take longer than the timeout; if that is expected, do other work meanwhile, and use ray.wait"
     )
-    figures: dict[str, float | int | str] = {"timeouts": len(rows), "waited_ns": cost}
+    figures = figures_of(timeouts=len(rows), waited_ns=cost)
     title = f"Waits for {what} time out"
     return [Finding("timed-out", text, advice, cost / path.wall, rows, figures, is_failure=True, title=title)]
 

@@ -71,6 +71,11 @@ class Finding:
         self.rows, self.share = list(self.rows)[:MOST_ROWS], min(1.0, self.share)
 
 
+def figures_of(**figures: float | str) -> dict[str, float | int | str]:
+    """The figures of a finding, by name."""
+    return {**figures}
+
+
 def is_costly(analysis: Analysis, cost: float, share: float = 0.1, seconds: float = 0) -> bool:
     """Whether a cost in nanoseconds is worth a finding: at least this share of the run, and so many seconds."""
     wall = analysis.path.wall

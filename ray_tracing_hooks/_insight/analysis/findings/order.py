@@ -12,7 +12,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_ARGUMENT, RUN
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import in_both, percentile, taken_by
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed
 from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, WAITS, Calls, is_item
@@ -149,13 +149,13 @@ def _in_order_finding(analysis: Analysis, frame: int, taken: list[_Taken], cost:
         f"{functions} while {ready:,} of the next ones were ready, and then ran for {duration(used)} with them"
     )
     advice = "take results as they become ready, with ray.wait, unless the code needs them in this order"
-    figures: dict[str, float | int | str] = {
-        "caller": calls.frame_name(frame),
-        "results": len(taken),
-        "waited_ns": longest.end - longest.begin,
-        "ready": ready,
-        "used_ns": used,
-    }
+    figures = figures_of(
+        caller=calls.frame_name(frame),
+        results=len(taken),
+        waited_ns=longest.end - longest.begin,
+        ready=ready,
+        used_ns=used,
+    )
     rows = [longest.row, *(each.row for each in taken if each is not longest)]
     title = f"{caller} takes results in order"
     return Finding(RESULTS_IN_ORDER, text, advice, cost / analysis.path.wall, rows, figures, title=title)
@@ -326,13 +326,13 @@ def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost:
         "if a call does not need all earlier results, pass it only the references that it needs; or make it once these "
         "are ready, with ray.wait"
     )
-    figures: dict[str, float | int | str] = {
-        "caller": calls.frame_name(frame),
-        "rounds": len(rounds),
-        "calls": sum(len(each.rows) for each in rounds),
-        "longest_ns": table.duration(rows[0]),
-        "median_ns": percentile(times, 0.5),
-    }
+    figures = figures_of(
+        caller=calls.frame_name(frame),
+        rounds=len(rounds),
+        calls=sum(len(each.rows) for each in rounds),
+        longest_ns=table.duration(rows[0]),
+        median_ns=percentile(times, 0.5),
+    )
     title = f"{caller} waits for all of {first} before {then if then != first else 'the next ones'}"
     share = cost / analysis.path.wall
     return Finding(BARRIER, text, advice, share, rows, figures, is_assumed=in_stages, title=title)
@@ -373,12 +373,7 @@ def chains(analysis: Analysis) -> list[Finding]:
             f"if the order does not matter, merge results in pairs, and then merge their results, as a tree: it is "
             f"{depth:,} calls deep instead of {len(rows):,}"
         )
-        figures: dict[str, float | int | str] = {
-            "function": calls.function_of(rows[0]),
-            "calls": len(rows),
-            "depth": depth,
-            "ran_ns": took,
-        }
+        figures = figures_of(function=calls.function_of(rows[0]), calls=len(rows), depth=depth, ran_ns=took)
         title = f"{function} runs in a chain"
         # Steps that need their order may look like this, but not if all that they take is of the same kind.
         is_assumed = not _merges_equals(analysis, rows)
@@ -525,11 +520,7 @@ def _polling_finding(analysis: Analysis, frame: int, between: list[tuple[int, in
     is_call = frame < len(analysis.table) and frame not in calls.drivers()
     if not is_queue and is_call and not calls.place(frame).actor:
         advice += "; a task that sleeps keeps its CPUs, while a task that waits in ray.get lends them to other calls"
-    figures: dict[str, float | int | str] = {
-        "caller": calls.frame_name(frame),
-        "questions": len(asks),
-        "median_between_ns": usual,
-    }
+    figures = figures_of(caller=calls.frame_name(frame), questions=len(asks), median_between_ns=usual)
     title = f"{caller} polls"
     rows = asks if frame >= len(analysis.table) else [frame, *asks]
     return Finding(POLLING, text, advice, cost / analysis.path.wall, rows, figures, title=title)

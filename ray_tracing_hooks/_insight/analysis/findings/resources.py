@@ -22,7 +22,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     WORKER_QUEUE,
     Step,
 )
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted, seems
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted, seems
 from ray_tracing_hooks._insight.analysis.findings.order import callers, takes_any
 from ray_tracing_hooks._insight.analysis.findings.sizes import (
     LARGE_ARGUMENTS,
@@ -112,7 +112,7 @@ def placement_groups(analysis: Analysis) -> Iterator[Finding]:
         "remove each placement group as soon as its calls have ended (remove_placement_group), reserve less, or add "
         "resources; ray status shows which ones are held while the program runs"
     )
-    figures: dict[str, float | int | str] = {"caller": caller, "groups": len(groups), "waited_ns": cost}
+    figures = figures_of(caller=caller, groups=len(groups), waited_ns=cost)
     title = "Placement groups wait to be reserved"
     yield Finding("waiting-for-resources", text, advice, cost / path.wall, rows, figures, title=title)
 
@@ -170,13 +170,13 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
             advice = "request less for each call (num_cpus, resources), or add resources"
             title = f"Calls of {quoted(function)} wait for each other's resources"
         states = [analysis.queued(row) for row in rows]
-        figures: dict[str, float | int | str] = {
-            "function": function,
-            "calls": len(rows),
-            "waited_ns": waited,
-            "calls_with_states": sum(each is not None for each in states),
-            "needs": told,
-        }
+        figures = figures_of(
+            function=function,
+            calls=len(rows),
+            waited_ns=waited,
+            calls_with_states=sum(each is not None for each in states),
+            needs=told,
+        )
         yield Finding(
             "waiting-for-resources",
             text,
@@ -267,14 +267,9 @@ def _idle_finding(
             f"had {of_actors:g} and made no call later: they hold these unless they had ended, which is not recorded"
         )
     advice = "create these actors with num_cpus=0, or end them once they are not needed"
-    figures: dict[str, float | int | str] = {
-        "function": function,
-        "calls": len(rows),
-        "waited_ns": waited,
-        "needs": needs,
-        "holders": len(idle),
-        "held": of_actors,
-    }
+    figures = figures_of(
+        function=function, calls=len(rows), waited_ns=waited, needs=needs, holders=len(idle), held=of_actors
+    )
     quotes = {names.RAY_ASSIGNED_RESOURCES: quoted(needs)}
     title = f"Idle actors hold CPUs that {quoted(function)} waits for"
     # Ray may have been started with fewer CPUs than the node has processors.
@@ -443,14 +438,14 @@ def _few_finding(
     advice = (
         "submit more calls before it waits for one, unless they need its result: as many as there are CPUs, or more"
     )
-    figures: dict[str, float | int | str] = {
-        "caller": analysis.calls.frame_name(frame),
-        "function": function,
-        "calls": len(rows),
-        "under_way": under_way,
-        "used_cpus": used,
-        "most_cpus": most,
-    }
+    figures = figures_of(
+        caller=analysis.calls.frame_name(frame),
+        function=function,
+        calls=len(rows),
+        under_way=under_way,
+        used_cpus=used,
+        most_cpus=most,
+    )
     title = f"{caller} keeps few calls of {quoted(function)} under way"
     return Finding("few-at-once", text, advice, cost / analysis.path.wall, rows, figures, title=title)
 
@@ -517,15 +512,15 @@ def _resources_finding(analysis: Analysis, function: str, waiting: _Waiting, wai
             "run ray-tracing-hooks states while the cluster runs: Ray's task states show whether calls waited for "
             f"resources; if they did, {advice}"
         )
-    figures: dict[str, float | int | str] = {
-        "function": function,
-        "calls": len(rows),
-        "waited_ns": waited,
-        "calls_with_states": waiting.known,
-        "needs": needs,
-        "holders": len(holders),
-        "possible_holders": len(possible),
-    }
+    figures = figures_of(
+        function=function,
+        calls=len(rows),
+        waited_ns=waited,
+        calls_with_states=waiting.known,
+        needs=needs,
+        holders=len(holders),
+        possible_holders=len(possible),
+    )
     share = waited / analysis.path.wall
     quotes = {names.RAY_ASSIGNED_RESOURCES: quoted(needs)}
     title = f"Calls of {quoted(function)} wait to start"

@@ -12,7 +12,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, REPLICA_QUEUE, REQUEST_DELIVERY, RUN, Path
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import covered, in_both, percentile
 from ray_tracing_hooks._insight.analysis.requests import DELIVERY, LOOP, OWN_KINDS, REPLICA_WAIT, SPAN, Method, Requests
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
@@ -259,16 +259,16 @@ def _replica_finding(found: Requests, each: Deployment, share: float) -> Finding
     )
     if each.batch and each.batch >= each.at_once:
         text += f"; its batches had at most {count(each.batch, 'request')}"
-    figures: dict[str, float | int | str] = {
-        "deployment": each.name,
-        "requests": found.count,
-        "waited_ns": each.waited,
-        "waited_share": each.waited / found.time,
-        "p95_ns": at_95,
-        "replicas": each.replicas,
-        "late_replicas": len(each.late),
-        "most_at_once": each.at_once,
-    }
+    figures = figures_of(
+        deployment=each.name,
+        requests=found.count,
+        waited_ns=each.waited,
+        waited_share=each.waited / found.time,
+        p95_ns=at_95,
+        replicas=each.replicas,
+        late_replicas=len(each.late),
+        most_at_once=each.at_once,
+    )
     rows = [row for method in sorted(each.methods, key=lambda method: -method.waited[-1]) for row in method.longest]
     return Finding(
         "waiting-for-replicas",
@@ -404,12 +404,7 @@ def slow_replica_starts(analysis: Analysis) -> Iterator[Finding]:
             f"{duration(usual)}{' (median)' if len(rows) > 1 else ''}"
         )
         advice = "load less in __init__, or load it faster, from a local disk; deploy while something else runs"
-        figures: dict[str, float | int | str] = {
-            "deployment": deployment,
-            "replicas": len(rows),
-            "median_ns": usual,
-            "waited_ns": waited,
-        }
+        figures = figures_of(deployment=deployment, replicas=len(rows), median_ns=usual, waited_ns=waited)
         title = f"Replicas of {quoted(deployment)} take long to construct"
         longest = sorted(rows, key=lambda row: -table.duration(row))
         share = waited / path.wall
@@ -489,14 +484,14 @@ def _batch_finding(analysis: Analysis, found: Requests, spans: ServeSpans, metho
         "set a shorter batch_wait_timeout_s, unless batches are mostly full (max_batch_size); batches fill sooner if "
         "clients send more requests at once"
     )
-    figures: dict[str, float | int | str] = {
-        "function": name,
-        "batches": len(times),
-        "median_size": round(median(waiting.sizes)),
-        "median_wait_ns": round(median(times)),
-        "median_run_ns": round(median(took)),
-        "waited_share": share,
-    }
+    figures = figures_of(
+        function=name,
+        batches=len(times),
+        median_size=round(median(waiting.sizes)),
+        median_wait_ns=round(median(times)),
+        median_run_ns=round(median(took)),
+        waited_share=share,
+    )
     rows = sorted(waiting.rows, key=dict(zip(waiting.rows, times, strict=True)).__getitem__, reverse=True)
     saved = share_on_path(analysis, spans, waiting.rows, waiting.waits)
     title = f"Requests wait for batches of {quoted(name)} to fill"

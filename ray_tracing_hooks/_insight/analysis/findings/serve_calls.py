@@ -10,7 +10,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import REPLICA_QUEUE, REQUEST_DELIVERY, within
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, quoted
 from ray_tracing_hooks._insight.analysis.findings.serve import deployments
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.requests import CODE, LOOP, REPLICA_WAIT, SLOWEST, SPAN, Part
@@ -195,13 +195,9 @@ def _turn_finding(spans: ServeSpans, turns: _Turns, share: float, of_requests: f
         )
         advice = "if their client need not wait for each answer, let it send several requests at once"
         title = "Requests come one after the other"
-    figures: dict[str, float | int | str] = {
-        "caller": turns.caller,
-        "calls": number,
-        "series": turns.many,
-        "median_ns": each,
-        "saved_ns": turns.saved(turns.took),
-    }
+    figures = figures_of(
+        caller=turns.caller, calls=number, series=turns.many, median_ns=each, saved_ns=turns.saved(turns.took)
+    )
     rows = turns.rows[np.argsort(-turns.took, kind="stable")].tolist()
     return Finding(IN_TURN, text, advice, share, rows, figures, title=title, requests_share=of_requests)
 
@@ -290,14 +286,14 @@ def slow_replicas(analysis: Analysis) -> Iterator[Finding]:
                 f"{duration(round(usual))} in the others (medians of {count(len(there), 'request')} and of "
                 f"{len(own) - len(there):,}); that is {percent(of_requests)} of the time of requests"
             )
-            figures: dict[str, float | int | str] = {
-                "method": name,
-                "replica": replica,
-                "median_ns": round(here),
-                "elsewhere_median_ns": round(usual),
-                "calls": len(there),
-                "calls_elsewhere": len(own) - len(there),
-            }
+            figures = figures_of(
+                method=name,
+                replica=replica,
+                median_ns=round(here),
+                elsewhere_median_ns=round(usual),
+                calls=len(there),
+                calls_elsewhere=len(own) - len(there),
+            )
             yield Finding(
                 "slow-replica",
                 text,
@@ -354,19 +350,19 @@ def slow_requests(analysis: Analysis) -> Iterator[Finding]:
     )
     command = f"tree --trace {trace} --attributes" if part.kind == SPAN else f"summary --trace {trace}"
     advice = f"ray-tracing-hooks {command} shows the slowest one{_more(part)}"
-    figures: dict[str, float | int | str] = {
-        "requests": found.count,
-        "slowest": found.slow,
-        "kind": part.kind,
-        "name": part.name,
-        "span": part.span,
-        "replica": tail.replica,
-        "slow_ns": round(tail.slow),
-        "others_ns": round(tail.others),
-        "part_slow_ns": round(tail.slow_part),
-        "part_others_ns": round(tail.others_part),
-        "difference_share": tail.share,
-    }
+    figures = figures_of(
+        requests=found.count,
+        slowest=found.slow,
+        kind=part.kind,
+        name=part.name,
+        span=part.span,
+        replica=tail.replica,
+        slow_ns=round(tail.slow),
+        others_ns=round(tail.others),
+        part_slow_ns=round(tail.slow_part),
+        part_others_ns=round(tail.others_part),
+        difference_share=tail.share,
+    )
     title = f"The slowest requests are slow by {quoted(found.described(part))}"
     yield Finding("slow-requests", text, advice, 0.0, tail.rows, figures, title=title)
 

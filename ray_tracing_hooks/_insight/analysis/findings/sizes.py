@@ -16,7 +16,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     SCHEDULING,
     STARTING,
 )
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import Function, in_both, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration, size
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, is_put
@@ -139,13 +139,9 @@ def _arguments(analysis: Analysis, function: Function, cost: int, rows: list[int
         "if several calls get the same value, store it once with ray.put, and pass the reference; if each call has its "
         "own, let the calls load their values"
     )
-    figures: dict[str, float | int | str] = {
-        "function": function.name,
-        "calls": len(function.submitting),
-        "median_ns": usual,
-        "total_ns": total,
-        "on_path_ns": cost,
-    }
+    figures = figures_of(
+        function=function.name, calls=len(function.submitting), median_ns=usual, total_ns=total, on_path_ns=cost
+    )
     title = f"{quoted(function.name)} gets large arguments"
     return Finding(LARGE_ARGUMENTS, text, advice, cost / analysis.path.wall, rows, figures, title=title)
 
@@ -163,13 +159,9 @@ def _closure(analysis: Analysis, function: Function, cost: int, rows: list[int])
     advice = "store large values with ray.put and pass the references as arguments, instead of capturing them"
     if several:
         advice += "; define the function once: Ray serializes each definition"
-    figures: dict[str, float | int | str] = {
-        "function": function.name,
-        "times": len(rows),
-        "largest_bytes": largest,
-        "total_ns": total,
-        "on_path_ns": cost,
-    }
+    figures = figures_of(
+        function=function.name, times=len(rows), largest_bytes=largest, total_ns=total, on_path_ns=cost
+    )
     title = f"{quoted(function.name)} captures large values"
     return Finding(LARGE_CLOSURE, text, advice, cost / analysis.path.wall, rows, figures, title=title)
 
@@ -231,12 +223,7 @@ def _tiny_finding(analysis: Analysis, function: Function, usual: int, cost: int)
     advice = "give each call more work: combine several calls into one"
     if function.name in analysis.pipelines.operator_names:
         advice = "use fewer and larger blocks (override_num_blocks or repartition): each block is a task"
-    figures: dict[str, float | int | str] = {
-        "function": function.name,
-        "calls": function.calls,
-        "median_ns": usual,
-        "cost_ns": cost,
-    }
+    figures = figures_of(function=function.name, calls=function.calls, median_ns=usual, cost_ns=cost)
     title = f"Calls of {quoted(function.name)} are tiny"
     return Finding("tiny-tasks", text, advice, cost / analysis.path.wall, function.executions, figures, title=title)
 
@@ -307,12 +294,7 @@ def _loading_finding(analysis: Analysis, function: str, found: Loading) -> Findi
             "pass smaller arguments, or arrays of NumPy or Arrow, or keep large ones in an actor: later calls in the "
             "same process take as long, and each call unpickles its arguments again"
         )
-    figures: dict[str, float | int | str] = {
-        "function": function,
-        "calls": len(rows),
-        "median_ns": usual,
-        "waited_ns": found.waited,
-    }
+    figures = figures_of(function=function, calls=len(rows), median_ns=usual, waited_ns=found.waited)
     title = f"Workers load {quoted(function)} slowly"
     return Finding("slow-loading", text, advice, found.waited / analysis.path.wall, rows, figures, title=title)
 
@@ -398,12 +380,7 @@ def slow_results(analysis: Analysis) -> Iterator[Finding]:
                 "calls that use them, without a ray.get; if the object store is full, keep fewer objects at a time"
             )
             title = f"Results of {quoted(function)} come slowly"
-        figures: dict[str, float | int | str] = {
-            "function": function,
-            "waited_ns": cost,
-            "stored_ns": stored[function],
-            "largest_bytes": largest,
-        }
+        figures = figures_of(function=function, waited_ns=cost, stored_ns=stored[function], largest_bytes=largest)
         yield Finding(
             "slow-results", text, advice, cost / path.wall, [row for row, _ in rows.most_common()], figures, title=title
         )

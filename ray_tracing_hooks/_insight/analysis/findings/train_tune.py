@@ -12,7 +12,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import STARTING
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import in_both
 from ray_tracing_hooks._insight.analysis.training import Attempt, Experiment, Meeting, Rank, TrainRun, Trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
@@ -130,12 +130,9 @@ def _start_finding(analysis: Analysis, run: TrainRun, parts: dict[str, int], tot
     )
     if slow == "resources" and (held := _held(analysis, run)):
         text += f"; {held} ran on the cluster in that time"
-    figures: dict[str, float | int | str] = {
-        "run": run.name,
-        "part": slow,
-        "total_ns": total,
-        **{f"{part}_ns": took for part, took in parts.items()},
-    }
+    figures = figures_of(
+        run=run.name, part=slow, total_ns=total, **{f"{part}_ns": took for part, took in parts.items()}
+    )
     share = (parts[slow] - _START_USUAL[slow] // 2) / analysis.path.wall
     title = f"{quoted(run.name)} starts slowly"
     return Finding(
@@ -228,17 +225,17 @@ def _rank_finding(
         for step in each.steps
         if step.number == meeting.number
     ]
-    figures: dict[str, float | int | str] = {
-        "run": run.name,
-        "rank": rank,
-        "ranks": most,
-        "steps": met,
-        "last_at": len(late),
-        "delay_ns": delay,
-        "waited_ns": waited,
-        "longest_ns": worst.delay,
-        "longest_step": worst.number,
-    }
+    figures = figures_of(
+        run=run.name,
+        rank=rank,
+        ranks=most,
+        steps=met,
+        last_at=len(late),
+        delay_ns=delay,
+        waited_ns=waited,
+        longest_ns=worst.delay,
+        longest_step=worst.number,
+    )
     title = f"Rank {rank} of {quoted(run.name)} comes last"
     return Finding("straggler-rank", text, advice, delay / analysis.path.wall, rows, figures, title=title)
 
@@ -283,12 +280,7 @@ def _report_finding(run: TrainRun, least: list[Rank], waited: int, wall: int) ->
         "report once for several steps, or set RAY_TRAIN_HEALTH_CHECK_INTERVAL_S to less than 2, the seconds after "
         "which the controller takes reports"
     )
-    figures: dict[str, float | int | str] = {
-        "run": run.name,
-        "waited_ns": waited,
-        "steps": len(steps),
-        "longest_ns": steps[0].handover,
-    }
+    figures = figures_of(run=run.name, waited_ns=waited, steps=len(steps), longest_ns=steps[0].handover)
     title = f"Reports of {quoted(run.name)} wait for the controller"
     return Finding("slow-reports", text, advice, waited / wall, [step.row for step in steps], figures, title=title)
 
@@ -389,13 +381,7 @@ def _restart_finding(analysis: Analysis, run: TrainRun, restarts: list[_Restart]
     head = f"{quoted(run.name)} was restarted {count(len(restarts), 'time')}"
     tail = f": {duration(down)} {until}, and {duration(lost)} of work since the last checkpoint was lost"
     advice = "save checkpoints more often" if lost > down else "look for the cause of the failures"
-    figures: dict[str, float | int | str] = {
-        "run": run.name,
-        "restarts": len(restarts),
-        "down_ns": down,
-        "lost_ns": lost,
-        "causes": ",".join(causes),
-    }
+    figures = figures_of(run=run.name, restarts=len(restarts), down_ns=down, lost_ns=lost, causes=",".join(causes))
     rows = [each.attempt.row for each in sorted(restarts, key=lambda each: -(each.down + each.lost))]
     share = cost / analysis.path.wall
     title = f"{quoted(run.name)} was restarted"
@@ -438,7 +424,7 @@ def _never_ran(analysis: Analysis, experiment: Experiment) -> Finding:
         f"{duration(took)}"
     )
     advice = "give the experiment more time than its actors need to start, and the resources that each trial needs"
-    figures: dict[str, float | int | str] = {"experiment": experiment.name, "trials": len(trials), "ran_ns": 0}
+    figures = figures_of(experiment=experiment.name, trials=len(trials), ran_ns=0)
     share = took / analysis.path.wall if analysis.path.wall else 0.0
     title = f"No trial of {quoted(experiment.name)} ran"
     return Finding(_ENDED_TRIALS, text, advice, share, [trial.row for trial in trials], figures, title=title)
@@ -476,11 +462,7 @@ def trials_in_turn(analysis: Analysis) -> list[Finding]:
             "unless each trial needs the results of those before: let more of them run at once "
             "(max_concurrent_trials), and ask for less for each trial"
         )
-        figures: dict[str, float | int | str] = {
-            "experiment": experiment.name,
-            "trials": len(ran),
-            "longest_ns": longest,
-        }
+        figures = figures_of(experiment=experiment.name, trials=len(ran), longest_ns=longest)
         title = f"Trials of {quoted(experiment.name)} run one at a time"
         rows = [trial.row for trial in ran]
         found.append(Finding("trials-in-turn", text, advice, cost / analysis.path.wall, rows, figures, title=title))
@@ -536,15 +518,15 @@ def _trial_finding(analysis: Analysis, experiment: Experiment, ended: list[Trial
         if errors
         else "give the experiment more time, or end trials with a stop condition"
     )
-    figures: dict[str, float | int | str] = {
-        "experiment": experiment.name,
-        "trials": len(experiment.trials),
-        "failed": failed,
-        "cut": cut,
-        "stopped_by_scheduler": len(stopped),
-        "ran_ns": took,
-        "errors": ",".join(errors),
-    }
+    figures = figures_of(
+        experiment=experiment.name,
+        trials=len(experiment.trials),
+        failed=failed,
+        cut=cut,
+        stopped_by_scheduler=len(stopped),
+        ran_ns=took,
+        errors=",".join(errors),
+    )
     wall = analysis.path.wall
     share = min(took, _on_path(analysis, ended)) / wall if wall else 0.0
     rows = [trial.row for trial in sorted(ended, key=lambda trial: -trial.running)]

@@ -16,7 +16,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     UNEXPLAINED,
     WAITING,
 )
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.findings.sizes import (
     starting_by_arguments,
 )
@@ -67,13 +67,9 @@ def worker_start(analysis: Analysis) -> list[Finding]:
     if elsewhere := path.kinds[STARTING] - cost:
         text += f"; another {duration(elsewhere)} of waiting for workers is part of other findings"
     steps = sorted((step for step in path.steps if step.kind == STARTING), key=lambda step: -step.took)
-    figures: dict[str, float | int | str] = {
-        "workers": len(started),
-        "at_once": at_once,
-        "processors": processors,
-        "median_start_ns": each,
-        "waited_ns": cost,
-    }
+    figures = figures_of(
+        workers=len(started), at_once=at_once, processors=processors, median_start_ns=each, waited_ns=cost
+    )
     rows = list(dict.fromkeys(step.row for step in steps))
     title = "Starting worker processes"
     advice = _worker_advice(at_once, processors)
@@ -162,7 +158,7 @@ def held_generators(analysis: Analysis) -> Iterator[Finding]:
             "take items of all generators as they come (ray.wait on the generators), allow more items ahead "
             "(_generator_backpressure_num_objects), or yield smaller ones"
         )
-        figures: dict[str, float | int | str] = {"function": function, "generators": len(rows), "held_ns": held}
+        figures = figures_of(function=function, generators=len(rows), held_ns=held)
         title = f"Generators of {quoted(function)} are held up"
         yield Finding("held-generators", text, advice, cost / path.wall, rows, figures, title=title)
 
@@ -238,16 +234,16 @@ def unrecorded(analysis: Analysis) -> list[Finding]:
         f"no span explains {duration(hidden)} of {quoted(analysis.name)} ({percent(hidden / path.wall)} of the run): "
         f"{', '.join(reasons)}"
     )
-    figures: dict[str, float | int | str] = {
-        "driver": analysis.name,
-        "hidden_ns": hidden,
-        "unexplained_ns": path.kinds[UNEXPLAINED],
-        "libraries": ",".join(libraries),
-        "unseen_objects": unseen,
-        "spans_below_no_call": len(strays),
-        "requests": len(requests) + by_handle,
-        "unexecuted": unexecuted,
-    }
+    figures = figures_of(
+        driver=analysis.name,
+        hidden_ns=hidden,
+        unexplained_ns=path.kinds[UNEXPLAINED],
+        libraries=",".join(libraries),
+        unseen_objects=unseen,
+        spans_below_no_call=len(strays),
+        requests=len(requests) + by_handle,
+        unexecuted=unexecuted,
+    )
     rows = [*(row for row in sorted(drivers) if row < len(analysis.table)), *strays]
     return [Finding(UNRECORDED, text, "; ".join(advice), hidden / path.wall, rows, figures, title="Time without spans")]
 

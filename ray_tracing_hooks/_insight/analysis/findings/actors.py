@@ -258,37 +258,28 @@ def _loop_finding(analysis: Analysis, function: str, blocking: _Blocking, on_pat
     longest = max(stall.end - stall.start for stall in stalls)
     waited = percentile(sorted(blocking.waited.values()), 0.5)
     where = "of its async actor" if len(blocking.actors) == 1 else f"of {count(len(blocking.actors), 'async actor')}"
-    text = (
-        f"{quoted(function)} seems to block the event loop {where}: {count(len(stalls), 'time')}, no other call "
-        f"started or ended while it ran, for up to {duration(longest)} at once and {duration(stood_still)} in all; "
-        f"{count(len(blocking.waited), 'call')} waited for it (median {duration(waited)})"
-    )
-    advice = (
-        "use await to wait (asyncio.sleep, an async client, no ray.get), and run blocking calls and "
-        "computations in a thread, with asyncio.to_thread; or make the methods plain functions that run in threads, "
-        "with max_concurrency"
-    )
-    figures = figures_of(
-        function=function,
-        actors=len(blocking.actors),
-        stalls=len(stalls),
-        longest_ns=longest,
-        stood_still_ns=stood_still,
-        waiting_calls=len(blocking.waited),
-        median_wait_ns=waited,
-        on_path_ns=on_path,
-    )
-    rows = dict.fromkeys(stall.row for stall in sorted(stalls, key=lambda stall: stall.start - stall.end))
-    title = f"{quoted(function)} blocks an event loop"
     return Finding(
         BLOCKED_EVENT_LOOP,
-        text,
-        advice,
+        f"{quoted(function)} seems to block the event loop {where}: {count(len(stalls), 'time')}, no other call "
+        f"started or ended while it ran, for up to {duration(longest)} at once and {duration(stood_still)} in all; "
+        f"{count(len(blocking.waited), 'call')} waited for it (median {duration(waited)})",
+        "use await to wait (asyncio.sleep, an async client, no ray.get), and run blocking calls and "
+        "computations in a thread, with asyncio.to_thread; or make the methods plain functions that run in threads, "
+        "with max_concurrency",
         on_path / analysis.path.wall,
-        list(rows),
-        figures,
+        list(dict.fromkeys(stall.row for stall in sorted(stalls, key=lambda stall: stall.start - stall.end))),
+        figures_of(
+            function=function,
+            actors=len(blocking.actors),
+            stalls=len(stalls),
+            longest_ns=longest,
+            stood_still_ns=stood_still,
+            waiting_calls=len(blocking.waited),
+            median_wait_ns=waited,
+            on_path_ns=on_path,
+        ),
         is_assumed=True,
-        title=title,
+        title=f"{quoted(function)} blocks an event loop",
     )
 
 

@@ -281,33 +281,28 @@ def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], wh
         f"{quoted(function.name)} takes {duration(slow)} on {what} {shown} and {duration(usual)} elsewhere (medians "
         f"of {count(len(here), 'call')} and of {len(elsewhere):,})"
     )
-    figures = figures_of(
-        function=function.name,
-        place=slowest,
-        what=what,
-        median_ns=slow,
-        elsewhere_median_ns=usual,
-        calls=len(here),
-        calls_elsewhere=len(elsewhere),
-    )
     rows = sorted(by_place[slowest].tolist(), key=lambda row: -analysis.self_time[row])
-    advice = (
-        "check whether each of its calls gets more work than in the other actors, and what else runs on its node"
-        if what == "actor"
-        else f"check what else runs on that {what}, and whether its hardware or the data it has to fetch differs"
-    )
     is_assumed = analysis.is_assumed(executions)
-    title = f"{what.capitalize()} {shown} is slow"
     return [
         Finding(
             SLOW_PLACE,
             seems(text, is_assumed=is_assumed),
-            advice,
+            "check whether each of its calls gets more work than in the other actors, and what else runs on its node"
+            if what == "actor"
+            else f"check what else runs on that {what}, and whether its hardware or the data it has to fetch differs",
             on_path * excess / analysis.path.wall,
             rows,
-            figures,
+            figures_of(
+                function=function.name,
+                place=slowest,
+                what=what,
+                median_ns=slow,
+                elsewhere_median_ns=usual,
+                calls=len(here),
+                calls_elsewhere=len(elsewhere),
+            ),
             is_assumed,
-            title=title,
+            title=f"{what.capitalize()} {shown} is slow",
         )
     ]
 

@@ -150,8 +150,6 @@ def _operator_finding(pipeline: Pipeline, operator: Operator, cost: float, analy
     )
     if used is not None:
         figures["processor_share"] = used
-    quotes = {names.RAY_DATA_CONSUMER: pipeline.consumer}
-    title = f"{quoted(operator.name)} limits its dataset"
     return Finding(
         "bottleneck-operator",
         text,
@@ -159,8 +157,8 @@ def _operator_finding(pipeline: Pipeline, operator: Operator, cost: float, analy
         cost,
         [operator.row, *slowest],
         figures,
-        quotes=quotes,
-        title=title,
+        quotes={names.RAY_DATA_CONSUMER: pipeline.consumer},
+        title=f"{quoted(operator.name)} limits its dataset",
     )
 
 
@@ -224,13 +222,6 @@ def _backpressure_finding(pipeline: Pipeline, operator: Operator, cost: float) -
     )
     if used is not None:
         figures["processor_share"] = used
-    quotes = {
-        names.RAY_DATA_BACKPRESSURE_BY: main.policy,
-        names.RAY_DATA_BACKPRESSURE_POLICY: main.policy,
-        names.RAY_DATA_LIMITS: _allowed(main, pipeline),
-        names.RAY_DATA_BYTES: size(blocks) if blocks else "",
-    }
-    title = f"Memory holds {quoted(operator.name)} back"
     return Finding(
         "backpressure",
         text,
@@ -238,8 +229,13 @@ def _backpressure_finding(pipeline: Pipeline, operator: Operator, cost: float) -
         cost,
         [operator.row, pipeline.row],
         figures,
-        quotes=quotes,
-        title=title,
+        quotes={
+            names.RAY_DATA_BACKPRESSURE_BY: main.policy,
+            names.RAY_DATA_BACKPRESSURE_POLICY: main.policy,
+            names.RAY_DATA_LIMITS: _allowed(main, pipeline),
+            names.RAY_DATA_BYTES: size(blocks) if blocks else "",
+        },
+        title=f"Memory holds {quoted(operator.name)} back",
     )
 
 
@@ -315,34 +311,26 @@ def _on_path(analysis: Analysis, operator: Operator) -> int:
 def _blocks_finding(analysis: Analysis, name: str, cost: int, pipeline: Pipeline, operator: Operator) -> Finding:
     rows, processors = max(operator.rows or 0, operator.input_rows or 0), pipeline.limits["CPU"]
     usable = operator.tasks * operator.needs["CPU"]
-    title = f"{quoted(name)} runs in {count(operator.tasks, 'task')}"
     told = f"{rows:,} rows"
-    text = (
-        f"operator {quoted(operator.name)} of {quoted(pipeline.name)} ran {told} in {count(operator.tasks, 'task')}: "
-        f"for {duration(operator.worked)} it could use {usable:g} of {processors:g} CPUs"
-    )
-    advice = (
-        "make more blocks: repartition before it, a larger override_num_blocks, or more and smaller files; or use a "
-        "smaller batch_size, if a task takes several blocks"
-    )
-    figures = figures_of(
-        operator=operator.name,
-        dataset=pipeline.name,
-        tasks=operator.tasks,
-        rows=rows,
-        worked_ns=operator.worked,
-        usable_cpus=usable,
-        cpus=processors,
-    )
     return Finding(
         "few-blocks",
-        text,
-        advice,
+        f"operator {quoted(operator.name)} of {quoted(pipeline.name)} ran {told} in {count(operator.tasks, 'task')}: "
+        f"for {duration(operator.worked)} it could use {usable:g} of {processors:g} CPUs",
+        "make more blocks: repartition before it, a larger override_num_blocks, or more and smaller files; or use a "
+        "smaller batch_size, if a task takes several blocks",
         cost / analysis.path.wall,
         [operator.row, *operator.executions],
-        figures,
+        figures_of(
+            operator=operator.name,
+            dataset=pipeline.name,
+            tasks=operator.tasks,
+            rows=rows,
+            worked_ns=operator.worked,
+            usable_cpus=usable,
+            cpus=processors,
+        ),
         quotes={names.RAY_DATA_ROWS: told, names.RAY_DATA_LIMITS: f"{processors:g} CPUs"},
-        title=title,
+        title=f"{quoted(name)} runs in {count(operator.tasks, 'task')}",
     )
 
 
@@ -386,27 +374,20 @@ def _again_finding(
     if len(consumers) > _AGAIN_CONSUMERS:
         by = f", for {', '.join(consumers[:_AGAIN_CONSUMERS])} and others"
     told = f"{operators[0].rows:,} rows"
-    text = (
-        f"{name} ran {count(len(same), 'time')} on {'as many' if is_assumed else 'the same'} rows "
-        f"({told}){by}: its tasks took {duration(sum(each.busy for each in operators))} in all"
-    )
-    advice = (
-        "materialize() the dataset once, and use the result for all of them, unless it has to be different each time, "
-        "as with random augmentation"
-    )
-    figures = figures_of(
-        operator=operators[0].name,
-        times=len(same),
-        rows=operators[0].rows or 0,
-        busy_ns=sum(each.busy for each in operators),
-    )
     return Finding(
         "recomputed-dataset",
-        text,
-        advice,
+        f"{name} ran {count(len(same), 'time')} on {'as many' if is_assumed else 'the same'} rows "
+        f"({told}){by}: its tasks took {duration(sum(each.busy for each in operators))} in all",
+        "materialize() the dataset once, and use the result for all of them, unless it has to be different each time, "
+        "as with random augmentation",
         cost / analysis.path.wall,
         [each.row for each in operators],
-        figures,
+        figures_of(
+            operator=operators[0].name,
+            times=len(same),
+            rows=operators[0].rows or 0,
+            busy_ns=sum(each.busy for each in operators),
+        ),
         is_assumed,
         quotes={names.RAY_DATA_ROWS: told, names.RAY_DATA_CONSUMER: by},
         title=f"{name} runs again for each use",
@@ -493,35 +474,29 @@ def skewed_blocks(
         f"{duration(usual)} ({count(len(rows), 'task')}); the run waited {duration(excess)} longer because of "
         f"{'them' if several else 'it'}"
     )
-    advice = (
-        "make blocks of equal size: repartition before this operator, or use more and smaller blocks; after a groupby "
-        "or join, one key may have most of the rows: group by a finer key first, or treat it separately"
-    )
-    figures = figures_of(
-        operator=operator.name,
-        function=analysis.calls.function_of(slow[0]),
-        slow_calls=len(slow),
-        calls=len(rows),
-        longest_ns=longest,
-        median_ns=usual,
-        excess_ns=excess,
-        most_rows=most,
-        median_rows=many,
-    )
-    quotes = {names.RAY_DATA_ROWS: rows_told}
     is_assumed = analysis.is_assumed(rows)
     text = seems(text, is_assumed=is_assumed)
-    title = f"Blocks of {quoted(operator.name)} are skewed"
     return Finding(
         "skewed-blocks",
         text,
-        advice,
+        "make blocks of equal size: repartition before this operator, or use more and smaller blocks; after a groupby "
+        "or join, one key may have most of the rows: group by a finer key first, or treat it separately",
         excess / analysis.path.wall,
         slow,
-        figures,
+        figures_of(
+            operator=operator.name,
+            function=analysis.calls.function_of(slow[0]),
+            slow_calls=len(slow),
+            calls=len(rows),
+            longest_ns=longest,
+            median_ns=usual,
+            excess_ns=excess,
+            most_rows=most,
+            median_rows=many,
+        ),
         is_assumed,
-        quotes=quotes,
-        title=title,
+        quotes={names.RAY_DATA_ROWS: rows_told},
+        title=f"Blocks of {quoted(operator.name)} are skewed",
     )
 
 

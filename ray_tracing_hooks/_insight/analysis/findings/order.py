@@ -334,8 +334,7 @@ def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost:
         median_ns=percentile(times, 0.5),
     )
     title = f"{caller} waits for all of {first} before {then if then != first else 'the next ones'}"
-    share = cost / analysis.path.wall
-    return Finding(BARRIER, text, advice, share, rows, figures, is_assumed=in_stages, title=title)
+    return Finding(BARRIER, text, advice, cost / analysis.path.wall, rows, figures, is_assumed=in_stages, title=title)
 
 
 def _functions(calls: Calls, rows: Sequence[int]) -> str:
@@ -521,6 +520,5 @@ def _polling_finding(analysis: Analysis, frame: int, between: list[tuple[int, in
     if not is_queue and is_call and not calls.place(frame).actor:
         advice += "; a task that sleeps keeps its CPUs, while a task that waits in ray.get lends them to other calls"
     figures = figures_of(caller=calls.frame_name(frame), questions=len(asks), median_between_ns=usual)
-    title = f"{caller} polls"
     rows = asks if frame >= len(analysis.table) else [frame, *asks]
-    return Finding(POLLING, text, advice, cost / analysis.path.wall, rows, figures, title=title)
+    return Finding(POLLING, text, advice, cost / analysis.path.wall, rows, figures, title=f"{caller} polls")

@@ -170,20 +170,19 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
             advice = "request less for each call (num_cpus, resources), or add resources"
             title = f"Calls of {quoted(function)} wait for each other's resources"
         states = [analysis.queued(row) for row in rows]
-        figures = figures_of(
-            function=function,
-            calls=len(rows),
-            waited_ns=waited,
-            calls_with_states=sum(each is not None for each in states),
-            needs=told,
-        )
         yield Finding(
             "waiting-for-resources",
             text,
             advice,
             waited / split.wall,
             rows,
-            figures,
+            figures_of(
+                function=function,
+                calls=len(rows),
+                waited_ns=waited,
+                calls_with_states=sum(each is not None for each in states),
+                needs=told,
+            ),
             is_assumed=None in states,
             quotes={names.RAY_ASSIGNED_RESOURCES: quoted(told)},
             title=title,

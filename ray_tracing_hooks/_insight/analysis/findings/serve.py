@@ -259,24 +259,22 @@ def _replica_finding(found: Requests, each: Deployment, share: float) -> Finding
     )
     if each.batch and each.batch >= each.at_once:
         text += f"; its batches had at most {count(each.batch, 'request')}"
-    figures = figures_of(
-        deployment=each.name,
-        requests=found.count,
-        waited_ns=each.waited,
-        waited_share=each.waited / found.time,
-        p95_ns=at_95,
-        replicas=each.replicas,
-        late_replicas=len(each.late),
-        most_at_once=each.at_once,
-    )
-    rows = [row for method in sorted(each.methods, key=lambda method: -method.waited[-1]) for row in method.longest]
     return Finding(
         "waiting-for-replicas",
         text,
         _replica_advice(each),
         0.0 if is_effect else share,
-        rows,
-        figures,
+        [row for method in sorted(each.methods, key=lambda method: -method.waited[-1]) for row in method.longest],
+        figures_of(
+            deployment=each.name,
+            requests=found.count,
+            waited_ns=each.waited,
+            waited_share=each.waited / found.time,
+            p95_ns=at_95,
+            replicas=each.replicas,
+            late_replicas=len(each.late),
+            most_at_once=each.at_once,
+        ),
         title=f"Requests wait for replicas of {quoted(each.name)}",
         requests_share=0.0 if is_effect else each.waited / found.time,
     )
@@ -474,29 +472,27 @@ def _batch_finding(analysis: Analysis, found: Requests, spans: ServeSpans, metho
     name, _ = spans.named(method)
     times, took = waiting.times(), list(map(analysis.table.duration, waiting.rows))
     share = sum(times) / found.time
-    text = (
+    saved = share_on_path(analysis, spans, waiting.rows, waiting.waits)
+    return Finding(
+        "waiting-for-batches",
         f"the first request of each batch of {quoted(name)} waited {duration(round(median(times)))} until the batch "
         f"began, while no other one ran; a batch has {count(round(median(waiting.sizes)), 'request')}, and takes "
         f"{duration(round(median(took)))} (medians of {count(len(times), 'batch', 'batches')}); in all, that is "
-        f"{percent(share)} of the time of {count(found.count, 'request')}"
-    )
-    advice = (
+        f"{percent(share)} of the time of {count(found.count, 'request')}",
         "set a shorter batch_wait_timeout_s, unless batches are mostly full (max_batch_size); batches fill sooner if "
-        "clients send more requests at once"
-    )
-    figures = figures_of(
-        function=name,
-        batches=len(times),
-        median_size=round(median(waiting.sizes)),
-        median_wait_ns=round(median(times)),
-        median_run_ns=round(median(took)),
-        waited_share=share,
-    )
-    rows = sorted(waiting.rows, key=dict(zip(waiting.rows, times, strict=True)).__getitem__, reverse=True)
-    saved = share_on_path(analysis, spans, waiting.rows, waiting.waits)
-    title = f"Requests wait for batches of {quoted(name)} to fill"
-    return Finding(
-        "waiting-for-batches", text, advice, saved, rows, figures, title=title, requests_share=min(1.0, share)
+        "clients send more requests at once",
+        saved,
+        sorted(waiting.rows, key=dict(zip(waiting.rows, times, strict=True)).__getitem__, reverse=True),
+        figures_of(
+            function=name,
+            batches=len(times),
+            median_size=round(median(waiting.sizes)),
+            median_wait_ns=round(median(times)),
+            median_run_ns=round(median(took)),
+            waited_share=share,
+        ),
+        title=f"Requests wait for batches of {quoted(name)} to fill",
+        requests_share=min(1.0, share),
     )
 
 

@@ -228,14 +228,11 @@ def slow_deliveries(analysis: Analysis) -> Iterator[Finding]:
         share = 0.0
         if analysis.path.wall and not analysis.ends_with_request:
             share = each.on_path(analysis, analysis.path, REQUEST_DELIVERY, REPLICA_QUEUE) / analysis.path.wall
-        text = (
-            f"{count(len(times), 'call')} of {quoted(each.name)} took {duration(usual)} (median) to reach a replica, "
-            f"{percent(took / found.time)} of the time of requests, though replicas were free; arguments "
-            "were pickled and sent, or the caller, the router or the replica was busy"
-        )
         yield Finding(
             "slow-deliveries",
-            text,
+            f"{count(len(times), 'call')} of {quoted(each.name)} took {duration(usual)} (median) to reach a replica, "
+            f"{percent(took / found.time)} of the time of requests, though replicas were free; arguments "
+            "were pickled and sent, or the caller, the router or the replica was busy",
             "pass less, or arrays of NumPy or Arrow, which are not pickled piece by piece; pass a response or a "
             "reference on without reading it; let no other code of the caller hold the interpreter",
             share,
@@ -281,27 +278,23 @@ def slow_replicas(analysis: Analysis) -> Iterator[Finding]:
                 continue
             name, _ = spans.named(method)
             replica = str(analysis.table.sites[spans.site[there[0]]].get(names.RAY_SERVE_REPLICA_ID) or "")
-            text = (
-                f"{quoted(name)} takes {duration(round(here))} in replica {quoted(replica)}, and "
-                f"{duration(round(usual))} in the others (medians of {count(len(there), 'request')} and of "
-                f"{len(own) - len(there):,}); that is {percent(of_requests)} of the time of requests"
-            )
-            figures = figures_of(
-                method=name,
-                replica=replica,
-                median_ns=round(here),
-                elsewhere_median_ns=round(usual),
-                calls=len(there),
-                calls_elsewhere=len(own) - len(there),
-            )
             yield Finding(
                 "slow-replica",
-                text,
+                f"{quoted(name)} takes {duration(round(here))} in replica {quoted(replica)}, and "
+                f"{duration(round(usual))} in the others (medians of {count(len(there), 'request')} and of "
+                f"{len(own) - len(there):,}); that is {percent(of_requests)} of the time of requests",
                 "see what else runs on its node, whether its hardware differs, and whether it gets different "
                 "requests; a new replica in its place would show that",
                 share,
                 sorted(there, key=lambda row: -spans.took(row)),
-                figures,
+                figures_of(
+                    method=name,
+                    replica=replica,
+                    median_ns=round(here),
+                    elsewhere_median_ns=round(usual),
+                    calls=len(there),
+                    calls_elsewhere=len(own) - len(there),
+                ),
                 title=f"One replica of {quoted(name.rpartition('.')[0])} is slow",
                 requests_share=of_requests,
             )

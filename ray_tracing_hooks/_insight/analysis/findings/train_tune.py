@@ -208,36 +208,35 @@ def _rank_finding(
     waited = sum(meeting.waited for _, meeting in late)
     most = max(len(attempt.ranks) for attempt in run.attempts)
     worst = max(late, key=lambda each: each[1].delay)[1]
-    text = (
+    return Finding(
+        "straggler-rank",
         f"rank {rank} of {quoted(run.name)} was the last of {most} ranks at {len(late):,} of {count(met, 'step')}: "
         f"the run waited {duration(delay)} for it, and the other ranks {duration(waited)} together; "
-        f"at worst {duration(worst.delay)}, at step {worst.number:,}{_where(analysis, run, rank)}"
-    )
-    advice = (
+        f"at worst {duration(worst.delay)}, at step {worst.number:,}{_where(analysis, run, rank)}",
         "compare this rank with the others: its extra work, such as saving checkpoints or logging, its share of the "
-        "data, and its node; or report less often, once for several steps"
+        "data, and its node; or report less often, once for several steps",
+        delay / analysis.path.wall,
+        [
+            step.row
+            for attempt, meeting in sorted(late, key=lambda each: -each[1].delay)
+            for each in attempt.ranks
+            if each.rank == rank
+            for step in each.steps
+            if step.number == meeting.number
+        ],
+        figures_of(
+            run=run.name,
+            rank=rank,
+            ranks=most,
+            steps=met,
+            last_at=len(late),
+            delay_ns=delay,
+            waited_ns=waited,
+            longest_ns=worst.delay,
+            longest_step=worst.number,
+        ),
+        title=f"Rank {rank} of {quoted(run.name)} comes last",
     )
-    rows = [
-        step.row
-        for attempt, meeting in sorted(late, key=lambda each: -each[1].delay)
-        for each in attempt.ranks
-        if each.rank == rank
-        for step in each.steps
-        if step.number == meeting.number
-    ]
-    figures = figures_of(
-        run=run.name,
-        rank=rank,
-        ranks=most,
-        steps=met,
-        last_at=len(late),
-        delay_ns=delay,
-        waited_ns=waited,
-        longest_ns=worst.delay,
-        longest_step=worst.number,
-    )
-    title = f"Rank {rank} of {quoted(run.name)} comes last"
-    return Finding("straggler-rank", text, advice, delay / analysis.path.wall, rows, figures, title=title)
 
 
 def _where(analysis: Analysis, run: TrainRun, rank: int) -> str:
@@ -512,31 +511,25 @@ def _trial_finding(analysis: Analysis, experiment: Experiment, ended: list[Trial
     stopped = [trial for trial in experiment.trials if trial.stopped_by == _BY_SCHEDULER and trial not in ended]
     if stopped:
         tail += f"; {by} ended {len(stopped):,} more"
-    advice = (
-        "look at the error and the configuration of these trials; with checkpoints, and max_failures in FailureConfig, "
-        "failed trials continue"
-        if errors
-        else "give the experiment more time, or end trials with a stop condition"
-    )
-    figures = figures_of(
-        experiment=experiment.name,
-        trials=len(experiment.trials),
-        failed=failed,
-        cut=cut,
-        stopped_by_scheduler=len(stopped),
-        ran_ns=took,
-        errors=",".join(errors),
-    )
     wall = analysis.path.wall
-    share = min(took, _on_path(analysis, ended)) / wall if wall else 0.0
-    rows = [trial.row for trial in sorted(ended, key=lambda trial: -trial.running)]
     return Finding(
         _ENDED_TRIALS,
         head + ", ".join([*reasons, *unended]) + tail,
-        advice,
-        share,
-        rows,
-        figures,
+        "look at the error and the configuration of these trials; with checkpoints, and max_failures in FailureConfig, "
+        "failed trials continue"
+        if errors
+        else "give the experiment more time, or end trials with a stop condition",
+        min(took, _on_path(analysis, ended)) / wall if wall else 0.0,
+        [trial.row for trial in sorted(ended, key=lambda trial: -trial.running)],
+        figures_of(
+            experiment=experiment.name,
+            trials=len(experiment.trials),
+            failed=failed,
+            cut=cut,
+            stopped_by_scheduler=len(stopped),
+            ran_ns=took,
+            errors=",".join(errors),
+        ),
         is_failure=bool(errors),
         quotes={names.RAY_TUNE_SCHEDULER: quoted(experiment.scheduler)},
         without_errors=head + ", ".join([*untyped, *unended]) + tail,

@@ -71,13 +71,12 @@ def worker_start(analysis: Analysis) -> list[Finding]:
         workers=len(started), at_once=at_once, processors=processors, median_start_ns=each, waited_ns=cost
     )
     rows = list(dict.fromkeys(step.row for step in steps))
-    title = "Starting worker processes"
     advice = _worker_advice(at_once, processors)
     if actors:
         advice = "keep a few actors, and give each many calls (ray.util.ActorPool), instead of an actor for each call"
     elif tasks:
         advice = "let calls share workers: calls with different variables or packages (runtime_env) cannot"
-    return [Finding("worker-start", text, advice, cost / path.wall, rows, figures, title=title)]
+    return [Finding("worker-start", text, advice, cost / path.wall, rows, figures, title="Starting worker processes")]
 
 
 def _short_lived(analysis: Analysis, used: Collection[int]) -> str:

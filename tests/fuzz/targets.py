@@ -194,7 +194,7 @@ def settings(data: bytes) -> None:
 
 
 def answer(data: bytes) -> None:
-    """What a server answers is understood or ignored."""
+    """What a server answers is understood or ignored, said in a line, and holds nobody up for more than an hour."""
     for decoder in (otlp.decode_answer, otlp.decode_json_answer):
         rejected, text = decoder(data)
         assert rejected >= 0
@@ -204,11 +204,11 @@ def answer(data: bytes) -> None:
     response = _Response(data)
     for kind in ("application/x-protobuf", "application/json", "text/plain"):
         response.headers["Content-Type"] = kind
-        http._status_text(503, response, data)  # type: ignore[arg-type]
-    wait = http._seconds(data.decode("latin-1"))
-    assert wait is None or wait >= 0
-    wait = grpc._retry_info(_Error(data))
-    assert wait is None or wait >= 0
+        said = http._status_text(503, response, data)  # type: ignore[arg-type]
+        assert len(said) < 3000
+        assert "\n" not in said
+    for wait in (http._seconds(data.decode("latin-1")), grpc._retry_info(_Error(data))):
+        assert wait is None or 0 <= wait <= 3600
 
 
 class _Response:

@@ -9,21 +9,17 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from email.utils import formatdate
-from typing import Any
 
 import grpc
 import psutil
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._safety.guard import report
 from ray_tracing_hooks._ship.sink import DeliveryError
 from ray_tracing_hooks._ship.transport.contract import LONGEST_ANSWER, Refused, ServerSettings
-from ray_tracing_hooks._ship.transport.grpc import GrpcTransport, _retry_info
-from ray_tracing_hooks._ship.transport.http import HttpTransport, _seconds, _status_text
+from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
+from ray_tracing_hooks._ship.transport.http import HttpTransport
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -165,59 +161,6 @@ def test_a_thousand_headers_are_too_many() -> None:
             with pytest.raises(DeliveryError) as caught:
                 transport.send(b"spans")
             assert len(str(caught.value)) < 200
-
-
-class _Answer:
-    """What is asked of a response."""
-
-    def __init__(self, reason: str, headers: dict[str, str]) -> None:
-        self.reason = reason
-        self.headers = headers
-
-
-@settings(max_examples=100)
-@given(st.integers(300, 999), st.text(max_size=3000), st.text(max_size=3000), st.binary(max_size=3000), st.booleans())
-def test_whatever_a_server_says_is_short_and_one_line(
-    status: int, reason: str, location: str, body: bytes, text: bool
-) -> None:
-    answer: Any = _Answer(reason, {"Location": location, "Content-Type": "text/plain" if text else "application/json"})
-    said = _status_text(status, answer, body)
-    assert len(said) < 3000
-    assert "\n" not in said
-
-
-@settings(max_examples=100)
-@given(st.one_of(st.text(max_size=60), st.floats().map(str), st.integers(0, 2 * 10**11).map(formatdate)))
-def test_no_retry_after_is_longer_than_an_hour(header: str) -> None:
-    seconds = _seconds(header)
-    assert seconds is None or 0 <= seconds <= 3600
-
-
-class _Trailer:
-    def __init__(self, details: Any) -> None:
-        self.details = details
-
-    def trailing_metadata(self) -> Any:
-        return [("grpc-status-details-bin", self.details)]
-
-
-@settings(max_examples=100)
-@given(st.binary(max_size=100), st.binary(max_size=40))
-def test_no_retry_info_is_longer_than_an_hour(junk: bytes, delay: bytes) -> None:
-    """A ``google.rpc.RetryInfo`` with anything in it, or anything at all."""
-    url = b"type.googleapis.com/google.rpc.RetryInfo"
-    info = b"\x0a" + bytes([len(delay)]) + delay
-    packed = b"\x0a" + bytes([len(url)]) + url + b"\x12" + bytes([len(info)]) + info
-    for details in (junk, b"\x1a" + bytes([len(packed)]) + packed, "text"):
-        seconds = _retry_info(_Trailer(details))
-        assert seconds is None or 0 <= seconds <= 3600
-
-
-@given(st.binary(max_size=200))
-def test_any_answer_is_read_or_says_nothing(body: bytes) -> None:
-    for answer in (otlp.decode_answer(body), otlp.decode_json_answer(body)):
-        assert answer.rejected >= 0
-        assert isinstance(answer.message, str)
 
 
 @pytest.mark.parametrize(

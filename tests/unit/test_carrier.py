@@ -55,15 +55,6 @@ def test_a_context_survives_the_journey(
     assert bool(argument[0] & 1) == creation
 
 
-@given(st.binary(max_size=80))
-def test_other_bytes_are_refused_or_read_but_never_crash(argument: bytes) -> None:
-    try:
-        carrier.decode(argument)
-    except ValueError:
-        return
-    assert argument[0] & ~0x3F == carrier.CALL
-
-
 @pytest.mark.parametrize("missing", [1, 4, 6, 8])
 def test_what_a_call_runs_is_refused_if_it_is_cut_off(missing: int) -> None:
     argument = carrier.encode(bytes(16), bytes(8), 0, 0, b"", None, runs=("Read", b"..."))

@@ -181,7 +181,6 @@ CASES: list[tuple[str, str, str, Facts]] = [
     (PROBLEM, "node-failed", "OSError: no", facts(Host("b", None, failure="failed", text="OSError: no"))),
     (PROBLEM, "node-unexamined", "ValueError: x", on_b(examined=None, examination_error="ValueError: x")),
     (PROBLEM, "switched-off", "`ray-tracing-hooks disable` has switched tracing off", seen(is_on=False)),
-    (WARNING, "ray-metrics-off", "so Ray exports no metrics of its own", seen(against_ray=("OTEL_SDK_DISABLED",))),
     (
         WARNING,
         "ray-metrics-tls",
@@ -199,12 +198,6 @@ CASES: list[tuple[str, str, str, Facts]] = [
         "hook-without-effect",
         "does not trace the worker",
         on_b(traced=False, reported=("setting up tracing failed: OSError",)),
-    ),
-    (
-        PROBLEM,
-        "worker-reports",
-        "passes arguments in an unknown way",
-        on_b(reported=("this version of Ray passes arguments in an unknown way",)),
     ),
     (
         PROBLEM,
@@ -256,17 +249,6 @@ CASES: list[tuple[str, str, str, Facts]] = [
             )
         ),
     ),
-    (
-        PROBLEM,
-        "endpoint-connection",
-        "connection refused",
-        tried(
-            text="OTLP http://localhost:4317",
-            error="cannot reach http://localhost:4317: connection refused",
-            step="connection",
-            step_error="no connection to localhost port 4317: Connection refused",
-        ),
-    ),
     (PROBLEM, "proxy", "HTTP 407", tried(error="HTTP 407 Proxy Authentication Required", is_refused=True)),
     (
         PROBLEM,
@@ -303,7 +285,6 @@ CASES: list[tuple[str, str, str, Facts]] = [
     ),
     (PROBLEM, "spool-unreadable", "Permission denied", spooled(error="Permission denied")),
     (PROBLEM, "shipper-stuck", "a shipper hangs: it delivers nothing", spooled(is_stuck=True)),
-    (PROBLEM, "shipper-gone", "spans wait, and no shipper delivers them", spooled(runs=False, figures=waiting())),
     (PROBLEM, "spans-refused", "has refused spans", spooled(figures=waiting(refused=2, waiting=0))),
     (PROBLEM, "spans-dropped", "were dropped", spooled(figures=waiting(dropped=2, waiting=0))),
     (PROBLEM, "spans-unwritten", "could not be written", spooled(figures=figures(unwritten=3))),

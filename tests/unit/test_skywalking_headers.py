@@ -164,14 +164,6 @@ def test_an_id_of_6_may_have_a_negative_part() -> None:
     assert headers.read_sw6(headers.write_sw6(reference)) == reference
 
 
-@given(st.text() | st.text(alphabet="-=AQabc019 "))
-def test_no_header_raises(text: str) -> None:
-    headers.read_sw8(text)
-    headers.read_sw6(text)
-    headers.read_correlation(text)
-    headers.skips_analysis(text)
-
-
 names = st.text(min_size=1, max_size=50).filter(lambda text: text.encode("utf-8", "replace").decode() == text)
 
 

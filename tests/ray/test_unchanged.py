@@ -98,11 +98,14 @@ def test_tracing_can_be_stopped_and_begun_again(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_shuts_down_and_goes_untraced_is_left_alone(cluster: Cluster, untraced: str) -> None:
-    """Traced, then untraced, then traced again in one process: each part works, only the traced ones leave spans."""
-    run = cluster.run("twice", untraced, cluster.address)
-    assert run.result == [[1, 2], [1, 2], [1, 2]]
+    """Untraced, then traced, and both again in one process: each part works, and has spans and a root span of its own
+    or none. The hook that such a driver names in ``ray.init`` as well changes nothing.
+    """
+    run = cluster.run("mixed_order", *(untraced, cluster.address) * 2, RTH_HOOK="ray_tracing_hooks.otlp:setup")
+    traced, not_traced = ([is_traced] * 2 + ["nothing", [1, 3, 2], [2, 4, 5]] for is_traced in (True, False))
+    assert run.result == [not_traced, traced] * 2
     names = [span.name for span in run.spans]
-    assert names.count("__main__.double ray.remote") == 1, "the newest trace is the third part's"
+    assert names.count("__main__.nothing ray.remote") == 1, "the newest trace is the last part's"
 
 
 def test_a_driver_that_connects_again_and_again_does_not_grow(cluster: Cluster) -> None:

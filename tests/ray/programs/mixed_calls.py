@@ -1,4 +1,7 @@
-"""Calls actors that another program has left, and new ones, in every way that Ray passes arguments."""
+"""Calls actors that another program has left, and new ones, in every way that Ray passes arguments.
+
+Workers find modules in the folder ``MIXED_PATH`` first. With ``MIXED_ALONE`` no actors have been left.
+"""
 
 import importlib
 import os
@@ -58,4 +61,6 @@ def main():
 
 
 if __name__ == "__main__":
-    harness.run(main)
+    path = os.environ.get("MIXED_PATH")
+    variables = {"PYTHONPATH": os.pathsep.join([path, os.environ["PYTHONPATH"]])} if path else {}
+    harness.run(main, **({"runtime_env": {"env_vars": variables}} if path else {}))

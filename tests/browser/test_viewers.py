@@ -15,14 +15,13 @@ import pytest
 from browser import served
 from click.testing import CliRunner
 from installed import needs
-from made_spans import CONSUMER, PRODUCER, process, span
+from made_spans import CONSUMER, PRODUCER, lines, process, span
 
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._insight.analysis.lanes import ends_of
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.span import Event, Span
 from ray_tracing_hooks._insight.model.table import Table
-from ray_tracing_hooks._insight.views.exports.otlp import _attributes, _described
 
 pytestmark = [needs("viewers"), pytest.mark.slow]  # each export in a viewer of others
 
@@ -73,11 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of these spans."""
     made = tmp_path_factory.mktemp("viewers") / "spans"
     made.mkdir()
-    with (made / "a.jsonl").open("w") as file:
-        for each in many_spans():
-            scope_spans = [{"scope": {"name": each.scope}, "spans": [_described(each)]}]
-            resource = {"attributes": _attributes(each.resource)}
-            file.write(json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": scope_spans}]}) + "\n")
+    (made / "a.jsonl").write_text(lines(*many_spans()))
     return made
 
 

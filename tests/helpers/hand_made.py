@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from made_spans import lines
 from typing_extensions import Self
 
 from ray_tracing_hooks import names
@@ -56,7 +56,7 @@ class HandMade:
 
     def as_json_lines(self) -> bytes:
         """The spans as a file of OTLP-JSON has them, a line each."""
-        return b"".join(json.dumps(_traces_data(span)).encode() + b"\n" for span in self.spans)
+        return lines(*self.spans).encode()
 
     def actor(self) -> str:
         """The id of a new actor."""
@@ -238,36 +238,6 @@ def workers_alone() -> HandMade:
     run.spans = [span for span in run.spans if not span.name.endswith("ray.remote")]
     run.started("w1", -4900, -100)
     return run
-
-
-def _traces_data(span: Span) -> dict[str, Any]:
-    described = {
-        "traceId": span.trace_id,
-        "spanId": span.span_id,
-        "parentSpanId": span.parent_id,
-        "name": span.name,
-        "kind": span.kind,
-        "startTimeUnixNano": str(span.start_ns),
-        "endTimeUnixNano": str(span.end_ns),
-        "attributes": _attributes(span.attributes),
-        "status": {"code": span.status_code, "message": span.status_message},
-    }
-    spans = {"scope": {"name": span.scope}, "spans": [described]}
-    return {"resourceSpans": [{"resource": {"attributes": _attributes(span.resource)}, "scopeSpans": [spans]}]}
-
-
-def _attributes(attributes: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"key": key, "value": _any_value(value)} for key, value in attributes.items()]
-
-
-def _any_value(value: Any) -> dict[str, Any]:
-    if isinstance(value, list):
-        return {"arrayValue": {"values": [_any_value(each) for each in value]}}
-    if isinstance(value, bool):
-        return {"boolValue": value}
-    if isinstance(value, float):
-        return {"doubleValue": value}
-    return {"intValue": str(value)} if isinstance(value, int) else {"stringValue": str(value)}
 
 
 def _ids(objects: Sequence[Call | str]) -> list[str]:

@@ -1,10 +1,13 @@
-"""Spans made by hand, as the analysis sees them."""
+"""Spans made by hand, as the analysis sees them, and lines of OTLP-JSON."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.views.exports.otlp import _attributes, _described
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 INTERNAL, PRODUCER, CONSUMER = 1, 4, 5
@@ -61,3 +64,15 @@ def span(
         state=state,
         **fields,
     )
+
+
+def line(*spans: dict[str, Any], resource: Mapping[str, Any] | None = None, scope: str = "tests") -> str:
+    """A line of OTLP-JSON, of spans that are in OTLP-JSON too."""
+    of_scope = {"scope": {"name": scope}, "spans": list(spans)}
+    group = {"resource": {"attributes": _attributes(resource or {})}, "scopeSpans": [of_scope]}
+    return json.dumps({"resourceSpans": [group]}) + "\n"
+
+
+def lines(*spans: Span) -> str:
+    """A line for each of these spans."""
+    return "".join(line(_described(each), resource=each.resource, scope=each.scope) for each in spans)

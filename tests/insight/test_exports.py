@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from google.protobuf.json_format import Parse
 from hand_made import MS, HandMade
-from made_spans import CONSUMER, PRODUCER, TRACE_ID, process, span
+from made_spans import CONSUMER, PRODUCER, TRACE_ID, lines, process, span
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
@@ -29,7 +29,6 @@ from ray_tracing_hooks._insight.model.clocks import correct
 from ray_tracing_hooks._insight.model.span import Event, Link, Span
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.exports import FORMATS
-from ray_tracing_hooks._insight.views.exports.otlp import _attributes, _described
 from ray_tracing_hooks._insight.views.exports.scene import Scene, lane_label, scene, title, told_of
 from ray_tracing_hooks._insight.views.exports.selection import Source
 from ray_tracing_hooks._spool.layout import U16
@@ -41,24 +40,6 @@ EPOCH = 1_795_300_404_477_229_122
 DRIVER = process(pid=1, **{"ray.worker.process_type": "driver"})
 HOSTILE = "</script><b>\x1b[31m\u202e\ud800\"'&\u2028"
 TASK, OBJECT = "ab" * 24, "ab" * 24 + "01000000"
-
-
-def lines(spans: list[Span]) -> str:
-    """A file of these spans, one line for each."""
-    return "".join(
-        json.dumps(
-            {
-                "resourceSpans": [
-                    {
-                        "resource": {"attributes": _attributes(each.resource)},
-                        "scopeSpans": [{"scope": {"name": each.scope}, "spans": [_described(each)]}],
-                    }
-                ]
-            }
-        )
-        + "\n"
-        for each in spans
-    )
 
 
 def program() -> list[Span]:
@@ -85,7 +66,7 @@ def folder(tmp_path: Path) -> Path:
     """A folder with the spans of the program."""
     made = tmp_path / "spans"
     made.mkdir()
-    (made / "a.jsonl").write_text(lines(program()))
+    (made / "a.jsonl").write_text(lines(*program()))
     return made
 
 
@@ -123,7 +104,7 @@ def test_times_that_a_correction_of_clocks_moves_before_1970_are_exported(name: 
              attributes={"ray.object_ids": [OBJECT], "ray.object_count": 1}),
         span(5, EPOCH // 2, EPOCH, name="earlier", where=elsewhere),
     ]  # fmt: skip
-    (tmp_path / "spans" / "a.jsonl").write_text(lines(spans))
+    (tmp_path / "spans" / "a.jsonl").write_text(lines(*spans))
     assert exported(tmp_path / "spans", name).stat().st_size
 
 
@@ -229,7 +210,7 @@ def test_one_run_or_one_trace_can_be_chosen(folder: Path, name: str) -> None:
     """Otherwise it is the newest run. A line with spans of others is not written with them."""
     other = "f" * 32
     older = [span(1, EPOCH - 500, EPOCH - 400, trace_id=other), span(2, EPOCH - 490, EPOCH - 480, 1, trace_id=other)]
-    (folder / "b.jsonl").write_text(lines(older))
+    (folder / "b.jsonl").write_text(lines(*older))
     for arguments, expected in (((), 5), (("--all",), 7), (("--trace", "FFF"), 2), (("--trace", TRACE_ID[:5]), 5)):
         result, out = export(folder, name, "--force", *arguments)
         assert result.exit_code == 0, result.output
@@ -254,7 +235,7 @@ def test_damage_is_told(folder: Path) -> None:
 
 def test_bad_spans_are_counted_and_the_others_of_their_line_are_there(folder: Path) -> None:
     """As in the other formats."""
-    document = json.loads(lines(program()[:1]))
+    document = json.loads(lines(*program()[:1]))
     spans = document["resourceSpans"][0]["scopeSpans"][0]["spans"]
     spans[0]["spanId"] = f"{77:016x}"
     spans += [{"no": "span"}, {"no": "span"}]
@@ -266,7 +247,7 @@ def test_bad_spans_are_counted_and_the_others_of_their_line_are_there(folder: Pa
 
 
 def test_an_object_over_many_lines_becomes_one_line(folder: Path) -> None:
-    document = json.loads(lines(program()[:1]))
+    document = json.loads(lines(*program()[:1]))
     span = document["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     span["spanId"] = f"{77:016x}"
     del span["startTimeUnixNano"]
@@ -279,7 +260,7 @@ def test_an_object_over_many_lines_becomes_one_line(folder: Path) -> None:
 
 @pytest.mark.parametrize("times", [{"startTimeUnixNano": -5}, {"endTimeUnixNano": str(1 << 64)}])
 def test_a_span_whose_time_is_none_is_in_no_format(folder: Path, times: dict[str, Any]) -> None:
-    document = json.loads(lines(program()[:1]))
+    document = json.loads(lines(*program()[:1]))
     (span,) = document["resourceSpans"][0]["scopeSpans"][0]["spans"]
     span |= {"spanId": f"{77:016x}"} | times
     (folder / "b.jsonl").write_text(json.dumps(document) + "\n")
@@ -308,7 +289,7 @@ def test_hostile_spans_are_written_as_text(tmp_path: Path, name: str) -> None:
         span(1, EPOCH, EPOCH + 10**9, name=HOSTILE),
         *[span(n, EPOCH + n, EPOCH + 10**6 - n, n - 1) for n in range(100, 2_100)],
     ]
-    (folder / "a.jsonl").write_text(lines(made))
+    (folder / "a.jsonl").write_text(lines(*made))
     result, out = export(folder, name)
     assert result.exit_code == 0, result.output
     assert f": {len(made) - 1:,} spans, " in result.stdout
@@ -322,7 +303,7 @@ def test_a_spool_is_written_as_files_are(tmp_path: Path) -> None:
     """With what still runs; a span that is in a file as well is written once."""
     (tmp_path / "spans").mkdir()
     finished = program()[1]
-    (tmp_path / "spans" / "a.jsonl").write_text(lines(program()[:2]))
+    (tmp_path / "spans" / "a.jsonl").write_text(lines(*program()[:2]))
     writer = SpoolWriter(str(tmp_path / "spool"))
     prefix = U16.pack(writer.scope(Resource().SerializeToString(), InstrumentationScope().SerializeToString()))
     ids: dict[str, Any] = {"trace_id": bytes.fromhex(TRACE_ID), "start_time_unix_nano": EPOCH, "name": "m.g"}
@@ -427,7 +408,7 @@ def test_clocks_that_differ_are_set_right_and_that_is_told(tmp_path: Path) -> No
     submission = span(1, 10_000, 20_000, name="f ray.remote", kind=PRODUCER, where=DRIVER)
     execution = span(2, 5_000, 30_000, 1, name="f ray.remote_worker", kind=CONSUMER, where=process("ccccdddd", pid=2))
     driver = span(9, 10_000, 50_000, name="run.py ray.driver", where=DRIVER)
-    (folder / "a.jsonl").write_text(lines([driver, submission, execution]))
+    (folder / "a.jsonl").write_text(lines(driver, submission, execution))
     assert "the clock of host-cccc was set forward by 0.005 ms" in export(folder, "perfetto")[0].stderr
     (arrow,) = drawn(folder).starts.values()
     assert drawn(folder).table.start[arrow.target] == 10_000
@@ -439,7 +420,7 @@ def test_a_span_without_end_is_drawn_and_told(tmp_path: Path) -> None:
     folder = tmp_path / "spans"
     folder.mkdir()
     killed = span(3, 200, 300, 1, state="lost", attributes={"ray.end_estimated": True})
-    (folder / "a.jsonl").write_text(lines([span(1, 100, 0, state="lost"), span(2, 150, 400, 1), killed]))
+    (folder / "a.jsonl").write_text(lines(span(1, 100, 0, state="lost"), span(2, 150, 400, 1), killed))
     assert export(folder, "perfetto")[0].stderr.splitlines() == [
         f"note: 1 span {what}, drawn up to the last known time, with state=lost"
         for what in ("interrupted by the death of its process", "without an end")
@@ -477,10 +458,10 @@ def test_otlp_has_each_span_once_and_its_best_record(folder: Path) -> None:
     """An end that was recorded is better than an estimated one, and that than none, in whatever file."""
     cut = span(3, EPOCH, 0)
     estimated = span(3, EPOCH, EPOCH + 10**12, attributes={"ray.end_estimated": True})
-    (folder / "0.jsonl").write_text(lines([cut, estimated]))
-    (folder / "b.jsonl").write_text(lines([estimated, cut, *program()[:2]]))
+    (folder / "0.jsonl").write_text(lines(cut, estimated))
+    (folder / "b.jsonl").write_text(lines(estimated, cut, *program()[:2]))
     metrics = json.dumps({"resourceMetrics": []}) + "\n"
-    (folder / "c.jsonl").write_text(metrics + lines([span(6, EPOCH, EPOCH + 5)]).rstrip("\n"))
+    (folder / "c.jsonl").write_text(metrics + lines(span(6, EPOCH, EPOCH + 5)).rstrip("\n"))
     found = otlp(exported(folder, "otlp"))
     assert Counter(each.span_id.hex() for each in found) == {f"{n:016x}": 1 for n in range(1, 7)}
     assert {each.end_time_unix_nano for each in found if each.span_id.hex() == f"{3:016x}"} == {EPOCH + 5_000_000}
@@ -502,7 +483,7 @@ def test_a_redacted_key_is_hidden_within_values_and_a_message_with_it(tmp_path: 
     made = span(1, EPOCH, EPOCH + 5, attributes=nested, status_code=2, status_message=secret)
     folder = tmp_path / "spans"
     folder.mkdir()
-    (folder / "a.jsonl").write_text(lines([made]))
+    (folder / "a.jsonl").write_text(lines(made))
     held = exported(folder, name, "--redact", "password", "--redact", "exception.message").read_bytes()
     assert secret.encode() not in held
     assert b"seen" in held

@@ -13,12 +13,11 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
-from made_spans import process, span
+from made_spans import lines, span
 
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._insight.ingest.load import load
-from ray_tracing_hooks._insight.views.exports.otlp import _attributes, _described
 
 SPANS = 60
 
@@ -26,9 +25,7 @@ SPANS = 60
 def line(number: int) -> bytes:
     """A line with one span whose attributes do not compress to nothing."""
     noise = random.Random(number).randbytes(300).hex()
-    made = _described(span(number, number, number + 5, attributes={"noise": noise}))
-    spans = {"resource": {"attributes": _attributes(process())}, "scopeSpans": [{"spans": [made]}]}
-    return json.dumps({"resourceSpans": [spans]}).encode() + b"\n"
+    return lines(span(number, number, number + 5, attributes={"noise": noise})).encode()
 
 
 LINES = [line(number) for number in range(1, SPANS + 1)]

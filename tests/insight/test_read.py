@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_spans import line
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
@@ -48,13 +49,6 @@ def described(number: int, **fields: Any) -> dict[str, Any]:
     }
 
 
-def line(*spans: dict[str, Any], **resource: str) -> str:
-    """One line of a file with these spans."""
-    attributes = [{"key": key, "value": {"stringValue": value}} for key, value in resource.items()]
-    scope_spans = [{"scope": {"name": "tests"}, "spans": list(spans)}]
-    return json.dumps({"resourceSpans": [{"resource": {"attributes": attributes}, "scopeSpans": scope_spans}]}) + "\n"
-
-
 def read(*paths: Path) -> tuple[list[Span], Quality]:
     spans, quality = reading.read(span_files(map(str, paths)))
     return sorted(spans, key=lambda span: span.span_id), quality
@@ -81,7 +75,7 @@ def test_everything_that_a_span_has_is_read(tmp_path: Path) -> None:
         events=[{"name": "e", "timeUnixNano": "5", "attributes": [{"key": "k", "value": {"intValue": "6"}}]}],
         links=[{"traceId": TRACE_ID.upper(), "spanId": span_id(9)}],
     )
-    (tmp_path / "a.jsonl").write_text(line(span, **{"host.name": "h"}))
+    (tmp_path / "a.jsonl").write_text(line(span, resource={"host.name": "h"}))
     (found,), quality = read(tmp_path)
     assert (found.trace_id, found.span_id, found.parent_id) == (TRACE_ID, span_id(1), span_id(7))
     assert (found.name, found.kind, found.start_ns, found.end_ns) == ("span 1", 4, 10**9, 2 * 10**9)
@@ -112,9 +106,11 @@ def test_times_may_be_numbers(tmp_path: Path) -> None:
 
 def test_plain_and_compressed_files_are_found_in_a_folder_and_by_name(tmp_path: Path) -> None:
     """A folder stands for its span files and nothing else in it; spans of one resource share it."""
-    (tmp_path / "a.jsonl").write_text(line(described(1), host="h") + "\n" + line(described(2), host="h"))
+    (tmp_path / "a.jsonl").write_text(
+        line(described(1), resource={"host": "h"}) + "\n" + line(described(2), resource={"host": "h"})
+    )
     with gzip.open(tmp_path / "b.jsonl.gz", "wt") as file:
-        file.write(line(described(3), host="h"))
+        file.write(line(described(3), resource={"host": "h"}))
     (tmp_path / "notes.txt").write_text("not spans")
     (tmp_path / "folder.jsonl").mkdir()
     os.mkfifo(tmp_path / "pipe.jsonl")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_spans import TRACE_ID, span
+from made_spans import TRACE_ID, line, span
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
@@ -20,16 +20,11 @@ from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.span import PRODUCER
 from ray_tracing_hooks._insight.model.table import RUNNING, Table
+from ray_tracing_hooks._insight.views.exports.otlp import _attributes
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
 OTHER_TRACE = "1af7651916cd43dd8448eb211c80319c"
-
-
-def attribute(key: str, value: Any) -> dict[str, Any]:
-    if isinstance(value, list):
-        return {"key": key, "value": {"arrayValue": {"values": [{"stringValue": item} for item in value]}}}
-    return {"key": key, "value": {"intValue" if isinstance(value, int) else "stringValue": value}}
 
 
 def described(
@@ -43,14 +38,8 @@ def described(
         "kind": 1,
         "startTimeUnixNano": str(start),
         "endTimeUnixNano": str(end),
-        "attributes": [attribute(key.replace("__", "."), value) for key, value in attributes.items()],
+        "attributes": _attributes({key.replace("__", "."): value for key, value in attributes.items()}),
     }
-
-
-def line(*spans: dict[str, Any], pid: int = 1) -> str:
-    scope_spans = [{"scope": {"name": "tests"}, "spans": list(spans)}]
-    resource = {"attributes": [attribute("process.pid", pid)]}
-    return json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": scope_spans}]}) + "\n"
 
 
 def table(path: Path) -> Table:
@@ -81,7 +70,7 @@ def test_rows_are_spans_by_start(tmp_path: Path) -> None:
             described(3, 1, 30, 40, ray__task_id="ab", ray__parent_task_id="cd", ray__arg_object_ids=["x", "y"]),
             described(1, 0, 10, 90, step=7, ray__node_id="n", ray__submit_time_unix_nano=8),
         )
-        + line(described(2, 1, 20, 25, ray__ready_object_ids=["z"]), pid=2)
+        + line(described(2, 1, 20, 25, ray__ready_object_ids=["z"]), resource={"process.pid": 2})
     )
     found = table(tmp_path)
     assert names(found) == ["span 1", "span 2", "span 3"]
@@ -106,7 +95,10 @@ def test_files_may_be_read_in_parts_and_by_several_processes(
     monkeypatch.setattr(parts, "_PART", part)
     chosen = random.Random(7)
     lines = [
-        line(described(number, chosen.randrange(1, number + 1), chosen.randrange(1, 100), 200), pid=number % 3)
+        line(
+            described(number, chosen.randrange(1, number + 1), chosen.randrange(1, 100), 200),
+            resource={"process.pid": number % 3},
+        )
         for number in range(1, 60)
     ]
     lines.insert(41, "no json\n")

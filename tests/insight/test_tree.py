@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from made_spans import line
 from terminal import STYLE, in_terminal
 
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._cli.options import parse_duration
 from ray_tracing_hooks._insight.analysis.wording import duration
+from ray_tracing_hooks._insight.views.exports.otlp import _attributes
 from ray_tracing_hooks._safety.guard import safe
 
 SECOND = 10**9
@@ -28,9 +30,6 @@ DRIVER = {
     "ray.worker.process_type": "driver",
 }
 WORKER = {"host.name": "head.example.com", "process.pid": "200", "ray.node.id": "aaaaaaaabb"}
-
-
-_KINDS = {bool: "boolValue", int: "intValue", float: "doubleValue", str: "stringValue"}
 
 
 class Folder:
@@ -70,10 +69,7 @@ class Folder:
             "kind": kind,
             "startTimeUnixNano": str(begin),
             "endTimeUnixNano": str(begin + int(took)),
-            "attributes": [
-                {"key": key, "value": {_KINDS[type(value)]: str(value) if type(value) is int else value}}
-                for key, value in (attributes or {}).items()
-            ],
+            "attributes": _attributes(attributes or {}),
         }
         if links:
             described["links"] = links
@@ -82,10 +78,8 @@ class Folder:
         if exception:
             message = {"key": "exception.message", "value": {"stringValue": exception}}
             described["events"] = [{"timeUnixNano": str(begin), "name": "exception", "attributes": [message]}]
-        resource = {"attributes": [{"key": key, "value": {"stringValue": value}} for key, value in where.items()]}
-        record = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": [described]}]}]}
         with open(self.path / "spans.jsonl", "a") as file:
-            file.write(json.dumps(record) + "\n")
+            file.write(line(described, resource=where))
         return span_id
 
     def call(

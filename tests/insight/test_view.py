@@ -17,8 +17,10 @@ from click.testing import CliRunner, Result
 from hand_made import HandMade
 from hypothesis import given
 from hypothesis import strategies as st
+from made_spans import line
 
 from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._insight.views.exports.otlp import _attributes
 from ray_tracing_hooks._insight.views.page import pack
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -175,10 +177,6 @@ SECRET = "hunter2-the-secret"
 
 def _line(job: str, number: int, name: str, start: int) -> str:
     """A line with the span of a driver that failed, with a secret in all places where there may be one."""
-
-    def attribute(key: str, value: str) -> dict[str, Any]:
-        return {"key": key, "value": {"stringValue": value}}
-
     span = {
         "traceId": f"{number:032x}",
         "spanId": f"{number:016x}",
@@ -186,18 +184,17 @@ def _line(job: str, number: int, name: str, start: int) -> str:
         "startTimeUnixNano": str(start),
         "endTimeUnixNano": str(start + 10**9),
         "status": {"code": 2, "message": f"failed with {SECRET}"},
-        "attributes": [attribute("ray.job_id", job), attribute("api.key", SECRET), attribute("plain", "seen")],
+        "attributes": _attributes({"ray.job_id": job, "api.key": SECRET, "plain": "seen"}),
         "events": [
             {
                 "name": "exception",
                 "timeUnixNano": str(start),
-                "attributes": [attribute("exception.message", SECRET), attribute("exception.stacktrace", SECRET)],
+                "attributes": _attributes({"exception.message": SECRET, "exception.stacktrace": SECRET}),
             }
         ],
-        "links": [{"traceId": "1" * 32, "spanId": "2" * 16, "attributes": [attribute("api.key", SECRET)]}],
+        "links": [{"traceId": "1" * 32, "spanId": "2" * 16, "attributes": _attributes({"api.key": SECRET})}],
     }
-    resource = {"attributes": [attribute("service.name", name), attribute("api.key", SECRET)]}
-    return json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": [span]}]}]}) + "\n"
+    return line(span, resource={"service.name": name, "api.key": SECRET})
 
 
 @pytest.fixture
@@ -247,7 +244,7 @@ def test_names_of_calls_are_attributes_that_are_hidden_as_others(
             "endTimeUnixNano": str(10**18 + 1000),
             "attributes": [{"key": "ray.name", "value": {"stringValue": SECRET}}],
         }
-        lines.append(json.dumps({"resourceSpans": [{"resource": {}, "scopeSpans": [{"spans": [span]}]}]}) + "\n")
+        lines.append(line(span))
     (tmp_path / "made.jsonl").write_text("".join(lines))
     page = tmp_path / "report.html"
     assert view(tmp_path / "made.jsonl", "--output", page, *options).exit_code == 0

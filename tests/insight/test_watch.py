@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import re
 import signal
@@ -17,18 +16,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from made_spans import process, span
+from made_spans import lines, span
 
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._cli.watch import ADDRESS, Server
-from ray_tracing_hooks._insight.model.span import Span
-from ray_tracing_hooks._insight.views.exports.otlp import _attributes, _described
-
-
-def lines(*spans: Span) -> str:
-    described = [_described(each) for each in spans]
-    resource = {"attributes": _attributes(process())}
-    return json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": described}]}]}) + "\n"
 
 
 @pytest.fixture

@@ -67,8 +67,7 @@ def test_a_limit_with_which_the_sdk_cannot_be_imported_does_not_reach_the_progra
 
     The environment of the process stays as it is, since threads of Ray in C++ may be reading it.
     """
-    found = in_a_process(
-        """
+    program = """
 import os
 changing, os.putenv, os.unsetenv = (os.putenv, os.unsetenv), None, None
 install()
@@ -76,41 +75,34 @@ with trace.get_tracer("lib").start_as_current_span("own"):
     pass
 os.putenv, os.unsetenv = changing
 print(json.dumps([os.environ["OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"], [name for name, *_ in spans()]]))
-""",
-        tmp_path,
-        stderr=None,
-        OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=value,
-    )
+"""
+    found = in_a_process(program, tmp_path, stderr=None, OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=value)
     assert found == [value, ["own"]]
 
 
 def test_the_sdk_is_imported_when_the_first_span_starts(tmp_path: Path) -> None:
     """A tracer costs nothing; a span of it is recorded by a real SDK, in the spool, with our resource."""
-    found = in_a_process(
-        """
+    program = """
 install()
 tracer = trace.get_tracer("lib", "1.0")
 before = sdk_imported()
 with tracer.start_as_current_span("outer"), tracer.start_as_current_span("inner"):
     pass
 print(json.dumps([before, sdk_imported(), spans()]))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(program, tmp_path)
     assert found == [False, True, [["outer", "mine", "lib", ""], ["inner", "mine", "lib", "child"]]]
 
 
 def test_who_asks_for_the_provider_finds_the_sdks(tmp_path: Path) -> None:
-    found = in_a_process(
-        """
+    program = """
 install()
 provider = trace.get_tracer_provider()
 before = sdk_imported()
 import opentelemetry.sdk.trace as sdk
 print(json.dumps([before, isinstance(provider, sdk.TracerProvider), type(provider) is sdk.TracerProvider]))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(program, tmp_path)
     assert found == [False, True, True]
 
 
@@ -156,16 +148,17 @@ def test_a_span_in_the_context_of_one_that_is_over_begins_a_trace(provider: str,
 from opentelemetry.sdk.trace import TracerProvider
 trace.set_tracer_provider(TracerProvider())
 """
-    found = in_a_process(
-        (set_provider if provider != "ours" else "")
-        + 'install()\ntracer = trace.get_tracer("lib")'
-        + AFTER_END
-        + """
+    program = """
 bridge.uninstall()
 with use_span(over), tracer.start_as_current_span("untraced") as span:
     found.append(span.get_span_context().trace_id == over.get_span_context().trace_id)
 print(json.dumps(found))
-""",
+"""
+    found = in_a_process(
+        (set_provider if provider != "ours" else "")
+        + 'install()\ntracer = trace.get_tracer("lib")'
+        + AFTER_END
+        + program,
         tmp_path,
     )
     assert found == [True] * 11
@@ -176,8 +169,7 @@ def test_a_span_of_the_program_is_no_parent_once_the_call_that_it_is_within_is_o
     kind: str, stays: bool, tmp_path: Path
 ) -> None:
     """A web framework ends its span with the response, and runs background tasks in its context after that."""
-    found = in_a_process(
-        f"""
+    program = f"""
 import time
 from opentelemetry.trace import use_span
 from ray_tracing_hooks._record.recorder import Template
@@ -200,16 +192,14 @@ call.end(ended)
 with use_span(response):
     found.append(tracer.start_span("later").parent is None)
 print(json.dumps(found))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(program, tmp_path)
     assert found == [stays, stays, True]
 
 
 def test_the_span_of_a_web_framework_is_within_the_request_to_its_replica(tmp_path: Path) -> None:
     """Also if it begins in a context that the framework has read from the headers, and attached."""
-    found = in_a_process(
-        """
+    program = """
 import time
 from contextlib import nullcontext
 from opentelemetry.context import Context
@@ -226,16 +216,14 @@ with InReplica(nullcontext(), trace.set_span_in_context(call, Context()), call):
     with use_span(request):
         task = tracer.start_span("background task")
 print(json.dumps(task.parent == request.get_span_context()))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(program, tmp_path)
     assert found is True
 
 
 def test_tracers_can_be_pickled_before_and_after_their_first_span(tmp_path: Path) -> None:
     """A module-level tracer is in what Ray pickles; without tracing it can be pickled, so with it it must be."""
-    found = in_a_process(
-        """
+    program = """
 import pickle
 install()
 early = trace.get_tracer("lib", "1.0", attributes={"a": 1})
@@ -245,16 +233,14 @@ late.start_span("two").end()
 pickle.loads(pickle.dumps(late)).start_span("three").end()
 pickle.loads(pickle.dumps(early)).start_span("four").end()
 print(json.dumps([[name, scope] for name, _, scope, _ in spans()]))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(program, tmp_path)
     assert found == [["one", "lib"], ["two", "other"], ["three", "other"], ["four", "lib"]]
 
 
 def test_providers_and_spans_can_be_pickled_and_copied_as_without_tracing(tmp_path: Path) -> None:
     """Those that a remote function refers to. A span becomes one that records nothing, with the same context."""
-    found = in_a_process(
-        """
+    program = """
 import copy, pickle
 install()
 results = []
@@ -267,15 +253,13 @@ for _ in "early", "late":
         results.append(same.get_span_context() == span.get_span_context() and not same.is_recording())
     span.end()
 print(json.dumps(results))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(program, tmp_path)
     assert found == [True] * 8
 
 
 def test_a_provider_of_the_program_is_pickled_as_it_was(tmp_path: Path) -> None:
-    found = in_a_process(
-        """
+    program = """
 import pickle
 from opentelemetry.sdk.trace import TracerProvider
 def outcome(thing):
@@ -290,17 +274,15 @@ def outcomes():
 before = outcomes()
 install()
 print(json.dumps([before, outcomes()]))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(program, tmp_path)
     before, after = found
     assert before == after
 
 
 def test_a_provider_that_is_there_is_joined(tmp_path: Path) -> None:
     """The user's provider stays, with its resource and processors; its spans are in the spool too, once."""
-    found = in_a_process(
-        """
+    program = """
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -313,31 +295,9 @@ install()
 install()
 trace.get_tracer("lib").start_span("span").end()
 print(json.dumps([trace.get_tracer_provider() is provider, spans(), len(exporter.get_finished_spans())]))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(program, tmp_path)
     assert found == [True, [["span", "theirs", "lib", ""]], 1]
-
-
-def test_what_is_open_at_the_end_is_known_though_other_spans_began_before(tmp_path: Path) -> None:
-    """A span of the program around all that is traced ends here too."""
-    found = in_a_process(
-        """
-from opentelemetry.sdk.trace import TracerProvider
-trace.set_tracer_provider(TracerProvider())
-tracer = trace.get_tracer("lib")
-around = tracer.start_span("around")
-install()
-left = tracer.start_span("left open")
-tracer.start_span("other").end()
-around.end()
-told = [bridge.has_open_spans()]
-left.end()
-print(json.dumps([*told, bridge.has_open_spans()]))
-""",
-        tmp_path,
-    )
-    assert found == [True, False]
 
 
 @pytest.mark.parametrize("name", ["trace.set_tracer_provider", "set_tracer_provider"])
@@ -345,8 +305,7 @@ def test_a_provider_that_is_set_later_takes_the_place_of_ours(name: str, tmp_pat
     """Without us it would have been accepted, so it is; a second one is refused as ever. By whichever name: the
     program may have imported the functions before.
     """
-    found = in_a_process(
-        f"""
+    program = f"""
 import logging
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -360,15 +319,13 @@ logging.disable(logging.WARNING)
 {name}(TracerProvider())
 same = trace.set_tracer_provider is set_tracer_provider
 print(json.dumps([get_tracer_provider() is provider, same, spans()]))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(program, tmp_path)
     assert found == [True, True, [["early", "mine", "lib", ""], ["late", "theirs", "lib", ""]]]
 
 
 def test_a_provider_that_is_set_after_tracing_has_been_undone_is_the_first_one(tmp_path: Path) -> None:
-    found = in_a_process(
-        """
+    program = """
 from opentelemetry.sdk.trace import TracerProvider
 install()
 trace.get_tracer("lib").start_span("ours").end()
@@ -377,16 +334,14 @@ bridge.uninstall()
 provider = TracerProvider()
 trace.set_tracer_provider(provider)
 print(json.dumps([trace.get_tracer_provider() is provider, len(spans())]))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(program, tmp_path)
     assert found == [True, 1]
 
 
 def test_processors_of_others_see_rays_spans(tmp_path: Path) -> None:
     """A processor that the program adds, at whatever time, is given the spans that are not the SDK's own."""
-    found = in_a_process(
-        """
+    program = """
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from ray_tracing_hooks._formats.encoded_span.encode import identity_of
@@ -399,22 +354,18 @@ recorder.record(Template("seen", 4, {"a": 1}), identity_of(bytes(range(16)), byt
 (span,) = exporter.get_finished_spans()
 service = span.resource.attributes["service.name"]
 print(json.dumps([span.name, span.kind.name, dict(span.attributes), span.start_time, service]))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(program, tmp_path)
     assert found == ["seen", "PRODUCER", {"a": 1}, 1, "mine"]
 
 
 def test_samplers_and_limits_of_the_environment_hold_for_user_spans(tmp_path: Path) -> None:
-    found = in_a_process(
-        """
+    program = """
 install()
 trace.get_tracer("lib").start_span("dropped").end()
 print(json.dumps(spans()))
-""",
-        tmp_path,
-        OTEL_TRACES_SAMPLER="always_off",
-    )
+"""
+    found = in_a_process(program, tmp_path, OTEL_TRACES_SAMPLER="always_off")
     assert found == []
 
 
@@ -440,9 +391,7 @@ def names():
 
 def test_tracers_of_before_are_tracers_of_the_provider_that_is_set_later(tmp_path: Path) -> None:
     """Modules have theirs from their import on. The API's would find the provider, and so do ours, used or unused."""
-    found = in_a_process(
-        OWN
-        + """
+    program = """
 install()
 unused, used = trace.get_tracer("unused"), trace.get_tracer("used")
 used.start_span("early").end()
@@ -451,17 +400,14 @@ trace.set_tracer_provider(own())
 for tracer in (unused, used, real):
     tracer.start_span("late").end()
 print(json.dumps([exported(), names()]))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(OWN + program, tmp_path)
     assert found == [["late"] * 3, ["early", *["late"] * 3]]
 
 
 def test_the_sampler_of_the_programs_provider_is_asked_for_rays_spans_too(tmp_path: Path) -> None:
     """As it would be with Ray's own tracing: else every span below Ray's were recorded, whatever the program's says."""
-    found = in_a_process(
-        OWN
-        + """
+    program = """
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
 class Broken(Sampler):
     def should_sample(self, *args, **kwargs):
@@ -477,7 +423,9 @@ for sampler in (ParentBased(ALWAYS_OFF), Broken()):
     bridge._bridge._join(own(sampler=sampler))
     decisions.append([recorder.decide(None)[1] & 1, recorder.sampler.child(True, bytes(range(16)))])
 print(json.dumps(decisions))
-""",
+"""
+    found = in_a_process(
+        OWN + program,
         tmp_path,
         stderr="ray_tracing_hooks: calling the sampler failed: OSError: no; your program continues without it\n",
     )
@@ -486,9 +434,7 @@ print(json.dumps(decisions))
 
 def test_spans_do_not_arrive_twice_where_the_program_sends_to_the_same_collector(tmp_path: Path) -> None:
     """Its exporter to our target is left out, before and after; those to others, and of another kind, are not."""
-    found = in_a_process(
-        OWN
-        + """
+    program = """
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as Grpc
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as Http
 from ray_tracing_hooks._formats.encoded_span.encode import identity_of
@@ -527,11 +473,8 @@ recorder.record(Template("of Ray", 4, {}), identity_of(bytes(range(16)), bytes(r
 seen = exported()
 bridge.uninstall()
 print(json.dumps([before, joined, added, seen, sorted(kinds())]))
-""",
-        tmp_path,
-        stderr=None,
-        OTEL_EXPORTER_OTLP_ENDPOINT="http://collector:4317",
-    )
+"""
+    found = in_a_process(OWN + program, tmp_path, stderr=None, OTEL_EXPORTER_OTLP_ENDPOINT="http://collector:4317")
     before, joined, added, seen, left = found
     assert len(before) == 4
     assert joined == ["SpoolSpanProcessor", "SimpleSpanProcessor", "BatchSpanProcessorother:4317"]
@@ -542,9 +485,7 @@ print(json.dumps([before, joined, added, seen, sorted(kinds())]))
 
 def test_the_provider_is_as_it_was_when_tracing_stops(tmp_path: Path) -> None:
     """Ours makes room, the program's has its own processors, and nothing is recorded. Then all of it again."""
-    found = in_a_process(
-        OWN
-        + """
+    program = """
 tracer = trace.get_tracer("early")
 def look():
     tracer.start_span("span").end()
@@ -573,9 +514,8 @@ for _ in range(2):
 held.start_span("of held").end()
 found.append([exported()[-1], bridge._processors(provider) == processors])
 print(json.dumps(found))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(OWN + program, tmp_path)
     assert found == [
         ["TracerProvider", 3, 0, True],
         ["ProxyTracerProvider", 3, 0, False],
@@ -591,9 +531,7 @@ print(json.dumps(found))
 
 
 def test_a_provider_of_ours_stays_for_the_processors_of_the_program(tmp_path: Path) -> None:
-    found = in_a_process(
-        OWN
-        + """
+    program = """
 install()
 provider = trace.get_tracer_provider()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -602,9 +540,8 @@ for name, change in (("traced", install), ("untraced", bridge.uninstall), ("agai
     change()
     tracer.start_span(name).end()
 print(json.dumps([trace.get_tracer_provider() is provider, names(), exported()]))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(OWN + program, tmp_path)
     assert found == [True, ["traced", "again"], ["traced", "untraced", "again"]]
 
 
@@ -627,9 +564,7 @@ def install_again(service, limits=recorder.limits, rule=None):
 
 def test_tracers_that_the_program_holds_record_for_the_cluster_that_it_has_joined(tmp_path: Path) -> None:
     """Their spans have the Resource of that connection, also a span that began before."""
-    found = in_a_process(
-        AGAIN
-        + """
+    program = """
 unused = trace.get_tracer("lib")
 install()
 pending = trace.get_tracer("lib")
@@ -644,18 +579,14 @@ install_again("a third")
 sdk.start_span("third").end()
 resource = trace.get_tracer_provider().resource.attributes["service.name"]
 print(json.dumps([sorted({tuple(span[:2]) for span in spans()}), resource]))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(AGAIN + program, tmp_path)
     expected = [["first", "mine"], ["second", "another"], ["spanning", "another"], ["third", "a third"]]
     assert found == [expected, "a third"]
 
 
 def test_a_provider_of_the_program_keeps_its_resource_in_another_cluster(tmp_path: Path) -> None:
-    found = in_a_process(
-        OWN
-        + AGAIN
-        + """
+    program = """
 trace.set_tracer_provider(own())
 install()
 tracer = trace.get_tracer("lib")
@@ -663,9 +594,8 @@ tracer.start_span("first").end()
 install_again("another")
 tracer.start_span("second").end()
 print(json.dumps(sorted(span[:2] for span in spans())))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(OWN + AGAIN + program, tmp_path)
     assert found == [["first", "theirs"], ["second", "theirs"]]
 
 
@@ -719,9 +649,7 @@ def reasons():
 
 def test_spans_that_are_not_sampled_are_recorded_if_they_fail_or_are_slow(tmp_path: Path) -> None:
     """They count as not sampled, for the called service and for a processor that exports sampled spans."""
-    found = in_a_process(
-        KEEPING
-        + """
+    program = """
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 install_keeping()
@@ -739,9 +667,8 @@ slow.end(10**18 + 10**9)
 tracer.start_span("open", within(0))
 exported = [span.name for span in exporter.get_finished_spans()]
 print(json.dumps([flags, exported, reasons()]))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(KEEPING + program, tmp_path)
     flags, exported, recorded = found
     assert flags == [[True, 0], [True, 1]]
     assert exported == ["inner", "outer 1"]
@@ -804,8 +731,7 @@ print(json.dumps(reasons()))
 
 def test_open_spans_are_known_where_spans_end_that_began_before(tmp_path: Path) -> None:
     """The end of a span that a program began before ``ray.init()`` does not stand for that of another one."""
-    found = in_a_process(
-        """
+    program = """
 from opentelemetry.sdk.trace import TracerProvider
 trace.set_tracer_provider(TracerProvider())
 tracer = trace.get_tracer("lib")
@@ -817,9 +743,8 @@ left_open = tracer.start_span("left open")
 told.append(bridge.has_open_spans())
 left_open.end()
 print(json.dumps([*told, bridge.has_open_spans()]))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(program, tmp_path)
     assert found == [False, True, False]
 
 
@@ -829,8 +754,7 @@ def test_a_handler_of_logs_that_makes_spans_and_a_provider_that_is_set_do_not_wa
     """One that sends records over instrumented HTTP makes spans with its lock held, while the program sets a provider
     about which there is something to report: that its exporter sends to where ours does.
     """
-    found = in_a_process(
-        """
+    program = """
 import faulthandler, logging, threading
 faulthandler.dump_traceback_later(20, exit=True)
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -860,9 +784,8 @@ provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint)))
 trace.set_tracer_provider(provider)
 thread.join()
 print(json.dumps([name for name, *_ in spans()]))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(program, tmp_path)
     assert found == ["POST /log"]
 
 
@@ -915,8 +838,7 @@ print(json.dumps([attributes, raised, sorted(name for name, *_ in spans()), said
 
 def test_spans_of_the_program_have_the_time_of_the_system_while_a_test_freezes_it(tmp_path: Path) -> None:
     """As freezegun does, which replaces the functions wherever a module has one of them."""
-    found = in_a_process(
-        """
+    program = """
 import time
 install()
 tracer = trace.get_tracer("lib")
@@ -931,17 +853,14 @@ with tracer.start_as_current_span("frozen") as span:
     span.add_event("event")
 moments = [before, span.start_time, span.events[0].timestamp, span.end_time, real()]
 print(json.dumps([time.time_ns(), moments == sorted(moments)]))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(program, tmp_path)
     assert found == [1, True]
 
 
 def test_processors_of_the_program_get_the_root_span_before_they_are_shut_down(tmp_path: Path) -> None:
     """A driver that does not call ``ray.shutdown()`` ends its root span at the exit of the interpreter."""
-    found = in_a_process(
-        OWN
-        + """
+    program = """
 import atexit
 def tell():
     again = recorder.observer is not None
@@ -950,16 +869,13 @@ atexit.register(tell)
 trace.set_tracer_provider(own())
 root = trace.get_tracer("lib").start_span("root")
 bridge.install(recorder, writer, {}, patches, end_root=root.end)
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(OWN + program, tmp_path)
     assert found == [["root"], False]
 
 
 def test_spans_of_a_provider_of_the_program_say_where_they_were_made(tmp_path: Path) -> None:
-    found = in_a_process(
-        OWN
-        + """
+    program = """
 trace.set_tracer_provider(own())
 bridge.install(recorder, writer, {"service.name": "mine", "ray.node_id": "n"}, patches)
 trace.get_tracer("lib").start_span("span").end()
@@ -967,7 +883,6 @@ from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
 (span,) = read(span_files([sys.argv[1]]))[0]
 print(json.dumps(dict(span.resource)))
-""",
-        tmp_path,
-    )
+"""
+    found = in_a_process(OWN + program, tmp_path)
     assert found == {"service.name": "theirs", "ray.node_id": "n"}

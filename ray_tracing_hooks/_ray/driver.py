@@ -86,7 +86,7 @@ class DriverTrace:
     def begin_where_it_begins(self, environ: Mapping[str, str], patches: Patches) -> None:
         """Begin the root span in the driver itself; for a Ray Client and its server, in the client if it can."""
         if serves_client():
-            from ray_tracing_hooks._ray import client  # noqa: PLC0415  as above
+            from ray_tracing_hooks._ray import client  # noqa: PLC0415  few drivers have clients
 
             self._client_server = client.Server(self._tracing, self._cluster, functools.partial(self._begin, environ))
             self._client_server.serve(patches)

@@ -27,6 +27,7 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
+from ray_tracing_hooks._libraries import TRAIN
 from ray_tracing_hooks._ray import errors, library_spans, tracing
 from ray_tracing_hooks._ray.labels import CallLabel, CallLabeler, name_of
 from ray_tracing_hooks._ray.library_spans import followed_by, preceded_by, spanned
@@ -262,8 +263,6 @@ def _note_resize(controller: Any, decision: Any) -> None:
         attempts.resized(decision.num_workers)
 
 
-_OWN = ("ray.train._internal.", "ray.train.v2._internal.")
-
 _EXECUTE = {"execute", "_RayTrainWorker__execute"}
 
 
@@ -278,7 +277,7 @@ def _executed(args: Any, kwargs: Any) -> CallLabel | None:
     function = args[0] if args else kwargs.get("fn") or kwargs.get("func")
     name = name_of(function)
     # What Ray Train itself runs to manage its workers makes no spans, as the rest of its calls.
-    if not name or str(getattr(function, "__module__", "")).startswith(_OWN):
+    if not name or str(getattr(function, "__module__", "")).startswith(TRAIN.internal):
         return None
     return CallLabel(f"RayTrainWorker.{name}")
 

@@ -27,13 +27,14 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic, now_ns
+from ray_tracing_hooks._libraries import TUNE
 from ray_tracing_hooks._ray import errors, library_spans, tracing
 from ray_tracing_hooks._ray.labels import CallLabel, CallLabeler, name_of
 from ray_tracing_hooks._ray.library_spans import followed_by, in_context, preceded_by, within
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, get_current
 from ray_tracing_hooks._safety.exceptions import hidden_frame, qualified_name
-from ray_tracing_hooks._safety.guard import failed, guarded
+from ray_tracing_hooks._safety.guard import guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 RUNNING, ERROR = "RUNNING", "ERROR"
@@ -202,13 +203,10 @@ def _annotate(original: Callable[..., Any]) -> Callable[..., Any]:
     def annotate(resources: Any, entities: Any) -> Any:
         with hidden_frame:
             annotated = original(resources, entities)
-        if tracing.active is None:
-            return annotated
-        try:
-            return [_Created(each) for each in annotated]
-        except Exception as error:  # noqa: BLE001  the actor must be created whatever fails here
-            failed("tracing the actor of a trial", error)
-            return annotated
+        if tracing.active is not None:
+            with guarded("tracing the actor of a trial"):
+                return [_Created(each) for each in annotated]
+        return annotated
 
     return annotate
 
@@ -231,7 +229,7 @@ _own: list[str] = []
 _known: dict[str, str] = {}
 """The names of trainables in an experiment, by that under which they are registered."""
 
-_MANAGING = ("__", "get_auto_filled_metrics")
+_MANAGING = ("__", *TUNE.internal_methods)
 """How the names of methods begin with which Ray Tune manages its actors."""
 
 _MOST_NAMES = 1000

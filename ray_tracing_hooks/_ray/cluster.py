@@ -30,7 +30,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_tracing_hooks._safety.exceptions import is_interruption
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import ABSENT, Patches
 
 if TYPE_CHECKING:
@@ -67,20 +67,16 @@ def is_connecting() -> bool:
 
 def has_hook() -> bool:
     """Whether the cluster has a hook, of this package or another. If it does not answer, the result is True."""
-    try:
+    with guarded("reading the hook of the cluster"):
         return HOOK in _ask(HOOK)
-    except Exception as error:  # noqa: BLE001  as above
-        failed("reading the hook of the cluster", error)
-        return True
+    return True
 
 
 def own_hook() -> Callable[[], None] | None:
     """The hook of the cluster, if the cluster answers and its hook belongs to this package."""
-    try:
+    hook_name = ""
+    with guarded("reading the hook of the cluster"):
         hook_name = _ask(HOOK).get(HOOK, b"").decode("utf-8", "replace")
-    except Exception as error:  # noqa: BLE001  as above
-        failed("reading the hook of the cluster", error)
-        return None
     module, _, name = hook_name.partition(":")
     if module.partition(".")[0] != _PACKAGE:
         return None
@@ -145,10 +141,8 @@ class Cluster:
         treated as not traced everywhere, until :meth:`look_again` gets an answer.
         """
         self.all_traced, self.control, self.hook, self._unanswered = False, b"", "", hook_runs
-        try:
+        with guarded("reading the hook of the cluster"):
             self.look_again()
-        except Exception as error:  # noqa: BLE001  then the cluster counts as not traced everywhere
-            failed("reading the hook of the cluster", error)
 
     def look_again(self) -> None:
         """Repeat a :meth:`look` that the head has not answered. Raises Ray's errors if there is no answer again."""
@@ -172,13 +166,11 @@ class Cluster:
         It stays when the driver ends, as does Ray's own entry for the job: detached actors live on, and what they call
         may run in a worker that starts later.
         """
-        try:
+        with guarded("publishing the trace of this job to its workers"):
             client = _worker().gcs_client
             added: int = client.internal_kv_put(job_id.encode(), _JOB_TRACE.pack(*trace), False, JOB_TRACES, _TIMEOUT)
-        except Exception as error:  # noqa: BLE001  then calls carry their context
-            failed("publishing the trace of this job to its workers", error)
-            return False
-        return added == 1
+            return added == 1
+        return False
 
     def published(self, job_id: str) -> JobTrace | None:
         """The trace of a job; None if its driver has published none. Raises Ray's errors if there is no answer."""
@@ -187,14 +179,12 @@ class Cluster:
 
     def invite_client(self, job_id: str) -> bool:
         """Tell the client of a job that its server is traced; returns whether that succeeded."""
-        try:
+        with guarded("inviting this client"):
             client, key = _worker().gcs_client, client_key(job_id)
             self._invitations.append(key)
             client.internal_kv_put(key, CLIENT_INVITATION, True, JOB_TRACES, _TIMEOUT)
-        except Exception as error:  # noqa: BLE001  the client is traced from its server on
-            failed("inviting this client", error)
-            return False
-        return True
+            return True
+        return False
 
     def announced_by_client(self, job_id: str) -> bytes | None:
         """What the client of a job has written in place of the invitation, else the invitation itself.

@@ -39,7 +39,7 @@ from ray_tracing_hooks._record.carrier import NO_TRACE, RUNS, Carried, decode
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, reset
 from ray_tracing_hooks._record.recorder import SAMPLED, Template, UnsampledRecorder
 from ray_tracing_hooks._safety.exceptions import hide_frame
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 if TYPE_CHECKING:
@@ -71,11 +71,9 @@ def forget_executors() -> None:
 def _get_execution_info(original: Callable[..., Any]) -> Callable[..., Any]:
     def get_execution_info(self: Any, job_id: Any, function_descriptor: Any) -> Any:
         info = original(self, job_id, function_descriptor)
-        try:
+        with guarded("tracing a function"):
             return _replaced(info, job_id, function_descriptor)
-        except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here
-            failed("tracing a function", error)
-            return _without_span(info)
+        return _without_span(info)
 
     return get_execution_info
 
@@ -183,16 +181,13 @@ def _dressed(executor: Callable[..., Any], function: Callable[..., Any]) -> Call
     return executor
 
 
+@guarded("reading the parameters of a function")
 def _recorded_arguments(function: Any, name: str, class_name: str) -> RecordedArguments | None:
     """The renderer of a function's arguments; None if they are not recorded, or on failure."""
     active = tracing.active
     if active is None or active.redactor is None:
         return None
-    try:
-        return RecordedArguments(active.redactor, function, name, is_method=bool(class_name))
-    except Exception as error:  # noqa: BLE001  the user's code must run whatever fails here
-        failed("reading the parameters of a function", error)
-        return None
+    return RecordedArguments(active.redactor, function, name, is_method=bool(class_name))
 
 
 Begin = Callable[..., "Begun | None"]

@@ -30,7 +30,7 @@ from ray_tracing_hooks._ray.propagation import reference
 from ray_tracing_hooks._ray.templates import INTERNAL
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.guard import failed, guarded
+from ray_tracing_hooks._safety.guard import guarded
 
 _JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """The variable that describes a submitted job to its driver (Ray 2.60 ``dashboard/modules/job/job_supervisor.py``)."""
@@ -118,12 +118,9 @@ def executor(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     async def run(supervisor: Any, *args: Any, **kwargs: Any) -> Any:
-        active = tracing.active
-        if active is not None:
-            try:
-                _begin(active, supervisor)
-            except Exception as error:  # noqa: BLE001  the user's job must run whatever fails here
-                failed("tracing a submitted job", error)
+        if tracing.active is not None:
+            with guarded("tracing a submitted job"):
+                _begin(tracing.active, supervisor)
         return await function(supervisor, *args, **kwargs)
 
     return run
@@ -159,12 +156,10 @@ def _environment(original: Callable[..., dict[str, str]], context: Context) -> C
 def _recording_end(original: Callable[..., Any], span: RecordedSpan) -> Callable[..., Any]:
     @functools.wraps(original)
     async def put_status(*args: Any, **kwargs: Any) -> Any:
-        try:
+        with guarded("tracing the end of a submitted job"):
             status = kwargs.get("status", args[1] if len(args) > 1 else None)
             # Before the cluster knows it, since a program that waits for the job may look for its span.
             _end(span, str(getattr(status, "value", status)), kwargs.get("driver_exit_code"))
-        except Exception as error:  # noqa: BLE001  as above
-            failed("tracing the end of a submitted job", error)
         return await original(*args, **kwargs)
 
     return put_status

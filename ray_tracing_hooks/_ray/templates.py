@@ -18,7 +18,7 @@ from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._ray.process import RayProcess
 from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._safety.exceptions import hide_frame
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 INTERNAL, SERVER, PRODUCER, CONSUMER = 1, 2, 4, 5
@@ -226,10 +226,8 @@ class Templates:
         if kind == PRODUCER:
             return Template(names.submission_name(full_name), kind, attributes)
         if class_name:
-            try:
+            with guarded("reading the attributes of this actor"):
                 attributes |= self._process.of_actor()
-            except Exception as error:  # noqa: BLE001  internals of Ray may have changed
-                failed("reading the attributes of this actor", error)
             if group:
                 attributes[names.RAY_CONCURRENCY_GROUP] = group
         return Template(names.execution_name(full_name), kind, attributes)

@@ -40,7 +40,7 @@ from ray_tracing_hooks._ray.library_spans import followed_by, in_context
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hidden_frame
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 _MAP_TASKS = {"_map_task": 2, "submit": 1}
@@ -266,14 +266,12 @@ def _in_threads(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         context = get_current() if tracing.active is not None else None
         if context:
-            try:
+            with guarded("propagating the context to threads of Ray Data"):
                 bound = parameters.bind(*args, **kwargs).arguments
                 iterator, function = bound["base_iterator"], bound["fn"]
                 bound["base_iterator"] = _Steps(iterator, context)
                 bound["fn"] = lambda items: _Steps(iter(in_context(function, context)(items)), context)
                 args, kwargs = (), dict(bound)
-            except Exception as error:  # noqa: BLE001  the function must be called whatever fails here
-                failed("propagating the context to threads of Ray Data", error)
         with hidden_frame:
             return original(*args, **kwargs)
 

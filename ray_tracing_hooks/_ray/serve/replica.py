@@ -243,13 +243,11 @@ def _begun(original: Callable[..., Any]) -> Callable[..., Any]:
     return begun
 
 
+@guarded("recording how long a request waited for the event loop of its replica")
 def _note(waited: float) -> None:
-    try:
-        span = get_current().get(SPAN_KEY)
-        if type(span) is RecordedSpan:
-            span.add_encoded(_loop_wait(waited))
-    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
-        failed("recording how long a request waited for the event loop of its replica", error)
+    span = get_current().get(SPAN_KEY)
+    if type(span) is RecordedSpan:
+        span.add_encoded(_loop_wait(waited))
 
 
 _start_templates = Templates(INTERNAL, names.SERVE_REPLICA)

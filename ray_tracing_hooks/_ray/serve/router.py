@@ -257,9 +257,7 @@ def _begin_wait(active: Tracing, response: Any) -> RecordedSpan | None:
 
 
 def _end(span: RecordedSpan, result: Any) -> None:
-    try:
+    with guarded("tracing the wait for a replica"):
         if object_id := object_of(result):
             span.set_attribute(names.RAY_OBJECT_IDS, [object_id])
-    except Exception as error:  # noqa: BLE001  as above
-        failed("tracing the wait for a replica", error)
     span.end()

@@ -165,8 +165,6 @@ _MOST_LEVELS = 10
 
 _CALLS_BY_NAME = {(module, function): variable for library in LIBRARIES for module, function, variable in library.calls}
 
-_called_first: dict[CodeType, str] = {}
-
 
 def name_of(function: Any) -> str | None:
     """The name of a function; None if ``function`` is something else.
@@ -202,14 +200,10 @@ def _value_in(function: FunctionType, variable: str) -> str | None:
     return None
 
 
+@functools.lru_cache(maxsize=_MOST_NAMES)
 def _name_of_lambda(code: CodeType) -> str:
     # Equal code is equal as a key, also where it was unpickled anew.
-    known = _called_first.get(code)
-    if known is None:
-        if len(_called_first) >= _MOST_NAMES:
-            _called_first.clear()
-        known = _called_first[code] = _first_method(code) or _LAMBDA
-    return known
+    return _first_method(code) or _LAMBDA
 
 
 def _first_method(code: CodeType) -> str:

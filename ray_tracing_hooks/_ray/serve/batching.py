@@ -32,9 +32,9 @@ from ray_tracing_hooks._ray.templates import INTERNAL
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
-from ray_tracing_hooks._record.recorder import NEW_TRACE, SAMPLED, Template
+from ray_tracing_hooks._record.recorder import NEW_TRACE, SAMPLED
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
 from ray_tracing_hooks._safety.guard import guarded
 from ray_tracing_hooks._safety.patching import Patches
 
@@ -82,10 +82,8 @@ async def _ending(running: Coroutine[Any, Any, None], span: RecordedSpan) -> Non
     requests, Serve leaves it open, and its error holds it until Python collects garbage.
     """
     try:
-        await running
-    except BaseException as error:
-        hide_frame(error)
-        raise
+        with hidden_frame:
+            await running
     finally:
         span.end()
 
@@ -109,7 +107,8 @@ def _begin(
         trace_id, parent = ids.new_trace_id(), None
         flags = NEW_TRACE | (SAMPLED if any(each and each.flags & SAMPLED for each in parents) else 0)
     recording = recorder.of(flags)
-    template = _template(active, body)
+    deployment, application, replica_id = of_this_replica()
+    template = _templates.of(active, deployment, application, getattr(body, "__name__", "batch"), replica_id)
     around = first if is_one else Context()
     if recording is None or template is None:
         known = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
@@ -132,11 +131,6 @@ def _link(span: RecordedSpan, requests: list[tuple[Context, int]], size: int, no
         if request.get_span_context().is_valid:
             span.add_link(request.get_span_context(), attributes)
         request.add_link(batch, {**attributes, names.RAY_SERVE_BATCH_SIZE: size})
-
-
-def _template(active: Tracing, body: Any) -> Template | None:
-    deployment, application, replica_id = of_this_replica()
-    return _templates.of(active, deployment, application, getattr(body, "__name__", "batch"), replica_id)
 
 
 _SINCE = "_ray_tracing_hooks_since"

@@ -119,18 +119,10 @@ def of_request(metadata: Any) -> bytes:
     return request_id + _model_id(model_id) if model_id else request_id
 
 
+@functools.lru_cache(maxsize=1000)
 def of_status(status: int) -> bytes:
     """The encoded HTTP status of a response."""
-    try:
-        return _statuses[status]
-    except KeyError:
-        encoded = encode.attribute(names.HTTP_STATUS, status)
-        if len(_statuses) < 1000:
-            _statuses[status] = encoded
-        return encoded
-
-
-_statuses: dict[int, bytes] = {}
+    return encode.attribute(names.HTTP_STATUS, status)
 
 
 async def traced(body: Coroutine[Any, Any, Any], context: Context, span: RecordedSpan | None) -> Any:

@@ -58,12 +58,9 @@ class NodeStatus(NamedTuple):
     """The status of one node.
 
     Attributes:
-        node: The node.
         error: Why there is none; empty if there is one.
         time_ns: When it was taken, by the clock of the node.
-        spools: Its spools.
-        rates: For each spool, how many spans a second its processes have recorded since the last status; None if that
-            is not known.
+        rates: For each spool, how many spans a second its processes have recorded since the last status, if known.
         control: What is set for the cluster; None if the node does not say.
     """
 

@@ -60,13 +60,7 @@ class JaegerSpan(NamedTuple):
 
 
 class Encoder(NamedTuple):
-    """One of Jaeger's protocols.
-
-    Attributes:
-        process: Encodes a process.
-        span: Encodes a span.
-        request: Builds a request from an encoded process and its encoded spans, without decoding them.
-    """
+    """One of Jaeger's protocols: ``request`` takes an encoded process and its encoded spans, without decoding them."""
 
     process: Callable[[Process], bytes]
     span: Callable[[JaegerSpan], bytes]

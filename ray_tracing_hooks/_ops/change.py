@@ -155,7 +155,6 @@ class Process(NamedTuple):
     Attributes:
         node: The id of its node.
         id: Ray's id of the process.
-        pid: Its process id there.
         kind: ``driver`` or ``worker``.
         title: What Ray calls it, such as ``ray::Counter``; empty if that was not asked.
         state: ``applied``, ``failed`` there, or ``silent``: no answer.
@@ -175,11 +174,9 @@ class Outcome(NamedTuple):
     """What became of a change.
 
     Attributes:
-        control: What is set now.
         nodes: The nodes that were asked, each with why that failed, or an empty text.
         processes: All processes that were asked and live, on these nodes and others, but those of commands.
-        hook: The hook of the cluster.
-        is_hook_late: Whether it was set while the cluster was running.
+        is_hook_late: Whether the hook of the cluster was set while it was running.
         actors: The named actors in which the hook was run now, each with what failed, or an empty text.
     """
 

@@ -56,14 +56,10 @@ class ConnectError(TracingError):
 
 
 class Node(NamedTuple):
-    """A living node of the cluster.
+    """A living node of the cluster, with Ray's id of it in hexadecimal.
 
-    Attributes:
-        id: Ray's id of the node, in hexadecimal.
-        name: What findings call it: the name that it was given, or that of its host, with the beginning of its id where
-            several have the same.
-        ip: Its address.
-        is_head: Whether the cluster's head runs there.
+    ``name`` is what findings call it: the name that it was given, or that of its host, with the beginning of its id
+    where several have the same.
     """
 
     id: str
@@ -73,13 +69,10 @@ class Node(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came from a node: a value, or why there is none.
+    """What came from a node: the result of the function, or why there is none.
 
-    Attributes:
-        value: The result of the function.
-        failure: None, or one of ``silent`` (no answer in time), ``died`` (the process ended), ``gone`` (the node left
-            the cluster), ``failed`` (the function, or the start of its process, failed).
-        text: The error in case of a failure.
+    ``failure`` is None, or one of ``silent`` (no answer in time), ``died`` (the process ended), ``gone`` (the node left
+    the cluster), ``failed`` (the function, or the start of its process, failed). ``text`` is then the error.
     """
 
     value: Any = None

@@ -236,14 +236,7 @@ class File(NamedTuple):
 
 @dataclass
 class Collected:
-    """The result.
-
-    Attributes:
-        files: How many files are complete at the target.
-        bytes: Their size.
-        fetched_bytes: How many bytes were fetched now.
-        problems: What could not be collected, as sentences.
-    """
+    """How many files are complete at the target, their size, how much was fetched now, and what was not collected."""
 
     files: int = 0
     bytes: int = 0

@@ -16,7 +16,6 @@ class Diagnosis(NamedTuple):
 
     Attributes:
         id: Which check found what, such as ``package-missing``. It is stable, for programs.
-        severity: One of the above.
         what: What is wrong, as the beginning of a sentence that ends with where.
         where: The names of the nodes; empty for the cluster as a whole.
         advice: What to do, with the command or variable; empty for what is good.

@@ -31,7 +31,6 @@ class Options(NamedTuple):
     Attributes:
         timeout: Seconds for each node to answer.
         hook: The hook that is to be used, where no cluster runs.
-        sends: Whether test spans are sent.
         alone: Why there is no cluster, where somebody looked for one.
     """
 

@@ -23,13 +23,11 @@ from ray_tracing_hooks._ship.sink import Destination
 
 
 class Effective(NamedTuple):
-    """The settings of a process.
+    """The settings of a process, with the plan of delivery that it makes of them.
 
     Attributes:
-        settings: Their values.
         sources: Where each value comes from: a variable, the path of a file, or ``default``.
         environ: The variables that configure delivery.
-        plan: The plan of delivery, as a process makes it.
         exporters: Those of the plan that there are, or what is used instead.
         destinations: Where spans go. Nothing is created or tried.
         problems: What is wrong, as sentences without credentials. Those of which :func:`severity` says that they are

@@ -50,14 +50,9 @@ class Trial(msgspec.Struct, frozen=True):
     """What became of a test span at one destination.
 
     Attributes:
-        exporter: The name of the exporter.
-        text: The destination.
-        sent: Whether a span was sent.
         error: Why it did not arrive, or None.
         is_setting: Whether a setting is at fault, or a missing package.
         is_refused: Whether the destination answered, and will never accept it.
-        seconds: How long it took.
-        warnings: What else the exporter reported.
         step: The step on the way to the server that failed: ``name``, ``connection``, ``TLS``, or empty.
         step_error: Why it failed.
     """
@@ -109,13 +104,9 @@ class Examined(msgspec.Struct, frozen=True):
     """What the node's own package found.
 
     Attributes:
-        exporters: The exporters in use.
         settings: The settings that are set: by variable the value and its source. Of secrets, the value is a digest.
         problems: What is wrong with them, each with its severity.
         misspelled: Variables that nothing reads, each with the one that it resembles.
-        trials: What became of test spans.
-        folders: The folders for spans.
-        spools: The spools.
         is_on: Whether spans are recorded, as far as `enable` and `disable` have set it.
         configured: The variables that commands have set while the cluster was running.
         against_ray: The variables in the environment of Ray by which it loses metrics of its own.
@@ -146,27 +137,20 @@ class Examined(msgspec.Struct, frozen=True):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """What was found on one node, or on this machine.
+    """What was found on one node, or on this machine, which has no ``node``.
 
     Attributes:
-        name: How findings call it.
-        node: The node; None for this machine.
         failure: Why there is no answer: see :class:`~ray_tracing_hooks._ops.cluster.Answer`; None if there is one.
         text: The error in that case.
         hook_failed: Whether the workers of the node end when they start, and the answer is from one without the hook.
-        python: The version of Python.
         executable: Python itself.
         ray: The version of Ray; empty if Ray is not there.
-        package: The version of this package; empty if it cannot be imported.
-        package_error: Why it cannot.
+        package: The version of this package; empty if it cannot be imported, for the reason in ``package_error``.
         distributions: Versions of installed packages of interest.
-        hook_error: Why the hook does not work.
         called: Whether a hook of this package was called in the worker.
         traced: Whether it then traced the worker.
         reported: What it reported there.
-        examined: What the package found; None if it could not be asked.
-        examination_error: Why it could not.
-        clock: The clock, if known.
+        examined: What the package found; None if it could not be asked, for the reason in ``examination_error``.
     """
 
     name: str = ""
@@ -203,8 +187,6 @@ class Facts(NamedTuple):
         unreachable: Why there is no connection to the cluster; empty if there is one.
         needs_token: Whether the cluster asks for a token that is not here.
         hook: The hook of the cluster, or the one that is to be used.
-        nodes: What was found on the nodes.
-        here: What was found on this machine.
         alone: Why there is no cluster, if somebody looked for one; else empty.
     """
 

@@ -81,14 +81,13 @@ _UNAUTHENTICATED = {"UNAUTHENTICATED", "PERMISSION_DENIED"}
 
 
 class Head(NamedTuple):
-    """What the head of a cluster says.
+    """What the head of a cluster says; texts are empty where it does not.
 
     Attributes:
-        session: The name of its session.
         hook: The tracing hook of the cluster; None if it has none.
         is_hook_late: Whether the hook was set while the cluster was running.
-        ray_version: The version of Ray that the cluster was started with; empty if it does not say.
-        control: What has been set while it runs (:mod:`ray_tracing_hooks._control.control`); empty if nothing has.
+        ray_version: The version of Ray that the cluster was started with.
+        control: What has been set while it runs (:mod:`ray_tracing_hooks._control.control`).
     """
 
     session: str

@@ -43,8 +43,7 @@ class Request:
     Attributes:
         timeout: How many seconds the requesting process waits.
         until_writers_end: Wait until every other process that writes to this spool has ended.
-        pid: The requesting process.
-        namespace: Where its pid counts, as in the names of processes.
+        namespace: Where the ``pid`` of the requesting process counts, as in the names of processes.
     """
 
     timeout: float

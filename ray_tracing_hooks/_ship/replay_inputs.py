@@ -1,7 +1,8 @@
 """The inputs of a replay: OTLP-JSON files, and a spool without a running shipper.
 
-Each input yields its spans in portions of about a mebibyte, and knows its position at any time, so that another one can
-continue from there. Nothing is changed or removed.
+Each input yields its spans in ``portions`` of about a mebibyte, from the position where an earlier one stopped, which
+had sent ``before`` spans until then. It knows its ``position`` at any time, as JSON, how many ``files`` it has read
+spans from, how many bytes of their ``size`` are ``done``, and how many spans are ``left``. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ray_tracing_hooks._formats.otlp import Group, count
 from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, traces, whole
@@ -34,31 +35,6 @@ _START_TIMES = (b'"startTimeUnixNano":', b'"start_time_unix_nano":')
 """Each span has one of these; inside of a text the quotes would be escaped."""
 
 Damage = Callable[[str], None]
-
-
-class Input(Protocol):
-    """Spans to replay.
-
-    Attributes:
-        before: How many spans were sent earlier, before the position where this input starts.
-        files: How many files it has read spans from.
-        size: The size of all its files in bytes.
-        done: How many of these bytes have been read, now or earlier.
-    """
-
-    before: int
-    files: int
-    size: int
-    done: int
-
-    def portions(self) -> Iterator[list[Batch]]:
-        """The spans from the start position on. Raises TracingError if the rest cannot be read."""
-
-    def position(self) -> Mapping[str, Any]:
-        """The position after the last portion, as JSON."""
-
-    def left(self, position: Mapping[str, Any], until: float) -> tuple[int, bool]:
-        """How many spans follow ``position``; False if the count is incomplete at the monotonic time ``until``."""
 
 
 class JsonFiles:
@@ -258,6 +234,9 @@ class Spool:
                 self.done += read
                 begun += read > 0
         return begun
+
+
+Input = JsonFiles | Spool
 
 
 def _sensible(snapshot: FolderSnapshot, problems: Problems) -> FolderSnapshot:

@@ -105,10 +105,7 @@ class StageContext(NamedTuple):
     """What all stages of a shipper share.
 
     Attributes:
-        spool_dir: The spool folder.
-        plan: How it is delivered.
         environ: The variables that configure delivery.
-        problems: Takes what the user should know.
         turn_ended: Called in a stage's thread after each turn, successful or not.
     """
 

@@ -38,11 +38,9 @@ class Unread(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """What waits.
+    """How many spans or log records wait, and their bytes in the spool with all other records there.
 
     Attributes:
-        items: How many spans or log records.
-        bytes: Their bytes in the spool, with all other records there.
         is_estimate: Whether ``items`` is extrapolated: not everything was counted in time.
         oldest_ns: When the oldest of them ended, in nanoseconds since the epoch; 0 if that is unknown.
     """

@@ -110,13 +110,7 @@ class Segment(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """How spans become segments of one generation of SkyWalking.
-
-    Attributes:
-        is_of_6: Whether it is that of 6.x and 7.x, whose ids are numbers.
-        service_id: The id of the service there.
-        instance_id: The id of the instance there.
-    """
+    """How spans become segments: of SkyWalking 6.x and 7.x, with the ids of service and instance there, or of 8."""
 
     is_of_6: bool = False
     service_id: int = 0

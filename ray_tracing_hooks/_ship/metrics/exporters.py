@@ -92,10 +92,7 @@ class FileExporter(_SharedExporter):
 class OtlpExporter(_SharedExporter):
     """Sends with the SDK's exporter for the protocol; ``http/json`` is sent as ``http/protobuf``.
 
-    A failure is a problem of the shipper until the next success.
-
-    Attributes:
-        is_failing: Whether the last export failed.
+    A failure is a problem of the shipper until the next success; ``is_failing`` says whether the last export failed.
     """
 
     def __init__(self, settings: ServerSettings, problems: Problems) -> None:

@@ -250,10 +250,7 @@ class OtlpSink(SendingSink):
 
 
 def connect(settings: ServerSettings, signal: Signal) -> Transport:
-    """The transport for requests with ``signal``, by ``settings``.
-
-    Only the library that is needed is imported.
-    """
+    """The transport for requests with ``signal``, by ``settings``. Only the library that is needed is imported."""
     if settings.protocol == "grpc":
         from ray_tracing_hooks._ship.transport.grpc import GrpcTransport  # noqa: PLC0415
 
@@ -271,13 +268,7 @@ PROMETHEUS_EXTRA = (
 
 
 class MetricsSettings(NamedTuple):
-    """The settings of metrics.
-
-    Attributes:
-        interval: Seconds between two exports.
-        otlp: The settings for sending, or None if they are not sent.
-        local: Whether they are written to files.
-    """
+    """Seconds between two exports, where metrics are sent if they are, and whether they are written to files."""
 
     interval: float
     otlp: ServerSettings | None

@@ -39,10 +39,9 @@ _TOO_LARGE_TRACE = (
 
 @dataclass(eq=False)
 class _Request:
-    """A request that the server has neither accepted nor refused for good.
+    """Spans that the server has neither accepted nor refused for good.
 
     Attributes:
-        groups: Its spans.
         has_failed: Whether it has failed since the server last accepted any request.
         failures: How often it has failed since the server accepted another one after its first failure; None before.
     """

@@ -46,12 +46,8 @@ class SkyWalkingSettings(NamedTuple):
     """The settings of a SkyWalking sink.
 
     Attributes:
-        protocol: ``sw8`` or ``sw6``.
-        transport: ``grpc`` or ``http``.
         servers: The addresses of the back end; one of them is in use at a time.
-        headers: Headers or metadata of each request.
         timeout: Seconds for one request.
-        tls: The files for TLS.
         max_spans: The most spans per request, or None for as many as its size allows.
         delay: Seconds that spans may wait to be sent in one batch.
         names: The service, the instance, the namespace and the service of a deployment where they are set.

@@ -17,9 +17,8 @@ from weakref import WeakSet
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._clock import monotonic, now_ns
-from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID
+from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID, shorten, shorten_resource, shorten_scope
 from ray_tracing_hooks._formats.protobuf import FormatError
-from ray_tracing_hooks._formats.shorten import shorten, shorten_resource, shorten_scope
 from ray_tracing_hooks._safety.private import BeingOpened, apart, close_open, inside, open_file, open_folder
 from ray_tracing_hooks._safety.processes import pid_namespace
 from ray_tracing_hooks._spool.layout import (

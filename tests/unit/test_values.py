@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from ray_tracing_hooks._formats import protobuf
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._formats.shorten import shorten
+from ray_tracing_hooks._formats.encoded_span.encode import shorten
 from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.limits import SpanLimits, clean
 from ray_tracing_hooks._record.recorder import Recorder, Template

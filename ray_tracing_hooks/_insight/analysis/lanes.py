@@ -117,8 +117,7 @@ def ends_of(table: Table) -> array[int]:
     A span that its program never ended is shown at its start only: its duration is unknown, and its recorded end is the
     end of its process, which may be much later.
     """
-    never_ended = np.array([bool(each.get(names.RAY_NEVER_ENDED)) for each in table.sites], bool)
-    is_open = never_ended[as_numpy(table.site)] if len(table) else np.zeros(0, bool)
+    is_open = table.is_at(lambda site: bool(site.get(names.RAY_NEVER_ENDED)))
     start, ends = as_numpy(table.start), as_numpy(table.ends)
     if not is_open.any() and (ends >= start).all():
         return table.ends

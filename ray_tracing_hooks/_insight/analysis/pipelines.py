@@ -252,10 +252,7 @@ def pipelines(calls: Calls) -> Pipelines:
 
 def rows_named(table: Table, kind: str) -> list[int]:
     """The rows of spans of this kind, the last word of their names, by start."""
-    wanted = [index for index, name in enumerate(table.names) if name.endswith(f" {kind}")]
-    if not wanted:
-        return []
-    found: list[int] = np.nonzero(np.isin(as_numpy(table.name), wanted))[0].tolist()
+    found: list[int] = np.nonzero(table.is_named(lambda name: name.endswith(f" {kind}")))[0].tolist()
     return found
 
 

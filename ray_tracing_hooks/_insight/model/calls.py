@@ -324,8 +324,8 @@ class Calls:
     @cached_property
     def with_threads(self) -> frozenset[int]:
         """The drivers that waited in several threads: when these waited for each other is not recorded."""
-        has_thread = np.array([names.THREAD_ID in site for site in self.table.sites], bool)
-        return self._frames_of(np.isin(as_numpy(self.role), WAITS) & has_thread[as_numpy(self.table.site)])
+        has_thread = self.table.is_at(lambda site: names.THREAD_ID in site)
+        return self._frames_of(np.isin(as_numpy(self.role), WAITS) & has_thread)
 
     def _frames_of(self, rows: Any) -> frozenset[int]:
         return frozenset(distinct(as_numpy(self.frame)[rows]).tolist())
@@ -415,8 +415,7 @@ class Calls:
     @cached_property
     def unsampled(self) -> int:
         """How many spans are of traces that were not sampled: their other spans are missing."""
-        has_reason = np.array([names.RAY_SAMPLING_REASON in site for site in self.table.sites], bool)
-        return int(np.count_nonzero(has_reason[as_numpy(self.table.site)]))
+        return int(np.count_nonzero(self.table.is_at(lambda site: names.RAY_SAMPLING_REASON in site)))
 
     # --- libraries of Ray -----------------------------------------------------------------------------------------
 
@@ -443,8 +442,7 @@ class Calls:
     def _runs_of(self, suffixes: str | tuple[str, ...]) -> dict[int, list[tuple[int, int]]]:
         """The times of runs of libraries, by start, by the frame that waited for them."""
         table, found = self.table, dict[int, list[tuple[int, int]]]()
-        is_library = [name.endswith(suffixes) for name in table.names]
-        for row in np.nonzero(np.array(is_library, bool)[as_numpy(table.name)])[0].tolist() if any(is_library) else ():
+        for row in np.nonzero(table.is_named(lambda name: name.endswith(suffixes)))[0].tolist():
             if not self.is_aside(row):
                 found.setdefault(self.frame[row], []).append((table.start[row], table.end_or_now(row)))
         return found
@@ -456,8 +454,7 @@ class Calls:
     @cached_property
     def _loops(self) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
-        is_loop = [name.endswith(_LOOP_SUFFIX) for name in self.table.names]
-        for row in np.nonzero(np.array(is_loop, bool)[as_numpy(self.table.name)])[0].tolist() if any(is_loop) else ():
+        for row in np.nonzero(self.table.is_named(lambda name: name.endswith(_LOOP_SUFFIX)))[0].tolist():
             above = self.table.parent[row]
             if above >= 0:
                 found.setdefault(self.frame[above], []).append(row)
@@ -571,19 +568,14 @@ class Calls:
     @cached_property
     def is_in_replica(self) -> Any:
         """Which rows are requests in replicas of Ray Serve, as a NumPy column. Each is a frame: a method's code."""
-        runs = np.array([each.endswith(_REPLICA) for each in self.table.names], bool)
         # The start of a replica has the same suffix, and another kind.
-        return runs[as_numpy(self.table.name)] & (as_numpy(self.table.kind) == CONSUMER)
+        return self.table.is_named(lambda name: name.endswith(_REPLICA)) & (as_numpy(self.table.kind) == CONSUMER)
 
     def _is_routed(self) -> Any:
         """Which rows are requests below the choice of their replica, which had ended before they began."""
         table, parent = self.table, as_numpy(self.table.parent)
-        is_route = np.array([each.endswith(_ROUTE) for each in table.names], bool)
-        is_ours = np.array([each == names.SCOPE for each in table.scopes], bool)
-        if not is_route.any():
-            return np.zeros(len(parent), bool)
-        is_request = (as_numpy(table.kind) == SERVER) & is_ours[as_numpy(table.scope)]
-        return is_request & (parent >= 0) & is_route[as_numpy(table.name)[parent]]
+        is_route = table.is_named(lambda name: name.endswith(_ROUTE))
+        return (as_numpy(table.kind) == SERVER) & table.is_ours() & (parent >= 0) & is_route[parent]
 
     def _frames(self) -> array[int]:
         table, role, parent = self.table, as_numpy(self.role), as_numpy(self.table.parent)

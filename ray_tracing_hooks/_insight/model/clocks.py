@@ -200,10 +200,10 @@ def _got(calls: Calls) -> tuple[Any, Any, Any]:
     call = calls.producers(table.objects)[texts]
     execution, first = as_numpy(calls.execution), as_numpy(calls.first)
     made = np.where((call >= 0) & (execution[call] == first[call]), execution[call], -1) if len(execution) else call
-    state, status, site = as_numpy(table.state), as_numpy(table.status), as_numpy(table.site)
-    is_generator = np.array([each.get(names.RAY_GENERATOR_ITEMS) is not None for each in table.sites], bool)
+    state, status = as_numpy(table.state), as_numpy(table.status)
+    is_generator = table.is_at(lambda site: site.get(names.RAY_GENERATOR_ITEMS) is not None)
     is_cause = (as_numpy(calls.role)[rows] == GET) & (state[rows] == ENDED) & (status[rows] != STATUS_ERROR)
-    is_cause &= (made >= 0) & (state[made] == ENDED) & ~is_generator[site[made]]
+    is_cause &= (made >= 0) & (state[made] == ENDED) & ~is_generator[made]
     return made[is_cause], rows[is_cause], table.end
 
 

@@ -144,10 +144,8 @@ def _of_each_place(of: array[int], site: Any, rows: Any) -> list[int]:
 
 def _serves(table: Table) -> Any:
     """For each row whether a replica of Ray Serve ran or started there, or a proxy or replica received a request."""
-    name, kind = as_numpy(table.name), as_numpy(table.kind)
-    runs = np.array([each.endswith(f" {names.SERVE_REPLICA}") for each in table.names], bool)[name]
-    is_ours = np.array([each == names.SCOPE for each in table.scopes], bool)[as_numpy(table.scope)]
-    return (runs & (kind != SERVER)) | (is_ours & (kind == SERVER))
+    kind, runs = as_numpy(table.kind), table.is_named(lambda name: name.endswith(f" {names.SERVE_REPLICA}"))
+    return (runs & (kind != SERVER)) | (table.is_ours() & (kind == SERVER))
 
 
 class _Process(NamedTuple):

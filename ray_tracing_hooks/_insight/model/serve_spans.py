@@ -51,9 +51,7 @@ class ServeSpans:
         self.start, self.ends = as_numpy(table.start), as_numpy(table.ends)
         self.resource = as_numpy(table.resource)
         self.name, self.site, kind = as_numpy(table.name), as_numpy(table.site), as_numpy(table.kind)
-        self.is_server = (kind == SERVER) & np.array([each == names.SCOPE for each in table.scopes], bool)[
-            as_numpy(table.scope)
-        ]
+        self.is_server = (kind == SERVER) & table.is_ours()
         # The start of a replica has the same suffix, and another kind.
         self.is_replica = self._ends_with(_REPLICA) & (kind == CONSUMER)
         self.starts = np.nonzero(self._ends_with(_REPLICA) & (kind == INTERNAL))[0]
@@ -63,8 +61,7 @@ class ServeSpans:
         """Loads of models."""
         self.is_choice = self._ends_with(_CHOICE) & ~self.is_server
         """Replicas that are chosen before they are called."""
-        has_replica = np.array([names.RAY_SERVE_REPLICA_ID in site for site in table.sites], bool)
-        self.is_direct = self.is_server & has_replica[self.site]
+        self.is_direct = self.is_server & table.is_at(lambda site: names.RAY_SERVE_REPLICA_ID in site)
         """Requests that reach a replica without a proxy: one span is both."""
         self.is_route = self._ends_with(_ROUTE) & (kind == INTERNAL)
         """Routers that chose the replica of a request before HAProxy forwarded it."""
@@ -72,7 +69,7 @@ class ServeSpans:
         is_call = self._ends_with(_CALL) & (kind == PRODUCER)
         self.is_failed, self.state = table.is_failed(), as_numpy(table.state)
         is_frame = self.is_server | self.is_replica | self.is_route
-        self.has_error = self.is_failed | np.array([names.ERROR_TYPE in site for site in table.sites], bool)[self.site]
+        self.has_error = self.is_failed | table.is_at(lambda site: names.ERROR_TYPE in site)
         """Those too that were cancelled, which is no failure of a replica."""
         parent = as_numpy(table.parent)
         self._replica_frame = _around(is_frame, parent)
@@ -100,9 +97,8 @@ class ServeSpans:
 
     def _are_inner(self, calls: Calls) -> Any:
         table, kind = self.table, as_numpy(self.table.kind)
-        is_ours = np.array([each == names.SCOPE for each in table.scopes], bool)[as_numpy(table.scope)]
         # A server in a replica is the instrumentation of the application: it is all of its code.
-        may_be = (~is_ours & (kind != SERVER) | self.is_loading) & (as_numpy(calls.role) == OTHER)
+        may_be = (~table.is_ours() & (kind != SERVER) | self.is_loading) & (as_numpy(calls.role) == OTHER)
         if self.generations is not None:
             # What an engine tells of a generation is in the span of that.
             is_generation = self.generation >= 0
@@ -112,7 +108,7 @@ class ServeSpans:
         return may_be & is_in_replica & (resource[around] == resource)
 
     def _ends_with(self, suffix: str) -> Any:
-        return np.array([each.endswith(suffix) for each in self.table.names], bool)[self.name]
+        return self.table.is_named(lambda name: name.endswith(suffix))
 
     def _last_replicas(self, parent: Any, is_call: Any) -> Any:
         found = np.full(len(self.table), -1)
@@ -280,9 +276,10 @@ def _method_called(site: Mapping[str, Any]) -> str:
 
 def of_methods(table: Table) -> Any:
     """For each row whether it calls a method of a deployment, runs one, or starts a replica, as a NumPy column."""
-    name, kind = as_numpy(table.name), as_numpy(table.kind)
+    kind = as_numpy(table.kind)
     calls, runs = (
-        np.array([each.endswith(suffix) for each in table.names], bool)[name] for suffix in (_CALL, _REPLICA)
+        table.is_named(lambda name: name.endswith(_CALL)),
+        table.is_named(lambda name: name.endswith(_REPLICA)),
     )
     # A route may end like these names.
     return (calls & (kind == PRODUCER)) | (runs & (kind != SERVER))

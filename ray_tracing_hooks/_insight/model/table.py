@@ -190,6 +190,18 @@ class Table:
         """Whether its status is an error, or its process died before it ended."""
         return self.status[row] == STATUS_ERROR or self.state[row] == LOST
 
+    def is_named(self, fits: Callable[[str], bool]) -> Any:
+        """For each row, as a NumPy column, whether its name fits."""
+        return np.array(list(map(fits, self.names)), bool)[as_numpy(self.name)]
+
+    def is_at(self, fits: Callable[[dict[str, Any]], bool]) -> Any:
+        """The same for its site."""
+        return np.array(list(map(fits, self.sites)), bool)[as_numpy(self.site)]
+
+    def is_ours(self) -> Any:
+        """For each row, as a NumPy column, whether this package made the span."""
+        return np.array([each == names.SCOPE for each in self.scopes], bool)[as_numpy(self.scope)]
+
     def is_failed(self) -> Any:
         """:meth:`failed` of every row, as a NumPy column."""
         return (as_numpy(self.status) == STATUS_ERROR) | (as_numpy(self.state) == LOST)
@@ -199,8 +211,7 @@ class Table:
 
         Other tools may write a span without an end, but only this package estimates one.
         """
-        is_estimated = np.array([bool(site.get(names.RAY_END_ESTIMATED)) for site in self.sites], bool)
-        return (as_numpy(self.state) == LOST) & is_estimated[as_numpy(self.site)]
+        return (as_numpy(self.state) == LOST) & self.is_at(lambda site: bool(site.get(names.RAY_END_ESTIMATED)))
 
     def attribute(self, row: int, key: str) -> Any:
         """One attribute, None if missing. This package's keys are fast; others are read from the file."""

@@ -17,7 +17,6 @@ from ray_tracing_hooks._insight.analysis.functions import in_both
 from ray_tracing_hooks._insight.analysis.training import Attempt, Experiment, Meeting, Rank, TrainRun, Trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION
-from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.span import error_type
 
 _START_SECONDS = {"controller": 15, "resources": 2, "workers": 20, "backend": 15, "loop": 30}
@@ -109,8 +108,7 @@ def _workers(analysis: Analysis, attempt: Attempt) -> tuple[int, int]:
     """When the first worker of an attempt was asked for, and when the last one was there; 0 if unknown."""
     calls, table = analysis.calls, analysis.table
     asked, ready = 0, 0
-    is_creation = np.array([_CREATION in name for name in table.names], bool)
-    for row in np.nonzero(is_creation[as_numpy(table.name)])[0].tolist():
+    for row in np.nonzero(table.is_named(lambda name: _CREATION in name))[0].tolist():
         call = calls.call_of[row]
         submission, execution = (calls.submission[call], calls.execution[call]) if call >= 0 else (-1, -1)
         if submission < 0 or table.parent[submission] != attempt.row:

@@ -485,7 +485,7 @@ interface SpanDetails {
   parentId: string;
 }
 
-/** A span as details.py writes it: id, shape, values, message, scope, events, links, parent. Trailing empty items are left out. */
+/** A span as pack.py writes it: id, shape, values, message, scope, events, links, parent. Trailing empty items are left out. */
 type PackedSpan = [
   string, number, unknown[], string?, string?, SpanDetails["events"]?, SpanDetails["links"]?, string?,
 ];

@@ -133,6 +133,11 @@ export class Colours {
     return PALETTE[this.ofName[this.store.name[row]] ?? 0];
   }
 
+  /** @param {string} kind */
+  ofKind(kind) {
+    return category(kind).colour;
+  }
+
   /** @param {number} name */
   ofNameIndex(name) {
     return PALETTE[this.ofName[name] ?? 0];

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -27,17 +28,23 @@ from ray_tracing_hooks._spool.layout import SUFFIX, is_spool_name
 if TYPE_CHECKING:
     from ray_tracing_hooks._ship.log import Secrets
     from ray_tracing_hooks._ship.plan import ShipPlan
-    from ray_tracing_hooks._ship.replay import Replay
+    from ray_tracing_hooks._ship.replay import Replay, Selection
 
 
 @click.command(
     epilog=examples(
         "ray-tracing-hooks replay /tmp/spans --exporter otlp",
         "ray-tracing-hooks replay /tmp/ray/session_latest/ray_tracing_hooks --dry-run",
+        "ray-tracing-hooks replay /tmp/spans --exporter otlp --attribute 'gen_ai.*'",
     ),
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @click.option("--exporter", "exporters", metavar="NAME", multiple=True, help="The exporter; repeat it for several.")
+@click.option(
+    "--attribute",
+    metavar="KEY",
+    help="Send only spans with an attribute whose key matches this, such as gen_ai.*, and their ancestors.",
+)
 @click.option("--again", is_flag=True, help="Start from the beginning, even if an earlier replay has sent some spans.")
 @click.option("--dry-run", is_flag=True, help="Send nothing; only show how many spans would be sent where.")
 @click.option(
@@ -54,6 +61,7 @@ def replay(
     context: click.Context,
     paths: tuple[str, ...],
     exporters: tuple[str, ...],
+    attribute: str | None,
     again: bool,
     dry_run: bool,
     timeout: float,
@@ -70,7 +78,7 @@ def replay(
 
     --json prints an object for each exporter, each on its own line; "left" is null if counting took too long.
 
-    The progress is stored next to the files, for each exporter and address. After an interruption, run the command
+    The progress is stored next to the files, for each exporter, address and --attribute. After an interruption, run the command
     again, and it continues from there. If files have grown, it sends only the new spans. The exit code is 1 if not all
     could be sent, and 2 if a dry run finds a wrong setting.
     """
@@ -93,14 +101,32 @@ def replay(
         # ``environ`` has those of a settings file too.
         secrets = Secrets(os.environ, environ)
         stack.enter_context(others_on_stderr(secrets))
+        only = _selection(folders, attribute) if attribute else None
         for plan, of_plan in wanted.items():
-            run = _Run(plan, environ, secrets, timeout=timeout, again=again, in_json=in_json)
+            run = _Run(plan, environ, secrets, timeout=timeout, again=again, in_json=in_json, only=only)
             if dry_run:
                 wrong |= not run.try_out(of_plan)
             else:
                 failed |= not run.run(of_plan)
     if wrong or failed:
         context.exit(2 if wrong else 1)
+
+
+def _selection(folders: Mapping[str, Sequence[str]], key: str) -> Selection:
+    """The spans that have an attribute with such a key, and their ancestors, wherever these are."""
+    from ray_tracing_hooks._insight.ingest.load import load as load_spans  # noqa: PLC0415  imports NumPy
+    from ray_tracing_hooks._ship.replay import Selection  # noqa: PLC0415  not needed to print a help text
+
+    table = load_spans([file for files in folders.values() for file in files])
+    kept: set[int] = set()
+    for row in table.as_recorded(range(len(table))):
+        if any(fnmatchcase(name, key) for name in table.span(row).attributes):
+            while row >= 0 and row not in kept:
+                kept.add(row)
+                row = table.parent[row]
+    if not kept:
+        raise SafeError(f"no span has an attribute {key!r}: nothing would be sent")
+    return Selection(key, {bytes.fromhex(table.trace_id_of(row) + table.span_id_of(row)) for row in kept})
 
 
 def _are_wrong(problems: Sequence[str]) -> bool:
@@ -120,6 +146,7 @@ class _Run:
         timeout: float,
         again: bool,
         in_json: bool,
+        only: Selection | None,
     ) -> None:
         from ray_tracing_hooks._ship.registry import destinations  # noqa: PLC0415  as below
         from ray_tracing_hooks._ship.replay import Losses  # noqa: PLC0415  not needed to print a help text
@@ -129,6 +156,7 @@ class _Run:
         self._timeout = timeout
         self._again = again
         self._in_json = in_json
+        self._only = only
         self._secrets = secrets
         self._problems = Losses(self._secrets.mask)
         self._reported: set[str] = set()
@@ -158,7 +186,7 @@ class _Run:
         from ray_tracing_hooks._ship.replay import Replay  # noqa: PLC0415  as above
 
         replays = [
-            Replay(folder, files, self._plan, self._environ, self._problems, again=self._again)
+            Replay(folder, files, self._plan, self._environ, self._problems, again=self._again, only=self._only)
             for folder, files in folders.items()
         ]
         before = sum(each.before for each in replays)

@@ -13,10 +13,11 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from ray_tracing_hooks._formats.encoded_span.read import own_ids
 from ray_tracing_hooks._safety.guard import SettingError, TracingError
 from ray_tracing_hooks._safety.private import read_file, write_atomically
 from ray_tracing_hooks._ship.figures import is_reached, read
@@ -28,6 +29,7 @@ from ray_tracing_hooks._ship.registry import destination_of, make_sink
 from ray_tracing_hooks._ship.replay_inputs import Input, JsonFiles, Spool
 from ray_tracing_hooks._ship.sink import (
     Backoff,
+    Batch,
     DeliveryError,
     RefusesAllError,
     Sink,
@@ -50,6 +52,23 @@ _SHOWN = 5
 """How many damaged lines are reported individually."""
 
 
+class Selection(NamedTuple):
+    """The spans that a replay sends.
+
+    Attributes:
+        text: What selects them: the progress of replays of another selection is another one.
+        ids: The trace id and the id of each, together.
+    """
+
+    text: str
+    ids: Collection[bytes]
+
+    def of(self, batches: Sequence[Batch]) -> list[Batch]:
+        """The batches with these spans alone."""
+        kept = (batch._replace(spans=[each for each in batch.spans if own_ids(each) in self.ids]) for batch in batches)
+        return [batch for batch in kept if batch.spans]
+
+
 class Losses(Problems):
     """Problems, with the total of the counted losses in ``lost``."""
 
@@ -66,10 +85,10 @@ class Replay:
     """Sends the spans of one folder to the exporter of the plan.
 
     ``paths`` are the files of the folder. All problems but those of :meth:`run` are counted by ``problems``. With
-    ``again``, it starts from the beginning.
+    ``again``, it starts from the beginning. ``only`` is what to send, if not all.
 
     Attributes:
-        before: How many spans were sent earlier.
+        before: How many spans were sent earlier; 0 with ``only``, where that is not counted.
         sent: How many were sent by this replay, including lost ones.
         lost: How many of them were refused, or could not be decoded.
     """
@@ -83,12 +102,14 @@ class Replay:
         problems: Problems,
         *,
         again: bool = False,
+        only: Selection | None = None,
     ) -> None:
         (self._exporter,) = plan.exporters
         self._plan = plan
+        self._only = only
         self._environ = environ
         self._problems = problems
-        self._progress = ReplayProgress(folder, plan, environ)
+        self._progress = ReplayProgress(folder, plan, environ, only.text if only else "")
         stored = {} if again else self._progress.load()
         self._stored: Mapping[str, Any] = stored
         self._sink_state: Mapping[str, Any] = mapping(stored.get("sink"))
@@ -102,7 +123,7 @@ class Replay:
                 spool["processes"], self._sink_state = left_by_shipper(folder, plan, anew=again)
             self._inputs["spool"] = Spool(folder, spool, problems)
         self._positions = {name: input_.position() for name, input_ in self._inputs.items()}
-        self.before = sum(input_.before for input_ in self._inputs.values())
+        self.before = 0 if only else sum(input_.before for input_ in self._inputs.values())
         self.sent = self.lost = 0
         self._damages = 0
 
@@ -136,10 +157,11 @@ class Replay:
         sink: Sink | None = None
         try:
             for name, input_ in self._inputs.items():
-                for batches in input_.portions():
+                for batches in self._portions(input_):
                     if sink is None:
                         sink = retried(self._make_sink)
-                    retried(partial(sink.deliver, batches))
+                    if batches:
+                        retried(partial(sink.deliver, batches))
                     self.sent += sum(len(batch.spans) for batch in batches)
                     self._reached(name, input_.position(), sink.checkpoint())
                     portion_sent()
@@ -153,12 +175,20 @@ class Replay:
     def count(self, portion_read: Callable[[], None] = lambda: None) -> None:
         """Count all spans as sent without sending them."""
         for input_ in self._inputs.values():
-            for batches in input_.portions():
+            for batches in self._portions(input_):
                 self.sent += sum(len(batch.spans) for batch in batches)
                 portion_read()
 
+    def _portions(self, input_: Input) -> Iterator[list[Batch]]:
+        for batches in input_.portions():
+            yield batches if self._only is None else self._only.of(batches)
+
     def left(self) -> tuple[int, bool]:
-        """How many spans are still to be sent, and whether that is complete: counting stops after a while."""
+        """How many spans are still to be sent, and whether that is complete: counting stops after a while, and does not
+        begin with a selection.
+        """
+        if self._only is not None:
+            return 0, False
         until = time.monotonic() + _COUNTING
         found = [input_.left(self._positions[name], until) for name, input_ in self._inputs.items()]
         return sum(spans for spans, _ in found), all(complete for _, complete in found)
@@ -291,9 +321,9 @@ def check(plan: ShipPlan, environ: Mapping[str, str]) -> None:
 class ReplayProgress:
     """The progress of replays of one folder to one exporter, for each destination."""
 
-    def __init__(self, folder: str, plan: ShipPlan, environ: Mapping[str, str]) -> None:
+    def __init__(self, folder: str, plan: ShipPlan, environ: Mapping[str, str], selection: str) -> None:
         (exporter,) = plan.exporters
-        self._destination = _destination(plan, environ)
+        self._destination = _destination(plan, environ) + (f" {selection}" if selection else "")
         label = re.sub(r"[^\w.-]", "_", exporter)
         home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
         path = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:16]

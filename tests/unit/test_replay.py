@@ -237,7 +237,12 @@ def span(number: int, **more: Any) -> Span:
 def line(numbers: Sequence[int], padding: int = 0) -> bytes:
     """A line of these spans, each enlarged by this many bytes."""
     big = [KeyValue(key="big", value=AnyValue(string_value="x" * padding))] if padding else []
-    texts_ = [span_json(span(number, attributes=big).SerializeToString()) for number in numbers]
+    return of([span(number, attributes=big) for number in numbers])
+
+
+def of(spans: Sequence[Span]) -> bytes:
+    """A line of these spans."""
+    texts_ = [span_json(each.SerializeToString()) for each in spans]
     resource, scope = resource_json(RESOURCE.SerializeToString()), scope_json(SCOPE.SerializeToString())
     return TRACES.line(resource, scope, texts_).encode()
 
@@ -827,6 +832,29 @@ def test_two_replays_of_a_folder_do_not_run_at_once(collector: Collector, tmp_pa
         result = replay(tmp_path)
     assert (result.exit_code, result.stderr) == (1, f"Error: another replay is running in {str(tmp_path)!r}\n")
     assert collector.asked == 0
+
+
+def test_spans_with_an_attribute_go_with_their_ancestors(collector: Collector, tmp_path: Path) -> None:
+    """Those may be in other files, and come later. Of what was not selected, another replay sends all."""
+    key = [KeyValue(key="gen_ai.operation.name", value=AnyValue(string_value="chat"))]
+    parents = {1: 0, 2: 1, 3: 2, 4: 3, 5: 2}
+    made = [
+        span(number, parent_span_id=parent.to_bytes(8, "big") if parent else b"", attributes=key if number == 3 else [])
+        for number, parent in parents.items()
+    ]
+    for each in made:
+        each.trace_id = b"t" * 16
+    (tmp_path / "other").mkdir()
+    (tmp_path / "a.jsonl").write_bytes(of(made[2:]))
+    (tmp_path / "other" / "b.jsonl").write_bytes(of(made[:2]))
+    result = replay(tmp_path, "--attribute", "gen_ai.*")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("3 spans in 2 files sent to OTLP")
+    assert collector.numbers() == [1, 2, 3]
+    assert replay(tmp_path, "--attribute", "gen_ai.*").stdout.startswith("nothing is left to send")
+    assert replay(tmp_path).stdout.startswith("5 spans in 2 files sent")
+    result = replay(tmp_path, "--attribute", "llm.*")
+    assert (result.exit_code, "no span has an attribute 'llm.*'" in result.stderr) == (1, True)
 
 
 def test_wrong_use_is_told(collector: Collector, tmp_path: Path) -> None:

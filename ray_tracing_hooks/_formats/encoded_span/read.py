@@ -38,6 +38,12 @@ def trace_id(span: bytes) -> bytes:
     return next((value for tag, value in _fields(span) if tag == SpanTag.TRACE_ID), b"")
 
 
+def own_ids(span: bytes) -> bytes:
+    """The trace id and the id of ``span``, 24 bytes; fewer if it is malformed."""
+    own = {tag: value for tag, value in _fields(span) if tag in (SpanTag.TRACE_ID, SpanTag.SPAN_ID)}
+    return b"".join(own.get(tag, b"") for tag in (SpanTag.TRACE_ID, SpanTag.SPAN_ID))
+
+
 def parent_id(span: bytes) -> bytes:
     """The id of the parent of ``span``; empty for a root, or if ``span`` is malformed."""
     if span.startswith(encode.BEFORE_PARENT_ID, _PARENT_AT):

@@ -33,6 +33,7 @@ OF_RAY = {
     "data": ("data",),
     "train": ("data", "train", "tune", "rllib"),
     "notebook": (),
+    "agents": (),
 }
 """Folders with the dependencies of these extras of Ray, and of the group of their name, since it behaves differently
 with pyarrow, and starts more slowly with the others."""

@@ -78,9 +78,9 @@ def replay(
 
     --json prints an object for each exporter, each on its own line; "left" is null if counting took too long.
 
-    The progress is stored next to the files, for each exporter, address and --attribute. After an interruption, run the command
-    again, and it continues from there. If files have grown, it sends only the new spans. The exit code is 1 if not all
-    could be sent, and 2 if a dry run finds a wrong setting.
+    The progress is stored next to the files, for each exporter, address and --attribute. After an interruption, run the
+    command again, and it continues from there. If files have grown, it sends only the new spans. The exit code is 1 if
+    not all could be sent, and 2 if a dry run finds a wrong setting.
     """
     from ray_tracing_hooks._ship.log import Secrets, others_on_stderr  # noqa: PLC0415  not needed to print a help text
 
@@ -121,9 +121,10 @@ def _selection(folders: Mapping[str, Sequence[str]], key: str) -> Selection:
     kept: set[int] = set()
     for row in table.as_recorded(range(len(table))):
         if any(fnmatchcase(name, key) for name in table.span(row).attributes):
-            while row >= 0 and row not in kept:
-                kept.add(row)
-                row = table.parent[row]
+            above = row
+            while above >= 0 and above not in kept:
+                kept.add(above)
+                above = table.parent[above]
     if not kept:
         raise SafeError(f"no span has an attribute {key!r}: nothing would be sent")
     return Selection(key, {bytes.fromhex(table.trace_id_of(row) + table.span_id_of(row)) for row in kept})

@@ -20,10 +20,10 @@ from manifests import MANIFESTS, containers, environment, needs_kubectl, one, ov
 COLLECTOR = os.environ.get("OTELCOL", "")
 OF_KUBERNETES = ("collector", "collector-sidecar")
 CONFIGURATIONS = {name: MANIFESTS / "components" / name / "collector.yaml" for name in OF_KUBERNETES} | {
-    name: MANIFESTS.parent / "tail-sampling" / f"{name}.yaml" for name in ("balancing", "sampling")
+    name: MANIFESTS.parent / "tail-sampling" / f"{name}.yaml" for name in ("balancing", "sampling", "llm")
 }
 ENVIRONMENT = {**POD, "OTEL_SERVICE_NAME": SERVICE, "POD_IP": "10.0.0.1", "OTLP_ENDPOINT": "http://otel-collector:4318"}
-ENVIRONMENT |= {"SAMPLERS": "samplers", "BACKEND": "http://tempo:4318"}
+ENVIRONMENT |= {"SAMPLERS": "samplers", "BACKEND": "http://tempo:4318", "LLM_BACKEND": "http://phoenix:6006"}
 
 OF_EXAMPLES = {"example": MANIFESTS.parents[1] / "examples" / "otlp_jaeger" / "collector.yaml"}
 

@@ -18,6 +18,7 @@ from ray_tracing_hooks._ray.propagation import Begun, reference, unrecorded_span
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
+from ray_tracing_hooks._record.recorder import SAMPLED
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
 from ray_tracing_hooks._safety.guard import failed
@@ -50,6 +51,12 @@ def begin(
     template = active.templates.of_waiting(name)
     span = recording.start(template, trace_id, flags, parent, first, start_time)
     return Context({**context, SPAN_KEY: span}), span
+
+
+def without_children(context: Context, span: RecordedSpan) -> Context:
+    """The context inside of a span whose children are not sampled."""
+    parent = span.as_parent()
+    return Context({**context, SPAN_KEY: unrecorded_span(parent._replace(flags=parent.flags & ~SAMPLED))})
 
 
 Begin = Callable[..., "Begun | None"]

@@ -30,7 +30,7 @@ PACKAGE = Path(__file__).parents[2] / "ray_tracing_hooks"
 _LOGGING = {"report": 0, "warning": 0, "warn_once": 0, "count": 0, "hint": 1}
 """Functions that log a message, and which argument it is."""
 
-MODULES = (*(hook.split(":")[0].split(".")[1] for hook in HOOKS[1:]), "jobs", "serve", "testing", "names")
+MODULES = (*(hook.split(":")[0].split(".")[1] for hook in HOOKS[1:]), "jobs", "serve", "rl", "testing", "names")
 _DESCRIBED = (*FINDERS, data.skewed_blocks)
 """Also what a finder makes in place of its own finding, with a text of its own."""
 
@@ -44,6 +44,7 @@ _SECTIONS = {
     "serve": "Ray Serve",
     "serve_calls": "Calls between deployments",
     "llm": "LLM engines",
+    "rollouts": "Rollouts of reinforcement learning",
     "data": "Ray Data",
     "train_tune": "Ray Train and Ray Tune",
 }

@@ -111,6 +111,23 @@ __main__.count ray.remote x3
 """
 
 
+def test_a_step_waits_for_its_last_trajectory(tmp_path: Path) -> None:
+    """Of half of the samples, the calls of all rollouts are below their trajectories, and of the others none."""
+    run("rollouts.py", tmp_path)
+    assert "the last 1 of 16 trajectories of step" in shown("summary", str(tmp_path))
+    spans = spans_in(tmp_path)
+    trajectories = by_name(spans, "ray.rl.trajectory")
+    assert len(trajectories) == 3 * 16
+    called = {span.parent_id for span in by_name(spans, "Tool.use ray.remote")}
+    of = {span.span_id: (span.attributes["ray.rl.step"], span.attributes["ray.rl.sample"]) for span in trajectories}
+    chosen = {of[span_id] for span_id in called}
+    assert len(called) == len(by_name(spans, "Tool.use ray.remote_worker")) == 2 * len(chosen) == 2 * CHOSEN
+
+
+CHOSEN = 13
+"""Of 8 samples of 3 steps, by :func:`ray_tracing_hooks.rl.trajectory`."""
+
+
 def test_the_settings_of_the_file_apply(tmp_path: Path) -> None:
     """Each of them that a run shows: waits, arguments, and what is excluded."""
     run("quickstart.py", tmp_path, RAY_TRACING_CONFIG=str(EXAMPLES / "settings.yaml"))

@@ -61,6 +61,7 @@ jaeger              _startup
 skywalking          _startup
 serve               _startup
 jobs                _ray
+rl                  _ray _record
 testing             _startup _insight.ingest _insight.model
 __main__            _cli
 """
@@ -70,7 +71,7 @@ __main__            _cli
 What stands lower uses what stands higher. Within a part a module may import any other, as long as there is no cycle.
 """
 
-HOOKS = ["ray_tracing_hooks", "local", "otlp", "jaeger", "skywalking", "serve", "jobs"]
+HOOKS = ["ray_tracing_hooks", "local", "otlp", "jaeger", "skywalking", "serve", "jobs", "rl"]
 """What Ray imports in every process, and what users import in theirs."""
 
 SHIPPER = ["_ship.__main__"]

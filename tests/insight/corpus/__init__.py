@@ -17,7 +17,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-SUBJECTS = ("core", "waits", "actors", "places", "objects", "threads", "data", "serve", "train", "tune", "healthy")
+SUBJECTS = (
+    "core",
+    "waits",
+    "actors",
+    "places",
+    "objects",
+    "threads",
+    "data",
+    "serve",
+    "train",
+    "tune",
+    "rollouts",
+    "healthy",
+)
 """The files in ``programs/``."""
 
 FACTOR = 1.5

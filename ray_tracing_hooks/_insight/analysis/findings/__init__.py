@@ -17,6 +17,7 @@ from ray_tracing_hooks._insight.analysis.findings import (
     llm,
     order,
     resources,
+    rollouts,
     serve,
     serve_calls,
     sizes,
@@ -70,6 +71,7 @@ FINDERS = (
     llm.engine_queues,
     llm.long_prefills,
     llm.aborted_generations,
+    rollouts.long_tails,
     waiting.unrecorded,
     waiting.worker_start,
     sizes.slow_loading,
@@ -148,9 +150,10 @@ def _joined(found: list[Finding]) -> list[Finding]:
 
 def _explained(analysis: Analysis, found: list[Finding]) -> list[Finding]:
     """Without the stragglers on event loops that are blocked, and those that may have waited for other calls of their
-    actor: their time includes the code of other calls.
+    actor: their time includes the code of other calls. And without those that are the tail of a step.
     """
     place = analysis.calls.place
+    tail = {analysis.calls.frame_of(row) for each in found if each.kind == rollouts.LONG_TAIL for row in each.rows}
     blocked = {place(row).actor for each in found if each.kind == actors.BLOCKED_EVENT_LOOP for row in each.rows}
     return [
         finding
@@ -158,6 +161,7 @@ def _explained(analysis: Analysis, found: list[Finding]) -> list[Finding]:
         if finding.kind != calls.STRAGGLER
         or not (
             all(place(row).actor in blocked for row in finding.rows)
+            or tail.issuperset(finding.rows)
             or any(row in analysis.path.released for row in finding.rows)
         )
     ]

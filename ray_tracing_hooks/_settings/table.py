@@ -232,7 +232,8 @@ class Settings(Values):
         RATES,
         (),
         "maximum number of recorded calls per second, for each function or method in each process that calls it: a "
-        "number, or patterns such as `Worker.process=10,*=1000`; the first match applies",
+        "number, or patterns such as `Worker.process=10,*=1000`; the first match applies; generations of LLM engines "
+        "are limited by the names of their spans, such as `text_completion *=10`",
         "no limit",
     )
     internal: bool = setting(

@@ -10,9 +10,12 @@ from hand_made import HandMade
 from recordings import document, recorded, shown
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._cli.screen import Row
 from ray_tracing_hooks._cli.summary.datasets import lines
+from ray_tracing_hooks._cli.summary.generations import of_operators
 from ray_tracing_hooks._insight.analysis import limits
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.batch_inference import percentile_of
 from ray_tracing_hooks._insight.analysis.critical_path import DATASET, RUN, SCHEDULING
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.pipelines import Cause, Pipeline
@@ -593,3 +596,37 @@ def test_tasks_of_a_dataset_whose_driver_died_are_failures() -> None:
     made.execution(is_running=True)
     ended(made, made.operator("Map", in_turn(4, 1.0)), names.WORKER_DIED, state="lost")
     assert "killed-workers" in failures(made)
+
+
+def test_an_operator_with_generations_has_the_sums_of_all() -> None:
+    """As its tasks counted them, whether or not they are spans. What is damaged in it is left out."""
+    made = Made()
+    row = made.operator("MapBatches(vLLM)", [])
+    for number, told in enumerate((TOTALS, TOTALS, {**TOTALS, names.RAY_LLM_QUEUE_BUCKETS: [3]})):
+        made.run.task(row, "MapBatches(vLLM)", number * S, number * S, (number + 1) * S, attributes=told)
+    assert made.analysis.generating_operators == []
+    of_engine = {
+        names.GEN_AI_OPERATION: "text_completion",
+        names.GEN_AI_PROVIDER: "vllm",
+        names.GEN_AI_REQUEST_MODEL: "tiny",
+    }
+    made.run.span("text_completion tiny", S, 2 * S, row, attributes=of_engine)
+    (found,) = made.analysis.generating_operators
+    assert (found.count, found.input, found.output, found.cached) == (300, 2100, 900, 0)
+    assert found.per_second == 300
+    assert percentile_of(found.first, 0.5) == pytest.approx(0.1e9, rel=0.05)
+    assert percentile_of(found.first, 0.99) == pytest.approx(2e9, rel=0.05)
+    assert percentile_of(found.queue, 0.95) == pytest.approx(1e6, rel=0.05)
+    titles, line = (each.text(110).split() for each in of_operators([found]) if isinstance(each, Row))
+    assert titles[:6] == ["OPERATOR", "COUNT", "IN", "OUT", "CACHED", "OUT/S"]
+    assert line[:6] == ["MapBatches(vLLM)", "300", "2,100", "900", "0", "300"]
+
+
+TOTALS = {
+    names.RAY_LLM_GENERATIONS: 100,
+    names.RAY_LLM_TOTAL_INPUT: 700,
+    names.RAY_LLM_TOTAL_OUTPUT: 300,
+    names.RAY_LLM_TOTAL_CACHED: 0,
+    names.RAY_LLM_FIRST_BUCKETS: [132, 90, 167, 10],
+    names.RAY_LLM_QUEUE_BUCKETS: [79, 100],
+}

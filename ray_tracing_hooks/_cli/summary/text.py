@@ -45,6 +45,7 @@ def lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verbo
     yield from _findings(analysis, findings, verbose=verbose)
     yield from requests.lines(analysis.requests)
     yield from generations.lines(analysis.engines)
+    yield from generations.of_operators(analysis.generating_operators)
     if not analysis.ends_with_request:
         yield from _where(analysis)
         if verbose:

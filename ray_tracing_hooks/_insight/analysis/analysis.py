@@ -16,6 +16,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import walk
 from ray_tracing_hooks._insight.analysis.actors import Accelerator, Actor, accelerators, actors
+from ray_tracing_hooks._insight.analysis.batch_inference import Generating, generating_operators
 from ray_tracing_hooks._insight.analysis.causes import Arrivals
 from ray_tracing_hooks._insight.analysis.critical_path import RUN, Path, Step, submissions
 from ray_tracing_hooks._insight.analysis.dataset_calls import stopped_tasks
@@ -142,6 +143,11 @@ class Analysis:
     def generations(self) -> Generations | None:
         """The spans of what LLM engines generated; None if there are none."""
         return generations(self.table)
+
+    @cached_property
+    def generating_operators(self) -> list[Generating]:
+        """Operators of datasets with generations. Of these some are spans, so without any nothing is looked up."""
+        return generating_operators(self.table, self.pipelines) if self.generations is not None else []
 
     @cached_property
     def engines(self) -> Engines | None:

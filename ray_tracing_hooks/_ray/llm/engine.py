@@ -25,7 +25,7 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.library_spans import followed_by, preceded_by
-from ray_tracing_hooks._ray.llm import content
+from ray_tracing_hooks._ray.llm import content, totals
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import get_current
@@ -141,6 +141,8 @@ class Generation:
         """Requests to the engine that have not been made."""
         self.parent_id = ""
         """The id of what several requests to the engine are for, if there are several."""
+        self.totals: totals.Totals | None = None
+        """Those of the call that it is in, if any."""
         self._has_ended = False
         self._running: set[str] = set()
         self._states: dict[str, Any] = {}
@@ -219,6 +221,8 @@ class Generation:
             if preemptions:
                 found[names.RAY_LLM_PREEMPTIONS] = preemptions
             self._add_times(Times.of(stats), end_time, found)
+        if self.totals is not None:
+            self.totals.add(found)
         self._span.add_encoded(encode.attributes(found))
 
     def _add_times(self, times: Times, end_time: int, found: dict[str, Any]) -> None:
@@ -334,14 +338,17 @@ def _new(active: Tracing, processor: Any, request: Any, parent: Any, prompt: Any
         attributes[names.GEN_AI_REQUEST_MODEL] = model
     if asked is not None:
         attributes |= _parameters(asked)
-    context, span = library_spans.begin(
-        active, f"{doing} {model}".rstrip(), get_current(), attributes, start_time=int(request.arrival_time * 1e9)
-    )
-    if span is None:
+    name, of_call, count = f"{doing} {model}".rstrip(), totals.around(), asked.n if parent is not None else 1
+    context, span = get_current(), None
+    if not totals.is_left_out(active, name):
+        begin = int(request.arrival_time * 1e9)
+        context, span = library_spans.begin(active, name, context, attributes, start_time=begin)
+    if span is None and of_call is None:
         return None, context
-    generation = Generation(active, span, usage, asked.n if parent is not None else 1, request.arrival_time)
-    generation.has_content = asked is not None and usage is not _PREFILL and content.is_captured()
-    if generation.has_content:
+    generation = Generation(active, span or totals.no_span(), usage, count, request.arrival_time)
+    generation.totals = of_call if usage is not _PREFILL else None
+    if span is not None and asked is not None and usage is not _PREFILL and content.is_captured():
+        generation.has_content = True
         content.note(span, active, names.GEN_AI_INPUT_MESSAGES, lambda: content.asked(prompt))
     return generation, context
 

@@ -1,0 +1,117 @@
+"""What the generations of one call add up to, on the span of its execution: all of them, also those without a span.
+
+A job of ``ray.data.llm`` has millions of generations. ``RAY_TRACING_RATE_LIMIT`` limits how many are spans, by their
+names. Times are counted in buckets, eight to each power of two, so a percentile is known to about 5 %.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from functools import lru_cache
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+from opentelemetry import trace
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._ray.propagation import TASK_KEY
+from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._record.current import SPAN_KEY, get_current
+from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._record.span import Parent, RecordedSpan
+
+_EXECUTION = trace.SpanKind.CONSUMER.value + 1
+
+_TOKENS = {
+    names.RAY_LLM_TOTAL_INPUT: (names.GEN_AI_INPUT_TOKENS, names.RAY_LLM_INPUT_TOKENS),
+    names.RAY_LLM_TOTAL_OUTPUT: (names.GEN_AI_OUTPUT_TOKENS, names.RAY_LLM_OUTPUT_TOKENS),
+    names.RAY_LLM_TOTAL_CACHED: (names.GEN_AI_CACHED_TOKENS, names.RAY_LLM_CACHED_TOKENS),
+}
+_TIMES = {
+    names.RAY_LLM_FIRST_BUCKETS: names.GEN_AI_FIRST_CHUNK,
+    names.RAY_LLM_QUEUE_BUCKETS: names.GEN_AI_QUEUE_TIME,
+}
+
+PER_OCTAVE = 8
+
+_lock = threading.Lock()
+
+
+class Totals:
+    """The sums over the generations of one execution. Generations may end in several threads."""
+
+    def __init__(self) -> None:
+        self._sums: Counter[str] = Counter()
+        self._buckets: dict[str, Counter[int]] = {key: Counter() for key in _TIMES}
+
+    def add(self, told: dict[str, Any]) -> None:
+        """Add a generation that has ended, given its attributes."""
+        with _lock:
+            self._sums[names.RAY_LLM_GENERATIONS] += 1
+            for key, found in _TOKENS.items():
+                self._sums[key] += next((told[each] for each in found if told.get(each)), 0)
+            for key, time in _TIMES.items():
+                if told.get(time) is not None:
+                    self._buckets[key][_bucket(told[time])] += 1
+
+    def encoded(self) -> bytes:
+        """The attributes of the execution."""
+        with _lock:
+            pairs = {key: sorted(found.items()) for key, found in self._buckets.items() if found}
+            flat = {key: [number for pair in found for number in pair] for key, found in pairs.items()}
+            return encode.attributes({**self._sums, **flat})
+
+
+def _bucket(seconds: float) -> int:
+    return math.floor(PER_OCTAVE * math.log2(max(1.0, seconds * 1e6)))
+
+
+_totals: WeakKeyDictionary[RecordedSpan, Totals] = WeakKeyDictionary()
+"""By the spans of executions."""
+
+
+def around() -> Totals | None:
+    """The totals of the execution that this code is in; None if the innermost span is another one."""
+    span = get_current().get(SPAN_KEY)
+    if type(span) is not RecordedSpan or span.template.kind != _EXECUTION:
+        return None
+    with _lock:
+        found = _totals.get(span)
+        if found is None:
+            found = _totals[span] = Totals()
+            span.add_at_end(found.encoded)
+        return found
+
+
+def is_left_out(active: Tracing, name: str) -> bool:
+    """Whether the limits leave out the span of a generation of this name, which begins now. It is counted."""
+    limits = active.rate_limits
+    limit = limits.of(_template(name)) if limits is not None else None
+    if limit is None:
+        return False
+    caller = get_current().get(TASK_KEY)
+    return limit.take(caller if isinstance(caller, bytes) else b"") < 0
+
+
+@lru_cache(maxsize=100)
+def _template(name: str) -> Template:
+    return Template(name, _EXECUTION, {names.RAY_FUNCTION: name})
+
+
+def no_span() -> RecordedSpan:
+    """What stands for the span of a generation that is left out: nothing of it is recorded."""
+    return cast("RecordedSpan", _NoSpan())
+
+
+class _NoSpan:
+    """Stands for the span of a generation that is left out."""
+
+    def as_parent(self) -> Parent:
+        """A parent below which nothing is recorded."""
+        return Parent(bytes(16), bytes(8), 0, None, remote=False)
+
+    def __getattr__(self, _name: str) -> Any:
+        return lambda *_arguments, **_options: None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
+import installed
 import pytest
 from http_server import Answer, Request, http_server
-from support import HOOK, by_name, run_program, spans_in, tree
+from support import HOOK, by_name, run_program, spans_in, tree, with_data
 
 CLIENT = 3
 
@@ -54,6 +57,32 @@ def test_requests_of_drivers_tasks_and_actors_are_in_the_trace(
         _, trace_id, span_id, _ = traceparent.split("-")
         assert requests[span_id].parent_id == sender.span_id
         assert trace_id == requests[span_id].trace_id == sender.trace_id
+
+
+@pytest.mark.skipif(not find_spec("opentelemetry.instrumentation.aiohttp_client"), reason="needs the instrumentation")
+def test_the_http_stage_of_ray_data_llm_continues_its_trace(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    def answer(request: Request) -> Answer:
+        heard.append(request.headers["traceparent"])
+        return Answer(body=b'{"tokens": 5}', headers={"Content-Type": "application/json"})
+
+    path = os.pathsep.join([with_data()["PYTHONPATH"], installed.folder("extras")])
+    with http_server(answer) as url:
+        run = run_program(
+            "data_http",
+            url,
+            PYTHONPATH=path,
+            RTH_HOOK=HOOK,
+            RAY_TRACING_LOCAL_DIR=str(tmp_path),
+            RAY_TRACING_INSTRUMENT="aiohttp-client",
+        )
+    assert run.result == 30
+    spans = {span.span_id: span for span in spans_in(tmp_path)}
+    requests = [span for span in spans.values() if span.name == "POST"]
+    assert len(requests) == 6
+    assert sorted(each[3:-3] for each in heard) == sorted(f"{span.trace_id}-{span.span_id}" for span in requests)
+    assert all("HttpRequest" in spans[span.parent_id].attributes["ray.data.operator"] for span in requests)
 
 
 def test_without_the_setting_no_library_is_touched(tmp_path: Path, server: tuple[str, dict[str, str | None]]) -> None:

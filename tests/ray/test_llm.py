@@ -63,7 +63,12 @@ class Asked:
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
-    folder = tmp_path_factory.mktemp("llm")
+    captured = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"}
+    return ran("llm_serve.py", tmp_path_factory.mktemp("llm"), **captured)
+
+
+def ran(program: str, folder: Path, **settings: str) -> Asked:
+    """What the clients of a program got, and the spans."""
     python = Path(installed.folder("llm")) / "bin" / "python"
     # Only this package of this environment is on the path of that one.
     package = folder / "package"
@@ -75,14 +80,14 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
         PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}",
         RTH_HOOK=HOOK,
         RAY_TRACING_LOCAL_DIR=str(folder / "spans"),
-        OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="true",
         RAY_raylet_start_wait_time_s="300",
         **CACHES,
         **QUIET,
+        **settings,
     )
     result = folder / "result.json"
-    for program, *arguments in (("llm_model.py", "model"), ("llm_serve.py", "model", "result.json")):
-        command = [python, PROGRAMS / program, *(folder / each for each in arguments)]
+    for each, *arguments in (("llm_model.py", "model"), (program, "model", "result.json")):
+        command = [python, PROGRAMS / each, *(folder / argument for argument in arguments)]
         subprocess.run(command, check=True, timeout=2 * PATIENCE, env=variables, stdout=sys.stderr)
     spans, _ = read(span_files([str(folder / "spans")]))
     return Asked(json.loads(result.read_text()), spans)
@@ -191,3 +196,20 @@ def test_a_call_by_a_handle_has_its_generation_below_it(asked: Asked) -> None:
 def test_what_ray_llm_does_for_itself_makes_no_spans(asked: Asked) -> None:
     names = {span.name for span in asked.spans}
     assert not [name for name in names if "TelemetryAgent" in name or "initialize_remote_node" in name]
+
+
+def test_the_sums_of_a_batch_are_exact_although_few_generations_are_spans(tmp_path: Path) -> None:
+    job = ran("llm_data.py", tmp_path, RAY_TRACING_RATE_LIMIT="text_completion *=5")
+    blocks = [span for span in job.spans if "ray.llm.generations" in span.attributes]
+    assert {span.attributes["ray.data.operator"] for span in blocks} == {"MapBatches(vLLMEngineStageUDF)"}
+    keys = ("ray.llm.generations", "ray.llm.total.input_tokens", "ray.llm.total.output_tokens")
+    sums = [sum(span.attributes[key] for span in blocks) for key in keys]
+    assert sums == [job.result[each] for each in ("rows", "in", "out")]
+    generations = [span for span in job.spans if "gen_ai.provider.name" in span.attributes]
+    assert 5 <= len(generations) < job.result["rows"]
+    assert {span.parent_id for span in generations} <= {span.span_id for span in blocks}
+    timed = [sum(span.attributes[f"ray.llm.{each}.buckets"][1::2]) for each in TIMES for span in blocks]
+    assert sum(timed) == 2 * job.result["rows"]
+
+
+TIMES = ("time_to_first_chunk", "time_in_queue")

@@ -1,9 +1,8 @@
-"""A job of ``ray.data.llm``: rows through a vLLM engine, then some of them by HTTP to a server.
+"""A job of ``ray.data.llm``: rows through a vLLM engine.
 
     python tests/ray/programs/llm_data.py MODEL RESULT
 
-It runs where vLLM is installed. The result is JSON: the tokens of both as the job counts them, and the ``traceparent``
-of each request that the server got.
+It runs where vLLM is installed. The result is JSON: rows and tokens as the job counts them.
 """
 
 from __future__ import annotations
@@ -11,32 +10,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import ray
-from ray.data.llm import HttpRequestProcessorConfig, build_processor, vLLMEngineProcessorConfig
+from ray.data.llm import build_processor, vLLMEngineProcessorConfig
 
 MODEL, RESULT = sys.argv[1:3]
-ROWS, REQUESTS = 60, 6
-heard: list[str | None] = []
-
-
-class Server(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        heard.append(self.headers["traceparent"])
-        self.rfile.read(int(self.headers["Content-Length"]))
-        body = json.dumps({"usage": {"completion_tokens": 5}}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+ROWS = 60
 
 
 def by_engine() -> dict[str, int]:
@@ -63,22 +43,10 @@ def by_engine() -> dict[str, int]:
     return {"rows": len(rows), "in": sum(row["in"] for row in rows), "out": sum(row["out"] for row in rows)}
 
 
-def by_http(url: str) -> int:
-    process = build_processor(
-        HttpRequestProcessorConfig(url=url, headers={}, qps=50, concurrency=1, batch_size=3),
-        preprocess=lambda row: {"payload": {"prompt": str(row["id"])}},
-        postprocess=lambda row: {"out": row["http_response"]["usage"]["completion_tokens"]},
-    )
-    return sum(row["out"] for row in process(ray.data.range(REQUESTS, override_num_blocks=2)).take_all())
-
-
 def main() -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     ray.init("local", num_cpus=4, include_dashboard=False, _tracing_startup_hook=os.environ["RTH_HOOK"])
-    found = {"engine": by_engine(), "http": by_http(f"http://127.0.0.1:{server.server_port}/v1"), "heard": heard}
+    found = by_engine()
     ray.shutdown()
-    server.shutdown()
     Path(RESULT).write_text(json.dumps(found))
 
 

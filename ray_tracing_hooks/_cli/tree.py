@@ -33,7 +33,7 @@ from ray_tracing_hooks._insight.analysis import data_quality
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened, size
 from ray_tracing_hooks._insight.model import span as model
 from ray_tracing_hooks._insight.model.quality import Quality
-from ray_tracing_hooks._insight.model.span import KIND_NAMES, Span, call_name, error_text, was_stopped
+from ray_tracing_hooks._insight.model.span import KIND_NAMES, Span, call_name, error_text, nanoseconds, was_stopped
 from ray_tracing_hooks._insight.model.table import RUNNING, Table
 from ray_tracing_hooks._insight.views.outline import Item, Trace, groups, outline, traces
 from ray_tracing_hooks._safety.guard import safe
@@ -307,6 +307,13 @@ _TIME, _EXTREMES, _TOTAL, _QUEUED, _SUBMIT, _ROWS, _BYTES, _WHERE = range(len(_C
 _LEAST_NEEDED = (_EXTREMES, _SUBMIT, _TOTAL, _BYTES, _WHERE, _QUEUED, _ROWS)
 """Columns that are left out if the terminal is too narrow, in this order."""
 
+_PHASES = {
+    "queue": names.GEN_AI_QUEUE_TIME,
+    "prefill": names.GEN_AI_PREFILL_TIME,
+    "decode": names.GEN_AI_DECODE_TIME,
+}
+"""Of generations of LLM engines."""
+
 _CREATION = names.execution_name(".__init__")
 
 _LONGEST_WHERE = 48
@@ -412,6 +419,8 @@ def _trace_lines(trace: Trace, signs: _Signs, shape: _Shape, now_ns: int) -> Ite
             yield _Remark(below + (signs.bar if children else "   "), f"{signs.error} {error}", "red")
         if text := _after_end(group[0]):
             yield _Remark(below + (signs.bar if children else "   "), safe(text, ascii_only=signs.ascii_only), "dim")
+        if not children and (text := _phases(group)):
+            yield _Remark(f"{below}   ", text, "dim")
         for text in _attributes(group, shape.keys):
             yield _Remark(below + (signs.bar if children else "   "), safe(text, ascii_only=signs.ascii_only), "dim")
         below = below[:_DEEPEST]
@@ -430,6 +439,15 @@ def _after_end(item: Item) -> str:
             ended = span.links[0]
             return f"begun {duration(after * 1e9)} after the end of span {ended.span_id} of trace {ended.trace_id}"
     return ""
+
+
+def _phases(group: Sequence[Item]) -> str:
+    """How long the phases of generations took, such as ``queue 33.3 us, prefill 4.85 ms``; medians of a group."""
+    told = []
+    for name, key in _PHASES.items():
+        found = [nanoseconds(value) for item in group if (value := item.span.attributes.get(key)) is not None]
+        told += [f"{name} {_median(found)}"] if found else []
+    return ", ".join(told)
 
 
 def _attributes(group: Sequence[Item], patterns: Sequence[str]) -> Iterator[str]:

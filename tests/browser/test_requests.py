@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from browsing import MakeReport, Report
-from hand_made import HandMade
+from hand_made import MS, HandMade
+from hand_served import Served
 
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.generated import FIRST_PARTS
@@ -61,6 +62,19 @@ def test_the_slowest_request_and_the_longest_wait_are_a_click_away(report: MakeR
     opened.page.locator("table.methods tr", has_text="Scorer.score").locator("button.link").click()
     opened.settle()
     assert (opened.page.locator(".details h2").text_content() or "").startswith("Scorer.score serve.remote")
+
+
+def test_the_timeline_draws_the_phases_of_generations(report: MakeReport) -> None:
+    run = Served()
+    server = run.call(run.request(0, 200), "LLM.chat", 0, 0, 0, 200)
+    run.generation(server, 20, 180, to_queue=5, queue=30, prefill=20, decode=100)
+    opened = report(run.spans).open(view="timeline")
+    (found,) = opened.js("[...store.phases.values()]")
+    assert [(each["kind"], each["from"] / MS, each["to"] / MS) for each in found] == [
+        (0, 25, 55),
+        (1, 55, 75),
+        (2, 75, 175),
+    ]
 
 
 def test_the_first_screen_of_requests_alone_says_what_their_time_went_to(report: MakeReport) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,9 @@ from ray_tracing_hooks._insight.analysis.requests import (
     PROXY,
     SPAN,
 )
+from ray_tracing_hooks._insight.model.generations import generations
+from ray_tracing_hooks._insight.views.exports import perfetto
+from ray_tracing_hooks._insight.views.exports.selection import Source
 
 CHAT = "LLM.chat"
 
@@ -39,6 +43,54 @@ CHAT = "LLM.chat"
 def by_kind(run: Served) -> dict[str, float]:
     """What the time of requests in the engine's method went to, in milliseconds."""
     return {kind: time for (kind, name), time in parts(run.found()).items() if name == CHAT}
+
+
+# --- one generation ---------------------------------------------------------------------------------------------------
+
+
+def phases(run: Served) -> dict[int, list[tuple[str, float, float]]]:
+    """The phases of generations by row, in milliseconds since the first span."""
+    table = run.table()
+    found = generations(table)
+    assert found is not None
+    begin = table.start[0]
+    return {
+        row: [(name, (since - begin) / MS, (until - begin) / MS) for name, since, until in each]
+        for row, each in found.phases().items()
+    }
+
+
+def test_the_phases_of_a_generation_are_drawn_at_the_times_that_the_engine_told() -> None:
+    run = Served()
+    server = run.call(run.request(0, 200), CHAT, 0, 0, 0, 200)
+    run.generation(server, 20, 180, to_queue=5, queue=30, prefill=20, decode=100)
+    assert phases(run) == {3: [("queue", 25, 55), ("prefill", 55, 75), ("decode", 75, 175)]}
+
+
+def test_only_known_phases_of_generations_without_spans_below_them_are_drawn() -> None:
+    run = Served()
+    server = run.call(run.request(0, 400), CHAT, 0, 0, 0, 400)
+    run.generation(server, 20, 100, to_queue=5, queue=0, prefill=20)
+    run.generation(server, 101, 200, queue=30)
+    above = run.generation(server, 201, 300, to_queue=5, queue=30, prefill=20, decode=40)
+    run.user(above, "prefill", 236, 256)
+    assert phases(run) == {3: [("prefill", 25, 45)]}
+
+
+def test_a_timeline_has_the_phases_inside_of_the_generation(tmp_path: Path) -> None:
+    run = Served()
+    server = run.call(run.request(0, 200), CHAT, 0, 0, 0, 200)
+    run.generation(server, 20, 180, to_queue=5, queue=30, prefill=20, decode=100)
+    source = Source([])
+    source.table = run.table()
+    with (tmp_path / "trace").open("w+b") as out:
+        perfetto.write(source, out)
+        out.seek(0)
+        content = out.read()
+    # The names, as they are first seen.
+    begun = [content.index(bytes([len(each)]) + each) for each in (b"chat tiny", b"queue", b"prefill", b"decode")]
+    assert begun == sorted(begun)
+    assert content.count(b"\x48\x01") == content.count(b"\x48\x02") == 4 + 3, "what begins also ends"
 
 
 # --- the whole request ------------------------------------------------------------------------------------------------

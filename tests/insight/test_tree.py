@@ -223,6 +223,26 @@ def test_siblings_that_differ_are_told_apart(folder: Folder) -> None:
     ]
 
 
+def test_the_phases_of_a_generation_are_below_it_unless_they_have_spans(folder: Folder) -> None:
+    told = {
+        "gen_ai.latency.time_in_queue": 0.25,
+        "gen_ai.latency.time_in_model_prefill": 0.5,
+        "gen_ai.latency.time_in_model_decode": 1.0,
+    }
+    root = folder.span("work", took=9 * SECOND)
+    for number in range(3):
+        folder.span("chat tiny", root, took=2 * SECOND, attributes={**told, "gen_ai.latency.time_in_queue": number / 4})
+    above = folder.span("chat other", root, start=SECOND, took=2 * SECOND, attributes=told)
+    folder.span("queue", above, start=SECOND, took=SECOND / 4)
+    assert [line.strip("│├└─ ").partition("  ")[0] for line in lines(folder.path)] == [
+        "work",
+        "chat tiny x3",
+        "queue 250 ms, prefill 500 ms, decode 1.00 s",
+        "chat other",
+        "queue",
+    ]
+
+
 def test_errors_show_type_and_message(folder: Folder) -> None:
     """The type is added where the message does not begin with it; several messages are counted."""
     root = folder.span("root")

@@ -21,7 +21,7 @@ export function columns(spans) {
   return {
     start: Float64Array.from(column("start")), took: Float64Array.from(column("took")), flags: column("flags"), name: column("name"), lane: column("lane"),
     depth: column("depth"), node: column("function"), flame: column("flame"), resource: column("resource"), trace: column("trace"), detail: column("detail"),
-    parent: Int32Array.from(column("parent", -1)), submission: Int32Array.from(column("submission", -1)), edgeFrom: [], edgeTo: [], edgeKind: [],
+    parent: Int32Array.from(column("parent", -1)), submission: Int32Array.from(column("submission", -1)), edgeFrom: [], edgeTo: [], edgeKind: [], phaseSpan: [], phaseKind: [], phaseFrom: [], phaseTo: [],
   };
 }
 

@@ -139,16 +139,20 @@ def test_a_generation_has_the_times_of_the_engine(asked: Asked) -> None:
 
 @pytest.mark.parametrize(
     ("name", "prompts", "completions"),
-    [("streamed", ["Hello, who are you?"], 1), ("n2", ["Hello, who are you?"], 2), ("embeddings", [], 0)]
-    + [("two prompts", ["Once upon", "A time"], 2)],
+    [
+        ("streamed", ["Hello, who are you?"], 1),
+        ("n2", ["Hello, who are you?"], 2),
+        ("two prompts", ["Once upon", "A time"], 2),
+        ("embeddings", [], 0),
+    ],
 )
 def test_prompts_and_completions_are_recorded_where_asked_for(
     asked: Asked, name: str, prompts: list[str], completions: int
 ) -> None:
     told: dict[str, list[Any]] = {"input": [], "output": []}
     for span in asked.generations(asked.result[name]):
-        for kind, found in told.items():
-            found += json.loads(span.attributes.get(f"gen_ai.{kind}.messages", "[]"))
+        for kind in told:
+            told[kind] += json.loads(span.attributes.get(f"gen_ai.{kind}.messages", "[]"))
     user = [{"role": "user", "parts": [{"type": "text", "content": each}]} for each in prompts]
     assert sorted(told["input"], key=str) == sorted(user, key=str)
     assert [(each["role"], each["finish_reason"]) for each in told["output"]] == [("assistant", "length")] * completions

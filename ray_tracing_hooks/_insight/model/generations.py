@@ -27,6 +27,7 @@ _TOKENS = {
     "cached": (names.GEN_AI_CACHED_TOKENS, names.RAY_LLM_CACHED_TOKENS, names.RAY_LLM_PREFILL_CACHED_TOKENS),
 }
 UNKNOWN = -1
+PHASES = "queue", "prefill", "decode"
 
 
 class Generations:
@@ -84,6 +85,19 @@ class Generations:
         self.choices[place] = number(attributes.get(names.GEN_AI_CHOICES)) or 1
         reasons = attributes.get(names.GEN_AI_FINISH_REASONS)
         self.is_aborted[place] = isinstance(reasons, (list, tuple)) and "abort" in reasons
+
+    def phases(self) -> dict[int, list[tuple[str, int, int]]]:
+        """By row the phases of the generations without spans below them: the name of each, its start and its end."""
+        is_leaf = ~np.isin(self.row, as_numpy(self.table.parent))
+        drawn = np.nonzero(is_leaf & self.is_read & ((self.to_queue >= 0) | self.is_complete))[0].tolist()
+        found = {}
+        for place in drawn:
+            row, edges = int(self.row[place]), self.edges[1:5, place].tolist()
+            known = zip(PHASES, edges, edges[1:], strict=False)
+            phases = [each for each in known if each[2] > each[1] and getattr(self, each[0])[place] >= 0]
+            if phases:
+                found[row] = phases
+        return found
 
     @property
     def is_complete(self) -> Any:

@@ -51,7 +51,7 @@ def write(folder: Path) -> None:
         num_key_value_heads=2,
         head_dim=HIDDEN // 2,
         vocab_size=WORDS,
-        max_position_embeddings=2048,
+        max_position_embeddings=32_768,
         torch_dtype="float32",
         tie_word_embeddings=False,
         **special,

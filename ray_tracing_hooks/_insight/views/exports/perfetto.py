@@ -3,7 +3,8 @@
 Nodes become processes, Ray's processes become threads, and their other lanes become tracks below these. Each span is a
 slice with its ids and attributes as arguments; its events are instants. Arrows connect a submission to its execution,
 and an execution to the end of the ``ray.get`` that waited for it, where a slice named ``wake`` of at most 1 us is their
-target. Queued calls have tracks of their own; running and queued calls of each node are counters. https://perfetto.dev/docs/reference/synthetic-track-event
+target. The phases of a generation are slices inside of it. Queued calls have tracks of their own; running and queued
+calls of each node are counters. https://perfetto.dev/docs/reference/synthetic-track-event
 """
 
 from __future__ import annotations
@@ -169,11 +170,15 @@ class _Writer:
 
     def _end(self, row: int, track: int) -> None:
         drawn = self._drawn
+        new: list[bytes] = []
         if (wake := drawn.wakes.get(row)) is not None:
-            new: list[bytes] = []
             told = b"\x50" + self._names.number("wake", new) + _terminating(wake.number)
             self._event(_BEGIN, drawn.wake_ns(row), track, told, new)
             self._event(_END, drawn.ends[row], track)
+        for name, begin, end in drawn.phases.get(row, ()):
+            new = []
+            self._event(_BEGIN, begin, track, b"\x50" + self._names.number(name, new), new)
+            self._event(_END, end, track)
         self._event(_END, drawn.ends[row], track)
 
     def _annotations(self, told: Mapping[str, Any], new: list[bytes]) -> list[bytes]:

@@ -14,6 +14,7 @@ from ray_tracing_hooks._insight.analysis.functions import running
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, by_lane, ends_of, lanes
 from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._insight.model.calls import WAITS, Calls
+from ray_tracing_hooks._insight.model.generations import generations
 from ray_tracing_hooks._insight.model.processes import Places, ProcessPlace, places
 from ray_tracing_hooks._insight.model.span import CONSUMER, STATUS_NAMES, Span, call_name
 from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
@@ -62,6 +63,8 @@ class Scene:
     """By row of an execution, the arrow from its submission, or from the previous attempt."""
     wakes: dict[int, Arrow]
     """By row of a wait, the arrow from the execution that ended it: the last one to end of those it waited for."""
+    phases: dict[int, list[tuple[str, int, int]]]
+    """By row of a generation of an LLM engine, its phases: the name, start and end of each."""
     behind: int
     """How many arrows are left out, since by the clocks of their nodes the effect came before the cause."""
 
@@ -116,7 +119,10 @@ def scene(table: Table) -> Scene:
         nodes.setdefault(place.node_key, []).append(index)
     calls = Calls(table)
     starts, wakes, behind = _arrows(calls, ends)
-    return Scene(table, ends, where, lanes(table, where, ends), calls, list(nodes.values()), starts, wakes, behind)
+    generated = generations(table)
+    phases = generated.phases() if generated is not None else {}
+    drawn = lanes(table, where, ends)
+    return Scene(table, ends, where, drawn, calls, list(nodes.values()), starts, wakes, phases, behind)
 
 
 def _arrows(calls: Calls, ends: array[int]) -> tuple[dict[int, Arrow], dict[int, Arrow], int]:

@@ -19,6 +19,7 @@ from ray_tracing_hooks._insight.analysis.functions import means, percentile, run
 from ray_tracing_hooks._insight.analysis.graph import Graph, caller_of, edges, graph, median_and_most
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, ends_of, lanes
 from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
+from ray_tracing_hooks._insight.model.generations import PHASES
 from ray_tracing_hooks._insight.model.grouped import distinct, sums
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import Places, places
@@ -110,10 +111,24 @@ def content(analysis: Analysis, source: str, most_spans: int, redaction: Redacti
         meta["notes"].append(f"Arrows are shown for {_MOST_EDGES:,} of {len(found):,} objects and waits.")
     for part, name in enumerate(("edge_from", "edge_to", "edge_kind")):
         columns[name] = [edge[part] for edge in found[:_MOST_EDGES]]
+    phases = _phases(analysis, number)
+    for part, name in enumerate(("phase_span", "phase_kind", "phase_from", "phase_to")):
+        columns[name] = [phase[part] for phase in phases]
     for step in analysis.shown_steps:
         if (at := number(step.row)) >= 0:
             columns["flags"][at] |= _ON_PATH
     return Content(meta, columns, rows, drawn.ends)
+
+
+def _phases(analysis: Analysis, number: NumberOf) -> list[tuple[int, int, int, int]]:
+    """The phases of generations: the number of the span, which phase, and when it began and ended in the run."""
+    found, begin = analysis.generations, analysis.table.start[0] if len(analysis.table) else 0
+    return [
+        (number(row), PHASES.index(name), since - begin, until - begin)
+        for row, phases in (found.phases() if found is not None else {}).items()
+        if number(row) >= 0
+        for name, since, until in phases
+    ]
 
 
 def described(

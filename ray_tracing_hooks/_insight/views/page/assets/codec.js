@@ -70,6 +70,7 @@ export function spanColumns(columns) {
   return {
     start, took, name, flags, lane, depth, node, flame, resource, trace, detail, parent, submission,
     nodeApart: columns.function_apart, flameApart: columns.flame_apart, edgeFrom: columns.edge_from, edgeTo: columns.edge_to, edgeKind: columns.edge_kind,
+    phaseSpan: columns.phase_span, phaseKind: columns.phase_kind, phaseFrom: columns.phase_from, phaseTo: columns.phase_to,
   };
 }
 

@@ -48,6 +48,13 @@ export class Store {
     /** Edges between spans; kind 0 is data, 1 a wait, 2 a retry.
      * @type {[from: number, to: number, kind: number][]} */
     this.edges = Array.from(spans.edgeFrom, (from, n) => [from, spans.edgeTo[n], spans.edgeKind[n]]);
+    /** The phases of generations of LLM engines, by span; kind 0 is the queue.
+     * @type {Map<number, { kind: number, from: number, to: number }[]>} */
+    this.phases = new Map();
+    spans.phaseSpan.forEach((span, n) => {
+      const phase = { kind: spans.phaseKind[n], from: spans.phaseFrom[n], to: spans.phaseTo[n] };
+      this.phases.set(span, [...(this.phases.get(span) ?? []), phase]);
+    });
     this.end = meta.extent;
     this.names = meta.names;
     this.shownNames = meta.names.map(safe);

@@ -217,6 +217,7 @@ function drawWide(view, context, row, i) {
     context.lineWidth = 1;
     context.strokeRect(x0 + 0.5, y + 0.5, Math.max(0, size - 1), row.height - 1);
   }
+  for (const phase of store.phases.get(i) ?? []) drawPhase(view, context, phase, y, row.height);
   if (store.state(i)) drawOpenEnd(context, x0, x1, y, row.height, colours.surface);
   context.fillStyle = view.inkOn(plain, i, isMatched);
   // A mark in addition to the colour, for people who cannot distinguish red.
@@ -240,6 +241,15 @@ function outlinePath({ store, colours, scale, scrollTop, headHeight, width }, co
     context.strokeRect(x0 + 1, row.y - scrollTop + headHeight + 1, Math.max(1, x1 - x0 - 2), row.height - 2);
   }
   context.globalAlpha = 1;
+}
+
+/** A phase of a generation begins with a line; the queue is hatched.
+ * @param {Timeline} view @param {CanvasRenderingContext2D} context @param {{ kind: number, from: number, to: number }} phase @param {number} y @param {number} height */
+function drawPhase({ colours, scale, width }, context, { kind, from, to }, y, height) {
+  const x0 = Math.max(GUTTER, scale.x(from)), x1 = Math.min(width, scale.x(to));
+  if (x1 - x0 < 2) return;
+  context.fillStyle = kind ? colours.surface : colours.hatch(context, colours.surface);
+  context.fillRect(x0, y, kind ? 1 : x1 - x0, height);
 }
 
 /** A bar whose end is not recorded fades out in stripes.

@@ -214,6 +214,8 @@ interface SpanColumns {
   /** With each actor apart: see Meta.apart. */
   nodeApart?: Numbers;
   flameApart?: Numbers; edgeFrom: Numbers; edgeTo: Numbers; edgeKind: Numbers;
+  /** Phases of generations of LLM engines: 0 is the queue, 1 the prefill, 2 the decode. */
+  phaseSpan: Numbers; phaseKind: Numbers; phaseFrom: Numbers; phaseTo: Numbers;
 }
 
 /** The input of figures: spans, and which of them count. */

@@ -221,7 +221,7 @@ LLM = Library(
     "llm",
     "Ray LLM",
     wraps=(
-        Wrap("vllm.v1.engine.output_processor", "engine", "generations make no spans, or these do not end"),
+        Wrap("vllm.v1.engine.output_processor", "engine", "generations of vLLM make no spans"),
         Wrap("vllm.v1.engine.async_llm", "engine", "the model of generations is not recorded", "patch_async"),
         Wrap("vllm.v1.engine.llm_engine", "engine", "the model of generations is not recorded", "patch_sync"),
         Wrap("sglang.srt.entrypoints.engine", "sglang", "generations of SGLang make no spans"),

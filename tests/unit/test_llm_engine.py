@@ -339,9 +339,21 @@ def test_nothing_is_recorded_once_the_replacements_are_undone(front: Front, patc
     assert front.told() == []
 
 
-def test_another_engine_than_is_known_is_told(patches: Patches, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, engine._PROCESSOR, SimpleNamespace(OutputProcessor=object))
+@pytest.mark.parametrize("missing", ["add_request", "_update_stats_from_finished", "abort_requests", "propagate_error"])
+def test_an_engine_that_lacks_a_method_is_told_and_runs_without_generations(
+    tmp_path: Path, patches: Patches, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    members = {name: value for name, value in vars(OutputProcessor).items() if name != missing}
+    processor = type("OutputProcessor", (), members)
+    monkeypatch.setitem(sys.modules, engine._PROCESSOR, SimpleNamespace(OutputProcessor=processor))
+    active = tracing_of(tmp_path)
+    monkeypatch.setattr(tracing, "active", active)
     assert not engine.patch(patches)
+    front = Front(tmp_path, active, processor)
+    if missing != "add_request":
+        front.processor().add_request(request("1"))
+        assert engine._open == {}
+    assert front.told() == []
 
 
 @pytest.mark.parametrize("served", ["tiny", ["tiny", "other"]])

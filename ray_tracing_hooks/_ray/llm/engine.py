@@ -67,16 +67,15 @@ _open: WeakKeyDictionary[Any, dict[str, Generation]] = WeakKeyDictionary()
 
 
 def patch(patches: Patches) -> bool:
-    """Wrap the output processor; False if this vLLM lacks one of the methods."""
+    """Wrap the output processor; False if this vLLM lacks one of the methods. No generation begins then."""
     processor = sys.modules[_PROCESSOR].OutputProcessor
     patches.on_undo(_open.clear)
-    wrapped = [
-        patches.wrap(processor, "add_request", _add_request),
+    ends = [
         patches.wrap(processor, "_update_stats_from_finished", preceded_by(_finished, "ending a generation")),
         patches.wrap(processor, "abort_requests", followed_by(_aborted, "ending an aborted generation")),
         patches.wrap(processor, "propagate_error", preceded_by(_died, "ending the generations of a dead engine")),
     ]
-    return all(wrapped)
+    return all(ends) and patches.wrap(processor, "add_request", _add_request)
 
 
 def patch_async(patches: Patches) -> bool:

@@ -70,6 +70,7 @@ FINDERS = (
     serve_calls.slow_requests,
     llm.engine_queues,
     llm.long_prefills,
+    llm.busy_ingresses,
     llm.aborted_generations,
     rollouts.long_tails,
     waiting.unrecorded,

@@ -15,6 +15,7 @@ from ray_tracing_hooks._insight.analysis.requests import ENGINE_PREFILL, ENGINE_
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.generations import Generations
 from ray_tracing_hooks._insight.model.grouped import most_at_once, split
+from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.serve_spans import ServeSpans
 
 _LEAST_GENERATIONS = 10
@@ -176,6 +177,77 @@ def long_prefills(analysis: Analysis) -> Iterator[Finding]:
             },
             title=f"Prompts take long in {quoted(each.deployment)}",
             requests_share=each.share,
+        )
+
+
+_INGRESS_SHARE = 0.2
+_INGRESS_LEAST = 20_000_000
+"""Of half of the requests, in nanoseconds."""
+_CROWDED = 4
+"""How many others a crowded request finds before their call."""
+_SLOWED = 3.0
+"""How many times as long a crowded request takes until its call as one that finds few others."""
+
+
+def busy_ingresses(analysis: Analysis) -> Iterator[Finding]:
+    """Requests that spend long in a replica before it calls the server of their model, the longer the more are in it.
+
+    Measures: this time on the critical path, where a driver may wait for requests; the text has its share.
+    Threshold: a fifth of the time of requests, and 20 ms in the median of 10. The quarter that found most others at
+    this point, of 4 or more in the median, took three times as long as the quarter that found fewest.
+    Looks the same: code that waits there for something else that gets slower with load.
+    Advice: more replicas of the ingress; code that blocks its event loop in threads.
+    Needs: generations in replicas that other replicas have called.
+    """
+    requests, spans, found = analysis.requests, analysis.serve_spans, analysis.generations
+    if requests is None or spans is None or found is None or not requests.time:
+        return
+    server = np.unique(spans.above[found.row][~found.is_leg & (spans.above[found.row] >= 0)])
+    ingress = spans.above[server]
+    is_called = (ingress >= 0) & spans.is_replica[ingress]
+    server, ingress = server[is_called], ingress[is_called]
+    began, called = spans.start[ingress], spans.start[as_numpy(analysis.table.parent)[server]]
+    took = np.maximum(called - began, 0)
+    for method in np.unique(spans.method[ingress]).tolist():
+        its = np.nonzero(spans.method[ingress] == method)[0]
+        share, median = float(took[its].sum()) / requests.time, float(np.median(took[its]))
+        if len(its) < _LEAST_GENERATIONS or share < _INGRESS_SHARE or median < _INGRESS_LEAST:
+            continue
+        others = np.zeros(len(its), np.int64)
+        replicas = spans.resource[ingress[its]]
+        for replica in np.unique(replicas):
+            there = replicas == replica
+            begins, ends = began[its[there]], np.sort(called[its[there]])
+            before = np.searchsorted(np.sort(begins), begins) - np.searchsorted(ends, begins, side="right")
+            others[there] = np.maximum(before, 0)
+        by_others, quarter = its[np.argsort(others, kind="stable")], len(its) // 4
+        crowded, alone = (float(np.median(took[each])) for each in (by_others[-quarter:], by_others[:quarter]))
+        most = float(np.median(np.sort(others)[-quarter:]))
+        if most < _CROWDED or crowded < _SLOWED * alone:
+            continue
+        deployment = deployment_of(spans, method)[1]
+        times = list(zip(began[its].tolist(), called[its].tolist(), strict=True))
+        yield Finding(
+            "busy-ingress",
+            f"requests were in {quoted(deployment)} for {duration(median)} in the median until it called the server of "
+            f"their model, {percent(share)} of the time of {count(requests.count, 'request')}; the quarter that found "
+            f"most others there took {duration(crowded)}, with {most:,.0f} others in the same replica, and the quarter "
+            f"that found fewest took {duration(alone)}; it has {count(len(np.unique(replicas)), 'replica')}",
+            "more replicas of the ingress (num_replicas in ingress_deployment_config); code of your own that blocks "
+            "its event loop belongs in threads",
+            share_on_path(analysis, spans, ingress[its].tolist(), times),
+            ingress[its[np.argsort(-took[its], kind="stable")]].tolist(),
+            {
+                "deployment": deployment,
+                "requests": len(its),
+                "share": share,
+                "median_ns": median,
+                "crowded_ns": crowded,
+                "alone_ns": alone,
+                "others": most,
+            },
+            title=f"Requests wait in {quoted(deployment)} before it calls their model",
+            requests_share=share,
         )
 
 

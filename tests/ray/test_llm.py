@@ -1,7 +1,8 @@
 """A real vLLM behind Ray Serve LLM, on the CPU: each request of a client is one trace, with one generation that counts
 its tokens as the client was told.
 
-One application is started, which takes minutes, and everything is asked of it. ``make prepare BESIDE=llm`` installs it.
+One application is started, which takes minutes, and everything is asked of it; and two more with delays.
+``make prepare BESIDE=llm`` installs vLLM.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from typing import Any
 
 import installed
 import pytest
+from planted_llm import PLANTED, check_that_it_is_named
 from support import HOOK, PATIENCE, PROGRAMS, by_name, environment, tree
 
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.table import Table
 
 pytestmark = [pytest.mark.slow, installed.needs("llm")]  # several processes that import vLLM
 
@@ -217,3 +221,28 @@ def test_the_sums_of_a_batch_are_exact_although_few_generations_are_spans(tmp_pa
 
 
 TIMES = ("time_to_first_chunk", "time_in_queue")
+
+
+# --- requests that are delayed in one place ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Asked:
+    return ran("llm_planted.py", tmp_path_factory.mktemp("planted"))
+
+
+@pytest.mark.parametrize("part", PLANTED)
+def test_the_summary_names_the_part_that_delays_requests(planted: Asked, part: str) -> None:
+    traces = {each["trace"] for each in planted.result[part]}
+    check_that_it_is_named(Analysis(Table.of([span for span in planted.spans if span.trace_id in traces])), part)
+
+
+def test_a_client_measures_the_time_to_the_first_chunk_that_its_server_tells_and_more(planted: Asked) -> None:
+    for each in (each for part in planted.result.values() for each in part):
+        (server,) = (span for span in planted.of(each) if span.name.startswith("POST"))
+        assert 0 < server.attributes["ray.serve.time_to_first_chunk"] < each["first"] + 0.005
+
+
+def test_nothing_of_prompts_is_recorded_by_default(planted: Asked) -> None:
+    assert not [span for span in planted.spans if any("messages" in key for key in span.attributes)]
+    assert not [span for span in planted.spans if "xxxxxxxx" in str(span)]

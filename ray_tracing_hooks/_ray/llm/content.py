@@ -80,9 +80,9 @@ def _written(told: list[Message], active: Tracing) -> str | None:
 
 
 def _cut(told: list[Message], redactor: Redactor, left: int) -> list[Message]:
-    found = []
+    found: list[Message] = []
     for message in reversed(told[-_MOST_MESSAGES:]):
-        parts = []
+        parts: list[dict[str, Any]] = []
         for part in reversed(message["parts"]):
             shown = dict(part)
             for key in _TEXTS:

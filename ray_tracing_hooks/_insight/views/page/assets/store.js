@@ -51,10 +51,12 @@ export class Store {
     /** The phases of generations of LLM engines, by span; kind 0 is the queue.
      * @type {Map<number, { kind: number, from: number, to: number }[]>} */
     this.phases = new Map();
-    spans.phaseSpan.forEach((span, n) => {
+    for (let n = 0; n < spans.phaseSpan.length; n++) {
       const phase = { kind: spans.phaseKind[n], from: spans.phaseFrom[n], to: spans.phaseTo[n] };
-      this.phases.set(span, [...(this.phases.get(span) ?? []), phase]);
-    });
+      const known = this.phases.get(spans.phaseSpan[n]);
+      if (known) known.push(phase);
+      else this.phases.set(spans.phaseSpan[n], [phase]);
+    }
     this.end = meta.extent;
     this.names = meta.names;
     this.shownNames = meta.names.map(safe);

@@ -35,23 +35,30 @@ from ray_tracing_hooks._insight.views.exports.selection import Source
 from ray_tracing_hooks._insight.views.redaction import Redaction
 from ray_tracing_hooks._safety.guard import safe
 
-_FORMATS_HELP = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.items())
+_PARQUET = "parquet"
+_FORMATS_HELP = (
+    "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.items())
+    + f"; {_PARQUET}: a store of runs, tables with a row for each span, for pandas, DuckDB, Spark and others"
+)
 
 
 @click.command(
     epilog=examples(
         "ray-tracing-hooks export --format perfetto",
-        "ray-tracing-hooks export /tmp/spans --all --format parquet --output spans.parquet",
+        "ray-tracing-hooks export /tmp/spans --all --format parquet --output runs",
     ),
 )
 @paths_argument
-@click.option("--format", "format_name", type=click.Choice(list(FORMATS)), required=True, help=f"{_FORMATS_HELP}.")
+@click.option(
+    "--format", "format_name", type=click.Choice([*FORMATS, _PARQUET]), required=True, help=f"{_FORMATS_HELP}."
+)
 @click.option(
     "-o",
     "--output",
-    metavar="FILE",
+    metavar="FILE|STORE",
     help="The file to write, compressed if its name ends in .gz; - is standard output. "
-    "By default it is spans with the suffix of the format, in the current folder.",
+    "By default it is spans with the suffix of the format, in the current folder. For parquet, the folder of the "
+    "store, or a URL for fsspec such as s3://bucket/runs, by default runs; a run that it has is replaced.",
 )
 @force_option
 @trace_option
@@ -78,6 +85,10 @@ def export(
     share the file, check it, or write it with --no-attributes.
     """
     which = inputs.Which(trace_id, job, everything=everything)
+    redaction = Redaction(attributes=not no_attributes, redact=redact)
+    if format_name == _PARQUET:
+        _keep(which, paths, output or "runs", redaction, in_json=in_json)
+        return
     output = f"spans{FORMATS[format_name].suffix}" if output is None else output
     write = writer(format_name)
     if output == "-":
@@ -88,14 +99,14 @@ def export(
     else:
         outputs.may_replace(output, force=force)
     is_stream = outputs.is_stream(output)
-    files = inputs.files(paths)
+    files = which.files(paths)
     began = time.monotonic()
     size = inputs.size_of(files)
     with progress(shown=size >= inputs.LONG_BYTES) as advance:
         exported = _Exported(advance)
         from_files = Source(
             files,
-            redaction=Redaction(attributes=not no_attributes, redact=redact),
+            redaction=redaction,
             select=None if everything else lambda table: which.of(table)[0],
             on_bytes=counted(advance, "reading, in bytes", size),
             on_read=exported.read,
@@ -106,10 +117,6 @@ def export(
                 notes = write(from_files, out)
                 if not exported.spans:
                     raise SafeError(inputs.no_spans(paths, exported.quality))
-        except ImportError as error:
-            raise SafeError(
-                f"--format {format_name} needs {error.name}: pip install 'ray-tracing-hooks[insight]'"
-            ) from None
         except OSError as error:
             raise SafeError(f"{output}: {error.strerror or error}") from None
     for note in notes:
@@ -124,6 +131,26 @@ def export(
         took = duration((time.monotonic() - began) * 1e9)
         # Standard output may be where the spans have gone.
         click.echo(f"{safe(output)}: {count(exported.spans, 'span')},{written} written in {took}", err=is_stream)
+
+
+def _keep(which: inputs.Which, paths: tuple[str, ...], output: str, redaction: Redaction, *, in_json: bool) -> None:
+    """Write the runs to a store."""
+    # pyarrow is large, and most commands do not need what writes with it.
+    from ray_tracing_hooks._cli.keeping import keep, told  # noqa: PLC0415
+
+    if output == "-" or (os.path.lexists(output) and not os.path.isdir(output)):
+        raise click.BadParameter(f"{output!r} is no folder: name one for the store", param_hint="--output")
+    table = which.table(paths)
+    redaction.apply(table)
+    table, _ = which.of(table)
+    kept = keep(output, table, which.folders, redaction=redaction)
+    if problems := unread(table.quality):
+        warn(problems, "note")
+    if in_json:
+        ids = [each["id"] for each in kept]
+        click.echo(json.dumps({"output": output, "format": _PARQUET, "spans": len(table), "runs": ids}))
+    else:
+        click.echo(told(output, kept))
 
 
 def _size(count: int) -> str:

@@ -16,7 +16,8 @@ from ray_tracing_hooks._cli.options import address_option, examples, json_option
 from ray_tracing_hooks._cli.screen import SafeError, progress, warn
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._insight.analysis.wording import count, size
-from ray_tracing_hooks._ops.collect import Collected, Here, OfNode, Source, SourceError, Target, TargetError, target_of
+from ray_tracing_hooks._insight.store.targets import Target, TargetError, target_of
+from ray_tracing_hooks._ops.collect import Collected, Here, OfNode, Source, SourceError
 from ray_tracing_hooks._ops.collect import collect as fetch
 from ray_tracing_hooks._ops.head import NoClusterError, NoRayError
 from ray_tracing_hooks._ops.sources import is_session

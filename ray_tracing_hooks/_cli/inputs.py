@@ -17,10 +17,11 @@ from ray_tracing_hooks._insight.analysis.queues import states_beside
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.ingest import utilization
 from ray_tracing_hooks._insight.ingest.files import folders_of, span_files
+from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun, kept_runs
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.quality import Quality
-from ray_tracing_hooks._insight.model.runs import part_of, runs, sessions
+from ray_tracing_hooks._insight.model.runs import part_of, run_id, runs, sessions
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._settings.table import load as load_settings
 
@@ -38,24 +39,17 @@ _HOW_TO_RECORD = (
 )
 
 
-def table(paths: Sequence[str]) -> Table:
-    """The spans of :func:`files` as a table. Ends the command with exit code 1 if there are none."""
-    found = files(paths)
-    read = with_progress(found, load)
-    if not len(read):
-        raise SafeError(no_spans(paths, read.quality))
-    return read
-
-
 def chosen(paths: Sequence[str], which: Which) -> tuple[Analysis, int]:
-    """The spans of ``which`` below ``paths``, as :func:`analysed`; and the number of runs."""
-    part, number = which.of(table(paths))
-    return analysed(part, paths), number
+    """The spans of ``which`` below ``paths``, as :func:`analysed`; and the number of runs.
+
+    A path may end in ``@`` and a run of it: :class:`Which` says how.
+    """
+    part, number = which.of(which.table(paths))
+    return analysed(part, which.folders), number
 
 
-def analysed(table: Table, paths: Sequence[str]) -> Analysis:
-    """The analysis of a table with clocks corrected, and with the task states and samples beside spans of ``paths``."""
-    folders = folders_of(given(paths))
+def analysed(table: Table, folders: Sequence[str]) -> Analysis:
+    """The analysis of a table with clocks corrected, and with the task states and samples in these folders."""
     states = states_beside(folders, table.ids, sessions(table))
     samples, unreadable = utilization.samples_beside(folders, table.start[0], table.now_ns)
     for problem in (*states.problems, *unreadable):
@@ -64,10 +58,15 @@ def analysed(table: Table, paths: Sequence[str]) -> Analysis:
 
 
 class Which:
-    """The spans that the options of a command choose: a trace, the newest run of a job, all runs, or the newest run.
+    """The spans that a command shows: by its options a trace, the newest run of a job, or all runs; without one the
+    newest run, or the one that a path names after an ``@``. That is ``latest``, ``latest~1`` for the one before it and
+    so on, or the beginning of a run's id. Of a store, only the runs that can be meant are read.
 
     Ends the command with exit code 2 if the options contradict each other, or if this cannot be the beginning of a
     trace id.
+
+    Attributes:
+        folders: Where the spans are, once their files were found.
     """
 
     def __init__(self, trace_id: str | None = None, job: str | None = None, *, everything: bool = False) -> None:
@@ -79,6 +78,52 @@ class Which:
                 f"{trace_id!r} is not a trace id: expected up to 32 hex digits", param_hint="--trace"
             )
         self._trace_id, self._job, self._everything = trace_id, job, everything
+        self._run = ""
+        self._number = 0
+        self.folders: list[str] = []
+
+    def table(self, paths: Sequence[str]) -> Table:
+        """The spans of :meth:`files` as a table. Ends the command with exit code 1 if there are none."""
+        read = with_progress(self.files(paths), load)
+        if not len(read):
+            raise SafeError(no_spans(paths, read.quality))
+        return read
+
+    def files(self, paths: Sequence[str]) -> list[str]:
+        """The files with spans below ``paths``, or in the configured local folder if there are none; at least one.
+
+        Ends the command with exit code 1 if there are no such files, or a path cannot be read.
+        """
+        named = {run for path in paths if (run := run_of(path))}
+        if named and (len(named) > 1 or self._trace_id is not None or self._job is not None or self._everything):
+            raise click.UsageError("PATH@RUN names one run: give no other run, and neither --trace, --job nor --all")
+        self._run = next(iter(named), "")
+        places = given(paths)
+        kept, problems = kept_runs(places)
+        if kept or problems:
+            places = self._of_store(kept, problems, ", ".join(places))
+        self.folders = folders_of(places)
+        return files(places, are_given=bool(paths))
+
+    def _of_store(self, kept: Sequence[KeptRun], problems: Sequence[str], where: str) -> list[str]:
+        """The folders of the runs of a store that can be meant."""
+        if not kept:
+            raise SafeError(f"{problems[0]}")
+        for problem in problems:
+            warn(problem)
+        self._number = len(kept)
+        if self._run:
+            wanted = [the_run([run.id for run in kept], self._run, where)]
+            self._run, self._number = "", 1
+        elif self._trace_id is not None or self._everything:
+            wanted = list(range(len(kept)))
+        elif self._job is not None:
+            jobs = [str((run.document.get("cluster") or {}).get("job") or "") for run in kept]
+            wanted = [place for place, job in enumerate(jobs) if job.startswith(self._job.lower())][:1] or [0]
+            self._number = 1
+        else:
+            wanted = [0]
+        return [kept[place].folder for place in wanted]
 
     def of(self, table: Table) -> tuple[Table, int]:
         """These spans, and the number of runs of which theirs is the newest. Ends the command with exit code 1 if there
@@ -90,8 +135,10 @@ class Which:
             wanted = table.traces.index(the_trace(table.traces, self._trace_id))
             return table.part(row for row, trace in enumerate(table.trace) if trace == wanted), 1
         found = runs(table)
+        if self._run:
+            return part_of(table, found[the_run([run_id(table, run) for run in found], self._run, "these spans")]), 1
         if self._job is None:
-            return part_of(table, found[0]), len(found)
+            return part_of(table, found[0]), max(len(found), self._number)
         of_job = [run for run in found if run.job.startswith(self._job.lower())]
         if not of_job:
             raise SafeError(
@@ -132,21 +179,48 @@ def the_trace(traces: Sequence[str], beginning: str) -> str:
     return fits[0]
 
 
-def files(paths: Sequence[str]) -> list[str]:
-    """The files with spans below ``paths``, or in the configured local folder if there are none; at least one.
+_PATH_AND_RUN = re.compile(r".*@(latest(?:~\d+)?|[k-z]{1,10})", re.DOTALL)
+_LATEST = re.compile(r"latest(?:~(\d{1,9}))?")
 
-    Ends the command with exit code 1 if there are no such files, or a path cannot be read.
-    """
+
+def run_of(path: str) -> str:
+    """The run that a path names; empty without one, and for a file or a folder whose name has an ``@``."""
+    match = _PATH_AND_RUN.fullmatch(path)
+    return match[1] if match and not os.path.lexists(path) else ""
+
+
+def the_run(ids: Sequence[str], wanted: str, where: str) -> int:
+    """The place of the one run that ``wanted`` names; ``ids`` are the newest first. Exit code 1 without it."""
+    if match := _LATEST.fullmatch(wanted):
+        place = int(match[1] or 0)
+        if place >= len(ids):
+            raise SafeError(f"there is no run {wanted!r}: {where} has {count(len(ids), 'run')}")
+        return place
+    fits = [place for place, each in enumerate(ids) if each.startswith(wanted.lower())]
+    if len(fits) != 1:
+        some = ", ".join(ids[place] for place in fits[:_SHOWN_TRACES])
+        raise SafeError(
+            f"{len(fits):,} of {count(len(ids), 'run')} start with {wanted!r}{f' ({some})' if some else ''}: expected "
+            f"latest, latest~1, or the beginning of an id that `ray-tracing-hooks runs` lists"
+        )
+    return fits[0]
+
+
+def files(places: Sequence[str], *, are_given: bool) -> list[str]:
+    """The files with spans below these paths; at least one. Ends the command with exit code 1 without."""
     try:
-        found = span_files(given(paths), with_subfolders=True)
+        found = span_files(places, with_subfolders=True)
     except FileNotFoundError as error:
-        if not paths:
-            raise SafeError(f"no spans yet: the folder {_where(paths)} does not exist. {_HOW_TO_RECORD}") from None
+        if not are_given:
+            raise SafeError(f"no spans yet: the folder {', '.join(places)} does not exist. {_HOW_TO_RECORD}") from None
         raise SafeError(f"{error.filename!r} does not exist: expected a folder or a file of spans") from None
     except OSError as error:
         raise SafeError(f"{error.filename!r} cannot be read: {error.strerror}") from None
     if not found:
-        raise SafeError(f"no spans in {_where(paths)}: it contains no *.jsonl, *.jsonl.gz or *.spool. {_HOW_TO_RECORD}")
+        raise SafeError(
+            f"no spans in {', '.join(places)}: it contains no *.jsonl, *.jsonl.gz, *.parquet or *.spool. "
+            f"{_HOW_TO_RECORD}"
+        )
     return found
 
 
@@ -171,8 +245,9 @@ def with_progress(found: Sequence[str], read: Callable[[Sequence[str], Callable[
 
 
 def given(paths: Sequence[str]) -> list[str]:
-    """The paths, or the configured local folder if there are none."""
-    return list(paths) or [load_settings(os.environ, warn).local_dir]
+    """The paths without the run that they name, or the configured local folder if there are none."""
+    found = [path.removesuffix(f"@{run}") if (run := run_of(path)) else path for path in paths]
+    return [path or load_settings(os.environ, warn).local_dir for path in found or [""]]
 
 
 def _where(paths: Sequence[str]) -> str:

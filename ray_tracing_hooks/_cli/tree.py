@@ -113,7 +113,7 @@ def tree(
     --json prints a list of traces, each span with its children.
     """
     which = inputs.Which(trace_id, job, everything=everything)
-    table, others = which.of(inputs.table(paths))
+    table, others = which.of(which.table(paths))
     now_ns = table.now_ns
     values = [(key, value) for key, equals, value in (each.partition("=") for each in keys) if equals]
     keep = _chosen(table, name, errors, min_duration, values)

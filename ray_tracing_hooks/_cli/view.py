@@ -122,11 +122,11 @@ def view(
         """Write the report, and return what to say of it."""
         replace = outputs.may_replace(output, force=force, is_ours=page.is_report)
         redaction = page.Redaction(attributes=not no_attributes, redact=redact)
-        table = inputs.table(paths)
+        table = which.table(paths)
         redaction.apply(table)
         table, others = which.of(table)
         table = inputs.between(table, begin, end)
-        analysis = inputs.analysed(table, paths)
+        analysis = inputs.analysed(table, which.folders)
         where = ", ".join(map(os.path.basename, paths)) or "spans"
         size = write(
             output,

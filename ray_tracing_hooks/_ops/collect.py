@@ -6,146 +6,18 @@ file that has the same size at the target already is not copied again: names are
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
-import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from ray_tracing_hooks._insight.store.targets import Target
 from ray_tracing_hooks._ops import probe, sources
 from ray_tracing_hooks._ops.cluster import Node, Visit
 from ray_tracing_hooks._safety.guard import TracingError, describe
-from ray_tracing_hooks._safety.private import open_file
-from ray_tracing_hooks._settings.values import without_credentials
-
-_PART = ".part"
-
-
-class TargetError(TracingError):
-    """The target cannot be written to."""
-
-
-class Target(Protocol):
-    """A place for files. Threads may use it at the same time, each for other files. All methods raise TargetError.
-
-    Attributes:
-        text: Its name in messages.
-    """
-
-    text: str
-
-    def size(self, name: str) -> int | None:
-        """The size of a file; None if there is none."""
-
-    def write(self, name: str, data: Iterable[bytes]) -> None:
-        """Write a file. Where that fails, an earlier one of this name stays."""
-
-    def close(self) -> None: ...
-
-
-def target_of(place: str, on_wait: Callable[[], None] = lambda: None) -> Target:
-    """The target at a path or a URL. Raises TargetError.
-
-    A folder takes one run at a time: ``on_wait`` is called if this one has to wait for another.
-    """
-    return _ObjectStore(place) if "://" in place else _Folder(place, on_wait)
-
-
-class _Folder:
-    """A folder on this machine, with private files."""
-
-    def __init__(self, path: str, on_wait: Callable[[], None]) -> None:
-        self.text = os.path.abspath(path)
-        try:
-            os.makedirs(self.text, mode=0o700, exist_ok=True)
-            self._held = os.open(self.text, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise TargetError(f"cannot create the folder {self.text!r}: {error.strerror}") from error
-        with suppress(OSError):  # some network file systems have no locks
-            try:
-                fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                on_wait()
-                fcntl.flock(self._held, fcntl.LOCK_EX)
-
-    def size(self, name: str) -> int | None:
-        try:
-            return os.stat(os.path.join(self.text, name)).st_size
-        except OSError:
-            return None
-
-    def write(self, name: str, data: Iterable[bytes]) -> None:
-        path = os.path.join(self.text, name)
-        part = path + _PART
-        try:
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            with open(open_file(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
-                file.writelines(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(part, path)
-        except OSError as error:
-            raise TargetError(f"cannot write {path!r}: {error.strerror or error}") from error
-        finally:
-            with suppress(OSError):
-                os.unlink(part)
-
-    def close(self) -> None:
-        os.close(self._held)
-
-
-class _ObjectStore:
-    """A folder of an object store."""
-
-    def __init__(self, url: str) -> None:
-        self.text = without_credentials(url.partition("?")[0])
-        try:
-            from fsspec.core import (  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: PLC0415  optional
-                url_to_fs,
-            )
-
-            self._system, self._path = url_to_fs(url)
-        except Exception as error:
-            reason = str(error).replace(url, without_credentials(url))
-            raise TargetError(
-                f"cannot write to {self.text}: it needs fsspec and the package for its scheme, such as `pip install "
-                f"s3fs` ({reason})"
-            ) from error
-
-    def size(self, name: str) -> int | None:
-        try:
-            return int(self._system.size(self._of(name)))
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            raise TargetError(f"cannot read {self.text}: {error}") from error
-
-    def write(self, name: str, data: Iterable[bytes]) -> None:
-        # By a file on this machine: not every file system can give up an object that is begun.
-        with tempfile.NamedTemporaryFile() as file:
-            try:
-                file.writelines(data)
-                file.flush()
-            except OSError as error:
-                raise TargetError(f"cannot write {file.name!r}: {error.strerror or error}") from error
-            try:
-                self._system.makedirs(os.path.dirname(self._of(name)), exist_ok=True)
-                self._system.put_file(file.name, self._of(name))
-            except Exception as error:
-                raise TargetError(f"cannot write {self._of(name)!r}: {error}") from error
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def _of(self, name: str) -> Any:
-        return f"{self._path.rstrip('/')}/{name}"
-
 
 CHUNK = 4 << 20
 _AT_ONCE = 4
@@ -348,7 +220,7 @@ class _Transfer:
                 if self._target.size(file.name) == file.size:
                     self._count(file.size)
                 else:
-                    self._target.write(file.name, self._chunks(file))
+                    self._fetch(file)
             except SourceError as error:
                 with self._lock:
                     self._result.problems.append(f"{file.source.name}: {file.path}: {error}")
@@ -356,6 +228,10 @@ class _Transfer:
             with self._lock:
                 self._result.files += 1
                 self._result.bytes += file.size
+
+    def _fetch(self, file: File) -> None:
+        with self._target.create(file.name) as out:
+            out.writelines(self._chunks(file))
 
     def _chunks(self, file: File) -> Iterator[bytes]:
         """The contents of the file. While one chunk is written, the next one is on its way."""

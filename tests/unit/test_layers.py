@@ -45,14 +45,15 @@ _insight.model      _formats
 _insight.ingest     _insight.model _spool _formats
 _insight.analysis   _insight.model _formats
 _insight.views      _insight.analysis _insight.ingest _insight.model _formats
+_insight.store      _insight.views _insight.analysis _insight.ingest _insight.model _formats
 
 _connection         _control _ray _sdk _logs _propagators _ship _ship.sinks _record _spool _formats
 _startup            _connection _ray
 _run                _startup _ray ray_tracing_hooks
 _ops                _connection _control _ray _ship _ship.sinks _ship.transport _spool _formats
-_ops                _insight.analysis ray_tracing_hooks
+_ops                _insight.store _insight.analysis ray_tracing_hooks
 _cli                _ops _run _ray _ship _ship.sinks _spool _formats ray_tracing_hooks
-_cli                _insight.views _insight.analysis _insight.ingest _insight.model
+_cli                _insight.store _insight.views _insight.analysis _insight.ingest _insight.model
 
 ray_tracing_hooks   _startup
 local               _startup

@@ -97,7 +97,7 @@ def states_beside(paths: Iterable[str], tasks: Iterable[str] | None = None, sess
     Files of other sessions than ``sessions`` are left out, unless there are none: then those of all sessions are read.
     """
     found = States()
-    files = _files(paths)
+    files = state_files(paths)
     # There may be a million tasks, and usually there are no files.
     wanted = None if tasks is None or not files else set(tasks)
     for path in files:
@@ -164,7 +164,8 @@ def by_function(calls: Iterable[tuple[str, Queued, int]]) -> list[FunctionQueue]
     return sorted(found.values(), key=lambda each: (-each.total, each.name))
 
 
-def _files(paths: Iterable[str]) -> list[str]:
+def state_files(paths: Iterable[str]) -> list[str]:
+    """The files of task states in the folders ``paths``, or next to the files ``paths``."""
     folders = dict.fromkeys(path if os.path.isdir(path) else os.path.dirname(path) or "." for path in paths)
     found = []
     for folder in folders:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -10,9 +11,11 @@ from typing import BinaryIO, NamedTuple
 
 from ray_tracing_hooks._formats.otlp import LOGS, METRICS
 from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, whole
+from ray_tracing_hooks._insight.ingest.kept_runs import is_run, kept_run
 from ray_tracing_hooks._spool.layout import QUARANTINE, SUFFIX
 
 JSON_SUFFIXES = (".jsonl", ".jsonl.gz")
+PARQUET = ".parquet"
 
 _OTHERS = frozenset({QUARANTINE, LOGS.name, METRICS.name})
 """Subfolders without spans that count."""
@@ -27,7 +30,7 @@ def reason(error: Exception) -> str:
 
 
 class Part(NamedTuple):
-    """A byte range of a file. An ``end`` of 0 means to the end; compressed files and segments are read whole."""
+    """A byte range of a file. An ``end`` of 0 means to the end; lines that are not compressed are read in parts."""
 
     path: str
     begin: int = 0
@@ -77,6 +80,13 @@ def folders_of(paths: Iterable[str]) -> list[str]:
 
 
 def _inside(folder: str) -> list[str]:
+    """The paths in a folder; of a run of a store, only what belongs to it."""
+    if is_run(folder):
+        try:
+            run = kept_run(folder)
+        except ValueError as error:
+            raise OSError(errno.EINVAL, str(error), folder) from None
+        return run.files if run is not None else []
     return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
 
 
@@ -95,7 +105,7 @@ def is_segment(path: str) -> bool:
 
 
 def _with_spans(paths: Iterable[str]) -> list[str]:
-    return [path for path in paths if (path.endswith(JSON_SUFFIXES) or is_segment(path)) and _is_file(path)]
+    return [path for path in paths if (path.endswith((*JSON_SUFFIXES, PARQUET)) or is_segment(path)) and _is_file(path)]
 
 
 def _is_file(path: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from ray_tracing_hooks._insight.ingest.kept_runs import KeptQuality
 from ray_tracing_hooks._insight.ingest.parallel import collector_paused, parts_of, read_parts
 from ray_tracing_hooks._insight.ingest.reread import Lines
 from ray_tracing_hooks._insight.ingest.spool import segments_of
@@ -21,8 +22,10 @@ def load(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: 
     ``on_bytes`` with the number of bytes read since the previous call.
     """
     with collector_paused():
-        quality = Quality()
-        return Table(_read(paths, quality, on_bytes), quality, details=Lines())
+        quality, kept = Quality(), KeptQuality(paths)
+        table = Table(_read(paths, quality, on_bytes), quality, kept.now_ns, Lines())
+        kept.add_to(quality)
+        return table
 
 
 def read(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: None) -> tuple[list[Span], Quality]:

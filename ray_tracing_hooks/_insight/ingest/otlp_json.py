@@ -44,6 +44,11 @@ class SpanJson(Struct, rename="camel"):
     events: Any = None
     links: Any = None
     status: Any = None
+    trace_state: Any = None
+    flags: Any = None
+    dropped_attributes_count: Any = None
+    dropped_events_count: Any = None
+    dropped_links_count: Any = None
 
 
 class _Written(SpanJson, rename="camel"):
@@ -224,12 +229,24 @@ def span_of(written: SpanJson, resource: dict[str, Any], scope: str) -> Span:
             for event in written.events or ()
         ],
         links=[
-            Link(_link_id(link, "traceId", 16), _link_id(link, "spanId", 8), plain_attributes(link.get("attributes")))
+            Link(
+                _link_id(link, "traceId", 16),
+                _link_id(link, "spanId", 8),
+                plain_attributes(link.get("attributes")),
+                str(link.get("traceState") or ""),
+            )
             for link in written.links or ()
         ],
         resource=resource,
         scope=scope,
         state=state,
+        trace_state=str(written.trace_state or ""),
+        flags=int(written.flags or 0),
+        dropped=(
+            int(written.dropped_attributes_count or 0),
+            int(written.dropped_events_count or 0),
+            int(written.dropped_links_count or 0),
+        ),
     )
 
 

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part, is_one_object, reason
+from ray_tracing_hooks._insight.ingest.files import PARQUET, UNREADABLE, Part, is_one_object, reason
 from ray_tracing_hooks._insight.ingest.lines import read_part
+from ray_tracing_hooks._insight.ingest.parquet import read_stored
 from ray_tracing_hooks._insight.ingest.spool import read_segment
 from ray_tracing_hooks._insight.model.columns import Columns
 from ray_tracing_hooks._insight.model.quality import Quality
@@ -55,7 +56,7 @@ def parts_of(paths: Sequence[str], quality: Quality) -> list[Part]:
             quality.incomplete(path, 0, reason(error))
             continue
         quality.files += 1
-        if path.endswith(".gz") or size <= _PART * 3 // 2 or is_one_object(path):
+        if path.endswith((".gz", PARQUET)) or size <= _PART * 3 // 2 or is_one_object(path):
             parts.append(Part(path))
         else:
             begins = [*range(0, size - _PART // 2, _PART)]
@@ -95,6 +96,8 @@ def _size(part: Part) -> int:
 
 def _read(part: Part) -> Answer:
     try:
+        if part.path.endswith(PARQUET):
+            return read_stored(part)
         return read_segment(part) if part.path.endswith(SUFFIX) else read_part(part)
     except FileNotFoundError:
         return None

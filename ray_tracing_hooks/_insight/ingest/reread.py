@@ -8,16 +8,21 @@ from bisect import bisect_right
 from collections import OrderedDict
 from typing import Any, BinaryIO, cast
 
+from msgspec import MsgspecError
+
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE, whole
 from ray_tracing_hooks._formats.packed import unpacked
-from ray_tracing_hooks._insight.ingest.files import is_segment
+from ray_tracing_hooks._insight.ingest.files import PARQUET, is_segment
 from ray_tracing_hooks._insight.ingest.otlp_json import (
     as_span,
     document_of,
     groups_of,
+    plain_attributes,
+    plain_text,
     span_of,
     span_of_text,
 )
+from ray_tracing_hooks._insight.ingest.parquet import Groups
 from ray_tracing_hooks._insight.ingest.spool import span_at
 from ray_tracing_hooks._insight.model.columns import Origins
 from ray_tracing_hooks._insight.model.span import Span
@@ -36,6 +41,7 @@ class Lines:
         self._first: list[int] = []
         self._read: OrderedDict[tuple[int, int], list[Any]] = OrderedDict()
         self._open: OrderedDict[str, BinaryIO] = OrderedDict()
+        self._groups = Groups()
 
     def add(self, path: str, origins: Origins, first: int) -> None:
         """Add a part of a file. Its spans are numbered from ``first``."""
@@ -55,14 +61,17 @@ class Lines:
         try:
             if is_segment(path):
                 return span_of(span_of_text(span_at(self._opened(path), offset)), resource, scope)
+            if path.endswith(PARQUET):
+                return self._groups.span(path, offset, place, resource, scope)
             spans = self._line(part, offset)
-            return span_of(as_span(spans[place]), resource, scope) if place < len(spans) else None
-        except (OSError, EOFError, struct.error, *MALFORMED):
+            return _with_scope(spans[place], resource, scope) if place < len(spans) else None
+        except (OSError, EOFError, struct.error, MsgspecError, *MALFORMED):
             return None  # removed or changed since it was read
 
     def close(self) -> None:
         """Close all files and drop the cached lines. Files are opened again when they are needed."""
         self._read.clear()
+        self._groups.close()
         while self._open:
             self._open.popitem()[1].close()
 
@@ -70,12 +79,13 @@ class Lines:
         self.close()
 
     def _line(self, part: int, offset: int) -> list[Any]:
+        """The spans of a line, each with its scope."""
         spans = self._read.get((part, offset))
         if spans is None:
             file = self._opened(self._files[part][0])
             file.seek(offset)
             line = whole(file.readline(MAX_LINE), file.readline)
-            spans = [span for group in groups_of(document_of(line)) for span in group.spans]
+            spans = [(span, group.scope) for group in groups_of(document_of(line)) for span in group.spans]
             self._read[part, offset] = spans
             if len(self._read) > _MOST_LINES:
                 self._read.popitem(last=False)
@@ -90,6 +100,15 @@ class Lines:
             if len(self._open) > _MOST_FILES:
                 self._open.popitem(last=False)[1].close()
         return file
+
+
+def _with_scope(written_in: tuple[Any, Any], resource: dict[str, Any], scope: str) -> Span:
+    """The span of a line, with all of its scope. Raises one of ``MALFORMED``."""
+    written, its_scope = written_in
+    span, described = span_of(as_span(written), resource, scope), plain_text(its_scope)
+    span.scope_version = str(described.get("version") or "")
+    span.scope_attributes = plain_attributes(described.get("attributes"))
+    return span
 
 
 def _seekable(path: str) -> BinaryIO:

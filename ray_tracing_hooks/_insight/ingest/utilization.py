@@ -62,14 +62,28 @@ def _files(paths: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
+def lines_between(paths: Iterable[str], begin: int, end: int) -> Iterator[bytes]:
+    """The lines with samples of which any is from ``begin`` to ``end``. Files that cannot be read are left out."""
+    for path in _files(paths):
+        with suppress(*UNREADABLE):
+            for line in _lines(path):
+                with suppress(*MALFORMED):
+                    if any(begin <= time <= end for _, _, _, time, _ in _of_line(json.loads(line))):
+                        yield line
+
+
 def _samples(path: str) -> Iterator[tuple[str, str, str, int, float]]:
     """Node, metric, accelerator, time and value of each."""
+    for line in _lines(path):
+        with suppress(*MALFORMED):
+            yield from _of_line(json.loads(line))
+
+
+def _lines(path: str) -> Iterator[bytes]:
     with open(path, "rb") as raw:
         for _, line in lines_of(unpacked(path, raw)):
-            if line is None or not any(mark in line for mark in _MARKS):
-                continue
-            with suppress(*MALFORMED):
-                yield from _of_line(json.loads(line))
+            if line is not None and any(mark in line for mark in _MARKS):
+                yield line
 
 
 def _of_line(document: Any) -> Iterator[tuple[str, str, str, int, float]]:

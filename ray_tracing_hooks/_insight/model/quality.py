@@ -72,12 +72,12 @@ class Quality:
         """Note a line that could not be read, or a part of a spool; with ``spans``, only so many spans of it."""
         self.bad_lines += not spans
         self.bad_spans += spans
-        self._note(file, line, reason)
+        self.note(file, line, reason)
 
     def incomplete(self, file: str, lines: int, reason: str) -> None:
         """Note a file of which only so many lines could be read."""
         self.incomplete_files += 1
-        self._note(file, lines + 1 if lines else 0, f"{reason}; the rest of the file is missing" if lines else reason)
+        self.note(file, lines + 1 if lines else 0, f"{reason}; the rest of the file is missing" if lines else reason)
 
     def include(self, part: Quality, lines: int) -> None:
         """Add what is wrong with a part of a file that follows so many lines."""
@@ -87,8 +87,9 @@ class Quality:
         self.lines += part.lines
         self.dropped += part.dropped
         for problem in part.problems:
-            self._note(problem.file, problem.line + lines if problem.line else 0, problem.reason)
+            self.note(problem.file, problem.line + lines if problem.line else 0, problem.reason)
 
-    def _note(self, file: str, line: int, reason: str) -> None:
+    def note(self, file: str, line: int, reason: str) -> None:
+        """Note a problem, without counting it."""
         if len(self.problems) < _SHOWN_PROBLEMS:
             self.problems.append(Problem(file, line, reason))

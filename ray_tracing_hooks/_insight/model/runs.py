@@ -8,6 +8,7 @@ session: there, traces with spans of the same job belong together if they have n
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -128,3 +129,14 @@ def by_row(table: Table) -> tuple[list[str], Any]:
         of_trace[found] = of_row[named[first]]
         of_row = np.where(of_row, of_row, of_trace[trace])
     return list(number), of_row
+
+
+_LETTERS = str.maketrans("0123456789abcdef", "klmnopqrstuvwxyz")
+"""An id has no digits: as a partition of a table, it must not look like a number."""
+
+
+def run_id(table: Table, run: Run) -> str:
+    """The id of a run: the same whenever it is written."""
+    # Without a session, a job has the same id in every cluster.
+    of = [run.session, run.job, "" if run.session else table.traces[table.trace[0]]]
+    return hashlib.sha256("\0".join(of).encode()).hexdigest()[:10].translate(_LETTERS)

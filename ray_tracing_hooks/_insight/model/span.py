@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from ray_tracing_hooks import names
@@ -37,6 +37,7 @@ class Link(NamedTuple):
     trace_id: str
     span_id: str
     attributes: dict[str, Any]
+    trace_state: str = ""
 
 
 @dataclass(slots=True)
@@ -65,6 +66,12 @@ class Span:
     """The name of the instrumentation scope."""
     state: State
     """``running``: its process is alive and has not ended it; ``lost``: its process died before it ended."""
+    trace_state: str = ""
+    flags: int = 0
+    dropped: tuple[int, int, int] = (0, 0, 0)
+    """How many attributes, events and links the program that recorded it had to drop."""
+    scope_version: str = ""
+    scope_attributes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:

@@ -242,7 +242,7 @@ class Table:
         If the file is gone or has changed, the span has only what the columns hold. Its times and its parent are those
         of the table.
         """
-        span = self._kept.get(row) or self._read_again(row) or self._from_columns(row)
+        span = self.recorded(row)
         if self._hidden is not None:
             attributes, resource = self._hidden.shown(span.attributes), self.resources[self.resource[row]]
             span = _with(span, attributes=attributes, resource=resource)
@@ -258,6 +258,10 @@ class Table:
                 events=[event._replace(time_ns=event.time_ns + shift) for event in span.events],
             )
         return span
+
+    def recorded(self, row: int) -> Span:
+        """The same with the times and the parent that its file has."""
+        return self._kept.get(row) or self._read_again(row) or self._from_columns(row)
 
     def forget_names(self) -> None:
         """Discard the names that ``.options(name=...)`` gave to calls."""

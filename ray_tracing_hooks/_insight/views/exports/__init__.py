@@ -19,7 +19,6 @@ class Format(NamedTuple):
 FORMATS = {
     "perfetto": Format(".pftrace", "Perfetto's own format, for https://ui.perfetto.dev"),
     "otlp": Format(".jsonl.gz", "one file of OTLP-JSON lines, for the OpenTelemetry Collector and others"),
-    "parquet": Format(".parquet", "a table with a row a span, for pandas, DuckDB, Spark and others"),
 }
 
 
@@ -27,7 +26,6 @@ def writer(name: str) -> Callable[[Source, BinaryIO], Sequence[str]]:
     """The function that writes this format.
 
     It writes all spans of the source and returns notes for the user about what the file does not contain.
-    Raises ImportError if the format needs a package that is not installed.
     """
     write: Callable[[Source, BinaryIO], Sequence[str]] = import_module(f"{__name__}.{name}").write
     return write

@@ -1,0 +1,64 @@
+"""Writes runs to a store, for the commands that do."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli.screen import SafeError, counted, progress, warn
+from ray_tracing_hooks._insight.analysis.wording import count
+from ray_tracing_hooks._insight.ingest.parallel import collector_paused
+from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.store.targets import TargetError, target_of
+from ray_tracing_hooks._insight.store.write import Store
+from ray_tracing_hooks._insight.views.redaction import Redaction
+from ray_tracing_hooks._safety.guard import safe
+
+_LONG_SPANS = 20_000
+"""From this number on, a progress bar is shown."""
+
+
+def keep(
+    place: str,
+    table: Table,
+    folders: Sequence[str],
+    *,
+    redaction: Redaction | None = None,
+    more: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _known: {},
+    hint: str = "--output",
+) -> list[dict[str, Any]]:
+    """Write the runs of a table to the store at ``place``; returns what their ``run.json`` says.
+
+    ``folders`` may hold their task states and samples of nodes, ``more`` is what it adds to that. Ends the command with
+    exit code 1 if that fails, and with 2 if there cannot be a store at ``place``.
+    """
+    try:
+        target = target_of(place, lambda: warn(f"another run writes to {place}: waiting for its end", "note"))
+    except TargetError as error:
+        raise click.BadParameter(safe(str(error)), param_hint=hint) from None
+    size = len(table)
+    try:
+        with collector_paused(), progress(shown=size >= _LONG_SPANS) as advance:
+            on_spans = counted(advance, "writing spans", size)
+            store = Store(target, lambda part: inputs.analysed(part, folders), folders, redaction, on_spans)
+            return store.keep(table, more)
+    except ImportError as error:
+        raise SafeError(f"a store needs {error.name}: pip install 'ray-tracing-hooks[insight]'") from None
+    except TargetError as error:
+        raise SafeError(str(error)) from None
+    finally:
+        target.close()
+
+
+def told(place: str, kept: Sequence[Mapping[str, Any]]) -> str:
+    """What was written, and what to do next."""
+    spans = sum(each["counts"]["spans"] for each in kept)
+    ids = f" ({kept[0]['id']})" if len(kept) == 1 else ""
+    return (
+        f"{count(spans, 'span')} of {count(len(kept), 'run')}{ids} in {safe(place)}\n"
+        f"next: ray-tracing-hooks runs {shlex.quote(safe(place))}"
+    )

@@ -1,0 +1,90 @@
+"""What ``run.json`` says of a run, so that it can be listed without its spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings import find
+from ray_tracing_hooks._insight.model.grouped import by_first
+from ray_tracing_hooks._insight.model.table import RUNNING, Table
+from ray_tracing_hooks._insight.views.redaction import Redaction
+
+_COMMIT = "vcs.ref.head.revision"
+
+_VERSIONS = {
+    "ray": names.RESOURCE_RAY_VERSION,
+    "python": "process.runtime.version",
+    "opentelemetry": "telemetry.sdk.version",
+    "ray_tracing_hooks": "telemetry.distro.version",
+}
+
+
+def about(analysis: Analysis, recorded: Table, redaction: Redaction | None = None) -> dict[str, Any]:
+    """What is known of a run. Raises no error for what was not recorded, which is then null."""
+    table, path, quality = analysis.table, analysis.path, recorded.quality
+    findings = find(analysis)
+    return {
+        "program": {
+            "name": analysis.name,
+            "entrypoint": _of_sites(table, names.RAY_ENTRYPOINT),
+            "arguments": None,
+            "commit": _of_resources(table, _COMMIT),
+        },
+        "cluster": {
+            "session": analysis.session or None,
+            "job": analysis.job or None,
+            "address": None
+            if redaction and not redaction.shows_all
+            else _of_resources(table, names.RESOURCE_GCS_ADDRESS),
+            "nodes": analysis.parallelism.nodes,
+            "workers": analysis.parallelism.workers,
+        },
+        "versions": {name: _of_resources(table, key) for name, key in _VERSIONS.items()},
+        "settings": {},
+        "start_unix_nano": path.start,
+        "wall_ns": path.wall,
+        "state": "running" if RUNNING in table.state else "unknown" if path.is_cut else "ended",
+        "counts": {
+            "spans": len(table),
+            "traces": len(set(table.trace)),
+            "calls": len(analysis.calls),
+            "functions": len(analysis.functions),
+            "failed": int(np.count_nonzero(analysis.is_failed)),
+            "findings": len(findings),
+        },
+        "verdict": {
+            "kind": findings[0].kind,
+            "title": findings[0].title,
+            # The title quotes no attribute.
+            "text": findings[0].text if redaction is None or redaction.shows_all else "",
+            "share": findings[0].share,
+            "cost_ns": round(findings[0].share * path.wall),
+        }
+        if findings
+        else None,
+        "read_unix_nano": recorded.now_ns,
+        "quality": {
+            **{
+                name: getattr(quality, name)
+                for name in ("files", "lines", "bad_lines", "bad_spans", "incomplete_files", "duplicates", "dropped")
+            },
+            "problems": [list(each) for each in quality.problems],
+        },
+    }
+
+
+def _of_resources(table: Table, key: str) -> str | None:
+    return _first(table.resources[index].get(key) for index in by_first(table.resource))
+
+
+def _of_sites(table: Table, key: str) -> str | None:
+    return _first(table.sites[index].get(key) for index in by_first(table.site))
+
+
+def _first(found: Iterable[Any]) -> str | None:
+    return next((str(each) for each in found if each), None)

@@ -25,6 +25,7 @@ _GROUPS = {
         "tree": "Show the traces of a run as trees.",
         "view": "Write the report of a run, one HTML file.",
         "export": "Write the spans of a run for another viewer.",
+        "runs": "List the runs of a store, or of a folder of spans.",
     },
     "Cluster": {
         "doctor": "Find out why spans are missing, on every node.",

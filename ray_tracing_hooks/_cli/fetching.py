@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -24,12 +26,14 @@ from ray_tracing_hooks._ops.sources import is_session
 from ray_tracing_hooks._ray.states import Answer, ask, keep
 from ray_tracing_hooks._safety.guard import safe
 from ray_tracing_hooks._settings.table import load
+from ray_tracing_hooks._settings.values import STORE, without_credentials
 
 
 @click.command(
     epilog=examples(
         "ray-tracing-hooks collect --output spans",
         "ray-tracing-hooks collect --address 10.0.0.1:6379 --output s3://bucket/spans",
+        "ray-tracing-hooks collect --output parquet:s3://bucket/runs",
         "ray-tracing-hooks collect /tmp/ray/session_latest --output spans",
     ),
 )
@@ -38,8 +42,8 @@ from ray_tracing_hooks._settings.table import load
     "-o",
     "--output",
     metavar="DIR|URL",
-    help="The folder to write, or a URL for fsspec, such as s3://bucket/spans. By default it is "
-    "RAY_TRACING_COLLECT_TO, else spans-SESSION.",
+    help="The folder to write, or a URL for fsspec, such as s3://bucket/spans; after parquet: a store of runs. By "
+    "default it is RAY_TRACING_COLLECT_TO, else spans-SESSION.",
 )
 @click.option("--all", "everything", is_flag=True, help="Also fetch files of earlier sessions.")
 @address_option
@@ -59,7 +63,8 @@ def collect(
 
     These are the files of the local exporter: spans, log records, metrics and task states of this session. Shippers
     first write the spans that they still have. Files come through Ray, so nodes need no access to the target. Run the
-    command again to fetch only files that are new or have grown.
+    command again to fetch only files that are new or have grown. A store gets their runs instead of the files, as from
+    export --format parquet.
 
     After the end of a cluster, name its session folder: the spans left in its spools on this machine are written to
     files and collected. The exit code is 1 if not all could be collected.
@@ -69,16 +74,25 @@ def collect(
     folders = [_session(session) for session in sessions]
     options = {"everything": everything, "timeout": timeout}
     try:
-        with _sources(folders, address, timeout) as (found, session):
-            target = _target(output or load(os.environ, warn).collect_to or f"spans-{session}")
+        with ExitStack() as until_end, _sources(folders, address, timeout) as (found, session):
+            place = output or load(os.environ, warn).collect_to or f"spans-{session}"
+            is_store = place.startswith(STORE)
+            folder = until_end.enter_context(tempfile.TemporaryDirectory()) if is_store else place
+            target = _target(folder)
             with progress(shown=not in_json, is_size=True) as advance:
                 result = fetch(found, options, target, advance)
+            kept = _keep(folder, place.removeprefix(STORE)) if is_store else []
     except TargetError as error:
         raise SafeError(str(error)) from None
     if in_json:
-        click.echo(json.dumps({"output": target.text, "sources": len(found), **asdict(result)}))
+        shown = {"output": without_credentials(place) if is_store else target.text, "sources": len(found)}
+        click.echo(json.dumps({**shown, **asdict(result), **({"runs": [each["id"] for each in kept]} if kept else {})}))
     else:
-        _sum_up(result, target, len(found), are_nodes=not folders)
+        _sum_up(result, target, len(found), are_nodes=not folders, is_store=is_store)
+        if is_store:
+            from ray_tracing_hooks._cli.keeping import told  # noqa: PLC0415  as in `_keep`
+
+            click.echo(told(without_credentials(place.removeprefix(STORE)), kept))
     if result.problems:
         context.exit(1)
 
@@ -113,13 +127,24 @@ def _target(place: str) -> Target:
         raise click.BadParameter(safe(str(error)), param_hint="--output") from None
 
 
-def _sum_up(result: Collected, target: Target, sources: int, *, are_nodes: bool) -> None:
+def _keep(folder: str, place: str) -> list[dict[str, Any]]:
+    """Write the runs of collected files to a store."""
+    # The analysis takes long to import, and files are collected without it.
+    from ray_tracing_hooks._cli import inputs  # noqa: PLC0415
+    from ray_tracing_hooks._cli.keeping import keep  # noqa: PLC0415
+
+    which = inputs.Which(everything=True)
+    return keep(place, which.table([folder]), which.folders)
+
+
+def _sum_up(result: Collected, target: Target, sources: int, *, are_nodes: bool, is_store: bool) -> None:
     for problem in result.problems:
         warn(problem)
     what = count(sources, "node") if are_nodes else count(sources, "session")
     fetched = f"{size(result.fetched_bytes)} fetched now" if result.fetched_bytes else "nothing new"
-    click.echo(f"{count(result.files, 'file')}, {size(result.bytes)} of {what} in {safe(target.text)}; {fetched}")
-    if result.files and "://" not in target.text:
+    where = "" if is_store else f" in {safe(target.text)}"
+    click.echo(f"{count(result.files, 'file')}, {size(result.bytes)} of {what}{where}; {fetched}")
+    if result.files and not is_store and "://" not in target.text:
         click.echo(f"next: ray-tracing-hooks summary {shlex.quote(safe(target.text))}")
 
 

@@ -7,13 +7,14 @@ import resource
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
@@ -25,7 +26,9 @@ from ray_tracing_hooks._run import inside
 from ray_tracing_hooks._run.inside import LaunchInfo, Note
 from ray_tracing_hooks._safety.guard import describe, safe
 from ray_tracing_hooks._safety.private import open_folder
+from ray_tracing_hooks._safety.secrets import TEXT, is_name_of_secret
 from ray_tracing_hooks._settings.table import Settings, load_with_sources
+from ray_tracing_hooks._settings.values import MASK, without_credentials
 from ray_tracing_hooks._ship.flush import flush
 
 _REPORT = "report.html"
@@ -39,6 +42,7 @@ _WAITS = frozenset({"get", "wait"})
         "ray-tracing-hooks run train.py --epochs 3",
         "ray-tracing-hooks run --open -m package.module",
         "ray-tracing-hooks run --output spans/today train.py",
+        "ray-tracing-hooks run --keep runs train.py",
     ),
 )
 @click.argument("program", type=click.Path())
@@ -46,6 +50,12 @@ _WAITS = frozenset({"get", "wait"})
 @click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as with python -m.")
 @click.option(
     "-o", "--output", metavar="DIR", help="The folder for spans; by default a new one inside RAY_TRACING_LOCAL_DIR."
+)
+@click.option(
+    "--keep",
+    "store",
+    metavar="STORE",
+    help="Also write the run to this store of runs: a folder, or a URL for fsspec such as s3://bucket/runs.",
 )
 @click.option("--view", "views", is_flag=True, help=f"Also write the report, {_REPORT} next to the spans.")
 @click.option("--open", "opens", is_flag=True, help="Write the report, and open it in your browser.")
@@ -55,6 +65,7 @@ def run(
     arguments: tuple[str, ...],
     is_module: bool,
     output: str | None,
+    store: str | None,
     views: bool,
     opens: bool,
     no_waits: bool,
@@ -85,7 +96,8 @@ def run(
             code = _run_child(command, _environment(path, environ, has_own_folder=output is None))
         except OSError as error:
             raise click.ClickException(f"{command[0]} could not be started: {error.strerror}") from None
-        _sum_up(list(inside.read(path)), folder, settings, views=views or opens, opens=opens)
+        kept = Kept(store, arguments, sources) if store is not None else None
+        _sum_up(list(inside.read(path)), folder, settings, kept, views=views or opens, opens=opens)
     finally:
         os.unlink(path)
     _end_as(code)
@@ -133,7 +145,68 @@ def _environment(path: str, added: Mapping[str, str], *, has_own_folder: bool) -
 # --- Afterwards ---------------------------------------------------------------------------------------------------
 
 
-def _sum_up(connections: Sequence[Note], folder: str, settings: Settings, *, views: bool, opens: bool) -> None:
+class Kept(NamedTuple):
+    """Where the run is kept, and what its spans do not say."""
+
+    store: str
+    arguments: Sequence[str]
+    sources: Mapping[str, str]
+    """By setting, where its value comes from."""
+
+    def more(self, known: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+        """What to say of it in place of what is ``known``."""
+        given = {name for name, source in self.sources.items() if source != "default"}
+        return {
+            "program": {
+                **known["program"],
+                "arguments": redacted(self.arguments),
+                "commit": _commit() or known["program"]["commit"],
+            },
+            "settings": {
+                setting.variable: MASK if setting.secret else setting.kind.write(getattr(settings, setting.name))
+                for setting in Settings.rows
+                if setting.name in given
+            },
+        }
+
+
+def redacted(arguments: Sequence[str]) -> list[str]:
+    """Arguments of a command, without what is a secret by its form or by the name of its option."""
+    found: list[str] = []
+    before = ""
+    for each in arguments:
+        name, equals, _ = each.partition("=")
+        if before.startswith("-") and "=" not in before and is_name_of_secret(before.lstrip("-")):
+            found.append(MASK)
+        elif equals and is_name_of_secret(name.lstrip("-")):
+            found.append(f"{name}={MASK}")
+        else:
+            found.append(MASK if TEXT.search(each) else each)
+        before = each
+    return found
+
+
+def _commit() -> str | None:
+    """The commit of the working directory, with ``-dirty`` if files of it are changed; None outside of a repository."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"],  # noqa: S607  the user's git
+            capture_output=True,
+            text=True,
+            timeout=_GIT_TIMEOUT,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeError):
+        return None
+    return done.stdout.strip() or None
+
+
+_GIT_TIMEOUT = 10
+
+
+def _sum_up(
+    connections: Sequence[Note], folder: str, settings: Settings, kept: Kept | None, *, views: bool, opens: bool
+) -> None:
     """Report on the run. A failure here does not change the program's exit code."""
     try:
         _deliver(connections, settings)
@@ -142,7 +215,7 @@ def _sum_up(connections: Sequence[Note], folder: str, settings: Settings, *, vie
             warn(problem, "ray-tracing-hooks")
         where = next((note.local_dir for note in connections if note.local_dir), "")
         if where:
-            _show(connections, where, is_of_run=where == folder, views=views, opens=opens)
+            _show(connections, where, settings, kept, is_of_run=where == folder, views=views, opens=opens)
     except click.ClickException as error:
         warn(error.format_message(), "ray-tracing-hooks")
     except KeyboardInterrupt:
@@ -220,7 +293,16 @@ _MOST_LINES = 15
 """The most that are printed after a run, with an empty one before, and two on how to see more."""
 
 
-def _show(connections: Sequence[Note], folder: str, *, is_of_run: bool, views: bool, opens: bool) -> None:
+def _show(
+    connections: Sequence[Note],
+    folder: str,
+    settings: Settings,
+    kept: Kept | None,
+    *,
+    is_of_run: bool,
+    views: bool,
+    opens: bool,
+) -> None:
     """Print the summary. ``is_of_run`` says that the folder has only this run; otherwise show the program's trace."""
     # The analysis takes longer to import than some programs to run, and is needed only where there are spans.
     from ray_tracing_hooks._cli import inputs  # noqa: PLC0415
@@ -230,9 +312,16 @@ def _show(connections: Sequence[Note], folder: str, *, is_of_run: bool, views: b
     from ray_tracing_hooks._insight.views.page import is_report  # noqa: PLC0415
 
     trace_id = next((note.trace_id for note in connections if note.trace_id), None) if not is_of_run else None
-    analysis, number = inputs.chosen([folder], inputs.Which(trace_id))
+    which = inputs.Which(trace_id)
+    table, number = which.of(which.table([folder]))
+    analysis = inputs.analysed(table, which.folders)
     click.echo(err=True)
     print_summary(analysis, number, most=_MOST_LINES - 3, err=True)
+    if kept is not None:
+        from ray_tracing_hooks._cli.keeping import keep, told  # noqa: PLC0415  as above
+
+        written = keep(kept.store, table, which.folders, more=lambda known: kept.more(known, settings), hint="--keep")
+        click.echo(told(without_credentials(kept.store), written), err=True)
     quoted = safe(shlex.quote(folder) + (f" --trace {trace_id}" if trace_id else ""))
     if not views:
         click.echo(f"more: ray-tracing-hooks summary {quoted}", err=True)

@@ -296,7 +296,7 @@ class Settings(Values):
         PLACE,
         None,
         "absolute path of a folder, or URL such as `s3://bucket/spans`: a driver collects the span files of all nodes "
-        "there at its exit, like `ray-tracing-hooks collect`",
+        "there at its exit, like `ray-tracing-hooks collect`; after `parquet:`, it is a store of runs",
         secret=True,
     )
     collect_timeout: float = setting(

@@ -302,11 +302,16 @@ def _read_listening(value: object) -> str:
     return f"[{parts.hostname}]:{parts.port}" if ":" in parts.hostname else f"{parts.hostname}:{parts.port}"
 
 
+STORE = "parquet:"
+"""Before a place: a store of runs is written there, instead of files as they are."""
+
+
 def _read_place(value: object) -> str:
     text = scalar(value)
-    if text.startswith(("/", "~")):
-        return _read_path(text)
-    if re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s\x00-\x1f]+", text):
+    place = text.removeprefix(STORE)
+    if place.startswith(("/", "~")):
+        return text[: len(text) - len(place)] + _read_path(place)
+    if re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s\x00-\x1f]+", place):
         return text
     raise ValueError
 

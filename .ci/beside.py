@@ -38,7 +38,7 @@ OF_RAY = {
 """Folders with the dependencies of these extras of Ray, and of the group of their name, since it behaves differently
 with pyarrow, and starts more slowly with the others."""
 
-ALONE = ("definitions", "skywalking", "viewers", "fuzz")
+ALONE = ("definitions", "skywalking", "viewers", "fuzz", "store")
 """Folders with packages whose dependencies are too old, or in this environment."""
 
 PROGRAMS = {

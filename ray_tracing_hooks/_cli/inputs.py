@@ -19,6 +19,7 @@ from ray_tracing_hooks._insight.ingest import utilization
 from ray_tracing_hooks._insight.ingest.files import folders_of, span_files
 from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun, kept_runs
 from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.ingest.sources import PlaceError, complete, local
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.runs import part_of, run_id, runs, sessions
@@ -99,9 +100,19 @@ class Which:
             raise click.UsageError("PATH@RUN names one run: give no other run, and neither --trace, --job nor --all")
         self._run = next(iter(named), "")
         places = given(paths)
-        kept, problems = kept_runs(places)
-        if kept or problems:
-            places = self._of_store(kept, problems, ", ".join(places))
+        try:
+            places = [local(place, warn) for place in places]
+            kept, problems = kept_runs(places)
+            if kept or problems:
+                places = self._of_store(kept, problems, ", ".join(paths or places))
+            for place in places:
+                complete(place)
+        except PlaceError as error:
+            raise SafeError(str(error)) from None
+        except FileNotFoundError:
+            pass  # as below
+        except OSError as error:
+            raise SafeError(f"{error.filename or ''}{': ' if error.filename else ''}{error.strerror}") from None
         self.folders = folders_of(places)
         return files(places, are_given=bool(paths))
 

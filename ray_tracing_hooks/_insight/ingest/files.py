@@ -104,8 +104,13 @@ def is_segment(path: str) -> bool:
     return path.endswith(SUFFIX)
 
 
+def is_span_file(path: str) -> bool:
+    """Whether a file of a folder is one of spans, judged by its name."""
+    return path.endswith((*JSON_SUFFIXES, PARQUET)) or is_segment(path)
+
+
 def _with_spans(paths: Iterable[str]) -> list[str]:
-    return [path for path in paths if (path.endswith((*JSON_SUFFIXES, PARQUET)) or is_segment(path)) and _is_file(path)]
+    return [path for path in paths if is_span_file(path) and _is_file(path)]
 
 
 def _is_file(path: str) -> bool:

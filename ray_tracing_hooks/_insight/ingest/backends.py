@@ -1,0 +1,233 @@
+"""Fetches traces from Jaeger (query API v3) and Grafana Tempo, as OTLP-JSON lines.
+
+An address is one of HTTP with parameters: ``trace=ID``, or ``service=NAME`` with ``last=1h``, or ``start`` and ``end``
+in ISO 8601; ``limit`` is the number of traces, and ``tenant`` that of Tempo. A user and a password in it are sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timezone
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+from ray_tracing_hooks._formats.otlp import encode_json
+from ray_tracing_hooks._formats.otlp_json_read import traces as encoded_traces
+from ray_tracing_hooks._formats.protobuf import FormatError
+
+BACKENDS = ("jaeger", "tempo")
+
+_PARAMETERS = ("trace", "service", "last", "start", "end", "limit", "tenant")
+_LIMIT = 1000
+_TIMEOUT = 60
+_MOST_ANSWER = 1 << 30
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+_Told = Callable[[str], None]
+
+
+class _Query:
+    """The parts of an address."""
+
+    def __init__(self, kind: str, address: str) -> None:
+        """Raises ValueError if there is something wrong with the address."""
+        parts = urlsplit(address)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"{kind}: expected an address such as {kind}:http://HOST:PORT?service=ray&last=1h")
+        given = parse_qsl(parts.query, keep_blank_values=True)
+        if unknown := [name for name, _ in given if name not in _PARAMETERS]:
+            raise ValueError(f"{kind}: {unknown[0]!r} is no parameter: expected {', '.join(_PARAMETERS)}")
+        found = dict(given)
+        self.kind = kind
+        self.ids = [value.lower() for name, value in given if name == "trace"]
+        self.service = found.get("service", "")
+        if not self.ids and not self.service:
+            raise ValueError(f"{kind}: give a trace (?trace=ID), or a service (?service=ray&last=1h)")
+        if wrong := [each for each in self.ids if not re.fullmatch("[0-9a-f]{1,32}", each)]:
+            raise ValueError(f"{kind}: {wrong[0]!r:.60} is no trace id: expected up to 32 hex digits")
+        self.limit = _limit(found.get("limit", str(_LIMIT)))
+        self.end = _time(found["end"]) if "end" in found else time.time()
+        self.start = _time(found["start"]) if "start" in found else self.end - _seconds(found.get("last", "1h"))
+        if self.start >= self.end:
+            raise ValueError(f"{kind}: the start is not before the end")
+        where = parts.hostname if ":" not in parts.hostname else f"[{parts.hostname}]"
+        host = f"{where}:{parts.port}" if parts.port else where
+        self.shown = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        self.headers = {"Accept": "application/json"}
+        if parts.username is not None:
+            user = f"{parts.username}:{parts.password or ''}".encode()
+            self.headers["Authorization"] = f"Basic {base64.b64encode(user).decode()}"
+        if "tenant" in found:
+            self.headers["X-Scope-OrgID"] = found["tenant"]
+
+    def get(self, path: str, parameters: Mapping[str, Any] | None = None) -> bytes | None:
+        """The answer; None if there is no such thing. Raises OSError, whose text names the server."""
+        url = f"{self.shown}{path}" + (f"?{urlencode(parameters)}" if parameters else "")
+        # The address is the user's, and has the scheme of HTTP.
+        request = urllib.request.Request(url, headers=self.headers)  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310
+                body: bytes = answer.read(_MOST_ANSWER)
+                return body
+        except urllib.error.HTTPError as error:
+            if error.code == http.client.NOT_FOUND:
+                return None
+            said = " ".join(error.read(300).decode(errors="replace").split())
+            raise OSError(
+                error.code, f"{self.kind} at {self.shown} answers {error.code} {error.reason}: {said}"
+            ) from None
+        except (urllib.error.URLError, TimeoutError, http.client.HTTPException) as error:
+            raise OSError(
+                0, f"{self.kind} at {self.shown} does not answer: {getattr(error, 'reason', error)}"
+            ) from None
+
+
+def traces_of(kind: str, address: str, told: _Told) -> Iterator[bytes]:
+    """The traces at an address, as lines. ``told`` is called with what the back end left out.
+
+    Raises ValueError if something is wrong with the address or the answer, OSError without an answer.
+    """
+    query = _Query(kind, address)
+    documents = _of_jaeger(query, told) if kind == "jaeger" else _of_tempo(query, told)
+    for document in documents:
+        try:
+            groups, wrong = encoded_traces(json.dumps(document))
+        except FormatError as error:
+            raise ValueError(f"{kind} at {query.shown} answers with something else than OTLP: {error}") from None
+        if wrong:
+            told(f"{len(wrong):,} spans of {kind} at {query.shown} cannot be read (the first: {wrong[0]})")
+        line, bad = encode_json(groups)
+        if bad:
+            told(f"{bad:,} spans of {kind} at {query.shown} cannot be read")
+        yield line + b"\n"
+
+
+def _of_jaeger(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
+    if query.ids:
+        bodies = [(each, query.get(f"/api/v3/traces/{each}")) for each in query.ids]
+    else:
+        wanted = {
+            "query.service_name": query.service,
+            "query.start_time_min": _text(query.start),
+            "query.start_time_max": _text(query.end),
+            # The second is its name in Jaeger 1.
+            "query.search_depth": query.limit,
+            "query.num_traces": query.limit,
+        }
+        bodies = [(query.service, query.get("/api/v3/traces", wanted))]
+    for what, body in bodies:
+        if body is None:
+            told(f"jaeger at {query.shown} has no trace of {what!r}")
+            continue
+        seen: set[str] = set()
+        # A stream of objects, each with a part of the traces.
+        for part in _objects(body, query):
+            if "error" in part:
+                raise ValueError(f"jaeger at {query.shown}: {json.dumps(part['error'])[:200]}")
+            found = part.get("result", part)
+            seen.update(_ids(found))
+            yield found
+        if not query.ids and len(seen) >= query.limit:
+            _tell_limit(query, len(seen), told)
+
+
+def _of_tempo(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
+    ids = query.ids
+    if not ids:
+        wanted = {
+            "q": f"{{ resource.service.name = {json.dumps(query.service)} }}",
+            "start": int(query.start),
+            "end": int(query.end) + 1,
+            "limit": query.limit,
+        }
+        body = query.get("/api/search", wanted)
+        found = next(_objects(body or b"{}", query), {}).get("traces") or []
+        ids = [str(each.get("traceID") or "").zfill(32) for each in found if isinstance(each, dict)]
+        if len(ids) >= query.limit:
+            _tell_limit(query, len(ids), told)
+        if not ids:
+            told(f"tempo at {query.shown} has no traces of the service {query.service!r} in this time")
+    for each in ids:
+        body = query.get(f"/api/v2/traces/{quote(each)}")
+        # Tempo before 2.7 has only the other one.
+        is_old = body is None
+        body = query.get(f"/api/traces/{quote(each)}") if is_old else body
+        if body is None:
+            told(f"tempo at {query.shown} has no trace {each}")
+            continue
+        answer = next(_objects(body, query), {})
+        if answer.get("status") == "PARTIAL" or answer.get("message"):
+            told(
+                f"tempo at {query.shown} left out a part of trace {each}: {answer.get('message') or 'it is too large'}"
+            )
+        trace = answer if is_old else answer.get("trace") or {}
+        batches = trace.get("resourceSpans") or trace.get("batches") or []
+        yield {"resourceSpans": batches}
+
+
+def _tell_limit(query: _Query, number: int, told: _Told) -> None:
+    told(
+        f"{query.kind} at {query.shown} returned {number:,} traces, as many as were asked for: there may be more "
+        f"(limit={query.limit} in the address)"
+    )
+
+
+def _objects(body: bytes, query: _Query) -> Iterator[dict[str, Any]]:
+    """The JSON objects of an answer, one after the other. Raises ValueError if it is something else."""
+    decoder = json.JSONDecoder()
+    try:
+        text = body.decode()
+        at = 0
+        while at < len(text):
+            found, at = decoder.raw_decode(text, at)
+            yield _object(found)
+            while at < len(text) and text[at].isspace():
+                at += 1
+    except (ValueError, TypeError):
+        raise ValueError(f"{query.kind} at {query.shown} answers with something else than JSON objects") from None
+
+
+def _object(found: Any) -> dict[str, Any]:
+    """A value that has to be an object. Raises TypeError."""
+    if not isinstance(found, dict):
+        raise TypeError(found)
+    return found
+
+
+def _ids(document: dict[str, Any]) -> Iterator[str]:
+    for of_resource in document.get("resourceSpans") or ():
+        for of_scope in of_resource.get("scopeSpans") or ():
+            for span in of_scope.get("spans") or ():
+                yield str(span.get("traceId"))
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 10**9:
+        raise ValueError(f"limit={text!r:.20} is not valid: expected a number of traces from 1")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d{1,9})([smhd])", text)
+    if match is None:
+        raise ValueError(f"last={text!r:.20} is not valid: expected a number and s, m, h or d, such as 1h")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _time(text: str) -> float:
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise ValueError(f"{text!r:.40} is no time: expected one such as 2026-11-29T14:00:00Z") from None
+    return found.timestamp()
+
+
+def _text(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,171 @@
+"""Converts files of other formats to OTLP-JSON lines: OTLP protobuf, and what is compressed with zstd.
+
+These are the formats of the Collector's file exporter: messages with their length before them, four bytes for each, and
+a message may be compressed on its own. OpenTelemetry's specification has a varint instead, and a file may be one bare
+message. Formats are known by content, since such files have any name.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import BinaryIO, cast
+
+from ray_tracing_hooks._formats.otlp import Group, encode_json
+from ray_tracing_hooks._formats.packed import unpacked
+from ray_tracing_hooks._formats.protobuf import FormatError, fields
+from ray_tracing_hooks._insight.ingest.files import PARQUET, is_segment
+
+_ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
+_MOST_MESSAGE = 1 << 30
+_MOST_RATIO, _ALWAYS = 200, 1 << 26
+"""Spans compress to about a fortieth of their size."""
+
+_STEP = 1 << 20
+_FIRST = 64
+"""Bytes. A message has control characters in them: the lengths of its first parts."""
+_RESOURCE_SPANS, _RESOURCE, _SCOPE_SPANS, _SCOPE, _SPANS = 0x0A, 0x0A, 0x12, 0x0A, 0x12
+
+
+def is_other(path: str) -> bool:
+    """Whether a file has one of these formats, by its first bytes. Raises OSError."""
+    if path.endswith((PARQUET, ".gz")) or is_segment(path):
+        return False
+    with open(path, "rb") as file:
+        return not _is_text(file.read(_FIRST))
+
+
+def _is_text(first: bytes) -> bool:
+    """Whether a file with these first bytes is read as lines, whatever is in them."""
+    return not any(byte < 0x20 and byte not in b"\t\n\r" for byte in first) and not first.startswith((_ZSTD, _GZIP))
+
+
+def converted(path: str, into: str, told: Callable[[str], None]) -> None:
+    """Write the spans of a file as OTLP-JSON lines. ``told`` is called with what could not be read.
+
+    Raises OSError, ImportError if a package is missing, and ValueError if nothing of it can be read.
+    """
+    with open(path, "rb") as raw, open(into, "wb") as out:
+        try:
+            out.writelines(_at_most(_lines(_plain(raw), told), max(_ALWAYS, _MOST_RATIO * os.path.getsize(path))))
+        except (EOFError, OSError, ValueError) as error:
+            if not out.tell():
+                raise ValueError(f"nothing of it can be read as OTLP-JSON lines or OTLP protobuf: {error}") from None
+            told(f"{error}; the rest of the file is missing")
+
+
+def _at_most(lines: Iterator[bytes], most: int) -> Iterator[bytes]:
+    """These lines, up to so many bytes. Raises ValueError behind these."""
+    for line in lines:
+        most -= len(line)
+        if most < 0:
+            raise ValueError(f"it has more than {_MOST_RATIO} times its size, which no file of spans does")
+        yield line
+
+
+def _plain(raw: BinaryIO) -> BinaryIO:
+    """The content of a file that may be compressed."""
+    first = raw.read(4)
+    raw.seek(0)
+    if first.startswith(_ZSTD):
+        return _decompressed(raw)
+    return unpacked("x.gz", raw) if first.startswith(_GZIP) else raw
+
+
+def _decompressed(packed: BinaryIO) -> BinaryIO:
+    try:
+        arrow = import_module("pyarrow")
+    except ImportError:
+        raise ImportError("zstd needs pyarrow: pip install 'ray-tracing-hooks[insight]'") from None
+    return cast("BinaryIO", io.BufferedReader(arrow.CompressedInputStream(packed, "zstd")))
+
+
+def _lines(plain: BinaryIO, told: Callable[[str], None]) -> Iterator[bytes]:
+    file = plain if isinstance(plain, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", plain))
+    if _is_text(file.peek(_FIRST)[:_FIRST]):
+        yield from iter(lambda: file.read(_STEP), b"")
+        return
+    bad = 0
+    for message in _messages(file):
+        text = _decompressed(io.BytesIO(message)).read(_MOST_MESSAGE) if message.startswith(_ZSTD) else message
+        if text[:1] == b"{":
+            yield text.rstrip(b"\n") + b"\n"
+        else:
+            line, wrong = encode_json(list(_groups(text)))
+            bad += wrong
+            yield line + b"\n"
+    if bad:
+        told(f"{bad:,} spans could not be decoded")
+
+
+def _messages(file: io.BufferedReader) -> Iterator[bytes]:
+    """The messages of a file. Raises EOFError where it ends in the middle of one."""
+    size = _collector_size(file.peek(4))
+    while True:
+        if size is not None:
+            head = file.read(4)
+            if not head:
+                return
+            length = int.from_bytes(head, "big")
+        else:
+            if not file.peek(1):
+                return
+            if (whole := _bare(file)) is not None:
+                yield whole
+                return
+            length = _varint(file)
+        message = file.read(length) if 0 < length <= _MOST_MESSAGE else b""
+        if len(message) != length or not message:
+            raise EOFError("a message of it is cut, or longer than the file")
+        yield message
+
+
+def _collector_size(first: bytes) -> int | None:
+    """The length of the first message, if the file has it in four bytes: it has less than 16 MiB."""
+    return int.from_bytes(first[:4], "big") if first[:1] == b"\0" and len(first) >= 4 else None
+
+
+def _bare(file: io.BufferedReader) -> bytes | None:
+    """The rest of a file that is one message; None if it is several with their length, whose place stays the same."""
+    if not file.seekable() or file.tell():
+        return None
+    whole = file.read(_MOST_MESSAGE)
+    try:
+        if all(tag == _RESOURCE_SPANS for tag, _ in fields(whole)):
+            return whole
+    except FormatError:
+        pass
+    file.seek(0)
+    return None
+
+
+def _varint(file: io.BufferedReader) -> int:
+    number = shift = 0
+    while shift < 35:
+        byte = file.read(1)
+        if not byte:
+            raise EOFError("a message of it is cut")
+        number |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return number
+        shift += 7
+    raise ValueError("it has no length of a message where one is expected")
+
+
+def _groups(message: bytes) -> Iterator[Group]:
+    """The spans of a ``TracesData``. Raises FormatError if it is malformed."""
+    for tag, of_resource in fields(message):
+        if tag != _RESOURCE_SPANS or not isinstance(of_resource, bytes):
+            continue
+        resource, scopes = b"", []
+        for inner, value in fields(of_resource):
+            if inner == _RESOURCE:
+                resource += value
+            elif inner == _SCOPE_SPANS:
+                scopes.append(value)
+        for of_scope in scopes:
+            found = fields(of_scope)
+            scope = b"".join(value for inner, value in found if inner == _SCOPE)
+            yield Group(resource, scope, [value for inner, value in found if inner == _SPANS])

@@ -1,0 +1,129 @@
+"""Brings spans from elsewhere to this machine, as files that the rest of this package reads.
+
+A path stays as it is. Files of other formats, files in an object store, and traces of a back end become files in a
+temporary folder, which is removed when this process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from ray_tracing_hooks._formats import task_states
+from ray_tracing_hooks._insight.ingest.backends import BACKENDS, traces_of
+from ray_tracing_hooks._insight.ingest.converted import converted, is_other
+from ray_tracing_hooks._insight.ingest.files import is_span_file
+from ray_tracing_hooks._insight.ingest.kept_runs import PREFIX, RUN_FILE
+from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._settings.values import without_credentials
+
+_METRICS = "/metrics/"
+
+
+class PlaceError(TracingError):
+    """There are no spans to be had from a place."""
+
+
+@cache
+def _folder() -> str:
+    """The temporary folder of this process."""
+    made = tempfile.mkdtemp(prefix="ray-tracing-hooks-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
+def is_elsewhere(place: str) -> bool:
+    """Whether a place is no path on this machine."""
+    return "://" in place
+
+
+def local(place: str, told: Callable[[str], None]) -> str:
+    """The path of the spans of a place: a path, a URL for fsspec, or ``jaeger:`` or ``tempo:`` and an address.
+
+    ``told`` is called with what could not be had of it, as sentences. Of a store of runs elsewhere, only the
+    descriptions are fetched until :func:`complete`. Raises PlaceError or OSError.
+    """
+    kind, _, address = place.partition(":")
+    if kind in BACKENDS and is_elsewhere(address):
+        path = os.path.join(tempfile.mkdtemp(dir=_folder()), f"{kind}.jsonl")
+        try:
+            with open(path, "wb") as file:
+                file.writelines(traces_of(kind, address, told))
+        except ValueError as error:
+            raise PlaceError(str(error)) from None
+        return path
+    path = _fetched(place) if is_elsewhere(place) else place
+    if os.path.isfile(path) and is_other(path):
+        into = os.path.join(tempfile.mkdtemp(dir=_folder()), f"{os.path.basename(path)}.jsonl")
+        try:
+            converted(path, into, lambda problem: told(f"{without_credentials(place)}: {problem}"))
+        except (ValueError, ImportError) as error:
+            raise PlaceError(f"{without_credentials(place)}: {error}") from None
+        return into
+    return path
+
+
+# --- Object stores --------------------------------------------------------------------------------------------------
+
+_pending: dict[str, tuple[Any, list[tuple[str, str]]]] = {}
+"""By the folder of a run: its file system, and the files that are not fetched yet, with where they go."""
+
+
+def complete(folder: str) -> None:
+    """Fetch the rest of a run that is elsewhere. Raises PlaceError."""
+    system, files = _pending.pop(folder, (None, []))
+    _get(system, files)
+
+
+def _fetched(url: str) -> str:
+    shown = without_credentials(url.partition("?")[0])
+    try:
+        from fsspec.core import (  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: PLC0415  optional
+            url_to_fs,
+        )
+
+        system, path = url_to_fs(url)
+        path = str(path).rstrip("/")
+        names = [str(name) for name in system.find(path)]
+    except Exception as error:
+        reason = str(error).replace(url, shown)
+        raise PlaceError(
+            f"cannot read {shown}: it needs fsspec and the package for its scheme, such as `pip install s3fs` "
+            f"({reason})"
+        ) from error
+    if not names:
+        raise PlaceError(f"{shown} does not exist, or has no files: expected a folder, a file or a store of spans")
+    into = os.path.join(tempfile.mkdtemp(dir=_folder()), os.path.basename(path) or "spans")
+    if names == [path]:
+        _get(system, [(path, into)])
+        return into
+    os.makedirs(into)
+    places = {name: os.path.join(into, *name[len(path) :].strip("/").split("/")) for name in names}
+    runs = {os.path.dirname(name) for name in names if os.path.basename(name) == RUN_FILE}
+    now = []
+    for name, to in places.items():
+        run = next(
+            (each for each in (os.path.dirname(name), os.path.dirname(os.path.dirname(name))) if each in runs), ""
+        )
+        if os.path.basename(name) == RUN_FILE:
+            now.append((name, to))
+        elif run and os.path.basename(run).startswith(PREFIX):
+            _pending.setdefault(os.path.dirname(places[f"{run}/{RUN_FILE}"]), (system, []))[1].append((name, to))
+        elif is_span_file(name) or task_states.is_file_name(os.path.basename(name)) or _METRICS in name:
+            now.append((name, to))
+    _get(system, now)
+    return into
+
+
+def _get(system: Any, files: list[tuple[str, str]]) -> None:
+    for name, to in files:
+        try:
+            os.makedirs(os.path.dirname(to), exist_ok=True)
+            system.get_file(name, to)
+        except Exception as error:
+            raise PlaceError(f"cannot read {name}: {error}") from error

@@ -178,7 +178,7 @@ def _apt(package: str) -> None:
 
 
 # Without `llm`, which is large: it is installed by its name.
-ALL = (*PROGRAMS, *OF_RAY, "definitions", "skywalking", "viewers", "peers", "agent", "promtool")
+ALL = (*PROGRAMS, *OF_RAY, "definitions", "skywalking", "viewers", "store", "peers", "agent", "promtool")
 
 if __name__ == "__main__":
     for each in ALL if sys.argv[1:] == ["all"] else sys.argv[1:]:

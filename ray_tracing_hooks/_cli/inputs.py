@@ -68,6 +68,7 @@ class Which:
 
     Attributes:
         folders: Where the spans are, once their files were found.
+        kept: The runs of a store that are read, then.
     """
 
     def __init__(self, trace_id: str | None = None, job: str | None = None, *, everything: bool = False) -> None:
@@ -82,10 +83,15 @@ class Which:
         self._run = ""
         self._number = 0
         self.folders: list[str] = []
+        self.kept: list[KeptRun] = []
 
     def table(self, paths: Sequence[str]) -> Table:
         """The spans of :meth:`files` as a table. Ends the command with exit code 1 if there are none."""
-        read = with_progress(self.files(paths), load)
+        return self.read(self.files(paths), paths)
+
+    def read(self, files: Sequence[str], paths: Sequence[str]) -> Table:
+        """The same for files that were found."""
+        read = with_progress(files, load)
         if not len(read):
             raise SafeError(no_spans(paths, read.quality))
         return read
@@ -134,7 +140,8 @@ class Which:
             self._number = 1
         else:
             wanted = [0]
-        return [kept[place].folder for place in wanted]
+        self.kept = [kept[place] for place in wanted]
+        return [run.folder for run in self.kept]
 
     def of(self, table: Table) -> tuple[Table, int]:
         """These spans, and the number of runs of which theirs is the newest. Ends the command with exit code 1 if there

@@ -89,14 +89,14 @@ def _of(document: dict[str, Any], *members: str) -> Any:
 
 
 def _lines(shown: Sequence[dict[str, Any]]) -> Iterator[str | Row]:
-    title, *rows = aligned(_TITLES, [_cells(each) for each in shown])
-    yield title
+    titles, *rows = aligned(_TITLES, [_cells(each) for each in shown])
+    yield titles
     for each, row in zip(shown, rows, strict=True):
         yield row
-        verdict = _of(each, "verdict", "title")
-        if verdict:
-            cost = _of(each, "verdict", "cost_ns")
-            yield f"   -> {shortened(verdict, _FINDING)}{f' (at most {duration(cost)})' if cost else ''}"
+        for verdict in (each.get("findings") or [])[:1]:
+            cost = verdict.get("cost_ns")
+            title = shortened(str(verdict.get("title")), _FINDING)
+            yield f"   -> {title}{f' (at most {duration(cost)})' if cost else ''}"
 
 
 def _cells(each: dict[str, Any]) -> tuple[str, ...]:

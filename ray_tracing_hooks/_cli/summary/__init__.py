@@ -9,7 +9,7 @@ import click
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.options import examples, job_option, json_option, paths_argument, trace_option
 from ray_tracing_hooks._cli.screen import Row, height, print_lines
-from ray_tracing_hooks._cli.summary import comparison, document, text
+from ray_tracing_hooks._cli.summary import comparison, document, stored, text
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.comparison import compare
 from ray_tracing_hooks._insight.analysis.findings import find
@@ -31,6 +31,12 @@ from ray_tracing_hooks._insight.analysis.findings import find
     is_flag=True,
     help="Exit with code 1 if there are findings, or if with --against the self time of a function became longer.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["memory", "duckdb"]),
+    help=f"What computes it: by default duckdb for a run of a store with {stored.LARGE:,} spans or more, which shows "
+    "only functions and the findings from when it was stored.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Also show evidence: span ids and the steps of the critical path.")
 @json_option
 def summary(
@@ -39,6 +45,7 @@ def summary(
     job: str | None,
     against: str | None,
     check: bool,
+    engine: str | None,
     verbose: bool,
     in_json: bool,
 ) -> None:
@@ -50,7 +57,22 @@ def summary(
     (RAY_TRACING_RAY=+get,wait). Otherwise, the analysis assumes that a caller waits for the call that ended last, and
     the summary says so.
     """
-    analysis, number = inputs.chosen(paths, inputs.Which(trace_id, job))
+    which = inputs.Which(trace_id, job)
+    files = which.files(paths)
+    run = which.kept[0] if len(which.kept) == 1 and trace_id is None else None
+    if engine == "duckdb" and (run is None or against is not None):
+        raise click.UsageError("--engine duckdb summarizes one run of a store, and neither --trace nor --against")
+    if run is not None and (engine == "duckdb" or (engine is None and stored.spans_of(run) >= stored.LARGE)):
+        from_store = stored.document(run)
+        if in_json:
+            click.echo(json.dumps(from_store))
+        else:
+            print_lines(stored.lines(from_store))
+        if check and from_store["findings"]:
+            raise click.exceptions.Exit(1)
+        return
+    part, number = which.of(which.read(files, paths))
+    analysis = inputs.analysed(part, which.folders)
     before = inputs.chosen([against], inputs.Which())[0] if against is not None else None
     findings = find(analysis)
     compared = compare(analysis, before, findings) if before is not None else None

@@ -55,18 +55,18 @@ def about(analysis: Analysis, recorded: Table, redaction: Redaction | None = Non
             "calls": len(analysis.calls),
             "functions": len(analysis.functions),
             "failed": int(np.count_nonzero(analysis.is_failed)),
-            "findings": len(findings),
         },
-        "verdict": {
-            "kind": findings[0].kind,
-            "title": findings[0].title,
-            # The title quotes no attribute.
-            "text": findings[0].text if redaction is None or redaction.shows_all else "",
-            "share": findings[0].share,
-            "cost_ns": round(findings[0].share * path.wall),
-        }
-        if findings
-        else None,
+        "findings": [
+            {
+                "kind": each.kind,
+                "title": each.title,
+                # The title quotes no attribute.
+                "text": each.text if redaction is None or redaction.shows_all else "",
+                "share": each.share,
+                "cost_ns": round(each.share * path.wall),
+            }
+            for each in findings
+        ],
         "read_unix_nano": recorded.now_ns,
         "quality": {
             **{

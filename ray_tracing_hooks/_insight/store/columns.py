@@ -62,6 +62,25 @@ class Stored:
     def queued(self, own: int) -> int | None:
         return self._queued.get(own)
 
+    def is_assumed(self, own: int) -> bool:
+        return self.analysis.is_assumed([own])
+
+    def is_call(self, own: int) -> bool | None:
+        calls = self.analysis.calls
+        call = calls.call_of[own]
+        if call < 0:
+            return None
+        first = calls.submission[call] if calls.submission[call] >= 0 else calls.first[call]
+        return bool(first == own)
+
+    def failed(self, own: int) -> bool | None:
+        calls = self.analysis.calls
+        call = calls.call_of[own]
+        if call < 0:
+            return None
+        is_refused = calls.submission[call] == own and calls.execution[call] < 0
+        return bool(self.analysis.is_failed[own]) and (calls.role[own] == EXECUTION or is_refused)
+
     def resource(self, attributes: dict[str, Any]) -> str | None:
         """A Resource as JSON. Its spans share the dictionary."""
         key = id(attributes)
@@ -107,7 +126,7 @@ class Column(NamedTuple):
 
     name: str
     kind: str
-    """``string``, ``int32``, ``int64`` or ``timestamp`` (nanoseconds without a zone: UTC)."""
+    """``string``, ``boolean``, ``int32``, ``int64`` or ``timestamp`` (nanoseconds without a zone: UTC)."""
     value: Callable[[StoredRow], Any]
     meaning: str
 
@@ -213,6 +232,30 @@ COLUMNS = (
         "int64",
         lambda each: each.run.analysis.ran_on_path.get(each.own, 0) if each.is_execution else None,
         "how long the code of an execution ran on the critical path",
+    ),
+    Column(
+        "ray_self_is_assumed",
+        "boolean",
+        lambda each: each.run.is_assumed(each.own) if each.is_execution else None,
+        "whether that is assumed, since its waits were not recorded",
+    ),
+    Column(
+        "ray_run_ns",
+        "int64",
+        lambda each: each.run.analysis.table.duration(each.own) if each.is_execution else None,
+        "the duration of an execution; without an end, as long as is known",
+    ),
+    Column(
+        "ray_is_call",
+        "boolean",
+        lambda each: each.run.is_call(each.own),
+        "true on one span of each call: its submission, or its first execution",
+    ),
+    Column(
+        "ray_failed",
+        "boolean",
+        lambda each: each.run.failed(each.own),
+        "of a call's spans: whether an execution failed, or a submission whose call did not run",
     ),
     Column("ray_node_id", "string", lambda each: each.place.node or None, "of the process that recorded the span"),
     Column("ray_worker_id", "string", lambda each: each.place.worker or None, "likewise"),

@@ -96,6 +96,7 @@ class Store:
         arrow = self._arrow
         kinds = {
             "string": arrow.string(),
+            "boolean": arrow.bool_(),
             "int32": arrow.int32(),
             "int64": arrow.int64(),
             "timestamp": arrow.timestamp("ns"),

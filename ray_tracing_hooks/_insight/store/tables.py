@@ -1,0 +1,78 @@
+"""The tables of a summary that are sums and percentiles, from the files of a store by DuckDB: out of core, so a run may
+be larger than memory.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+_SUMS = {
+    "calls": "count(*) FILTER (ray_is_call)",
+    "executions": "count(*) FILTER (ray_role = 'execution')",
+    "failed": "count(*) FILTER (ray_failed)",
+    "self_ns": "coalesce(sum(ray_self_ns), 0)::BIGINT",
+    "on_path_ns": "coalesce(sum(ray_path_ns), 0)::BIGINT",
+    "is_assumed": "coalesce(bool_or(ray_self_is_assumed), false)",
+}
+"""By member of a function in the document of a summary."""
+
+_TIMES = {
+    "self": "ray_self_ns",
+    "duration": "ray_run_ns",
+    "queued": "ray_queue_ns",
+    "submitting": "CASE WHEN ray_role = 'submission' THEN duration_time_unix_nano END",
+}
+
+_MEMORY = "4GB"
+"""DuckDB writes to disk what is more, but for the values of a percentile, 8 bytes each. One kind of time is computed
+after the other, so that only its values are there."""
+
+
+def functions(files: Sequence[str], percentiles: Mapping[str, float]) -> list[dict[str, Any]]:
+    """The functions of a run, by self time, as in the document of a summary. ``files`` are those of its store.
+
+    Raises ImportError without DuckDB, and OSError if the files cannot be read.
+    """
+    duckdb = import_module("duckdb")
+    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as database:
+        for name, value in (
+            ("memory_limit", _MEMORY),
+            ("temp_directory", folder),
+            ("preserve_insertion_order", "false"),
+            # What it needs comes with it.
+            ("autoinstall_known_extensions", "false"),
+        ):
+            database.execute(f"SET {name} = ?", [value])
+        try:
+            return _functions(database, list(files), percentiles)
+        except duckdb.Error as error:
+            raise OSError(0, " ".join(str(error).split())) from None
+
+
+def _functions(database: Any, files: list[str], percentiles: Mapping[str, float]) -> list[dict[str, Any]]:
+    sums = ", ".join(_SUMS.values())
+    # The text of the queries is this module's.
+    rows = database.execute(
+        f"SELECT ray_function, {sums} FROM read_parquet(?) WHERE ray_function IS NOT NULL GROUP BY ray_function",  # noqa: S608
+        [files],
+    ).fetchall()
+    found = {name: {"function": name, **dict(zip(_SUMS, values, strict=True))} for name, *values in rows}
+    for time, of in _TIMES.items():
+        for each in found.values():
+            each[time] = None
+        # Where exactly a share of the values is not exceeded, a percentile is the mean of two: from either side.
+        low = ", ".join(str(share) for share in percentiles.values())
+        high = ", ".join(f"{1 - share:.3g}" for share in percentiles.values())
+        rows = database.execute(
+            f"SELECT ray_function, quantile_disc(ns, [{low}]), quantile_disc(-ns, [{high}]) FROM "  # noqa: S608
+            f"(SELECT ray_function, {of} AS ns FROM read_parquet(?) WHERE ray_function IS NOT NULL) "
+            "WHERE ns IS NOT NULL GROUP BY ray_function",
+            [files],
+        ).fetchall()
+        for name, lows, highs in rows:
+            pairs = zip(percentiles, lows, highs, strict=True)
+            found[name][time] = {f"{each}_ns": (low_value - high_value) // 2 for each, low_value, high_value in pairs}
+    return sorted(found.values(), key=lambda each: (-each["self_ns"], each["function"]))

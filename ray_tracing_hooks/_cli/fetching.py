@@ -169,7 +169,7 @@ def states(folder: str | None, address: str | None, timeout: float, in_json: boo
     the states while the cluster runs, by default for the last 100,000 attempts. Run the command again later to add to
     the file. Ray must be installed here.
     """
-    folder = folder or load(os.environ, warn).local_dir
+    folder = folder or load(os.environ, warn).in_session().local_dir
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise SafeError(f"{folder!r} is not a folder: name one for the task states")
     address = _address(address)

@@ -110,7 +110,7 @@ class Which:
             places = [local(place, warn) for place in places]
             kept, problems = kept_runs(places)
             if kept or problems:
-                places = self._of_store(kept, problems, ", ".join(paths or places))
+                places = self._of_store(kept, problems, ", ".join(given(paths)))
             for place in places:
                 complete(place)
         except PlaceError as error:
@@ -265,7 +265,7 @@ def with_progress(found: Sequence[str], read: Callable[[Sequence[str], Callable[
 def given(paths: Sequence[str]) -> list[str]:
     """The paths without the run that they name, or the configured local folder if there are none."""
     found = [path.removesuffix(f"@{run}") if (run := run_of(path)) else path for path in paths]
-    return [path or load_settings(os.environ, warn).local_dir for path in found or [""]]
+    return [path or load_settings(os.environ, warn).in_session().local_dir for path in found or [""]]
 
 
 def _where(paths: Sequence[str]) -> str:

@@ -85,7 +85,7 @@ def replay(
     from ray_tracing_hooks._ship.log import Secrets, others_on_stderr  # noqa: PLC0415  not needed to print a help text
 
     problems: list[str] = []
-    settings = load(os.environ, problems.append)
+    settings = load(os.environ, problems.append).in_session()
     for problem in problems:
         warn(problem)
     folders = _folders(paths)

@@ -28,7 +28,7 @@ from ray_tracing_hooks._safety.guard import describe, safe
 from ray_tracing_hooks._safety.private import open_folder
 from ray_tracing_hooks._safety.secrets import TEXT, is_name_of_secret
 from ray_tracing_hooks._settings.table import Settings, load_with_sources
-from ray_tracing_hooks._settings.values import MASK, without_credentials
+from ray_tracing_hooks._settings.values import MASK, SESSION, without_credentials
 from ray_tracing_hooks._ship.flush import flush
 
 _REPORT = "report.html"
@@ -93,7 +93,8 @@ def run(
     os.close(handle)
     try:
         try:
-            code = _run_child(command, _environment(path, environ, has_own_folder=output is None))
+            has_own_folder = output is None and folder != SESSION
+            code = _run_child(command, _environment(path, environ, has_own_folder=has_own_folder))
         except OSError as error:
             raise click.ClickException(f"{command[0]} could not be started: {error.strerror}") from None
         kept = Kept(store, arguments, sources) if store is not None else None
@@ -126,6 +127,8 @@ def _folder(given: str | None, program: str, settings: Settings) -> str:
             why = f"expected a folder for the spans: {error.strerror}"
             raise click.BadParameter(f"{given!r}: {why}", param_hint="--output") from None
         return os.path.abspath(given)
+    if settings.local_dir == SESSION:
+        return SESSION  # which is not there yet
     name = os.path.basename(os.path.abspath(program)).removesuffix(".py")
     return os.path.join(settings.local_dir, f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
 

@@ -225,7 +225,7 @@ def _plan(process: RayProcess, settings: Settings, environ: Mapping[str, str], e
         log = os.path.join(process.session_dir, "logs", f"{FOLDER}-{process.node_id[:8]}")
         label = f"{process.session_name.removeprefix('session_')}-{process.node_id[:8]}"
     return ShipPlan.of(
-        settings,
+        settings.in_session(process.session_dir),
         exporters,
         environ,
         raylet_socket=process.raylet_socket.removeprefix("unix://") or None,

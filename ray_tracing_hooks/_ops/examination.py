@@ -112,7 +112,11 @@ def _result(request: Mapping[str, Any]) -> dict[str, Any]:
         "trials": trial(found, sends, float(request["timeout"]), secrets),
         "folders": [
             *([folder(SPOOL, spool, found.settings.spool_max_bytes)] if spool else []),
-            *([folder(LOCAL, found.settings.local_dir, 0)] if "local" in found.exporters else []),
+            *(
+                [folder(LOCAL, found.settings.in_session(session or "").local_dir, 0)]
+                if "local" in found.exporters
+                else []
+            ),
         ],
         "spools": spools_of(session, request.get("node_id") or "", spool, request),
     }

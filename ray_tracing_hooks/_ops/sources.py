@@ -47,7 +47,7 @@ def prepare(request: Mapping[str, Any]) -> dict[str, Any]:
     until = time.monotonic() + request["timeout"] / 2  # the files are listed, whatever cannot be written to them
     problems: list[str] = []
     session = request["session_dir"]
-    folders = {load(os.environ, lambda _problem: None).local_dir}
+    folders = {load(os.environ, lambda _problem: None).in_session(session).local_dir}
     for spool in spools_of(session, request["node_id"], request.get("spool"), request):
         path, is_local = spool["path"], spool["local_dir"] is not None
         if is_local:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._settings.values import (
     BOOLEAN,
+    FOLDER,
     GROUP,
     LEVEL,
     LISTENING,
@@ -26,6 +27,7 @@ from ray_tracing_hooks._settings.values import (
     PLACE,
     RATES,
     SECONDS,
+    SESSION,
     SIZE,
     Given,
     Kind,
@@ -158,7 +160,11 @@ class Settings(Values):
         standard="OTEL_TRACES_EXPORTER",
     )
     config: str | None = setting(PATH, None, "YAML file with these settings, such as `local_dir: /data/spans`")
-    local_dir: str = setting(PATH, "/tmp/spans", "folder of the local exporter's files")  # noqa: S108 - the contract
+    local_dir: str = setting(
+        FOLDER,
+        "/tmp/spans",  # noqa: S108 - the contract
+        "folder of the local exporter's files; `session` is `logs/spans` in the folder of Ray's session, on each node",
+    )
     local_file_max_bytes: int = setting(SIZE, 64 << 20, "size at which the local exporter begins a new file")
     local_max_bytes: int = setting(
         SIZE, 10 << 30, "maximum size of all files of the local exporter; beyond that, the oldest are removed"
@@ -316,6 +322,14 @@ class Settings(Values):
         """The settings of the table of a sink."""
         return next((found for found in self.sinks if type(found) is table), None) or table()
 
+    def in_session(self, session_dir: str = "") -> Settings:
+        """The same with the path of ``local_dir``, given the folder of a session; without one, of the newest here."""
+        if self.local_dir != SESSION:
+            return self
+        ours = os.path.join(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "session_latest")  # noqa: S108  Ray's own
+        session = session_dir or ours
+        return Settings(**{**vars(self), "local_dir": os.path.join(session, "logs", "spans")})
+
     def value(self, row: Setting) -> Any:
         """The value of any row."""
         tables = (self, *self.sinks)
@@ -440,7 +454,7 @@ def _from_standard(setting: Setting, environ: Mapping[str, str]) -> list[Given]:
 def _choose(
     setting: Setting, given: list[Given], problem: Callable[[str], None], directory: Callable[[], str]
 ) -> tuple[Any, str]:
-    if setting.kind is PATH:
+    if setting.kind in {PATH, FOLDER}:
         given = [_absolute(each, problem, directory) for each in given]
     value, source = choose(
         setting.kind, given, setting.default, problem, unset=setting.unset or "none", secret=setting.secret
@@ -450,6 +464,8 @@ def _choose(
 
 def _absolute(given: Given, problem: Callable[[str], None], directory: Callable[[], str]) -> Given:
     if not isinstance(given.value, str) or given.value.strip().startswith(("/", "~")) or "\0" in given.value:
+        return given
+    if given.value.strip() == SESSION and given.label.endswith(("LOCAL_DIR", "local_dir")):
         return given
     try:
         return given._replace(value=os.path.join(directory(), given.value.strip()))

@@ -138,6 +138,14 @@ def _read_path(value: object) -> str:
         raise ValueError from error
 
 
+SESSION = "session"
+"""In place of a folder: one in the folder of logs of Ray's session, on each node."""
+
+
+def _read_folder(value: object) -> str:
+    return SESSION if isinstance(value, str) and value.strip() == SESSION else _read_path(value)
+
+
 def read_list(value: object) -> tuple[str, ...]:
     items = [scalar(item) for item in value] if isinstance(value, list) else scalar(value).split(",")
     names = tuple(dict.fromkeys(stripped for item in items if (stripped := item.strip())))
@@ -317,6 +325,7 @@ def _read_place(value: object) -> str:
 
 
 PATH = Kind("a path, such as /var/tmp/traces", _read_path)
+FOLDER = Kind("a path, such as /var/tmp/traces, or session", _read_folder)
 NAMES = Kind(
     "a comma-separated list of names, such as local, or none alone",
     _read_names,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -188,38 +186,3 @@ def test_perfetto_counts_what_goes_on_at_once(perfetto: Perfetto) -> None:
         ["queued calls", 0, 1],
         ["running executions", 0, 1],
     ]
-
-
-# --- Parquet ------------------------------------------------------------------------------------------------------
-
-_READ = """
-import json, sys
-from pyarrow import parquet
-table = parquet.read_table(sys.argv[1])
-names = ("span_id", "name", "duration_ns", "task_id", "attributes", "node_id")
-columns = {name: table[name].to_pylist() for name in names}
-columns["start_time"] = table["start_time"].cast("int64").to_pylist()
-json.dump({"schema": {field.name: str(field.type) for field in table.schema}, "columns": columns}, sys.stdout)
-"""
-
-
-def test_parquet_is_a_table_of_the_spans(folder: Path, table: Table) -> None:
-    """In other processes: nothing here needs pyarrow."""
-    out = folder.parent / "spans.parquet"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(VIEWERS)])}
-    command = [sys.executable, "-m", "ray_tracing_hooks", "export", str(folder), "--format", "parquet", "-o", str(out)]
-    subprocess.run(command, env=environment, check=True, timeout=100, capture_output=True)
-    read = subprocess.run(
-        [sys.executable, "-c", _READ, str(out)], env=environment, check=True, timeout=100, capture_output=True
-    )
-    found = json.loads(read.stdout)
-    columns = found["columns"]
-    assert found["schema"]["start_time"] == "timestamp[ns, tz=UTC]"
-    assert columns["start_time"] == list(table.start)
-    ends = ends_of(table)
-    assert columns["duration_ns"] == [end - start for start, end in zip(table.start, ends, strict=True)]
-    assert columns["span_id"] == [table.span_id_of(row) for row in range(len(table))]
-    row = columns["span_id"].index(f"{11:016x}")
-    assert json.loads(columns["attributes"][row])["step"] == 10
-    assert (columns["task_id"][row], columns["node_id"][row]) == (f"{10:048x}", "ccccdddd")
-    assert HOSTILE.replace("\ud800", "?") in columns["name"]

@@ -98,7 +98,7 @@ def jaeger(environment: Environment) -> str:
 
 
 def insight(environment: Environment) -> str:
-    done = environment.run(PACKAGE, "export", str(environment.spans), "--format", "parquet", "-o", "spans.parquet")
+    done = environment.run(PACKAGE, "export", str(environment.spans), "--format", "parquet", "-o", "runs")
     return done.stderr if done.returncode else ""
 
 

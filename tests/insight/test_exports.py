@@ -82,12 +82,7 @@ def exported(folder: Path, name: str, *arguments: str, output: str = "out") -> P
     return out
 
 
-def with_parquet(names: list[str]) -> list[str]:
-    return [name for name in names if name != "parquet"]
-
-
-EVERYWHERE = with_parquet(list(FORMATS))
-"""The formats that need nothing that is not there."""
+EVERYWHERE = list(FORMATS)
 
 
 @pytest.mark.parametrize("name", EVERYWHERE)
@@ -178,15 +173,6 @@ def test_a_format_that_there_is_not_is_named(folder: Path) -> None:
     result, _ = export(folder, "csv")
     assert result.exit_code == 2
     assert "'csv' is not one of 'perfetto', 'otlp', 'parquet'" in result.stderr
-
-
-def test_a_package_that_is_missing_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the command that installs it."""
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    result, _ = export(folder, "parquet")
-    assert result.exit_code == 1
-    assert "--format parquet needs pyarrow: pip install 'ray-tracing-hooks[insight]'" in result.output
-    assert os.listdir(folder.parent) == ["spans"]
 
 
 @pytest.mark.parametrize("name", EVERYWHERE)

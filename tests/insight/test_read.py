@@ -24,7 +24,7 @@ from ray_tracing_hooks._insight.ingest import load as reading
 from ray_tracing_hooks._insight.ingest import parallel
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.model.quality import Quality
-from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.span import Link, Span
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.outline import Trace, traces
 from ray_tracing_hooks._spool.layout import U16
@@ -92,7 +92,7 @@ def test_everything_that_a_span_has_is_read(tmp_path: Path) -> None:
         "none": None,
     }
     assert found.events == [("e", 5, {"k": 6})]
-    assert found.links == [(TRACE_ID, span_id(9), {})]
+    assert found.links == [Link(TRACE_ID, span_id(9), {})]
     assert (found.resource, found.scope) == ({"host.name": "h"}, "tests")
     assert (quality.files, quality.lines, quality.spans, quality.bad_lines) == (1, 1, 1, 0)
 

@@ -21,8 +21,6 @@ from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.processes import places
 from ray_tracing_hooks._insight.model.span import SERVER
 from ray_tracing_hooks._insight.views.exports import FORMATS
-from ray_tracing_hooks._insight.views.exports.parquet import COLUMNS, _Row
-from ray_tracing_hooks._insight.views.exports.selection import Source
 from ray_tracing_hooks._insight.views.page import report
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
@@ -81,9 +79,6 @@ def outputs(folder: Path, into: Path, *options: str) -> dict[str, bytes]:
     """What each command writes, unpacked."""
     found = {}
     for name in ("page", *FORMATS):
-        if name == "parquet":
-            found[name] = in_parquet(folder, *options)
-            continue
         command = ["view"] if name == "page" else ["export", "--format", name]
         out = into / name
         result = CliRunner().invoke(main, [*command, str(folder), "-o", str(out), "--force", *options])
@@ -99,15 +94,6 @@ def unpacked(page: str) -> bytes:
     return b"\n".join([re.sub(data, r"\1", page).encode(), *parts])
 
 
-def in_parquet(folder: Path, *options: str) -> bytes:
-    """The values of all columns, without the package that writes them."""
-    redact = [option for option in options if not option.startswith("-")]
-    source = Source([str(folder / "a.jsonl")], Redaction(attributes="--no-attributes" not in options, redact=redact))
-    table, where = source.table, places(source.table)
-    rows = [_Row(table.span(row), 0, where.place(row), source) for row in range(len(table))]
-    return json.dumps([[column.value(row) for column in COLUMNS] for row in rows]).encode()
-
-
 @pytest.fixture(scope="module")
 def everything(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """All outputs, with everything in them."""
@@ -119,10 +105,10 @@ def test_a_redacted_value_is_in_no_output(folder: Path, everything: dict[str, by
     """Without the option it is in nearly all. Values of other keys are still there."""
     hidden = outputs(folder, tmp_path, "--redact", key)
     with_it = [name for name, found in everything.items() if mark(key) in found]
-    assert {"page", "otlp", "parquet"} <= set(with_it)
+    assert {"page", "otlp"} <= set(with_it)
     assert [name for name, found in hidden.items() if mark(key) in found] == []
     other = "host.name" if key != "host.name" else "service.name"
-    assert {"page", "otlp", "parquet"} <= {name for name, found in hidden.items() if mark(other) in found}
+    assert {"page", "otlp"} <= {name for name, found in hidden.items() if mark(other) in found}
 
 
 def findings(path: Path, into: Path, *options: str) -> str:

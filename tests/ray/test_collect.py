@@ -20,7 +20,7 @@ from conftest import Nodes, start_head, stop_head
 from ports import free_port
 from support import HOOK, PATIENCE, await_spans, environment, spans_in, with_data
 
-from ray_tracing_hooks._ops.collect import target_of
+from ray_tracing_hooks._insight.store.targets import target_of
 
 COMMAND = (sys.executable, "-m", "ray_tracing_hooks")
 BY_SETTINGS = "--tracing-startup-hook=ray_tracing_hooks:setup"
@@ -161,9 +161,10 @@ def test_an_object_is_replaced_only_by_a_whole_one(tmp_path: Path, monkeypatch: 
         yield b"part"
         raise ValueError
 
-    target.write("name", [b"who", b"le"])
-    with pytest.raises(ValueError):  # noqa: PT011  it is ours
-        target.write("name", breaking())
+    with target.create("name") as file:
+        file.writelines([b"who", b"le"])
+    with pytest.raises(ValueError), target.create("name") as file:  # noqa: PT011  it is ours
+        file.writelines(breaking())
     ((_, data),) = contents(next(tmp_path.iterdir())).items()
     assert data == b"whole"
 

@@ -22,9 +22,9 @@ from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
+from ray_tracing_hooks._insight.store.targets import TargetError, target_of
 from ray_tracing_hooks._ops import collect as collecting
 from ray_tracing_hooks._ops import sources
-from ray_tracing_hooks._insight.store.targets import TargetError, target_of
 from ray_tracing_hooks._ops.collect import Collected, Here, SourceError, collect
 from ray_tracing_hooks._ops.spools import waiting
 from ray_tracing_hooks._spool.writer import SpoolWriter

@@ -80,7 +80,9 @@ def _made(given: str | None) -> str:
     """The folder of this demo, which is there now."""
     if given == "":
         raise click.BadParameter("it is empty: name a folder", param_hint="--output")
-    path = given or os.path.join(load(os.environ, warn).local_dir, f"demo-{time.strftime('%Y%m%d-%H%M%S')}")
+    path = given or os.path.join(
+        load(os.environ, warn).in_session().local_dir, f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
+    )
     try:
         os.close(open_folder(path, given=given is not None))
     except OSError as error:

@@ -2,7 +2,7 @@
 
 Lines of OTLP-JSON files are copied unchanged, unless they hold a duplicate span, text that is not valid Unicode, or
 attributes to redact: those are rewritten. Lines of other signals, such as metrics, are left out. Spans from a spool are
-written without their trace state, flags and scope version.
+written without the version of their scope, and bytes from a store of runs as text in base64.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
 from ray_tracing_hooks._formats.packed import unpacked
-from ray_tracing_hooks._insight.ingest.files import UNREADABLE, is_segment, lines_of, reason
+from ray_tracing_hooks._insight.ingest.files import PARQUET, UNREADABLE, is_segment, lines_of, reason
 from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.ingest.otlp_json import explain, groups_of, time_of
 from ray_tracing_hooks._insight.model.quality import Quality
@@ -36,8 +36,8 @@ _Line = list[int]
 
 def write(source: Source, out: BinaryIO) -> Sequence[str]:
     """Write all spans; returns notes for the user."""
-    segments = [path for path in source.files if is_segment(path)]
-    files = [path for path in source.files if not is_segment(path)]
+    segments = [path for path in source.files if is_segment(path) or path.endswith(PARQUET)]
+    files = [path for path in source.files if path not in segments]
     # The spool is read before the files, since spans move from the spool to files. Of equal records, the file's wins.
     spooled, quality = read(segments, source.on_bytes)
     wanted = source.traces
@@ -250,14 +250,21 @@ def _redacted_value(value: Any, redaction: Redaction) -> Any:
 
 def _write_spooled(source: Source, out: BinaryIO, spans: Sequence[Span]) -> int:
     """Write spans of a spool. Returns how many of them have no end."""
-    groups: dict[tuple[int, str], list[Span]] = {}
+    groups: dict[tuple[int, str, str, str], list[Span]] = {}
     for span in spans:
-        groups.setdefault((id(span.resource), span.scope), []).append(span)
+        key = id(span.resource), span.scope, span.scope_version, as_json(span.scope_attributes)
+        groups.setdefault(key, []).append(span)
     for group in groups.values():
         resource = {"attributes": _attributes(group[0].resource)}
         for first in range(0, len(group), _SPANS_A_LINE):
             described = [_described(span) for span in group[first : first + _SPANS_A_LINE]]
-            scope_spans = [{"scope": {"name": group[0].scope}, "spans": described}]
+            scope = {"name": group[0].scope, "version": group[0].scope_version}
+            scope_spans = [
+                {
+                    "scope": {**scope, "attributes": _attributes(group[0].scope_attributes)},
+                    "spans": described,
+                }
+            ]
             document = {"resourceSpans": [{"resource": resource, "scopeSpans": scope_spans}]}
             _redact(document, source.redaction)
             out.write(_line(document))
@@ -269,6 +276,8 @@ def _described(span: Span) -> dict[str, Any]:
         "traceId": span.trace_id,
         "spanId": span.span_id,
         "parentSpanId": span.parent_id,
+        "traceState": span.trace_state,
+        "flags": span.flags,
         "name": span.name,
         "kind": span.kind,
         "startTimeUnixNano": str(span.start_ns),
@@ -279,13 +288,20 @@ def _described(span: Span) -> dict[str, Any]:
             for each in span.events
         ],
         "links": [
-            {"traceId": each.trace_id, "spanId": each.span_id, "attributes": _attributes(each.attributes)}
+            {
+                "traceId": each.trace_id,
+                "spanId": each.span_id,
+                "traceState": each.trace_state,
+                "attributes": _attributes(each.attributes),
+            }
             for each in span.links
         ],
         "status": {
             key: value for key, value in (("code", span.status_code), ("message", span.status_message)) if value
         },
     }
+    members = ("droppedAttributesCount", "droppedEventsCount", "droppedLinksCount")
+    described |= zip(members, span.dropped, strict=True)
     return {key: value for key, value in described.items() if value}
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import click
@@ -105,20 +106,13 @@ class Which:
         if named and (len(named) > 1 or self._trace_id is not None or self._job is not None or self._everything):
             raise click.UsageError("PATH@RUN names one run: give no other run, and neither --trace, --job nor --all")
         self._run = next(iter(named), "")
-        places = given(paths)
-        try:
-            places = [local(place, warn) for place in places]
-            kept, problems = kept_runs(places)
-            if kept or problems:
-                places = self._of_store(kept, problems, ", ".join(given(paths)))
+        places = here(paths)
+        kept, problems = kept_runs(places)
+        if kept or problems:
+            places = self._of_store(kept, problems, ", ".join(given(paths)))
+        with errors():
             for place in places:
                 complete(place)
-        except PlaceError as error:
-            raise SafeError(str(error)) from None
-        except FileNotFoundError:
-            pass  # as below
-        except OSError as error:
-            raise SafeError(f"{error.filename or ''}{': ' if error.filename else ''}{error.strerror}") from None
         self.folders = folders_of(places)
         return files(places, are_given=bool(paths))
 
@@ -222,6 +216,23 @@ def the_run(ids: Sequence[str], wanted: str, where: str) -> int:
             f"latest, latest~1, or the beginning of an id that `ray-tracing-hooks runs` lists"
         )
     return fits[0]
+
+
+def here(paths: Sequence[str]) -> list[str]:
+    """The paths of :func:`given` on this machine. Ends the command with exit code 1 if there is nothing to be had."""
+    with errors():
+        return [local(place, warn) for place in given(paths)]
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """Ends the command with exit code 1 if there are no spans to be had from elsewhere."""
+    try:
+        yield
+    except PlaceError as error:
+        raise SafeError(str(error)) from None
+    except OSError as error:
+        raise SafeError(f"{error.filename or ''}{': ' if error.filename else ''}{error.strerror}") from None
 
 
 def files(places: Sequence[str], *, are_given: bool) -> list[str]:

@@ -64,14 +64,15 @@ def runs(paths: tuple[str, ...], name: str | None, job: str | None, errors: bool
 
 def _documents(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
     """What is known of each run, as in its ``run.json``, the newest first."""
-    kept, problems = kept_runs(inputs.given(paths))
+    places = inputs.here(paths)
+    kept, problems = kept_runs(places)
     for problem in problems:
         warn(problem)
     if kept or problems:
         yield from (run.document for run in kept)
         return
     which = inputs.Which(everything=True)
-    table = which.table(paths)
+    table = which.table(places if paths else ())
     for run in runs_of(table):
         part = part_of(table, run)
         yield {"id": run_id(part, run), **about(inputs.analysed(part, which.folders), part)}

@@ -30,11 +30,14 @@ _RESOURCE_SPANS, _RESOURCE, _SCOPE_SPANS, _SCOPE, _SPANS = 0x0A, 0x0A, 0x12, 0x0
 
 
 def is_other(path: str) -> bool:
-    """Whether a file has one of these formats, by its first bytes. Raises OSError."""
+    """Whether a file has one of these formats, by its first bytes. Whoever reads it says if it cannot be read."""
     if path.endswith((PARQUET, ".gz")) or is_segment(path):
         return False
-    with open(path, "rb") as file:
-        return not _is_text(file.read(_FIRST))
+    try:
+        with open(path, "rb") as file:
+            return not _is_text(file.read(_FIRST))
+    except OSError:
+        return False
 
 
 def _is_text(first: bytes) -> bool:

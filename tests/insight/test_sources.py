@@ -1,0 +1,359 @@
+"""Spans from elsewhere: other formats, object stores, and back ends by their address."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from click.testing import CliRunner, Result
+from google.protobuf.json_format import Parse
+from installed import folder as installed
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from protobuf_json import with_protobuf_ids
+
+from ray_tracing_hooks._cli import main
+
+RECORDED = Path(__file__).parent / "corpus" / "recorded" / "actor_restarts.jsonl.gz"
+LINES = gzip.decompress(RECORDED.read_bytes()).splitlines(keepends=True)
+TRACE_ID = json.loads(LINES[0])["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["traceId"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def packages() -> Iterator[None]:
+    """Those of the extra, which other tests run without."""
+    added = installed("data")
+    sys.path.append(added)
+    yield
+    sys.path.remove(added)
+
+
+def run(*arguments: object, code: int = 0) -> Result:
+    """A command that ends with this exit code."""
+    result = CliRunner().invoke(main, [str(each) for each in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def summary(place: object) -> dict[str, Any]:
+    """The summary of a place, without what depends on how many files and lines its spans are in."""
+    found: dict[str, Any] = json.loads(run("summary", place, "--json").stdout)
+    del found["quality"]["files"], found["quality"]["lines"]
+    return found
+
+
+# --- Formats --------------------------------------------------------------------------------------------------------
+
+
+def messages() -> list[bytes]:
+    """The spans as OTLP protobuf."""
+    documents = (with_protobuf_ids(json.loads(line)) for line in LINES)
+    return [Parse(json.dumps(document), TracesData()).SerializeToString() for document in documents]
+
+
+def compressed(data: bytes) -> bytes:
+    """As zstd does."""
+    arrow = import_module("pyarrow")
+    out = arrow.BufferOutputStream()
+    with arrow.CompressedOutputStream(out, "zstd") as stream:
+        stream.write(data)
+    return bytes(out.getvalue())
+
+
+def by_collector(parts: list[bytes]) -> bytes:
+    """As the Collector's file exporter writes messages."""
+    return b"".join(struct.pack(">I", len(part)) + part for part in parts)
+
+
+def by_specification(parts: list[bytes]) -> bytes:
+    """With the length as a varint."""
+    found = b""
+    for part in parts:
+        length = len(part)
+        while length >= 0x80:
+            found += bytes([length & 0x7F | 0x80])
+            length >>= 7
+        found += bytes([length]) + part
+    return found
+
+
+FORMATS: dict[str, Callable[[], bytes]] = {
+    "traces.json": lambda: b"".join(LINES),
+    "traces.pb": lambda: by_collector(messages()),
+    "delimited.binpb": lambda: by_specification(messages()),
+    "bare": lambda: b"".join(messages()),
+    "traces-of-collector.pb": lambda: by_collector([compressed(message) for message in messages()]),
+    "traces-of-collector.json": lambda: by_collector([compressed(line) for line in LINES]),
+    "traces.jsonl.zst": lambda: compressed(b"".join(LINES)),
+    "two-frames.zst": lambda: compressed(b"".join(LINES[:3])) + compressed(b"".join(LINES[3:])),
+    "traces.pb.zst": lambda: compressed(by_collector(messages())),
+    "gzip": lambda: gzip.compress(b"".join(LINES)),
+    "base64-ids.jsonl": lambda: b"".join(
+        json.dumps(with_protobuf_ids(json.loads(line))).encode() + b"\n" for line in LINES
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_of_another_format_has_the_same_summary(name: str, tmp_path: Path) -> None:
+    """Known by its content, whatever its name."""
+    (tmp_path / name).write_bytes(FORMATS[name]())
+    assert summary(tmp_path / name) == summary(RECORDED)
+
+
+def test_what_is_missing_of_such_a_file_is_said(tmp_path: Path) -> None:
+    """And the rest is read; nothing is made of a file that is none."""
+    (tmp_path / "cut").write_bytes(by_collector(messages())[:-10])
+    assert "the rest of the file is missing" in run("summary", tmp_path / "cut").stderr
+    (tmp_path / "junk").write_bytes(bytes(range(256)) * 20)
+    assert "nothing of it can be read as OTLP" in " ".join(run("summary", tmp_path / "junk", code=1).output.split())
+
+
+def test_zstd_without_its_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command that installs it."""
+    (tmp_path / "traces.zst").write_bytes(compressed(b"".join(LINES)))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    shown = " ".join(run("summary", tmp_path / "traces.zst", code=1).output.split())
+    assert "zstd needs pyarrow: pip install 'ray-tracing-hooks[insight]'" in shown
+
+
+def test_spans_that_know_nothing_of_ray_read_well(tmp_path: Path) -> None:
+    """As another framework writes them."""
+    spans = [
+        {
+            "traceId": "ab" * 16,
+            "spanId": f"{number:016x}",
+            "parentSpanId": f"{1:016x}" if number > 1 else "",
+            "name": name,
+            "kind": 1,
+            "startTimeUnixNano": str(1_700_000_000_000_000_000 + number * 10**8),
+            "endTimeUnixNano": str(1_700_000_000_000_000_000 + number * 10**8 + (10**9 if number == 1 else 10**7)),
+            "status": {"code": 2, "message": "boom"} if name == "generate" else {},
+        }
+        for number, name in enumerate(("pipeline_step", "generate", "train"), start=1)
+    ]
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "roll"}}]}
+    line = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "roll"}, "spans": spans}]}]}
+    (tmp_path / "traces.jsonl").write_text(json.dumps(line) + "\n")
+    shown = run("summary", tmp_path / "traces.jsonl").output
+    assert "pipeline_step took 1.00 s" in shown
+    tree = run("tree", tmp_path / "traces.jsonl").output
+    assert "generate" in tree
+    assert "boom" in tree
+    (listed,) = json.loads(run("runs", tmp_path / "traces.jsonl", "--json").stdout)
+    assert (listed["program"]["name"], listed["counts"]["failed"]) == ("pipeline_step", 1)
+
+
+# --- Object stores --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bucket() -> Iterator[Any]:
+    """An object store in memory."""
+    system = import_module("fsspec").filesystem("memory")
+    yield system
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
+
+
+def test_files_of_an_object_store_are_read(bucket: Any) -> None:
+    """A folder and a file."""
+    bucket.pipe("/bucket/spans/a.jsonl.gz", RECORDED.read_bytes())
+    bucket.pipe("/bucket/spans/notes.txt", b"nothing")
+    assert summary("memory://bucket/spans") == summary(RECORDED)
+    assert summary("memory://bucket/spans/a.jsonl.gz") == summary(RECORDED)
+    assert "does not exist" in run("summary", "memory://bucket/other", code=1).output
+
+
+def test_a_store_in_an_object_store_is_written_listed_and_read(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the run that is shown is fetched, and one that is written again is there once."""
+    other = RECORDED.with_name("awaits.jsonl.gz")
+    for source in (RECORDED, other, RECORDED):
+        run("export", source, "--format", "parquet", "-o", "memory://bucket/runs")
+    assert len(bucket.glob("/bucket/runs/run=*/traces-*.parquet")) == 2
+    fetched: list[str] = []
+    get = bucket.get_file
+
+    def noted(_self: object, name: str, to: str) -> None:
+        fetched.append(name)
+        get(name, to)
+
+    monkeypatch.setattr(type(bucket), "get_file", noted)
+    listed = json.loads(run("runs", "memory://bucket/runs", "--json").stdout)
+    assert len(listed) == 2
+    assert [name for name in fetched if not name.endswith("run.json")] == []
+    wanted = next(each["id"] for each in listed if each["program"]["name"] == "actors.py")
+    assert summary(f"memory://bucket/runs@{wanted}") == summary(RECORDED)
+    assert sum(name.endswith(".parquet") for name in fetched) == 1
+
+
+def test_a_scheme_without_its_package_is_said() -> None:
+    """With what to install, and without the password."""
+    shown = run("summary", "nothing://me:hunter2@bucket/spans", code=1).output
+    assert "it needs fsspec and the package for its scheme" in " ".join(shown.split())
+    assert "hunter2" not in shown
+
+
+# --- Back ends ------------------------------------------------------------------------------------------------------
+
+JAEGER = [{"result": json.loads(line)} for line in LINES]
+"""A stream of objects, as Jaeger's gateway writes it."""
+
+
+def tempo_trace() -> dict[str, Any]:
+    """A trace as Tempo's JSON has it: ids in base64, enums by name."""
+    batches = [batch for line in LINES for batch in with_protobuf_ids(json.loads(line))["resourceSpans"]]
+    return {"resourceSpans": batches}
+
+
+class Backend:
+    """A server with recorded answers, by path. It ends with :meth:`close`."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, bytes | int] = {}
+        self.asked: list[tuple[str, dict[str, str], dict[str, str]]] = []
+        backend = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                parts = urlsplit(self.path)
+                query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+                backend.asked.append((parts.path, query, dict(self.headers)))
+                answer = backend.answers.get(parts.path, 404)
+                body = answer if isinstance(answer, bytes) else b'{"message": "no"}'
+                self.send_response(200 if isinstance(answer, bytes) else answer)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_args: Any) -> None:
+                """Nothing is printed."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever)
+
+        self.thread.start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def backend() -> Iterator[Backend]:
+    with closing(Backend()) as found:
+        yield found
+
+
+def test_a_trace_of_jaeger_is_read_by_its_id(backend: Backend) -> None:
+    """With the same summary as its files."""
+    backend.answers[f"/api/v3/traces/{TRACE_ID}"] = json.dumps({"result": merged()}).encode()
+    assert summary(f"jaeger:{backend.address}?trace={TRACE_ID}") == summary(RECORDED)
+
+
+def merged() -> dict[str, Any]:
+    return {"resourceSpans": [each for line in LINES for each in json.loads(line)["resourceSpans"]]}
+
+
+def test_traces_of_jaeger_are_read_by_service_and_time(backend: Backend) -> None:
+    """A stream of answers. That there may be more than were asked for is said."""
+    backend.answers["/ui/api/v3/traces"] = "\n".join(map(json.dumps, JAEGER)).encode()
+    when = "start=2026-11-28T22:00:00Z&end=2026-11-28T23:00:00Z"
+    place = f"jaeger:http://me:hunter2@{backend.address[7:]}/ui/?service=ray&{when}&limit=1"
+    result = run("summary", place, "--json")
+    assert "there may be more (limit=1 in the address)" in " ".join(result.stderr.split())
+    assert "hunter2" not in result.output
+    assert summary(place) == summary(RECORDED)
+    _, query, headers = backend.asked[0]
+    assert query["query.service_name"] == "ray"
+    assert query["query.start_time_min"] == "2026-11-28T22:00:00.000000Z"
+    assert query["query.start_time_max"] == "2026-11-28T23:00:00.000000Z"
+    assert query["query.search_depth"] == "1"
+    assert headers["Authorization"] == f"Basic {base64.b64encode(b'me:hunter2').decode()}"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_traces_of_tempo_are_read_by_service_and_time(backend: Backend, version: int) -> None:
+    """By the search, and then each by its id; an older Tempo has another path and another shape."""
+    backend.answers["/api/search"] = json.dumps({"traces": [{"traceID": TRACE_ID.lstrip("0")}]}).encode()
+    if version == 2:
+        backend.answers[f"/api/v2/traces/{TRACE_ID}"] = json.dumps({"trace": tempo_trace()}).encode()
+    else:
+        backend.answers[f"/api/traces/{TRACE_ID}"] = json.dumps({"batches": tempo_trace()["resourceSpans"]}).encode()
+    assert summary(f"tempo:{backend.address}?service=ray&last=2h&tenant=team") == summary(RECORDED)
+    _, query, headers = backend.asked[0]
+    assert query["q"] == '{ resource.service.name = "ray" }'
+    assert 7200 <= int(query["end"]) - int(query["start"]) <= 7202
+    assert headers["X-Scope-Orgid"] == "team"
+
+
+def test_what_a_back_end_left_out_is_said(backend: Backend) -> None:
+    """A part of a trace, a whole one, and what cannot be read."""
+    answer = {"trace": tempo_trace(), "status": "PARTIAL", "message": "trace exceeds max size"}
+    backend.answers[f"/api/v2/traces/{TRACE_ID}"] = json.dumps(answer).encode()
+    result = run("summary", f"tempo:{backend.address}?trace={TRACE_ID}&trace={'0' * 31}1")
+    told = " ".join(result.stderr.split())
+    assert f"left out a part of trace {TRACE_ID}: trace exceeds max size" in told
+    assert f"has no trace {'0' * 31}1" in told
+    bad = merged()
+    bad["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["traceId"] = "zz"
+    backend.answers[f"/api/v3/traces/{TRACE_ID}"] = json.dumps({"result": bad}).encode()
+    told = " ".join(run("summary", f"jaeger:{backend.address}?trace={TRACE_ID}").stderr.split())
+    assert "1 spans of jaeger" in told
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (500, "answers 500"),
+        (b"<html>", "something else than JSON objects"),
+        (b'{"error": {"httpCode": 400, "message": "malformed"}}', "malformed"),
+        (b'{"result": {"spans": []}}', "something else than OTLP"),
+        (b'{"result": {"resourceSpans": []}}', "no spans in"),
+    ],
+)
+def test_an_answer_without_spans_is_said(backend: Backend, answer: bytes | int, why: str) -> None:
+    """What is at that address instead."""
+    backend.answers["/api/v3/traces"] = answer
+    shown = " ".join(run("summary", f"jaeger:{backend.address}?service=ray", code=1).output.split())
+    assert why in shown
+    assert "Traceback" not in shown
+
+
+def test_a_back_end_that_is_not_there_is_said() -> None:
+    """With its address."""
+    with closing(Backend()) as gone:
+        address = gone.address
+    shown = " ".join(run("summary", f"tempo:{address}?service=ray", code=1).output.split())
+    assert f"tempo at {address} does not answer" in shown
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("jaeger:http://h?x=1", "'x' is no parameter"),
+        ("jaeger:http://h", "give a trace (?trace=ID), or a service"),
+        ("tempo:ftp://h?service=ray", "expected an address such as tempo:http://"),
+        ("tempo:http://h?trace=xyz", "is no trace id"),
+        ("tempo:http://h?service=ray&last=soon", "expected a number and s, m, h or d"),
+        ("tempo:http://h?service=ray&start=soon", "is no time"),
+        ("tempo:http://h?service=ray&limit=0", "expected a number of traces"),
+        ("tempo:http://h?service=ray&start=2026-01-02T00:00:00Z&end=2026-01-01T00:00:00Z", "not before the end"),
+    ],
+)
+def test_a_wrong_address_is_said(place: str, why: str) -> None:
+    """With what is expected."""
+    assert why in " ".join(run("summary", place, code=1).output.split())

@@ -22,6 +22,7 @@ from messages import ENTRIES
 from ray_tracing_hooks import _ops
 from ray_tracing_hooks._cli import main as command
 from ray_tracing_hooks._insight.analysis.findings import FINDERS, data
+from ray_tracing_hooks._insight.store.columns import COLUMNS
 from ray_tracing_hooks._ops.hooks import HOOKS
 from ray_tracing_hooks._settings import otel, table
 
@@ -63,6 +64,7 @@ def pages() -> dict[Path, str]:
         "findings": findings,
         "checks": checks,
         "messages": messages,
+        "columns": columns,
         "commands": lambda: "\n".join(commands(command, "ray-tracing-hooks")),
         "python": lambda: "\n".join(module for name in MODULES for module in python(name)),
     }
@@ -76,6 +78,19 @@ def pages() -> dict[Path, str]:
         found[path] = "".join(parts)
     assert not tables, f"no page has {list(tables)}"
     return found
+
+
+def columns() -> str:
+    """The columns of a store of runs."""
+    types = {
+        "timestamp": "TIMESTAMP_NS",
+        "string": "VARCHAR",
+        "int32": "INTEGER",
+        "int64": "BIGINT",
+        "boolean": "BOOLEAN",
+    }
+    rows = [f"| `{each.name}` | {types[each.kind]} | {each.meaning} |" for each in COLUMNS]
+    return "\n".join(["| column | type in DuckDB | meaning |", "| --- | --- | --- |", *rows])
 
 
 def findings() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -256,6 +257,23 @@ def test_pandas_and_polars_read_a_store(tmp_path: Path) -> None:
     scanned = polars.scan_parquet(f"{store}/run=*/traces-*.parquet", hive_partitioning=True)
     found = scanned.group_by("run").agg(polars.col("ray_is_call").sum()).collect()
     assert sorted(found["ray_is_call"].to_list()) == [1, 1]
+
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "runs.md").read_text()
+
+
+@pytest.mark.parametrize("language", ["sql", "python"])
+def test_what_the_guide_shows_works(language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the folder of a store."""
+    keep(written(made(error="boom"), tmp_path / "spans"), tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    found = re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL)
+    assert len(found) == 2
+    for each in found:
+        if language == "sql":
+            assert import_module("duckdb").sql(each).fetchall()
+        else:
+            exec(compile(each, "guide", "exec"), {})
 
 
 def test_a_description_says_what_the_run_was(tmp_path: Path) -> None:

@@ -116,8 +116,8 @@ def _heading(analysis: Analysis, number: int, *, is_short: bool = False) -> Iter
     yield f"{what} {duration(path.wall)}{'' if is_short else more}"
     if number > 1:
         yield (
-            f"This is the newest of {count(number, 'run')}; --trace ID shows another "
-            "(ray-tracing-hooks tree --all lists the ids)."
+            f"This is the newest of {count(number, 'run')}; PATH@latest~1 is the one before it "
+            "(ray-tracing-hooks runs lists them)."
         )
 
 

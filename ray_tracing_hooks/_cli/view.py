@@ -138,7 +138,8 @@ def view(
             max_spans=max_spans,
         )
         if others > 1:
-            warn(f"this is the newest of {count(others, 'run')}; PATH@latest~1 is the one before it, --all shows all", "note")
+            others_are = f"this is the newest of {count(others, 'run')}; PATH@latest~1 is the one before it"
+            warn(f"{others_are}, --all shows all", "note")
         told = f", {size / 1e6:.1f} MB" if size else ""
         return f"{safe(output)}: {count(len(table), 'span')}{told}"
 

@@ -363,7 +363,7 @@ def test_targets_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         target_of(str(in_the_way / "sub"))
     program = (
         "import sys; sys.modules['fsspec'] = None\n"
-        "from ray_tracing_hooks._ops.collect import target_of\n"
+        "from ray_tracing_hooks._insight.store.targets import target_of\n"
         "target_of('s3://key:secret@bucket/spans')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -262,10 +262,13 @@ def test_a_file_gives_every_setting_and_a_variable_wins(tmp_path: Path) -> None:
             "config: /x",
             "{file}: unknown setting 'config' is ignored; `ray-tracing-hooks config` lists all settings.",
         ),
-        ("local_dir: 5", "{file}: local_dir=5 is ignored: expected a path, such as /var/tmp/traces; using /tmp/spans."),
+        (
+            "local_dir: 5",
+            "{file}: local_dir=5 is ignored: expected a path, such as /var/tmp/traces, or session; using /tmp/spans.",
+        ),
         (
             "local_dir: [/a, /b]",
-            "{file}: local_dir=['/a', '/b'] is ignored: expected a path, such as /var/tmp/traces; using /tmp/spans.",
+            "{file}: local_dir=['/a', '/b'] is ignored: expected a path, such as /var/tmp/traces, or session; using /tmp/spans.",
         ),
         (
             "flush_timeout: true",
@@ -363,7 +366,7 @@ def test_a_relative_path_in_a_folder_that_is_gone_is_reported(tmp_path: Path, mo
     monkeypatch.chdir(gone)
     gone.rmdir()
     (problem,) = problems_of({"RAY_TRACING_LOCAL_DIR": "spans"})
-    assert problem.endswith("expected a path, such as /var/tmp/traces; using /tmp/spans.")
+    assert problem.endswith("expected a path, such as /var/tmp/traces, or session; using /tmp/spans.")
 
 
 def test_relative_paths_are_relative_to_where_ray_was_started(tmp_path: Path) -> None:

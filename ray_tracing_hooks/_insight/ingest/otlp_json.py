@@ -7,7 +7,6 @@ Python's: other programs may write them. Members that only some readers need sta
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sys import intern
@@ -306,22 +305,14 @@ def time_of(described: Any, limit: int = 1 << 64) -> int:
 
 
 def id_text(text: str, size: int) -> str:
-    """An id in hex, in lower case; empty if it is missing or all zeros."""
+    """An id in lower case; empty if it is missing or all zeros."""
     try:
-        number: bytes | None = bytes.fromhex(text)
+        number = bytes.fromhex(text)
     except ValueError:
-        number = _of_base64(text)
+        number = None  # such as base64, which protobuf's own JSON has
     if number is None or (number and len(number) != size):
         raise ValueError(f"the id {text!r:.50} is not {size} bytes in hex")
     return intern(number.hex()) if any(number) else ""
-
-
-def _of_base64(text: str) -> bytes | None:
-    """An id as protobuf's own JSON has it; None if it is not one. In base64 it has another length than in hex."""
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError:
-        return None
 
 
 def explain(error: Exception) -> str:

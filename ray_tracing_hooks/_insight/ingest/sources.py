@@ -19,7 +19,7 @@ from ray_tracing_hooks._insight.ingest.backends import BACKENDS, traces_of
 from ray_tracing_hooks._insight.ingest.converted import converted, is_other
 from ray_tracing_hooks._insight.ingest.files import is_span_file
 from ray_tracing_hooks._insight.ingest.kept_runs import PREFIX, RUN_FILE
-from ray_tracing_hooks._safety.errors import TracingError
+from ray_tracing_hooks._safety.guard import TracingError
 from ray_tracing_hooks._settings.values import without_credentials
 
 _METRICS = "/metrics/"

@@ -28,7 +28,7 @@ _FINDING = 90
     epilog=examples(
         "ray-tracing-hooks runs",
         "ray-tracing-hooks runs /data/runs --name 'train*' --errors",
-        "ray-tracing-hooks summary /data/runs@latest~1",
+        "ray-tracing-hooks runs s3://bucket/runs --json",
     ),
 )
 @paths_argument

@@ -554,7 +554,7 @@ def test_a_place_without_spans_ends_with_code_1(tmp_path: Path, monkeypatch: pyt
     """It says what was looked for and how to record some."""
     result = run(tmp_path)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert f"no spans in {tmp_path}: it contains no *.jsonl, *.jsonl.gz or *.spool." in result.stderr
+    assert f"no spans in {tmp_path}: it contains no *.jsonl, *.jsonl.gz, *.parquet or *.spool." in result.stderr
     assert 'ray.init(_tracing_startup_hook="ray_tracing_hooks.local:setup")' in result.stderr
     (tmp_path / "a.jsonl").write_text("bad\n")
     result = run(tmp_path)

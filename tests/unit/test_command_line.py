@@ -56,7 +56,7 @@ def test_an_option_is_the_same_in_every_command(option: str) -> None:
         if isinstance(each, click.Option) and option in each.opts
     ]
     assert len(found) > 2
-    length = 4 if option in {"--all", "--open"} else 5
+    length = 4 if option in {"--all", "--open", "--job"} else 5
     assert len({each[:length] for each in found}) == 1
 
 

@@ -268,7 +268,8 @@ def test_a_file_gives_every_setting_and_a_variable_wins(tmp_path: Path) -> None:
         ),
         (
             "local_dir: [/a, /b]",
-            "{file}: local_dir=['/a', '/b'] is ignored: expected a path, such as /var/tmp/traces, or session; using /tmp/spans.",
+            "{file}: local_dir=['/a', '/b'] is ignored: expected a path, such as /var/tmp/traces, or session; "
+            "using /tmp/spans.",
         ),
         (
             "flush_timeout: true",

@@ -27,7 +27,7 @@ _MOST_RATIO, _ALWAYS = 200, 1 << 26
 
 _STEP = 1 << 20
 _LOOKED_AT = 1 << 16
-_BASE64_ID = re.compile(rb'"trace_?[iI]d"\s*:\s*"[A-Za-z0-9+/]{22}=="')
+_BASE64_ID = re.compile(rb'"traceId"\s*:\s*"[A-Za-z0-9+/]{22}=="')
 """JSON of protobuf's own encoders has ids in base64, in place of OTLP's hex."""
 
 _FIRST = 64

@@ -202,6 +202,23 @@ def test_duckdb_says_that_it_shows_less(tmp_path: Path) -> None:
     assert "summarizes one run of a store" in run("summary", folder, "--engine", "duckdb", code=2).output
 
 
+def test_collected_files_become_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the session that is named, and the files themselves are not kept."""
+    monkeypatch.chdir(tmp_path)
+    session = tmp_path / "session_2026-11-25_00-38-55_281040_31184"
+    (session / "ray_tracing_hooks").mkdir(parents=True, mode=0o700)
+    spans = written(made(), tmp_path / "spans")
+    (spans / "a.jsonl").rename(spans / "2026-11-25_00-38-55_281040_31184-aaaaaaaa-0001.jsonl")
+    monkeypatch.setenv("RAY_TRACING_LOCAL_DIR", str(spans))
+    told = run("collect", session, "--output", f"parquet:{tmp_path}/runs").output
+    assert "1 file" in told
+    assert "3 spans of 1 run" in told
+    assert os.listdir(tmp_path / "runs") == [path.parent.name for path in traces_of(tmp_path / "runs")]
+    monkeypatch.setenv("RAY_TRACING_COLLECT_TO", f"parquet:{tmp_path}/others")
+    assert len(json.loads(run("collect", session, "--json").stdout)["runs"]) == 1
+    assert functions(tmp_path / "others") == functions(tmp_path / "runs") == ["f"]
+
+
 # --- What is in it --------------------------------------------------------------------------------------------------
 
 OF_DUCKDB_OTLP = """

@@ -87,6 +87,8 @@ def test_defaults_are_the_documented_ones() -> None:
         ("rate_limit", "10", (("*", 10.0),)),
         ("rate_limit", "100, Worker.process = 0.5,mod.*=20", (("Worker.process", 0.5), ("mod.*", 20.0), ("*", 100.0))),
         ("root_span", "off", False),
+        ("collect_to", "parquet:/data/runs/", "parquet:/data/runs"),
+        ("collect_to", "parquet:s3://b/runs", "parquet:s3://b/runs"),
         ("strict", "TRUE", True),
         ("strict", "yes", True),
     ],
@@ -268,8 +270,10 @@ def test_a_file_gives_every_setting_and_a_variable_wins(tmp_path: Path) -> None:
         ),
         (
             "local_dir: [/a, /b]",
-            "{file}: local_dir=['/a', '/b'] is ignored: expected a path, such as /var/tmp/traces, or session; "
-            "using /tmp/spans.",
+            (
+                "{file}: local_dir=['/a', '/b'] is ignored: expected a path, such as /var/tmp/traces, or session; "
+                "using /tmp/spans."
+            ),
         ),
         (
             "flush_timeout: true",
@@ -368,6 +372,16 @@ def test_a_relative_path_in_a_folder_that_is_gone_is_reported(tmp_path: Path, mo
     gone.rmdir()
     (problem,) = problems_of({"RAY_TRACING_LOCAL_DIR": "spans"})
     assert problem.endswith("expected a path, such as /var/tmp/traces, or session; using /tmp/spans.")
+
+
+def test_the_folder_of_files_may_be_that_of_the_session() -> None:
+    """Where Ray runs with another folder for sessions, its environment says so."""
+    settings = loaded({"RAY_TRACING_LOCAL_DIR": " session"})
+    assert settings.local_dir == "session"
+    assert settings.in_session("/data/ray/session_1").local_dir == "/data/ray/session_1/logs/spans"
+    assert settings.in_session().local_dir.endswith("/ray/session_latest/logs/spans")
+    elsewhere = loaded({"RAY_TRACING_LOCAL_DIR": "/data/session"})
+    assert elsewhere.in_session("/data/ray/session_1").local_dir == "/data/session"
 
 
 def test_relative_paths_are_relative_to_where_ray_was_started(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -155,6 +155,29 @@ def run_program(name: str, *arguments: str, check: bool = True, command: Sequenc
     _, found, printed = done.stdout.rpartition("RESULT ")
     result = json.JSONDecoder().raw_decode(printed)[0] if found else None
     return Run(result, done.stdout, done.stderr, done.returncode)
+
+
+def python(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments, and variables of its environment, to its end, which has to be a good one."""
+    done = _run(arguments, variables)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def command(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run ``ray-tracing-hooks`` to its end, whatever that is."""
+    return _run(("-m", "ray_tracing_hooks", *arguments), {"PYTHONWARNINGS": "ignore", **variables})
+
+
+def _run(arguments: Iterable[object], variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
 
 
 def without_placement(spans: Sequence[Span]) -> list[Span]:

@@ -18,7 +18,7 @@ import installed
 import pytest
 from conftest import Nodes, start_head, stop_head
 from ports import free_port
-from support import HOOK, PATIENCE, await_spans, environment, spans_in, with_data
+from support import HOOK, PATIENCE, await_spans, command, environment, python, spans_in, with_data
 
 from ray_tracing_hooks._insight.store.targets import target_of
 
@@ -38,17 +38,6 @@ for node in sys.argv[2].split(","):
 """
 
 
-def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        env=environment(**{**variables, "PYTHONWARNINGS": "ignore"}),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-
-
 @dataclass
 class Spread:
     """A cluster whose nodes have folders of their own, and one that only sends, to nobody."""
@@ -60,13 +49,7 @@ class Spread:
     def run(self, nodes: str) -> None:
         """A driver that calls ten tasks on each of these nodes."""
         program = TASKS.format(options="")
-        subprocess.run(
-            [sys.executable, "-c", program, self.address, nodes],
-            env=environment(**{**self.variables, "RAY_TRACING_FLUSH_TIMEOUT": "10"}),
-            capture_output=True,
-            timeout=PATIENCE,
-            check=True,
-        )
+        python("-c", program, self.address, nodes, **{**self.variables, "RAY_TRACING_FLUSH_TIMEOUT": "10"})
 
     def collect(self, output: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return command("collect", "--address", self.address, "--output", output, *arguments, **variables)
@@ -196,16 +179,8 @@ def test_a_driver_collects_at_its_end(spread: Spread, tmp_path: Path) -> None:
 def run_at_end(address: str, nodes: str, output: Path, hook: str = "", **variables: str) -> str:
     """A driver that ends well, and what it says."""
     options = f"_tracing_startup_hook={hook!r}, num_cpus=1, include_dashboard=False" if hook else ""
-    done = subprocess.run(
-        [sys.executable, "-c", TASKS.format(options=options), address, nodes],
-        env=environment(**{**variables, "RAY_TRACING_COLLECT_TO": str(output)}),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    program = TASKS.format(options=options)
+    return python("-c", program, address, nodes, **{**variables, "RAY_TRACING_COLLECT_TO": str(output)}).stderr
 
 
 def test_after_its_end_a_session_is_collected_from_its_folder(short_tmp: Callable[[], Path], tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 import support
 from conftest import Cluster
 from ports import free_port
-from support import PATIENCE, environment
+from support import PATIENCE, command, environment, python
 
 COMMAND = (sys.executable, "-m", "ray_tracing_hooks")
 
@@ -68,16 +68,13 @@ print(json.dumps([job["Entrypoint"] for job in state.jobs()]))
 
 def _answer(code: str, cluster: Cluster) -> Any:
     """What a driver of this code prints last, as JSON."""
-    command = [sys.executable, "-c", code, cluster.address]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(python("-c", code, cluster.address).stdout.splitlines()[-1])
 
 
 def test_values_of_settings_are_not_in_the_list_of_jobs(cluster: Cluster) -> None:
     """They may be secrets, and everybody who may use the cluster sees the commands of its drivers."""
     for words in (["configure", "OTEL_EXPORTER_OTLP_HEADERS=key=cnryQx7"], ["configure", "--reset"]):
-        command = [*COMMAND, *words, "--address", cluster.address]
-        subprocess.run(command, env=environment(), capture_output=True, timeout=PATIENCE, check=False)
+        command(*words, "--address", cluster.address)
     assert sorted(each for each in _answer(JOBS, cluster) if " configure " in each) == [
         "ray-tracing-hooks configure --reset --address ...",
         "ray-tracing-hooks configure OTEL_EXPORTER_OTLP_HEADERS=... --address ...",
@@ -109,14 +106,7 @@ def test_other_commands_are_not_among_the_processes_that_are_changed(cluster: Cl
     with subprocess.Popen(other, env=environment(), stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
         watching.stdout.readline()
-        done = subprocess.run(
-            [*COMMAND, "configure", "--reset", "--json", "--address", cluster.address],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        done = command("configure", "--reset", "--json", "--address", cluster.address)
         watching.send_signal(signal.SIGINT)
         watching.communicate(timeout=60)
     said = json.loads(done.stdout)
@@ -130,8 +120,7 @@ def test_other_commands_are_not_among_the_processes_that_are_changed(cluster: Cl
 def test_the_processes_of_a_command_that_has_just_ended_are_known_as_its_own(cluster: Cluster) -> None:
     """They may take a while to end. Those of commands before it ended long ago, on a slow machine."""
     before, _, _ = _answer(OF_COMMANDS, cluster)
-    command = [*COMMAND, "status", "--address", cluster.address]
-    subprocess.run(command, env=environment(), capture_output=True, timeout=PATIENCE, check=False)
+    command("status", "--address", cluster.address)
     visitors, _, unknown = _answer(OF_COMMANDS, cluster)
     assert set(visitors) - set(before)
     assert (set(visitors) - set(before)).isdisjoint(unknown)

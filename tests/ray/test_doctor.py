@@ -32,7 +32,7 @@ from mounts import mounted
 from packaging.version import Version
 from plans import made_plan
 from ports import free_port
-from support import HELPERS, PATIENCE, environment, spans_in
+from support import HELPERS, command, environment, python, spans_in
 
 from ray_tracing_hooks._spool.writer import SpoolWriter
 from ray_tracing_hooks._version import __version__
@@ -59,15 +59,8 @@ class Healthy(NamedTuple):
             "import ray; ray.init(log_to_driver=False); own = ray.get_runtime_context().get_node_id(); "
             "print('RESULT', [node['NodeName'] for node in ray.nodes() if node['NodeID'] == own][0])"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            # It leaves no span of its own, which other tests would see.
-            env=environment(RAY_ADDRESS=self.address, OTEL_SDK_DISABLED="true", **self.variables),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=True,
-        )
+        # It leaves no span of its own, which other tests would see.
+        done = python("-c", program, RAY_ADDRESS=self.address, OTEL_SDK_DISABLED="true", **self.variables)
         return done.stdout.rpartition("RESULT ")[2].strip()
 
     @contextlib.contextmanager
@@ -96,14 +89,7 @@ def doctor(*arguments: str, **variables: str) -> tuple[int, dict[str, Any]]:
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, "doctor", *arguments],
-        env=environment(**{**variables, "PYTHONWARNINGS": "ignore"}),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    return command("doctor", *arguments, **variables)
 
 
 def found(report: dict[str, Any], *severities: str) -> dict[tuple[str, str], Finding]:
@@ -482,7 +468,7 @@ def keeping(address: str, hook: str) -> Iterator[None]:
     )
 
     def put(value: str) -> None:
-        subprocess.run([sys.executable, "-c", program, address, value], env=environment(), check=True)
+        python("-c", program, address, value)
 
     put(hook)
     try:
@@ -554,10 +540,7 @@ def test_status_shows_what_each_node_records_and_delivers(healthy: Healthy, serv
         assert [node["name"] for node in first["nodes"]] == ["head", "second", "third"]
         assert all(node["error"] is None for node in first["nodes"])
         # A driver that does not wait for a destination that fails.
-        driver = environment(**{**variables, "RAY_TRACING_FLUSH_TIMEOUT": "0.5"})
-        subprocess.run(
-            [sys.executable, "-c", TASKS, address], env=driver, capture_output=True, timeout=PATIENCE, check=True
-        )
+        python("-c", TASKS, address, **{**variables, "RAY_TRACING_FLUSH_TIMEOUT": "0.5"})
         failing = seen(watching, lambda each: each["is_failing"] and each["waiting"] > 5)
         assert "503" in failing["error"]
         assert failing["oldest_ns"] > 0
@@ -573,14 +556,7 @@ def test_status_shows_what_each_node_records_and_delivers(healthy: Healthy, serv
     while len(server.spans) < spans_before + failing["waiting"]:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    done = subprocess.run(
-        [*COMMAND, "status", "--address", address],
-        env=environment(**{**variables, "PYTHONWARNINGS": "ignore"}),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = command("status", "--address", address, **variables)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     lines = done.stdout.splitlines()
     assert lines[0].startswith("Cluster ")
@@ -611,14 +587,7 @@ def test_status_needs_a_cluster(tmp_path: Path) -> None:
         ((), "no Ray cluster started by `ray start` runs on this machine"),
         (("--address", f"127.0.0.1:{free_port()}"), "`ray-tracing-hooks doctor` finds out more"),
     ):
-        done = subprocess.run(
-            [*COMMAND, "status", *arguments],
-            env=environment(RAY_TMPDIR=str(tmp_path)),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        done = command("status", *arguments, RAY_TMPDIR=str(tmp_path))
         assert done.returncode == 1
         assert expected in " ".join(done.stderr.split())
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from conftest import start_head, stop_head
-from support import HOOK, PATIENCE, await_spans, environment, run_program, spans_in, with_extras
+from support import HOOK, await_spans, command, run_program, spans_in, with_extras
 
 from ray_tracing_hooks._insight.model.span import Span
 
@@ -44,16 +42,9 @@ class Changed(NamedTuple):
         )
 
 
-def command(*words: str, address: str) -> tuple[int, dict[str, Any], str]:
-    done = subprocess.run(
-        # A busy machine may need longer to answer than the command waits by default.
-        [sys.executable, "-m", "ray_tracing_hooks", *words, "--timeout", "60", "--json", "--address", address],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+def said_to(*words: str, address: str) -> tuple[int, dict[str, Any], str]:
+    # A busy machine may need longer to answer than the command waits by default.
+    done = command(*words, "--timeout", "60", "--json", "--address", address)
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
 
@@ -139,7 +130,7 @@ def test_spans_go_where_they_are_sent_now(changed: Changed) -> None:
 
 def test_an_exporter_that_no_node_has_is_wrong_usage(changed: Changed) -> None:
     """It is not found out by spans that wait."""
-    code, _, problem = command("configure", "exporters=oltp", address=changed.address)
+    code, _, problem = said_to("configure", "exporters=oltp", address=changed.address)
     assert code == 2
     assert "unknown exporter 'oltp'" in problem
     assert "nothing has been changed" in " ".join(problem.split())
@@ -153,20 +144,13 @@ def test_processes_that_start_later_have_it_too(changed: Changed) -> None:
     off = run_program("hello", **variables)
     assert "tracing of this cluster is off" in off.stderr
     assert len(spans_in(other)) == before
-    code, said, _ = command("enable", f"local_dir={other}", address=address)
+    code, said, _ = said_to("enable", f"local_dir={other}", address=address)
     assert (code, said["set"]["enabled"], said["set"]["version"]) == (0, True, 7)
     assert said["set"]["variables"]["RAY_TRACING_LOCAL_DIR"] == str(other)
     run_program("hello", **variables)
     spans = await_spans(other, lambda found: any(span.name == "hello.py ray.driver" for span in found))
     assert [span.name for span in spans].count("hello.py ray.driver") == 1
-    status = subprocess.run(
-        [sys.executable, "-m", "ray_tracing_hooks", "status", "--address", address],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    status = command("status", "--address", address)
     assert "tracing was switched on (version 7)" in " ".join(status.stdout.split())
 
 
@@ -203,10 +187,10 @@ def test_a_cluster_without_a_hook_gets_one_for_what_starts(untraced: str, tmp_pa
     """What runs is left as it is, and the command says so."""
     variables: dict[str, Any] = {"RTH_ADDRESS": untraced, "RAY_TRACING_LOCAL_DIR": str(tmp_path / "spans")}
     run_program("hello", **variables)
-    code, _, problem = command("enable", address=untraced)
+    code, _, problem = said_to("enable", address=untraced)
     assert code == 2
     assert "this cluster was started without a tracing hook" in problem
-    code, said, _ = command("enable", "--hook", HOOK, address=untraced)
+    code, said, _ = said_to("enable", "--hook", HOOK, address=untraced)
     assert (said["hook"], said["hook_is_late"], said["applied"], said["failed"]) == (HOOK, True, 0, 0)
     assert code == (1 if said["silent"] else 0)
     run_program("hello", **variables)
@@ -214,7 +198,7 @@ def test_a_cluster_without_a_hook_gets_one_for_what_starts(untraced: str, tmp_pa
     assert any(span.name.endswith(" ray.remote") for span in spans)
     known = {span.span_id for span in spans}
     assert [span.name for span in spans if span.parent_id and span.parent_id not in known] == []
-    _, said, _ = command("disable", address=untraced)
+    _, said, _ = said_to("disable", address=untraced)
     assert said["hook"] is None
     run_program("hello", **variables)
     assert len(spans_in(tmp_path / "spans")) == len(spans)

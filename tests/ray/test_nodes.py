@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,11 +14,11 @@ from support import (
     ANY_PORTS,
     CLIENT_SERVER,
     HOOK,
-    PATIENCE,
     RAY,
     await_spans,
     by_name,
     check_links,
+    command,
     environment,
     of_driver,
     run_client,
@@ -89,14 +88,8 @@ def test_what_a_ray_client_asks_for_is_in_the_trace_of_its_server(two_nodes: Clu
 def test_doctor_asks_all_nodes_through_a_client_too(two_nodes: Cluster, client_port: int) -> None:
     """From a machine that is no node. The process that serves it makes no spans."""
     before = await_spans(two_nodes.spans, lambda spans: len(of_server(spans)) >= 14)
-    done = subprocess.run(
-        [sys.executable, "-m", "ray_tracing_hooks", "doctor", "--address", f"ray://127.0.0.1:{client_port}", "--json"],
-        env=environment(RAY_TRACING_LOCAL_DIR=str(two_nodes.spans), PYTHONWARNINGS="ignore"),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    address = f"ray://127.0.0.1:{client_port}"
+    done = command("doctor", "--address", address, "--json", RAY_TRACING_LOCAL_DIR=str(two_nodes.spans))
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     assert not [finding for finding in report["findings"] if finding["severity"] != "ok"], report["findings"]

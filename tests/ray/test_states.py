@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,22 +13,11 @@ from conftest import Cluster
 from http_server import Answer, Request, http_server
 from ports import free_port
 from ray.core.generated import common_pb2, gcs_service_pb2
-from support import HOOK, PATIENCE, environment, run_program
+from support import HOOK, command, environment, python, run_program
 
 from ray_tracing_hooks._formats import task_states
 
 WAITED = {"for_argument": "arguments", "for_resources": "scheduling", "Actor.for_actor": "actor_queue"}
-
-
-def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ray_tracing_hooks", *arguments],
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
 
 
 def fetched(cluster: Cluster, trace_id: str) -> dict[str, dict[str, Any]]:
@@ -94,14 +81,7 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 
 
 def test_a_head_that_does_not_answer_holds_up_the_end_for_no_longer_than_said(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", UNANSWERED, str(tmp_path)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
+    done = python("-c", UNANSWERED, tmp_path)
     assert float(done.stdout) < 2, "the second that it has, and what a busy machine takes to go on"
     assert done.stderr == ""
     assert list(tmp_path.iterdir()) == []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,14 @@ def metered(node: Node, server: Received) -> Node:
     """A node whose shipper sends spans and metrics, and writes them to files."""
     node.plan = node.make_plan(exporters=("local", "otlp"), metrics=True)
     return node
+
+
+@pytest.fixture
+def process(node: Node) -> Iterator[Process]:
+    """One of the node, which ends with the test at the latest."""
+    running = Process(node.spool)
+    yield running
+    running.close()
 
 
 class Point(NamedTuple):
@@ -80,9 +89,8 @@ def calls(process: Process, first: int, last: int) -> None:
         process.execute(number, at=T0 + 2 * MS, took=3 * MS)
 
 
-def test_a_flush_sends_and_writes_what_has_been_counted(metered: Node, server: Received) -> None:
+def test_a_flush_sends_and_writes_what_has_been_counted(metered: Node, process: Process, server: Received) -> None:
     """Long before the interval has passed, in one point each, with the sums that the spans have."""
-    process = Process(metered.spool)
     metered.start()
     calls(process, 1, 100)
     assert metered.flush().done
@@ -104,22 +112,18 @@ def test_a_flush_sends_and_writes_what_has_been_counted(metered: Node, server: R
     assert metric["aggregationTemporality"] == 2, "enums are integers in OTLP-JSON"
     assert metric["dataPoints"][0]["exemplars"][0]["traceId"] == (b"t" * 16).hex()
     assert metric["dataPoints"][0]["count"] == "100", "and integers of 64 bits are text"
-    process.close()
 
 
-def test_metrics_go_out_at_every_interval(metered: Node, server: Received, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "100")
-    process = Process(metered.spool)
+def test_metrics_go_out_at_every_interval(metered: Node, process: Process, server: Received) -> None:
+    os.environ["OTEL_METRIC_EXPORT_INTERVAL"] = "100"
     metered.start()
     calls(process, 1, 10)
     until(lambda: counts(server.metrics)[-3:] == [10] * 3, "they come again and again")
     until(lambda: counts(lines(metered))[-3:] == [10] * 3, "to files too")
-    process.close()
 
 
-def test_a_shipper_after_a_killed_one_counts_on_from_there(metered: Node, server: Received) -> None:
+def test_a_shipper_after_a_killed_one_counts_on_from_there(metered: Node, process: Process, server: Received) -> None:
     """From zero, as the same instance: what the killed one had counted since its last export is lost."""
-    process = Process(metered.spool)
     for turn in range(2):
         shipper = metered.start()
         calls(process, 10 * turn + 1, 10 * turn + 10)
@@ -131,13 +135,13 @@ def test_a_shipper_after_a_killed_one_counts_on_from_there(metered: Node, server
         (first, second) = points(messages)
         assert first.time < second.start
         assert len({message.resource_metrics[0].resource.SerializeToString() for message in messages}) == 1
-    process.close()
 
 
 @pytest.mark.parametrize("how", ["node", "terminate"])
-def test_the_last_values_go_out_when_the_shipper_ends(metered: Node, server: Received, raylet: Any, how: str) -> None:
+def test_the_last_values_go_out_when_the_shipper_ends(
+    metered: Node, process: Process, server: Received, raylet: Any, how: str
+) -> None:
     """With its node, or on a signal."""
-    process = Process(metered.spool)
     shipper = metered.start()
     calls(process, 1, 10)
     until(lambda: len(server.spans) == 20, "the spans are delivered")
@@ -151,10 +155,11 @@ def test_the_last_values_go_out_when_the_shipper_ends(metered: Node, server: Rec
     assert set(counts(server.metrics)) == set(counts(lines(metered))) == {10}
 
 
-def test_a_server_that_takes_no_metrics_is_a_problem_and_holds_nothing_up(metered: Node, server: Received) -> None:
+def test_a_server_that_takes_no_metrics_is_a_problem_and_holds_nothing_up(
+    metered: Node, process: Process, server: Received
+) -> None:
     """Spans arrive, their segments go, and a flush does not wait."""
     server.answers[METRICS] = 404
-    process = Process(metered.spool)
     metered.start()
     for turn in range(1, 4):
         calls(process, 10 * turn, 10 * turn + 9)
@@ -171,11 +176,10 @@ def test_a_server_that_takes_no_metrics_is_a_problem_and_holds_nothing_up(metere
 
 
 def test_a_server_that_never_answers_delays_one_flush_and_no_span(
-    metered: Node, server: Received, monkeypatch: pytest.MonkeyPatch
+    metered: Node, process: Process, server: Received
 ) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "2")
+    os.environ["OTEL_EXPORTER_OTLP_METRICS_TIMEOUT"] = "2"
     server.answers[METRICS] = 0
-    process = Process(metered.spool)
     metered.start()
     calls(process, 1, 10)
     until(lambda: len(server.spans) == 20, "the spans are delivered")
@@ -194,11 +198,10 @@ def test_a_server_that_never_answers_delays_one_flush_and_no_span(
 
 @pytest.mark.parametrize("how", ["node", "terminate"])
 def test_what_comes_while_a_shipper_still_sends_the_last_metrics_is_for_the_next_one(
-    metered: Node, server: Received, raylet: Any, how: str
+    metered: Node, process: Process, server: Received, raylet: Any, how: str
 ) -> None:
     """A flush says so as soon as that one can be started, and no socket is left."""
     server.answers[METRICS] = 0
-    process = Process(metered.spool)
     shipper = metered.start()
     calls(process, 1, 10)
     until(lambda: len(server.spans) == 20, "the spans are delivered")
@@ -236,24 +239,21 @@ def test_files_have_the_last_values_of_all_programs_where_a_server_never_answers
 
 
 def test_a_server_that_was_away_gets_the_totals_when_it_is_back(
-    metered: Node, server: Received, monkeypatch: pytest.MonkeyPatch
+    metered: Node, process: Process, server: Received
 ) -> None:
-    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
+    os.environ["OTEL_METRIC_EXPORT_INTERVAL"] = "200"
     server.answers[METRICS] = 404
-    process = Process(metered.spool)
     metered.start()
     calls(process, 1, 10)
     until(lambda: "metrics are not sent to" in metered.log(), "it does not take them")
     server.answers.clear()
     until(lambda: counts(server.metrics)[-1:] == [10], "the next attempt comes by itself")
     until(lambda: "no longer a problem" in metered.log(), "and that is told")
-    process.close()
 
 
-def test_what_is_sent_as_delta_adds_up(metered: Node, server: Received, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_sent_as_delta_adds_up(metered: Node, process: Process, server: Received) -> None:
     """Also over the end of a shipper; each point of one begins where the one before ended. Files hold totals."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
-    process = Process(metered.spool)
+    os.environ["OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"] = "delta"
     for turn in range(2):
         shipper = metered.start()
         for number in range(3):
@@ -267,29 +267,25 @@ def test_what_is_sent_as_delta_adds_up(metered: Node, server: Received, monkeypa
     assert [point.start for point in ran[1:3]] == [point.time for point in ran[:2]]
     assert list(dict.fromkeys(counts(lines(metered)))) == [10, 20, 30]
     assert {point.temporality for point in points(lines(metered))} == {pb.AGGREGATION_TEMPORALITY_CUMULATIVE}
-    process.close()
 
 
-def test_histograms_can_be_exponential(metered: Node, server: Received, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_histograms_can_be_exponential(metered: Node, process: Process, server: Received) -> None:
     """And where other requests are JSON, those of metrics are protobuf."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "base2_exponential_bucket_histogram")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "http/json")
-    monkeypatch.setenv("OTEL_METRICS_EXEMPLAR_FILTER", "always_off")
-    process = Process(metered.spool)
+    os.environ["OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"] = "base2_exponential_bucket_histogram"
+    os.environ["OTEL_EXPORTER_OTLP_METRICS_PROTOCOL"] = "http/json"
+    os.environ["OTEL_METRICS_EXEMPLAR_FILTER"] = "always_off"
     metered.start()
     calls(process, 1, 10)
     assert metered.flush().done
     ((_, _, _, ran),) = points(server.metrics)
     assert isinstance(ran, pb.ExponentialHistogramDataPoint)
     assert (ran.count, sum(ran.positive.bucket_counts), len(ran.exemplars)) == (10, 10, 0)
-    process.close()
 
 
-def test_a_metrics_endpoint_of_its_own_counts(metered: Node, server: Received, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metrics_endpoint_of_its_own_counts(metered: Node, process: Process, server: Received) -> None:
     """As it stands, as the specification says."""
     with collector() as other:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"{other.endpoint}/v1/metrics")
-        process = Process(metered.spool)
+        os.environ["OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"] = f"{other.endpoint}/v1/metrics"
         metered.start()
         calls(process, 1, 10)
         assert metered.flush().done
@@ -299,12 +295,11 @@ def test_a_metrics_endpoint_of_its_own_counts(metered: Node, server: Received, m
 
 
 def test_an_invalid_variable_is_reported_and_its_default_used(
-    metered: Node, server: Received, monkeypatch: pytest.MonkeyPatch
+    metered: Node, process: Process, server: Received
 ) -> None:
     """As for spans, although the SDK would fail, or use another default."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon")
-    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "often")
-    process = Process(metered.spool)
+    os.environ["OTEL_EXPORTER_OTLP_METRICS_TIMEOUT"] = "soon"
+    os.environ["OTEL_METRIC_EXPORT_INTERVAL"] = "often"
     metered.start()
     calls(process, 1, 10)
     result = metered.flush()
@@ -314,7 +309,6 @@ def test_an_invalid_variable_is_reported_and_its_default_used(
         "OTEL_METRIC_EXPORT_INTERVAL='often'",
     ]
     assert counts(server.metrics) == [10]
-    process.close()
 
 
 def test_programs_with_other_names_on_a_node_have_metrics_of_their_own(metered: Node, server: Received) -> None:
@@ -338,22 +332,19 @@ def test_programs_with_other_names_on_a_node_have_metrics_of_their_own(metered: 
         process.close()
 
 
-def test_files_alone_take_metrics(node: Node) -> None:
+def test_files_alone_take_metrics(node: Node, process: Process) -> None:
     node.plan = node.make_plan(metrics=True)
-    process = Process(node.spool)
     node.start()
     calls(process, 1, 10)
     assert node.flush().done
     assert counts(lines(node)) == [10]
     assert len(node.spans()) == 20, "and are not among those of spans"
     assert not (node.out / "metrics").stat().st_mode & 0o77
-    process.close()
 
 
-def test_exporters_that_take_no_metrics_are_told_once(node: Node) -> None:
+def test_exporters_that_take_no_metrics_are_told_once(node: Node, process: Process) -> None:
     """The spans are delivered there, without metrics."""
     node.plan = node.make_plan(exporters=("console",), metrics=True, console_file=str(node.folder / "console.out"))
-    process = Process(node.spool)
     node.start()
     calls(process, 1, 10)
     result = node.flush()
@@ -362,14 +353,12 @@ def test_exporters_that_take_no_metrics_are_told_once(node: Node) -> None:
     assert told.startswith("RAY_TRACING_METRICS=1 is ignored: expected otlp or local among the exporters")
     assert node.flush().problems == []
     assert not list(node.spool.glob("progress-metrics*"))
-    process.close()
 
 
-def test_files_that_cannot_be_written_hold_nothing_up(metered: Node, server: Received) -> None:
+def test_files_that_cannot_be_written_hold_nothing_up(metered: Node, process: Process, server: Received) -> None:
     """Something else stands in their place."""
     metered.out.mkdir(mode=0o700)
     (metered.out / "metrics").write_text("a file")
-    process = Process(metered.spool)
     metered.start()
     calls(process, 1, 10)
     result = metered.flush()
@@ -378,13 +367,11 @@ def test_files_that_cannot_be_written_hold_nothing_up(metered: Node, server: Rec
     assert told.startswith(f"cannot write metrics to '{metered.out / 'metrics'}'")
     assert counts(server.metrics) == [10]
     assert len(server.spans) == len(metered.spans()) == 20
-    process.close()
 
 
-def test_files_of_metrics_have_a_cap(node: Node) -> None:
+def test_files_of_metrics_have_a_cap(node: Node, process: Process) -> None:
     """A tenth of what those of spans may take; the oldest go."""
     node.plan = node.make_plan(metrics=True, local_max_bytes=200_000, exporters=("local",))
-    process = Process(node.spool)
     node.start()
     for turn in range(1, 10):
         calls(process, turn, turn)
@@ -393,7 +380,6 @@ def test_files_of_metrics_have_a_cap(node: Node) -> None:
     assert sum(sizes) <= 20_000
     assert counts(lines(node))[-1] == 9
     assert counts(lines(node))[0] > 1
-    process.close()
 
 
 def test_a_spool_that_cannot_be_written_holds_no_span_up(metered: Node, server: Received, mount: Any) -> None:
@@ -423,22 +409,21 @@ def test_a_spool_that_cannot_be_written_holds_no_span_up(metered: Node, server: 
 
 
 @pytest.mark.parametrize("stored", ["", "{"])
-def test_a_state_that_makes_no_sense_is_left_aside(metered: Node, server: Received, stored: str) -> None:
+def test_a_state_that_makes_no_sense_is_left_aside(
+    metered: Node, process: Process, server: Received, stored: str
+) -> None:
     (metered.spool / "progress-metrics.json").write_text(stored)
-    process = Process(metered.spool)
     metered.start()
     calls(process, 1, 10)
     assert metered.flush().done
     assert counts(server.metrics) == [10]
-    process.close()
 
 
 def test_secrets_in_headers_for_metrics_are_told_nobody(
-    metered: Node, server: Received, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    metered: Node, process: Process, server: Received, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "x-key=canary-of-metrics")
+    os.environ["OTEL_EXPORTER_OTLP_METRICS_HEADERS"] = "x-key=canary-of-metrics"
     server.answers[METRICS] = 403
-    process = Process(metered.spool)
     metered.start()
     calls(process, 1, 10)
     assert metered.flush().done

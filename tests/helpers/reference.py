@@ -53,6 +53,7 @@ _IN_SECTION = {"tiny_tasks": "driver", "large_arguments": "driver", "sizes": "wa
 """The section of finders, and of modules, that is not that of their module."""
 
 
+@functools.cache
 def pages() -> dict[Path, str]:
     """The text of each page, with its tables as they should be."""
     tables: dict[str, Callable[[], str]] = {

@@ -29,8 +29,8 @@ class Rollouts:
     def step(
         self, number: int, trajectories: list[tuple[float, float]], *, tokens: Sequence[int] = (), **of_last: Any
     ) -> None:
-        """A call with trajectories at these times. As many have a generation as there are ``tokens``, and ``of_last`` is
-        what is different about the span of the last one.
+        """A call with trajectories at these times. As many have a generation as there are ``tokens``. The span of the
+        last one differs by ``of_last``.
         """
         end = max(end for _, end in trajectories)
         call = self.run.submit(self.driver, "generate", 0)

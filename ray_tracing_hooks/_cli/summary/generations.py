@@ -81,7 +81,7 @@ def of_operators(found: Sequence[Generating]) -> Iterator[str | Row]:
     if not found:
         return
     yield ""
-    yield "All generations by operators of datasets, also those without a span; times to about 5 %"
+    yield "All generations by operators of datasets, including those without a span; times to about 5 %"
     rows = [
         (
             shortened(plain(each.name), _NAME_WIDTH),

@@ -30,8 +30,10 @@ def check_that_it_is_named(analysis: Analysis, part: str) -> None:
     spans = map(analysis.table.span, range(len(analysis.table)))
     servers = [each for each in spans if each.kind == SERVER]
     told = sum(each.attributes[names.RAY_SERVE_FIRST_CHUNK] for each in servers)
+    assert len(chunks.times) == len(servers)
     assert abs(chunks.time / 1e9 - told) < 1e-3
     largest, kind = PLANTED[part]
     assert max(requests.parts, key=lambda each: each.time).kind == largest
-    assert sum(each.time for each in requests.parts) == sum(each.end_ns - each.start_ns for each in servers)
+    took = sum(each.end_ns - each.start_ns for each in servers)
+    assert abs(sum(each.time for each in requests.parts) - took) < took / 100
     assert [each.kind for each in find(analysis)] == ([kind] if kind else [])

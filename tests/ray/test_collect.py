@@ -207,6 +207,27 @@ def test_after_its_end_a_session_is_collected_from_its_folder(short_tmp: Callabl
     assert executed(spans_in(tmp_path / "output")) == {"on ": 10}
 
 
+@pytest.mark.slow  # a cluster of its own, whose session has the files
+def test_files_may_be_with_the_logs_of_the_session(short_tmp: Callable[[], Path], tmp_path: Path) -> None:
+    """Where what collects the logs of a cluster takes them; they are collected from there into a store as well."""
+    folder = short_tmp()
+    variables = {"RAY_TRACING_LOCAL_DIR": "session"}
+    head, address = start_head(folder, BY_SETTINGS, **variables)
+    try:
+        program = [sys.executable, "-c", TASKS.format(options=""), address, ""]
+        driver = environment(**variables)
+        subprocess.run(program, env=driver, capture_output=True, timeout=PATIENCE, check=True)
+    finally:
+        stop_head(head)
+    shippers(folder)
+    (session,) = {path.resolve() for path in (folder / "ray").glob("session_2*")}
+    assert executed(spans_in(session / "logs" / "spans")) == {"on ": 10}
+    packages = {"PYTHONPATH": os.path.join(sys.prefix, "data")}
+    done = command("collect", str(session), "--output", f"parquet:{tmp_path}/runs", **variables, **packages)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "of 1 run" in done.stdout
+
+
 @pytest.mark.slow  # a cluster of its own, whose spool is stuck
 def test_a_folder_that_takes_no_files_costs_nothing_but_what_waits_for_it(
     short_tmp: Callable[[], Path], tmp_path: Path

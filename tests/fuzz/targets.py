@@ -20,7 +20,10 @@ from functools import lru_cache
 from ray_tracing_hooks._formats import jaeger, otlp, otlp_json, otlp_json_read, protobuf
 from ray_tracing_hooks._formats.encoded_span import decode
 from ray_tracing_hooks._formats.otlp import LOGS, TRACES
+from ray_tracing_hooks._insight.ingest import kept_runs
 from ray_tracing_hooks._insight.ingest import load as insight
+from ray_tracing_hooks._insight.ingest.converted import converted
+from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._record import carrier
 from ray_tracing_hooks._settings import table
 from ray_tracing_hooks._ship.folder import Folder
@@ -154,6 +157,26 @@ def json_line(data: bytes) -> None:
 def packed_file(data: bytes) -> None:
     """The same of a file that is called compressed."""
     insight.read([_file("fuzz.jsonl.gz", data)])
+
+
+def other_format(data: bytes) -> None:
+    """A file of another format becomes lines of OTLP-JSON, or nothing."""
+    lines = os.path.join(_folder(), "converted.jsonl")
+    with contextlib.suppress(ValueError, ImportError):
+        converted(_file("fuzz", data), lines, lambda _problem: None)
+        insight.read([lines])
+
+
+def description(data: bytes) -> None:
+    """What describes a run of a store is refused, or has all that is read of it."""
+    folder = os.path.join(_folder(), "run=kkkkkkkkkk")
+    os.makedirs(folder, exist_ok=True)
+    _file("run=kkkkkkkkkk/run.json", data)
+    with contextlib.suppress(ValueError):
+        run = kept_runs.kept_run(folder)
+        assert run is not None
+        assert all(os.path.dirname(path) == folder for path in run.files)
+        kept_runs.KeptQuality(run.files).add_to(Quality())
 
 
 def carried(data: bytes) -> None:
@@ -323,6 +346,25 @@ _ANSWERS = [
 _SW8 = b"1-dHJhY2U=-c2VnbWVudA==-3-Z2F0ZXdheQ==-Z3ctMQ==-L2FwaQ==-MTAuMC4wLjU6ODAwMA==\ndGVuYW50:YWNtZQ==\n1-17"
 _SW6 = b"1-NC4xNy4xNw==-NC4xNi4xNw==-1-4-4-IzEyNy4wLjAuMToyMQ==-Iy9jaGVja291dA==-LTE="
 
+_TRACES = protobuf.field(0x0A, protobuf.field(0x12, protobuf.field(0x12, _SPAN[:100])))[:127]
+_DESCRIPTION = json.dumps(
+    {
+        "format": kept_runs.FORMAT,
+        "version": kept_runs.VERSION,
+        "id": "kkkkkkkkkk",
+        "program": {"name": "a.py", "arguments": ["b"], "commit": None},
+        "cluster": {"job": "01000000", "nodes": 1},
+        "start_unix_nano": 1,
+        "wall_ns": 1,
+        "state": "ended",
+        "counts": {"calls": 1},
+        "findings": [{"title": "a", "share": 0.5, "cost_ns": 1}],
+        "read_unix_nano": 1,
+        "quality": {**dict.fromkeys(kept_runs.COUNTS, 0), "problems": [["a", 1, "b"]]},
+        "files": [{"name": "traces-a-0000.parquet", "rows": 1}],
+    }
+).encode()
+
 TARGETS: dict[str, Target] = {
     "segment": segment,
     "follower": follower,
@@ -330,6 +372,8 @@ TARGETS: dict[str, Target] = {
     "span_as_json": span_as_json,
     "json_line": json_line,
     "packed_file": packed_file,
+    "other_format": other_format,
+    "description": description,
     "carried": carried,
     "skywalking_headers": skywalking_headers,
     "settings": settings,
@@ -342,6 +386,8 @@ SEEDS: dict[str, list[bytes]] = {
     "span_as_json": [_SPAN],
     "json_line": [_LINE, b'{"resource_spans": []}', b'{"resourceLogs": []}'],
     "packed_file": [],
+    "other_format": [_TRACES, len(_TRACES).to_bytes(4, "big") + _TRACES, bytes([len(_TRACES)]) + _TRACES],
+    "description": [_DESCRIPTION],
     "carried": [_CARRIED, _CARRIED[:58]],
     "skywalking_headers": [_SW8, _SW6, b"1-------"],
     "settings": [_YAML],

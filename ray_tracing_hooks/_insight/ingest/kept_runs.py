@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from ray_tracing_hooks._insight.model.quality import Problem, Quality
+from msgspec import Meta, Struct, ValidationError, convert
+
+from ray_tracing_hooks._insight.model.quality import Quality
 
 FORMAT, VERSION = "ray_tracing_hooks.run", 1
 """Of ``run.json`` and of the columns. Members and columns may be added within a version, and none changes."""
@@ -20,10 +21,51 @@ FORMAT, VERSION = "ray_tracing_hooks.run", 1
 RUN_FILE = "run.json"
 PREFIX = "run="
 
-_COUNTS = ("files", "lines", "bad_lines", "bad_spans", "incomplete_files", "duplicates", "dropped")
+COUNTS = ("files", "lines", "bad_lines", "bad_spans", "incomplete_files", "duplicates", "dropped")
 """What is known of the spans only where they were read first."""
 
 _MOST = 1 << 20
+
+
+_Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+
+
+class _File(Struct):
+    name: Annotated[str, Meta(pattern=r"^[\w-]+\.parquet\Z")]  # no path outside of the folder
+    rows: _Count
+
+
+class _Finding(Struct):
+    title: str
+    share: float
+    cost_ns: _Count
+
+
+class _Quality(Struct):
+    files: _Count
+    lines: _Count
+    bad_lines: _Count
+    bad_spans: _Count
+    incomplete_files: _Count
+    duplicates: _Count
+    dropped: _Count
+    problems: list[tuple[str, _Count, str]]
+
+
+class _Document(Struct):
+    """What readers need of a description; it has more."""
+
+    id: str
+    program: dict[str, str | list[str] | None]
+    cluster: dict[str, str | int | None]
+    start_unix_nano: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+    wall_ns: _Count
+    state: str
+    counts: dict[str, _Count]
+    findings: list[_Finding]
+    read_unix_nano: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+    quality: _Quality
+    files: list[_File]
 
 
 class KeptRun(NamedTuple):
@@ -35,22 +77,16 @@ class KeptRun(NamedTuple):
 
     @property
     def id(self) -> str:
-        return str(self.document.get("id") or "")
+        return str(self.document["id"])
 
     @property
     def start_ns(self) -> int:
-        found = self.document.get("start_unix_nano")
-        return found if isinstance(found, int) else 0
+        return int(self.document["start_unix_nano"])
 
     @property
     def files(self) -> list[str]:
         """The paths of its files of spans."""
-        named = [each.get("name") for each in self.document.get("files") or () if isinstance(each, dict)]
-        # No path outside of the folder.
-        return [os.path.join(self.folder, name) for name in named if isinstance(name, str) and _NAME.fullmatch(name)]
-
-
-_NAME = re.compile(r"[\w-]+\.parquet")
+        return [os.path.join(self.folder, each["name"]) for each in self.document["files"]]
 
 
 def is_run(folder: str) -> bool:
@@ -66,7 +102,7 @@ def kept_run(folder: str) -> KeptRun | None:
             found = json.loads(file.read(_MOST))
     except FileNotFoundError:
         return None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f"{path} is not JSON: the run in this folder cannot be read") from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ValueError(f"{path} does not describe a run: its format is not {FORMAT}")
@@ -75,6 +111,10 @@ def kept_run(folder: str) -> KeptRun | None:
             f"{path} has version {found.get('version')!r}, and this package reads version {VERSION}: use the version "
             "of ray-tracing-hooks that wrote it, or a newer one"
         )
+    try:
+        convert(found, _Document)
+    except (ValidationError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
     return KeptRun(folder, found)
 
 
@@ -114,20 +154,16 @@ class KeptQuality:
     @property
     def now_ns(self) -> int | None:
         """When the spans were read, if that is known: running ones had lasted until then."""
-        return max((int(each.get("read_unix_nano") or 0) for each in self._documents), default=0) or None
+        return max((each["read_unix_nano"] for each in self._documents), default=0) or None
 
     def add_to(self, quality: Quality) -> None:
         """Count it in ``quality``, once for all runs that were stored together."""
         if not self._documents:
             return
         quality.files -= self._files
-        distinct = {json.dumps(each.get("quality"), sort_keys=True): each.get("quality") for each in self._documents}
+        distinct = {json.dumps(each["quality"], sort_keys=True): each["quality"] for each in self._documents}
         for found in distinct.values():
-            if not isinstance(found, dict):
-                continue
-            for name in _COUNTS:
-                value = found.get(name)
-                setattr(quality, name, getattr(quality, name) + (value if isinstance(value, int) else 0))
-            for each in found.get("problems") or ():
-                if isinstance(each, list) and len(each) == len(Problem._fields):
-                    quality.note(str(each[0]), int(each[1] or 0), str(each[2]))
+            for name in COUNTS:
+                setattr(quality, name, getattr(quality, name) + found[name])
+            for problem in found["problems"]:
+                quality.note(*problem)

@@ -10,6 +10,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import find
+from ray_tracing_hooks._insight.ingest.kept_runs import COUNTS
 from ray_tracing_hooks._insight.model.grouped import by_first
 from ray_tracing_hooks._insight.model.table import RUNNING, Table
 from ray_tracing_hooks._insight.views.redaction import Redaction
@@ -69,10 +70,7 @@ def about(analysis: Analysis, recorded: Table, redaction: Redaction | None = Non
         ],
         "read_unix_nano": recorded.now_ns,
         "quality": {
-            **{
-                name: getattr(quality, name)
-                for name in ("files", "lines", "bad_lines", "bad_spans", "incomplete_files", "duplicates", "dropped")
-            },
+            **{name: getattr(quality, name) for name in COUNTS},
             "problems": [list(each) for each in quality.problems],
         },
     }

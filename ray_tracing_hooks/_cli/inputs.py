@@ -50,6 +50,14 @@ def chosen(paths: Sequence[str], which: Which) -> tuple[Analysis, int]:
     return analysed(part, which.folders), number
 
 
+def each_run(paths: Sequence[str], *, newest: bool = False) -> list[Analysis]:
+    """All runs below ``paths``, or only the newest, by start."""
+    which = Which(everything=True)
+    read = which.table(paths)
+    found = runs(read)
+    return [analysed(part_of(read, run), which.folders) for run in reversed(found[:1] if newest else found)]
+
+
 def analysed(table: Table, folders: Sequence[str]) -> Analysis:
     """The analysis of a table with clocks corrected, and with the task states and samples in these folders."""
     states = states_beside(folders, table.ids, sessions(table))

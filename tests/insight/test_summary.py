@@ -7,8 +7,6 @@ import os
 import random
 import re
 from collections.abc import Callable, Collection
-from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,6 @@ from ray_tracing_hooks._cli.summary import document as summaries
 from ray_tracing_hooks._cli.summary import print_summary
 from ray_tracing_hooks._insight.analysis import recorded as recorded_words
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.comparison import Comparison, compare
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS, STARTING
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings import FINDERS, Finding, find
@@ -88,7 +85,6 @@ def test_failed_requests_are_found_where_they_failed(tmp_path: Path) -> None:
     assert finding.figures == {"spans": 3}
     path = written(tmp_path, run)
     assert "Exact" not in summary(path).output
-    summary(path, "--against", path)
 
 
 def test_what_is_within_a_failed_call_is_not_counted_again() -> None:
@@ -367,7 +363,6 @@ def test_wrong_use(tmp_path: Path) -> None:
     none = str(tmp_path / "none")
     said = f"Error: {none!r} does not exist: expected a folder or a file of spans\n"
     assert summary(none, code=1).stderr == said
-    assert summary(recorded("healthy"), "--against", none, code=1).stderr == said
     summary(str(tmp_path), code=1)
 
 
@@ -381,281 +376,6 @@ def test_the_driver_of_a_package_has_its_name(tmp_path: Path) -> None:
     shown = summary(str(path)).stdout
     assert "__main__.py took" in shown
     assert "__main__.work" not in shown
-
-
-# --- against another run ------------------------------------------------------------------------------------------
-
-
-def run_of(times: list[float], wall: float = 50) -> HandMade:
-    """Calls of ``f`` at the same time."""
-    run, driver = HandMade.driven(wall)
-    calls = [run.submit(driver, "f", 1 + 0.01 * number) for number in range(len(times))]
-    for number, (call, time) in enumerate(zip(calls, times, strict=True)):
-        run.run(call, 2 + 0.01 * number, 2 + 0.01 * number + time, worker=f"w{number}")
-    run.get(driver, calls, 2, wall - 1)
-    return run
-
-
-def compared(now: HandMade, before: HandMade) -> Comparison:
-    return compare(Analysis(now.table()), Analysis(before.table()))
-
-
-def changed(found: Comparison) -> dict[str, str]:
-    """The times that count as changed, by function and kind."""
-    return {
-        f"{function.function} {kind}": "longer" if change.is_longer else "shorter"
-        for function in found.functions
-        for kind in ("own", "queued", "submitting")
-        if (change := getattr(function, kind)) is not None and (change.is_longer or change.is_shorter)
-    }
-
-
-SHORT, LONG = [10.0, 11, 12, 13, 14, 15, 16], [30.0, 31, 32, 33, 34, 35, 36]
-
-
-@pytest.mark.parametrize(
-    ("now", "before", "expected"),
-    [
-        (LONG, SHORT, {"f own": "longer"}),
-        (SHORT, LONG, {"f own": "shorter"}),
-        # Half of its calls took long, by chance.
-        ([10.0, 40, 40, 10, 10, 40, 40, 40, 10, 40, 10, 10], [10.0, 11, 12] * 4, {}),
-        (SHORT, [10.5, 11.5, 12.5, 13.5, 14.5, 9.5, 8.5], {}),
-        ([20.0] * 16, [19.0] * 16, {}),
-        ([20.0] * 7, [20.0] * 7, {}),
-        ([30.0, 31, 32, 33], [10.0, 11, 12, 13], {}),
-    ],
-    ids=["longer", "shorter", "varies", "overlaps", "little", "equal", "few"],
-)
-def test_a_change_is_told_from_what_varies(now: list[float], before: list[float], expected: dict[str, str]) -> None:
-    found = compared(run_of(now), run_of(before))
-    assert changed(found) == expected
-    (function,) = found.functions
-    assert (function.calls, function.calls_before) == (len(now), len(before))
-    assert function.own is not None
-    assert (function.own.low is None) == (len(now) < 5)
-    assert function.is_slower == (expected == {"f own": "longer"})
-
-
-def test_a_change_that_costs_next_to_nothing_is_none() -> None:
-    """The same ratio of times, in a run that takes far longer."""
-    assert changed(compared(run_of(LONG, 60_000), run_of(SHORT, 60_000))) == {}
-
-
-def test_workers_that_differ_hide_a_change_of_one_of_them() -> None:
-    """One worker was slower all the time, as on a machine with other work: no part of the run by itself tells that."""
-    runs = []
-    for slow in (1.0, 2.0):
-        run, driver = HandMade.driven(1000)
-        for number in range(48):
-            worker = number % 3
-            took = (20 * slow, 30, 20)[worker]
-            run.task(driver, "f", 1 + 15 * number, 2 + 15 * number, 2 + 15 * number + took, worker=f"w{worker}")
-        runs.append(run)
-    found = compared(runs[1], runs[0])
-    assert found.functions[0].own is not None
-    assert found.functions[0].own.ratio > 1.1
-    assert changed(found) == {}
-
-
-def queues_of(times: list[float]) -> HandMade:
-    """Calls of ``f`` that run for a millisecond, after these times in a queue."""
-    run, driver = HandMade.driven(1000)
-    for number, time in enumerate(times):
-        at = 1 + 5 * number
-        run.task(driver, "f", at, at + time, at + time + 1, worker=f"w{number}")
-    return run
-
-
-BURSTS = [20.0 * (number % 21 + 1) for number in range(63)]
-"""The queue times of three bursts of calls of an actor."""
-
-
-@pytest.mark.parametrize(
-    ("now", "before", "expected"),
-    [
-        ([50.0] * 63, BURSTS, {"f queued": "shorter"}),
-        (BURSTS, [50.0] * 63, {"f queued": "longer"}),
-        # A delay at the beginning of a run is in all queue times after it.
-        ([each * 2.5 for each in BURSTS], BURSTS, {}),
-    ],
-    ids=["shorter", "longer", "delayed"],
-)
-def test_a_queue_is_compared_as_a_whole(now: list[float], before: list[float], expected: dict[str, str]) -> None:
-    assert changed(compared(queues_of(now), queues_of(before))) == expected
-
-
-def program(seed: int, *, stores: int = 1, passes: float = 10.0) -> HandMade:
-    """A program whose times vary: 48 calls that wait for an actor, or for several, and 24 calls that take ``passes``
-    milliseconds each to submit.
-    """
-    chance, run = random.Random(seed), HandMade()
-    at = seed * 3_600_000.0
-    run.parts = RECORDS_WAITS
-    actors = [run.actor() for _ in range(stores)]
-    busy_until, driver = [at + 20.0] * stores, run.driver(at, at + 3000)
-    updates = [
-        run.submit(driver, "Store.update", at + 10 + 0.1 * each, actor=actors[each % stores]) for each in range(48)
-    ]
-    for number, call in enumerate(updates):
-        store = number % stores
-        begin, busy_until[store] = busy_until[store], busy_until[store] + 20 * chance.lognormvariate(0, 0.2) + 0.1
-        run.run(call, begin, busy_until[store] - 0.1, worker=f"store{store}")
-    begun = max(busy_until)
-    run.get(driver, updates, at + 20, begun)
-    free, measured = [begun] * 4, []
-    for number in range(24):
-        took = passes * chance.lognormvariate(0, 0.2)
-        measured.append(run.submit(driver, "measure", begun, took))
-        begun += took
-        start = max(begun, free[number % 4]) + chance.uniform(0.4, 0.8)
-        free[number % 4] = start + 15 * chance.lognormvariate(0, 0.2)
-        run.run(measured[-1], start, free[number % 4], worker=f"w{number % 4}")
-    run.get(driver, measured, begun, max(free))
-    run.spans[0] = replace(run.spans[0], end_ns=START + round((max(free) + 5) * MS))
-    return run
-
-
-def test_equal_programs_whose_times_vary_did_not_change() -> None:
-    """In twenty pairs at other times: neither times nor findings."""
-    analyses = [Analysis(program(seed).table()) for seed in range(21)]
-    for before, now in pairwise(analyses):
-        found = compare(now, before)
-        assert changed(found) == {}
-        assert [each.kind for each in found.findings if not (each.now and each.before)] == []
-        assert found.differences == []
-
-
-def test_a_mended_queue_and_mended_arguments_are_named(tmp_path: Path) -> None:
-    before, queue, both = program(1), program(2, stores=4), program(3, stores=4, passes=0.1)
-    found = compared(queue, before)
-    assert changed(found) == {"Store.update queued": "shorter"}
-    assert [(each.kind, each.subject) for each in found.findings if not each.now] == [("bottleneck-actor", "Store")]
-    assert found.split[0] == max(found.split, key=lambda each: max(each.now, each.before))
-    # Calls that are submitted faster than they run are queued.
-    measure = {"measure submitting": "shorter", "measure queued": "longer"}
-    assert changed(compared(both, queue)) == measure
-    assert changed(compared(both, before)) == {"Store.update queued": "shorter", **measure}
-
-    for name, run in (("before", before), ("now", both)):
-        (tmp_path / name).mkdir()
-        written(tmp_path / name, run)
-    paths = [str(tmp_path / "now"), "--against", str(tmp_path / "before")]
-    lines = summary(*paths, "--check").stdout.splitlines()
-    text = lines[next(number for number, line in enumerate(lines) if line.startswith("Against ")) :]
-    assert len(text) <= 15
-    for said in (
-        r" bottleneck-actor Store +9\d\d ms +none +gone",
-        r" large-arguments measure +2\d\d ms +none +gone",
-        r" waiting for a busy actor +\d+ ms +\d+ ms +-\d+ ms",
-        r" Store.update +queued +\d+ ms +\d+ ms +x0\.2\d +x0\.\d\d to x0\.\d\d +48 / 48",
-        r" measure +\.remote\(\) +\S+ ms +\d+ us +x0\.01 .* 24 / 24",
-    ):
-        assert re.search(f"^{said}$", "\n".join(text), re.MULTILINE), said
-    assert "does not tell a change of the program from one of the machine" in " ".join(" ".join(text).split())
-    assert "significant" not in " ".join(text)
-
-    against = json.loads(summary(*paths, "--json").stdout)["against"]
-    assert {(each["kind"], each["subject"], each["change"]) for each in against["findings"]} == {
-        ("bottleneck-actor", "Store", "went"),
-        ("large-arguments", "measure", "went"),
-    }
-    (update,) = [each for each in against["functions"] if each["function"] == "Store.update"]
-    assert update["queued"]["is_shorter"]
-    assert update["queued"]["ratio_low"] < update["queued"]["ratio"] < update["queued"]["ratio_high"] < 1
-    assert not update["self"]["is_shorter"]
-    assert sum(each["ns"] - each["before_ns"] for each in against["time_split"]) < 0
-    # The other way round, the findings are why --check fails.
-    assert "came" in summary(str(tmp_path / "before"), "--against", str(tmp_path / "now"), "--check", code=1).stdout
-
-
-def test_check_fails_for_a_function_that_became_slower(tmp_path: Path) -> None:
-    for name, run in (("short", run_of(SHORT)), ("long", run_of(LONG))):
-        (tmp_path / name).mkdir()
-        written(tmp_path / name, run)
-    short, long = str(tmp_path / "short"), str(tmp_path / "long")
-    assert "Findings: none" in summary(long, "--against", short, "--check", code=1).stdout
-    summary(short, "--against", long, "--check")
-
-
-def other(**resource: object) -> HandMade:
-    """A run in processes with these attributes."""
-    run = run_of(SHORT)
-    run.spans = [replace(span, resource=span.resource | resource) for span in run.spans]
-    return run
-
-
-@pytest.mark.parametrize(
-    ("now", "before", "said"),
-    [
-        (
-            other(**{names.RESOURCE_RAY_VERSION: "2.60.0"}),
-            other(**{names.RESOURCE_RAY_VERSION: "2.59.1"}),
-            "Ray 2.59.1 before and Ray 2.60.0 now",
-        ),
-        (
-            other(**{names.RESOURCE_PROCESSORS: 8}),
-            other(**{names.RESOURCE_PROCESSORS: 1}),
-            "nodes with 1 processor before and nodes with 8 processors now",
-        ),
-        (other(**{"host.name": "a"}), other(**{"host.name": "b"}), "other machines (1 before and 1 now)"),
-        (
-            other(**{names.RESOURCE_PARTS: "task,actor,get,wait"}),
-            other(**{names.RESOURCE_PARTS: "task,actor"}),
-            "waits were not recorded before and are recorded now",
-        ),
-    ],
-    ids=["Ray", "processors", "machines", "waits"],
-)
-def test_what_else_differs_is_said_first(now: HandMade, before: HandMade, said: str, tmp_path: Path) -> None:
-    assert compared(now, before).differences == [said]
-    assert compared(now, now).differences == compared(now, run_of(SHORT)).differences[1:] == []
-    for name, run in (("now", now), ("before", before)):
-        (tmp_path / name).mkdir()
-        written(tmp_path / name, run)
-    lines = summary(str(tmp_path / "now"), "--against", str(tmp_path / "before")).stdout.splitlines()
-    heading = next(number for number, line in enumerate(lines) if line.startswith("Against "))
-    assert lines[heading + 1] == f" These runs cannot be compared in full: {said}."
-
-
-def test_a_run_that_has_not_ended_is_said_to_be_compared_too_early() -> None:
-    run = HandMade()
-    run.driver(0, None)
-    running = Analysis(run.table(now=100))
-    assert compare(running, running).differences == ["the run has not ended", "the run before has not ended"]
-
-
-def test_failures_are_told_apart_by_what_failed() -> None:
-    runs = []
-    for function in ("load", "store"):
-        run = HandMade()
-        run.run(run.submit(run.driver(0, 100), function, 1), 2, 50, error="ValueError")
-        runs.append(run)
-    found = [
-        (each.subject, bool(each.now), bool(each.before)) for each in compared(*runs).findings if each.kind == "errors"
-    ]
-    assert found == [("load", True, False), ("store", False, True)]
-
-
-def test_recorded_runs_of_one_program_compared() -> None:
-    """Waits were recorded in one of them only, which is said; what the actor does takes as long."""
-    text = " ".join(summary(recorded("bottleneck"), "--against", recorded("bottleneck_inferred")).stdout.split())
-    assert "cannot be compared in full: waits were not recorded before and are recorded now." in text
-    assert "Findings: 1 in both runs. too few calls to tell: 2 functions; no clear change: 1 function;" in text
-    found = document("bottleneck", "--against", recorded("bottleneck_inferred"))["against"]
-    (update,) = [each for each in found["functions"] if each["function"] == "Store.update"]
-    assert update["self"]["ratio_low"] < 1 < update["self"]["ratio_high"]
-    assert {(each["kind"], each["subject"], each["change"]) for each in found["findings"]} == {
-        ("bottleneck-actor", "Store", "stayed")
-    }
-
-
-def test_against_itself_nothing_changed() -> None:
-    found = document("healthy", "--against", recorded("healthy"), "--check")["against"]
-    times = [each[kind] for each in found["functions"] for kind in ("self", "queued", "submitting") if each[kind]]
-    assert times
-    assert not any(each["is_longer"] or each["is_shorter"] for each in times)
-    assert {each["ratio"] for each in times} == {1.0}
 
 
 # --- runs made by hand --------------------------------------------------------------------------------------------
@@ -2244,69 +1964,6 @@ def test_what_is_not_explained_is_not_called_exact(tmp_path: Path) -> None:
 )
 def test_a_share_is_all_or_nothing_only_if_it_is(share: float, said: str) -> None:
     assert percent(share) == said
-
-
-def test_functions_that_wait_are_not_compared_if_waits_were_recorded_in_one_run_only(tmp_path: Path) -> None:
-    """Their waits count as self time in the other run; functions that make no calls are compared."""
-    folders = []
-    for parts in (RECORDS_WAITS, "actor,task"):
-        run = HandMade()
-        run.parts = parts
-        nested(run, [100.0] * 10, inner=10)
-        for number in range(10):
-            waiting = run.submit(run.spans[0].span_id, "reader", 1100 + number)
-            frame = run.run(waiting, 1100 + number, 1200 + number, worker="w3")
-            if parts == RECORDS_WAITS:
-                run.get(frame, ["0" * 48 + "01000000"], 1110 + number, 1190 + number, worker="w3")
-        folders.append(tmp_path / parts)
-        folders[-1].mkdir()
-        written(folders[-1], run)
-    with_waits, without = map(str, folders)
-    for now, before in ((with_waits, without), (without, with_waits)):
-        document = json.loads(summary(now, "--against", before, "--json").stdout)
-        changes = {each["function"]: each for each in document["against"]["functions"]}
-        assert {name: each["is_comparable"] for name, each in changes.items()} == {
-            "outer": False,
-            "inner": True,
-            "reader": False,
-        }
-        assert not any(each["self"]["is_longer"] or each["self"]["is_shorter"] for each in changes.values())
-        text = " ".join(summary(now, "--against", before).stdout.split())
-        assert "self times not compared, since waits were not recorded in both runs alike: 2 functions" in text
-
-
-@pytest.mark.parametrize("parts", [RECORDS_WAITS, "actor,task"])
-def test_functions_are_compared_if_their_own_processes_recorded_the_same(parts: str) -> None:
-    """Whatever the driver recorded, and whether they waited in both runs."""
-    analyses = []
-    for of_driver in ("actor,task", RECORDS_WAITS):
-        run, driver = HandMade.driven(1000, parts=of_driver)
-        run.parts = parts
-        for number in range(10):
-            frame = run.run(run.submit(driver, "outer", 10), 20, 900, worker="w1")
-            waits = of_driver == RECORDS_WAITS
-            inner = run.submit(frame, "inner", 30 + number, worker="w1") if waits else run.submit(driver, "inner", 10)
-            run.run(inner, 40, 100, worker="w2")
-            if waits and parts == RECORDS_WAITS:
-                run.get(frame, [inner], 40, 100, worker="w1")
-        analyses.append(Analysis(run.table()))
-    assert {each.function: each.is_comparable for each in compare(analyses[0], analyses[1]).functions} == {
-        "outer": True,
-        "inner": True,
-    }
-
-
-def test_functions_that_ran_partly_in_processes_that_record_waits_are_not_compared() -> None:
-    """The parts may differ."""
-    run, driver = HandMade.driven(1000)
-    for worker, run.parts in (("w1", RECORDS_WAITS), ("w2", "actor,task")):
-        frame = run.run(run.submit(driver, "outer", 10), 20, 900, worker=worker)
-        run.run(run.submit(frame, "inner", 30, worker=worker), 40, 100, worker="w3")
-    analysis = Analysis(run.table())
-    assert {each.function: each.is_comparable for each in compare(analysis, analysis).functions} == {
-        "outer": False,
-        "inner": True,
-    }
 
 
 def test_notes_on_the_data_say_whether_they_are_of_all_runs(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ HOOKS = ["ray_tracing_hooks", "local", "otlp", "jaeger", "skywalking", "serve", 
 
 SHIPPER = ["_ship.__main__"]
 
-ANALYSIS_ONLY = {"numpy", "msgspec", "pyarrow", "click"}
+ANALYSIS_ONLY = {"numpy", "msgspec", "pyarrow", "click", "scipy", "ruptures"}
 """Packages that only the analysis and the command line use. A worker would pay for them."""
 
 
@@ -166,6 +166,7 @@ def test_packages_that_many_import_have_nothing_in_their_own_file() -> None:
 
 
 WITH_CODE = {
+    "_cli.compare",  # the command
     "_cli.demo",  # the command
     "_cli.summary",  # the command
     "_connection",  # the tracing of a process: what `_startup` makes

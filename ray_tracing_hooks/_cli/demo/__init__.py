@@ -17,13 +17,13 @@ import click
 
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli import output as outputs
+from ray_tracing_hooks._cli.compare.text import lines
 from ray_tracing_hooks._cli.options import examples
 from ray_tracing_hooks._cli.screen import SafeError, print_lines, progress, warn
-from ray_tracing_hooks._cli.summary import comparison, print_summary
+from ray_tracing_hooks._cli.summary import print_summary
 from ray_tracing_hooks._cli.view import opened_in_browser
 from ray_tracing_hooks._cli.view import write as write_report
 from ray_tracing_hooks._insight.analysis.comparison import compare
-from ray_tracing_hooks._insight.analysis.findings import find
 from ray_tracing_hooks._insight.views.page import is_report
 from ray_tracing_hooks._safety.guard import safe
 from ray_tracing_hooks._safety.private import open_folder
@@ -69,7 +69,7 @@ def demo(output: str | None, opens: bool) -> None:
     for line in _difference():
         click.echo(click.style(line, fg="green" if line.lstrip().startswith("+") else "red"))
     now = inputs.chosen([_spans(_FAST, folder)], inputs.Which())[0]
-    print_lines(comparison.lines(compare(now, before, find(now))))
+    print_lines(lines(compare([now], [before])))
 
     click.echo(f"\n{'Opened' if shown else 'Open in a browser:'} {safe(report)}")
     click.echo(f"Every call: ray-tracing-hooks tree {safe(shlex.quote(_spans_of(_SLOW, folder)))}")

@@ -9,28 +9,22 @@ import click
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.options import examples, job_option, json_option, paths_argument, trace_option
 from ray_tracing_hooks._cli.screen import Row, height, print_lines
-from ray_tracing_hooks._cli.summary import comparison, document, stored, text
+from ray_tracing_hooks._cli.summary import document, stored, text
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.comparison import compare
 from ray_tracing_hooks._insight.analysis.findings import find
 
 
 @click.command(
     epilog=examples(
         "ray-tracing-hooks summary",
-        "ray-tracing-hooks summary spans/today --against spans/yesterday",
+        "ray-tracing-hooks summary spans/today",
         "ray-tracing-hooks summary --check --json > summary.json",
     ),
 )
 @paths_argument
 @trace_option
 @job_option
-@click.option("--against", metavar="PATH", help="Compare with the newest run in this folder or file.")
-@click.option(
-    "--check",
-    is_flag=True,
-    help="Exit with code 1 if there are findings, or if with --against the self time of a function became longer.",
-)
+@click.option("--check", is_flag=True, help="Exit with code 1 if there are findings.")
 @click.option(
     "--engine",
     type=click.Choice(["memory", "duckdb"]),
@@ -43,7 +37,6 @@ def summary(
     paths: tuple[str, ...],
     trace_id: str | None,
     job: str | None,
-    against: str | None,
     check: bool,
     engine: str | None,
     verbose: bool,
@@ -60,8 +53,8 @@ def summary(
     which = inputs.Which(trace_id, job)
     files = which.files(paths)
     run = which.kept[0] if len(which.kept) == 1 and trace_id is None else None
-    if engine == "duckdb" and (run is None or against is not None):
-        raise click.UsageError("--engine duckdb summarizes one run of a store, and neither --trace nor --against")
+    if engine == "duckdb" and (run is None):
+        raise click.UsageError("--engine duckdb summarizes one run of a store, and not --trace")
     if run is not None and (engine == "duckdb" or (engine is None and stored.spans_of(run) >= stored.LARGE)):
         from_store = stored.document(run)
         if in_json:
@@ -73,19 +66,12 @@ def summary(
         return
     part, number = which.of(which.read(files, paths))
     analysis = inputs.analysed(part, which.folders)
-    before = inputs.chosen([against], inputs.Which())[0] if against is not None else None
     findings = find(analysis)
-    compared = compare(analysis, before, findings) if before is not None else None
     if in_json:
-        written = document.document(analysis, findings, runs=number, steps=verbose)
-        if compared is not None:
-            written["against"] = comparison.document(compared)
-        click.echo(json.dumps(written))
+        click.echo(json.dumps(document.document(analysis, findings, runs=number, steps=verbose)))
     else:
         print_lines(text.lines(analysis, findings, number, verbose=verbose))
-        if compared is not None:
-            print_lines(comparison.lines(compared))
-    if check and (findings or (compared is not None and any(each.is_slower for each in compared.functions))):
+    if check and findings:
         raise click.exceptions.Exit(1)
 
 

@@ -52,17 +52,6 @@ may contain anything. The members:
                    that it costs, which is the most that the run could save), ``requests_share`` (of the time of
                    requests to Ray Serve; 0 if it is not about these), ``figures``, ``is_assumed``, ``evidence`` (ids of
                    spans).
-``against``        compared with an earlier run: its ``run``; ``differences`` of the runs apart from the program, as
-                   texts; ``time_split`` with ``ns`` and ``before_ns`` by ``kind``, the largest first, empty if a
-                   run has only requests to Ray Serve; ``findings`` of either run by ``kind`` and ``subject``, which
-                   ``went``, ``came`` or ``stayed``, with their texts and the most that they cost; ``functions``, whose
-                   self times are not ``is_comparable`` if they wait and their waits were not recorded in both runs
-                   alike. The times of a function (``self``, ``queued``, ``submitting``; null without such times in both
-                   runs) have their medians, the ``ratio`` of these, and from ``ratio_low`` to ``ratio_high`` how far it
-                   may be off by how much the times vary within the runs (null if that is unknown); the ``method`` says
-                   how. They ``is_longer`` or ``is_shorter`` if 1 is outside of that, the ratio differs from 1 by more
-                   than 10 %, and the ``cost_ns`` of all calls is at least 1 % of a run. One run of each does not tell a
-                   change of the program from one of the machine.
 """
 
 from __future__ import annotations

@@ -1,0 +1,242 @@
+"""Functions, methods of deployments and spans of the program in the runs of both sides: what changed, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.changes import (
+    LEAST_CALLS,
+    Change,
+    Figure,
+    Question,
+    changes,
+    range_of_processes,
+    share_of,
+    time_of,
+)
+from ray_tracing_hooks._insight.analysis.explained import Explanation, explanation
+from ray_tracing_hooks._insight.analysis.measured import Work, work_of
+from ray_tracing_hooks._insight.model.calls import PARTLY
+
+LITTLE = 0.1
+"""A smaller relative change of a time or of a number of calls does not matter: two runs of one program may differ by as
+much."""
+
+LITTLE_OF_SEVERAL = 0.05
+"""The same where several runs show how much they differ."""
+
+COST = 0.01
+"""A change of a time has to cost or save at least this share of the longer run, over all calls together."""
+
+_LITTLE_FAILED = 0.01
+_LITTLE_OF_PATH = 0.05
+"""Smaller differences of the share of calls that fail, and of the critical path, do not matter."""
+
+_QUEUES_VARY = 1.0986122886681098
+"""How much queue times vary from run to run, as the logarithm of 3: on a busy machine, they differed by up to 2.8 times
+between runs of one program. Where there are several runs, these show it."""
+
+SELF, QUEUED, SUBMITTING = "self time", "queued", ".remote()"
+CALLS, FAILED, RETRIED, ON_PATH = "calls", "failed", "retried", "critical path"
+TIMES, SHARES = (SELF, QUEUED, SUBMITTING), (FAILED, RETRIED, ON_PATH)
+
+
+@dataclass
+class SubjectChange:
+    """A function, a method of a deployment or a span of the program, in the runs of both sides."""
+
+    kind: str
+    name: str
+    calls: float
+    """How many calls a run has, on average; 0 if none of the runs has any."""
+    calls_before: float
+    self_time: float
+    """The sum of the self times of a run, on average, in nanoseconds."""
+    self_time_before: float
+    is_comparable: bool
+    """Whether its self times leave out the same in all runs: it does not wait, or its waits were recorded in all of
+    them or in none."""
+    is_new: bool
+    """Whether each of the runs has calls of it, and no earlier one."""
+    is_gone: bool
+    changes: list[Change]
+    """Those of its figures that all runs have."""
+    explained: dict[str, Explanation] = field(default_factory=dict)
+    """By figure, the attribute that explains why it is more, where one does."""
+    errors: dict[str, int] = field(default_factory=dict)
+    """How many of its calls failed with each type of exception, over all of the runs; only if more fail than before."""
+
+    def change(self, what: str) -> Change | None:
+        """That of a figure of all its calls."""
+        return next((each for each in self.changes if each.what == what and not each.where), None)
+
+    @property
+    def counted(self) -> list[Change]:
+        """The changes that count: that matter, and that are more than the figure varies.
+
+        Those of a node are among them only if the change of all calls does not count.
+        """
+        found = [each for each in self.changes if each.counts]
+        whole = {each.what for each in found if not each.where}
+        return [each for each in found if not each.where or each.what not in whole]
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether its own code takes longer."""
+        return any(each.is_more for each in self.changes if each.what == SELF)
+
+    @property
+    def fails_more(self) -> bool:
+        return any(each.is_more for each in self.changes if each.what in (FAILED, RETRIED))
+
+
+class _Run(NamedTuple):
+    analysis: Analysis
+    work: dict[tuple[str, str], Work]
+    places: dict[str, list[int]]
+    """The Resources of each machine, or of each node."""
+
+
+_Sides = Sequence[Sequence[tuple[_Run, Work]]]
+"""The runs now and the runs before, each with its work of a subject."""
+
+
+class _Limits(NamedTuple):
+    little: float
+    """The relative change of a time from which on it matters."""
+    least: int
+    """The cost of all calls from which on it does, in nanoseconds."""
+
+
+def subjects(now: Sequence[Analysis], before: Sequence[Analysis]) -> list[SubjectChange]:
+    """Everything that either side called, by the largest cost or saving."""
+    places = iter(_places((*now, *before)))
+    sides = [[_Run(each, work_of(each), next(places)) for each in runs] for runs in (now, before)]
+    is_pair = len(now) == len(before) == 1
+    longest = max(each.path.wall for each in (*now, *before))
+    limits = _Limits(LITTLE if is_pair else LITTLE_OF_SEVERAL, round(COST * longest))
+    found: list[tuple[SubjectChange, _Sides]] = []
+    for kind, name in sorted({key for side in sides for run in side for key in run.work}):
+        of_subject: _Sides = [[(run, run.work.get((kind, name), Work(kind))) for run in side] for side in sides]
+        found.append((_subject(kind, name, of_subject), of_subject))
+    asked = [
+        (subject, question)
+        for subject, its_sides in found
+        for question in (*_questions(subject, its_sides, limits), *_by_place(subject, its_sides, limits))
+    ]
+    for (subject, _), change in zip(asked, changes([question for _, question in asked]), strict=True):
+        if change is not None:
+            subject.changes.append(change)
+    for subject, its_sides in found:
+        _explain(subject, its_sides, limits.little)
+    return sorted(
+        (subject for subject, _ in found),
+        key=lambda each: (-max((abs(one.cost) for one in each.changes), default=0), each.name),
+    )
+
+
+def _subject(kind: str, name: str, sides: _Sides) -> SubjectChange:
+    works = [[work for _, work in side] for side in sides]
+    calls, calls_before = (sum(each.calls for each in side) / len(side) for side in works)
+    self_time, self_time_before = (sum(float(each.own.sum()) for each in side) / len(side) for side in works)
+    in_all, in_all_before = (all(each.calls for each in side) for side in works)
+    return SubjectChange(
+        kind=kind,
+        name=name,
+        calls=calls,
+        calls_before=calls_before,
+        self_time=self_time,
+        self_time_before=self_time_before,
+        is_comparable=_are_comparable([each for side in works for each in side if each.calls]),
+        is_new=in_all and not calls_before,
+        is_gone=in_all_before and not calls,
+        changes=[],
+    )
+
+
+def _are_comparable(work: Sequence[Work]) -> bool:
+    """Whether the self times of a function leave out the same in all runs."""
+    if any(each.may_wait for each in work):
+        return len({each.waits for each in work}) == 1 and work[0].waits != PARTLY
+    return True
+
+
+def _questions(subject: SubjectChange, sides: _Sides, limits: _Limits) -> Iterator[Question]:
+    many = max(subject.calls, subject.calls_before)
+    for what, times, varies in (
+        (SELF, [[time_of(work.own) for _, work in side] for side in sides], _range(sides)),
+        (QUEUED, [[time_of(work.queued, is_queue=True) for _, work in side] for side in sides], _QUEUES_VARY),
+        (SUBMITTING, [[time_of(work.submitting) for _, work in side] for side in sides], 0.0),
+    ):
+        is_comparable = subject.is_comparable or what != SELF
+        yield Question(what, times, True, limits.little, many, limits.least, varies=varies, is_comparable=is_comparable)
+    counts = [[Figure(work.calls) if work.calls else None for _, work in side] for side in sides]
+    yield Question(CALLS, counts, False, limits.little * many)
+    failed = [[share_of(int(work.failed.sum()), len(work.rows)) for _, work in side] for side in sides]
+    retried = [[share_of(work.retries, len(work.rows)) for _, work in side] for side in sides]
+    yield Question(FAILED, failed, False, _LITTLE_FAILED)
+    yield Question(RETRIED, retried, False, _LITTLE_FAILED)
+    paths = [[_share_of_path(run.analysis, work) for run, work in side] for side in sides]
+    yield Question(ON_PATH, paths, False, _LITTLE_OF_PATH)
+
+
+def _range(sides: _Sides) -> float:
+    return max(range_of_processes(work.own, work.process) for side in sides for _, work in side)
+
+
+def _share_of_path(analysis: Analysis, work: Work) -> Figure | None:
+    wall = analysis.path.wall
+    return Figure(work.on_path / wall) if work.on_path is not None and wall else None
+
+
+_PLACES = ("host.name", names.RESOURCE_NODE_ID)
+
+
+def _places(runs: Sequence[Analysis]) -> list[dict[str, list[int]]]:
+    """For each run the Resources of each machine, or of each node, that all runs have; none if they share just one."""
+    best: list[dict[str, list[int]]] = [{} for _ in runs]
+    for key in _PLACES:
+        found: list[dict[str, list[int]]] = []
+        for analysis in runs:
+            by_value: dict[str, list[int]] = {}
+            for number, resource in enumerate(analysis.table.resources):
+                by_value.setdefault(f"{key} {resource[key]}" if key in resource else "", []).append(number)
+            found.append(by_value)
+        common = set.intersection(*map(set, found)) - {""}
+        if len(common) > max(1, len(best[0])):
+            best = [{value: each[value] for value in sorted(common)} for each in found]
+    return best
+
+
+def _by_place(subject: SubjectChange, sides: _Sides, limits: _Limits) -> Iterator[Question]:
+    """The self times of a function on each machine: a slow one of many hardly shows in those of all."""
+    for place in sides[0][0][0].places:
+        here = [[(run, work.part(np.isin(work.process, run.places[place]))) for run, work in side] for side in sides]
+        if min(work.calls for side in here for _, work in side) < LEAST_CALLS:
+            continue
+        times = [[time_of(work.own) for _, work in side] for side in here]
+        many = max(sum(work.calls for _, work in side) / len(side) for side in here)
+        yield Question(SELF, times, True, limits.little, many, limits.least, place, _range(here), subject.is_comparable)
+
+
+def _explain(subject: SubjectChange, sides: _Sides, little: float) -> None:
+    """Look for the attribute that explains what is more than before."""
+    now, before = ([(run.analysis, work) for run, work in side] for side in sides)
+    if subject.fails_more:
+        failed = (
+            str(analysis.table.attribute(row, names.ERROR_TYPE) or "")
+            for analysis, work in now
+            for row in work.rows[work.failed].tolist()
+        )
+        subject.errors = dict(Counter(failed).most_common())
+        if found := explanation(now, before, _LITTLE_FAILED, of_errors=True):
+            subject.explained[FAILED] = found
+    if subject.is_slower and (found := explanation(now, before, little, of_errors=False)):
+        subject.explained[SELF] = found

@@ -23,6 +23,7 @@ _GROUPS = {
     "Look": {
         "summary": "Show where the time of a run went.",
         "compare": "Compare runs with earlier ones.",
+        "trend": "Show a function over the last runs, and where it changed.",
         "tree": "Show the traces of a run as trees.",
         "view": "Write the report of a run, one HTML file.",
         "export": "Write the spans of a run for another viewer.",

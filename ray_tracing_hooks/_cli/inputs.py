@@ -50,12 +50,11 @@ def chosen(paths: Sequence[str], which: Which) -> tuple[Analysis, int]:
     return analysed(part, which.folders), number
 
 
-def each_run(paths: Sequence[str], *, newest: bool = False) -> list[Analysis]:
-    """All runs below ``paths``, or only the newest, by start."""
+def each_run(paths: Sequence[str], *, last: int | None = None) -> list[Analysis]:
+    """All runs below ``paths``, or only this many of the newest; by start."""
     which = Which(everything=True)
     read = which.table(paths)
-    found = runs(read)
-    return [analysed(part_of(read, run), which.folders) for run in reversed(found[:1] if newest else found)]
+    return [analysed(part_of(read, run), which.folders) for run in reversed(runs(read)[:last])]
 
 
 def analysed(table: Table, folders: Sequence[str]) -> Analysis:

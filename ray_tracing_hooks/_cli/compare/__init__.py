@@ -132,4 +132,4 @@ def of_runs(now: Sequence[Analysis], before: Sequence[Analysis]) -> Comparison:
 
 
 def _runs(paths: Sequence[str], *, everything: bool) -> list[Analysis]:
-    return [run for path in paths for run in inputs.each_run([path], newest=not everything)]
+    return [run for path in paths for run in inputs.each_run([path], last=None if everything else 1)]

@@ -40,8 +40,7 @@ def written(folder: Path, run: HandMade) -> str:
 
 def run_of(times: list[float], wall: float = 50) -> HandMade:
     """Calls of ``f`` at the same time."""
-    run = HandMade()
-    driver = run.driver(0, wall)
+    run, driver = HandMade.driven(wall)
     calls = [run.submit(driver, "f", 1 + 0.01 * number) for number in range(len(times))]
     for number, (call, time) in enumerate(zip(calls, times, strict=True)):
         run.run(call, 2 + 0.01 * number, 2 + 0.01 * number + time, worker=f"w{number}")
@@ -99,8 +98,7 @@ def test_workers_that_differ_hide_a_change_of_one_of_them() -> None:
     """One worker was slower all the time, as on a machine with other work: no part of the run by itself tells that."""
     runs = []
     for slow in (1.0, 2.0):
-        run = HandMade()
-        driver = run.driver(0, 1000)
+        run, driver = HandMade.driven(1000)
         for number in range(48):
             worker = number % 3
             took = (20 * slow, 30, 20)[worker]
@@ -115,8 +113,7 @@ def test_workers_that_differ_hide_a_change_of_one_of_them() -> None:
 
 def queues_of(times: list[float]) -> HandMade:
     """Calls of ``f`` that run for a millisecond, after these times in a queue."""
-    run = HandMade()
-    driver = run.driver(0, 1000)
+    run, driver = HandMade.driven(1000)
     for number, time in enumerate(times):
         at = 1 + 5 * number
         run.task(driver, "f", at, at + time, at + time + 1, worker=f"w{number}")
@@ -342,9 +339,7 @@ def test_functions_that_wait_are_not_compared_if_waits_were_recorded_in_one_run_
     """Their waits count as self time in the other run; functions that make no calls are compared."""
     folders = []
     for parts in (RECORDS_WAITS, "actor,task"):
-        run = HandMade()
-        run.parts = parts
-        driver = run.driver(0, 2300)
+        run, driver = HandMade.driven(2300, parts=parts)
         for number in range(10):
             frame = run.run(run.submit(driver, "outer", 110 * number), 110 * number, 110 * number + 100)
             run.run(run.submit(frame, "inner", 110 * number, worker="w1"), 110 * number, 110 * number + 90, worker="w2")
@@ -366,9 +361,7 @@ def test_functions_are_compared_if_their_own_processes_recorded_the_same(parts: 
     """Whatever the driver recorded, and whether they waited in both runs."""
     analyses = []
     for of_driver in ("actor,task", RECORDS_WAITS):
-        run = HandMade()
-        run.parts = of_driver
-        driver = run.driver(0, 1000)
+        run, driver = HandMade.driven(1000, parts=of_driver)
         run.parts = parts
         for number in range(10):
             frame = run.run(run.submit(driver, "outer", 10), 20, 900, worker="w1")
@@ -386,8 +379,7 @@ def test_functions_are_compared_if_their_own_processes_recorded_the_same(parts: 
 
 def test_functions_that_ran_partly_in_processes_that_record_waits_are_not_compared() -> None:
     """The parts may differ."""
-    run = HandMade()
-    driver = run.driver(0, 1000)
+    run, driver = HandMade.driven(1000)
     for worker, run.parts in (("w1", RECORDS_WAITS), ("w2", "actor,task")):
         frame = run.run(run.submit(driver, "outer", 10), 20, 900, worker=worker)
         run.run(run.submit(frame, "inner", 30, worker=worker), 40, 100, worker="w3")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -171,6 +172,7 @@ def write(
     redaction: page.Redaction | None = None,
     trace_url: str = "",
     max_spans: int = page.MOST_SPANS,
+    comparison: dict[str, Any] | None = None,
 ) -> int:
     """Write the report of a run to a file, and return its size, 0 for a stream. Ends the command with 1 on failure."""
     spans = len(analysis.table)
@@ -188,6 +190,7 @@ def write(
                 redaction=redaction,
                 most_spans=max_spans,
                 trace_url=trace_url,
+                comparison=comparison,
                 on_spans=counted(advance, "writing the report", min(spans, page.MOST_DETAILS)),
             )
         size = 0 if is_stream else os.path.getsize(output)

@@ -10,13 +10,17 @@ from typing import Any, NamedTuple
 import click
 
 from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli import output as outputs
 from ray_tracing_hooks._cli.compare import document, text
 from ray_tracing_hooks._cli.options import examples, json_option
 from ray_tracing_hooks._cli.screen import SafeError, print_lines
+from ray_tracing_hooks._cli.view import write
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.comparison import Comparison
 from ray_tracing_hooks._insight.analysis.comparison import compare as compared
 from ray_tracing_hooks._insight.analysis.subjects import SELF
+from ray_tracing_hooks._insight.views import page
+from ray_tracing_hooks._insight.views.page.compared import compared as page_of
 from ray_tracing_hooks._safety.guard import safe
 
 _TO = "--to"
@@ -92,6 +96,10 @@ class _Bound(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # gener
     "(errors), or a finding came (findings). You can give several.",
 )
 @click.option("--markdown", "in_markdown", is_flag=True, help="Print Markdown instead of text, for a pull request.")
+@click.option(
+    "--page", "page_file", metavar="FILE", help="Also write a report that compares both sides, one HTML file."
+)
+@click.option("--force", is_flag=True, help="Overwrite a file that is not a report with --page.")
 @json_option
 def compare(
     base: tuple[str, ...],
@@ -99,6 +107,8 @@ def compare(
     everything: bool,
     bounds: tuple[Bound, ...],
     in_markdown: bool,
+    page_file: str | None,
+    force: bool,
     in_json: bool,
 ) -> None:
     """Compare new runs of a program with earlier ones: what became slower, fails more, is new or gone, and why.
@@ -107,10 +117,14 @@ def compare(
     more than runs differ. With one on each side, nobody knows how much runs differ, so it counts if it is more than the
     calls of a run vary. If the runs cannot be compared in full, the first lines say so.
 
+    The report of --page shows both critical paths and flame graphs, and all views of the newest run of NEW. It contains
+    attributes: check it before you share it.
+
     Exit codes: 0, 1 if --fail-on applies or there are no spans, 2 for wrong usage.
     """
     if in_json and in_markdown:
         raise click.UsageError("--json and --markdown are different outputs: give one of them")
+    replace = page_file is not None and outputs.may_replace(page_file, force=force, is_ours=page.is_report)
     found = of_runs(_runs(new, everything=everything), _runs(base, everything=everything))
     if in_json:
         click.echo(json.dumps(document.document(found)))
@@ -118,6 +132,10 @@ def compare(
         click.echo("\n".join(text.markdown(found)))
     else:
         print_lines(text.lines(found))
+    if page_file is not None:
+        told = [each if isinstance(each, str) else each._asdict() for each in text.parts(found)]
+        newest = max(found.now, key=lambda each: each.path.start)
+        write(page_file, newest, replace=replace, source=new[-1], comparison=page_of(found, told))
     if any(each.fails(found) for each in bounds):
         raise click.exceptions.Exit(1)
 

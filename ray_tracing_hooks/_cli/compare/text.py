@@ -31,7 +31,9 @@ _FEW_RUNS = 4
 """Of fewer runs in all, next to no change can be told from chance."""
 
 
-class _Table(NamedTuple):
+class Table(NamedTuple):
+    """A table whose first column has names, and all others figures."""
+
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]
 
@@ -39,8 +41,8 @@ class _Table(NamedTuple):
 def lines(found: Comparison) -> Iterator[str | Row]:
     """What differs from the earlier runs, on about a screen."""
     yield ""
-    for number, part in enumerate(_parts(found)):
-        if isinstance(part, _Table):
+    for number, part in enumerate(parts(found)):
+        if isinstance(part, Table):
             yield from aligned(part.titles, part.rows)
         else:
             yield f" {part}" if number else part
@@ -48,8 +50,8 @@ def lines(found: Comparison) -> Iterator[str | Row]:
 
 def markdown(found: Comparison) -> Iterator[str]:
     """The same in Markdown. Names from spans are shown as they are, and format nothing."""
-    for number, part in enumerate(_parts(found)):
-        if isinstance(part, _Table):
+    for number, part in enumerate(parts(found)):
+        if isinstance(part, Table):
             yield _row([each.capitalize() for each in part.titles])
             yield _row(["---", *["--:"] * (len(part.titles) - 1)])
             yield from map(_row, part.rows)
@@ -67,7 +69,8 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", safe(text)).replace("@", "&#64;")
 
 
-def _parts(found: Comparison) -> Iterator[str | _Table]:
+def parts(found: Comparison) -> Iterator[str | Table]:
+    """The sentences and tables of a comparison, of which the first sentence is its title."""
     yield f"{_runs(found.now)} against {_runs(found.before)}"
     if found.differences:
         yield f"These runs cannot be compared in full: {'; '.join(found.differences)}."
@@ -80,8 +83,8 @@ def _parts(found: Comparison) -> Iterator[str | _Table]:
 def _runs(runs: Sequence[Analysis]) -> str:
     name = listed([_name(each) for each in dict.fromkeys(each.name for each in runs)])
     start = datetime.fromtimestamp(max(each.path.start for each in runs) / 1e9).astimezone()
-    when = f"of {start:%Y-%m-%d %H:%M:%S}"
-    return f"{name} {when}" if len(runs) == 1 else f"{len(runs)} runs of {name}, the newest {when},"
+    when = f"{start:%Y-%m-%d %H:%M:%S}"
+    return f"{name} of {when}" if len(runs) == 1 else f"{len(runs)} runs of {name} (newest: {when})"
 
 
 def _durations(found: Comparison) -> str:
@@ -99,11 +102,11 @@ def _durations(found: Comparison) -> str:
     return f"A run took {told}. " + (
         "With so few runs, next to no change can be told from chance: add runs."
         if few
-        else f"Changes are listed that are larger than runs differ: at most {LEVEL:.0%} of them by chance."
+        else f"Changes are listed that are larger than runs differ: at most {percent(LEVEL)} of them by chance."
     )
 
 
-def _split(found: Comparison) -> Iterator[_Table]:
+def _split(found: Comparison) -> Iterator[Table]:
     rows = [
         (
             MEANINGS[each.kind].partition(":")[0],
@@ -115,10 +118,10 @@ def _split(found: Comparison) -> Iterator[_Table]:
         if each.now or each.before
     ]
     if rows:
-        yield _Table(("WHERE THE TIME WENT, WITH QUEUES", "BEFORE", "NOW", "DIFFERENCE"), rows)
+        yield Table(("WHERE THE TIME WENT, WITH QUEUES", "BEFORE", "NOW", "DIFFERENCE"), rows)
 
 
-def _findings(found: Comparison) -> Iterator[str | _Table]:
+def _findings(found: Comparison) -> Iterator[str | Table]:
     changed = [each for each in found.findings if each.came or each.went]
     kept = len(found.findings) - len(changed)
     on_both = "in both runs" if found.is_of_pair else "in some runs of either side or both"
@@ -135,13 +138,13 @@ def _findings(found: Comparison) -> Iterator[str | _Table]:
         )
         for each in changed[:_SHOWN_FINDINGS]
     ]
-    yield _Table(("FINDINGS, WITH THE MOST THEY COST", "BEFORE", "NOW", "CHANGE"), rows)
+    yield Table(("FINDINGS, WITH THE MOST THEY COST", "BEFORE", "NOW", "CHANGE"), rows)
     more = f"{count(len(changed) - len(rows), 'other')} came or went" if len(changed) > len(rows) else ""
     if more or others:
         yield f"and {listed([each for each in (more, others) if each])}"
 
 
-def _changes(found: Comparison) -> Iterator[str | _Table]:
+def _changes(found: Comparison) -> Iterator[str | Table]:
     changed = sorted(
         ((subject, change) for subject in found.subjects for change in subject.counted),
         key=lambda each: (-abs(each[1].cost), SHARES.index(each[1].what) if each[1].what in SHARES else 0),
@@ -160,13 +163,13 @@ def _changes(found: Comparison) -> Iterator[str | _Table]:
         for subject, change in shown
     ]
     if rows:
-        yield _Table(("CHANGED", "FIGURE", "BEFORE", "NOW", "CHANGE", "RANGE", "CALLS"), rows)
+        yield Table(("CHANGED", "FIGURE", "BEFORE", "NOW", "CHANGE", "RANGE", "CALLS"), rows)
     for subject in dict.fromkeys(id(subject) for subject, _ in shown):
         (one,) = [each for each in found.subjects if id(each) == subject]
         yield from _reasons(one)
-    parts = list(_others(found, len(changed) - len(rows)))
-    if parts:
-        yield f"{'; '.join(parts)}."
+    others = list(_others(found, len(changed) - len(rows)))
+    if others:
+        yield f"{'; '.join(others)}."
 
 
 def _reasons(subject: SubjectChange) -> Iterator[str]:

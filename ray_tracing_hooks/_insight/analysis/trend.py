@@ -1,8 +1,8 @@
 """A function over several runs, and the runs from which on its times are other ones.
 
 Changes are found by the package ruptures: PELT (Killick, Fearnhead and Eckley 2012) with a cost of ranks
-(Lung-Yut-Fong, Levy-Leduc and Cappe 2015), which a single slow run does not move. Its penalty is :data:`PENALTY` times the logarithm of
-the number of runs.
+(Lung-Yut-Fong, Levy-Leduc and Cappe 2015), which a single slow run does not move. Its penalty is :data:`PENALTY` times
+the logarithm of the number of runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEAST_RUNS = 10
 """Of fewer runs, changes are not told from chance."""
 
 PENALTY = 3
-"""Of 300 series of 10 to 50 equal runs, with normal noise or with outliers, up to ten had a change; with 2, up to 43."""
+"""Of 300 series of 10 to 50 equal runs, with normal noise or outliers, up to ten had a change; with 2, up to 43."""
 
 _LEAST_LEVEL = 3
 """How many runs a change lasts at least."""

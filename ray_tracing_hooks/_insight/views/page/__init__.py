@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from importlib.resources import files
 from string import Template
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.views.page import pack
@@ -36,7 +36,7 @@ MOST_DETAILS = 100_000
 _SCRIPTS = (
     *("format", "dom", "codec", "figures", "store", "search", "colours", "scale"),
     *("timeline_layout", "timeline_drawing", "utilization", "timeline", "flame", "logical", "physical", "stack"),
-    *("spans", "requests", "findings", "tracks", "datasets", "ranks", "details", "keys", "address", "main"),
+    *("spans", "requests", "findings", "tracks", "datasets", "ranks", "details", "keys", "address", "compare", "main"),
 )
 """The modules of the script, in order of their dependencies."""
 
@@ -65,19 +65,22 @@ def write(
     most_spans: int = MOST_SPANS,
     most_details: int = MOST_DETAILS,
     trace_url: str = "",
+    comparison: dict[str, Any] | None = None,
     on_spans: Callable[[int], None] = lambda _count: None,
 ) -> int:
     """Write the page of a run, and return how many of its spans the page shows.
 
     ``source`` is where the spans were found, for the title of a run without a name. ``trace_url`` is where another
-    program shows a trace, with ``{trace_id}`` in place of its id. ``on_spans`` is called with the
-    number of spans whose attributes were written since the previous call.
+    program shows a trace, with ``{trace_id}`` in place of its id. ``comparison`` comes from
+    :func:`~ray_tracing_hooks._insight.views.page.compared.compared`. ``on_spans`` is called with the number of spans
+    whose attributes were written since the previous call.
     """
     redaction = redaction or Redaction()
     source = truncated(analysis.name, 100) or source
     table = analysis.table
     made = content(analysis, source, most_spans, redaction)
     made.meta["trace_url"] = trace_url
+    made.meta["comparison"] = comparison
     held = with_details(table, made.ends, made.rows, most_details, on_path(analysis, analysis.path.steps))
     held = table.as_recorded(held)
     position = {row: number for number, row in enumerate(held, 1)}

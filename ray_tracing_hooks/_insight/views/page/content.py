@@ -154,6 +154,7 @@ def described(
         "source": source,
         "documentation": report.documentation(),
         "trace_url": "",
+        "comparison": None,
         "start_ms": begin / 1e6,
         "extent": end - begin,
         "spans": len(table),

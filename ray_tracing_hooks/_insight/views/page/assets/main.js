@@ -4,6 +4,7 @@ import { GROUPS, read, written } from "./address.js";
 import { Details, embedded, readColumns, readJson, spanColumns } from "./codec.js";
 import { Colours } from "./colours.js";
 import { Datasets } from "./datasets.js";
+import { Compare } from "./compare.js";
 import { DetailsPanel } from "./details.js";
 import { byId, el, emptied } from "./dom.js";
 import { Findings } from "./findings.js";
@@ -20,11 +21,11 @@ import { Stack } from "./stack.js";
 import { Store } from "./store.js";
 import { Timeline, ZOOM, spanTip } from "./timeline.js";
 
-/** @typedef {"findings" | "timeline" | "flame" | "logical" | "physical" | "stack" | "spans" | "requests" | "datasets" | "ranks"} ViewName */
+/** @typedef {"findings" | "timeline" | "flame" | "logical" | "physical" | "stack" | "spans" | "requests" | "datasets" | "ranks" | "compare"} ViewName */
 
 /** The views in the order of their tabs; those of libraries are left out if there is nothing to show.
  * @type {[ViewName, string][]} */
-const TABS = [["findings", "Findings"], ["timeline", "Timeline"], ["flame", "Flame graph"], ["logical", "Call graph"], ["physical", "Nodes"], ["stack", "Stack"], ["spans", "Spans"], ["requests", "Requests"], ["datasets", "Datasets"], ["ranks", "Ranks"]];
+const TABS = [["compare", "Comparison"], ["findings", "Findings"], ["timeline", "Timeline"], ["flame", "Flame graph"], ["logical", "Call graph"], ["physical", "Nodes"], ["stack", "Stack"], ["spans", "Spans"], ["requests", "Requests"], ["datasets", "Datasets"], ["ranks", "Ranks"]];
 
 /** Where the browser remembers that someone has read the hint for the first visit. */
 const SEEN = "ray-tracing-hooks-hint";
@@ -50,15 +51,15 @@ export class App {
     this.views = {
       findings: new Findings(store, this.colours, this), timeline: new Timeline(store, this.colours, this), flame: new Flame(store, this.colours, this),
       logical: new Logical(store, this.colours, this), physical: new Physical(store, this.colours, this), stack: new Stack(store, this.colours, this),
-      spans: new SpanTable(store, this.colours, this), requests: new Requests(store, this.colours, this), datasets: new Datasets(store, this.colours, this), ranks: new Ranks(store, this.colours, this),
+      spans: new SpanTable(store, this.colours, this), requests: new Requests(store, this.colours, this), datasets: new Datasets(store, this.colours, this), ranks: new Ranks(store, this.colours, this), compare: new Compare(store),
     };
     const { executions, iterations } = store.meta.datasets;
     /** @type {Partial<Record<ViewName, boolean>>} */
-    const isEmpty = { requests: !store.meta.requests, datasets: !executions.length && !iterations.length, ranks: !store.meta.training.length };
+    const isEmpty = { requests: !store.meta.requests, datasets: !executions.length && !iterations.length, ranks: !store.meta.training.length, compare: !store.meta.comparison };
     /** The tabs of this run: most have no datasets, and train nothing. */
     this.shownTabs = TABS.filter(([key]) => !isEmpty[key]);
     // Requests come second where most of the run is about them.
-    if (store.meta.serves) this.shownTabs.splice(1, 0, ...this.shownTabs.splice(this.shownTabs.findIndex(([key]) => key === "requests"), 1));
+    if (store.meta.serves) this.shownTabs.splice(store.meta.comparison ? 2 : 1, 0, ...this.shownTabs.splice(this.shownTabs.findIndex(([key]) => key === "requests"), 1));
     for (const [key, label] of this.shownTabs) {
       const { root } = this.views[key];
       Object.assign(root, { id: `view-${key}`, hidden: true });
@@ -438,7 +439,7 @@ export class App {
     store.setRange(from, to);
     views.timeline.resize();
     views.datasets.choose(asked.dataset);
-    this.show(this.shownTabs.find(([key]) => key === asked.view)?.[0] ?? "findings");
+    this.show(this.shownTabs.find(([key]) => key === asked.view)?.[0] ?? this.shownTabs[0][0]);
     this.selectAsked(asked);
     this.isReading = false;
     this.status();

@@ -176,12 +176,21 @@ interface UtilizationLane {
   label: string; node: string; mean: number; most: number; begins: number[]; ends: number[]; values: number[];
 }
 
+/** Runs before and now, one side each: `own` has the own share of the wall time of each stack, in nanoseconds. */
+interface Comparison {
+  told: (string | { titles: string[]; rows: string[][] })[];
+  sides: string[];
+  paths: { label: string; kind: string; ns: number }[][];
+  flame: { label: string[]; parent: number[]; wait: number[]; own: number[][] };
+}
+
 interface Meta {
   source: string;
   /** The address of the page that describes the findings, "" if it is not known. */
   documentation: string;
   /** Where another program shows a trace, with {trace_id} in place of its id; "" for nowhere. */
   trace_url: string;
+  comparison: Comparison | null;
   start_ms: number; extent: number; spans: number; executions: number; chunk: number;
   resources: Record<string, unknown>[]; traces: string[];
   /** The place of each lane. */

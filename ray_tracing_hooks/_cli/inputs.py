@@ -26,6 +26,7 @@ from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.runs import part_of, run_id, runs, sessions
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._settings.table import load as load_settings
+from ray_tracing_hooks._settings.values import SPAN_ID, TRACE_ID
 
 _Read = TypeVar("_Read")
 
@@ -278,6 +279,16 @@ def with_progress(found: Sequence[str], read: Callable[[Sequence[str], Callable[
         return read(found, lambda _count: None)
     with progress(is_size=True) as advance:
         return read(found, counted(advance, "reading spans", size))
+
+
+def trace_url() -> str:
+    """Where the configured back end shows a trace, with places for its id and that of a span; empty if nowhere."""
+    return load_settings(os.environ, warn).trace_url or ""
+
+
+def linked(url: str, trace_id: str, span_id: str = "") -> str:
+    """The address of a trace, given where the back end shows traces."""
+    return url.replace(TRACE_ID, trace_id).replace(SPAN_ID, span_id)
 
 
 def given(paths: Sequence[str]) -> list[str]:

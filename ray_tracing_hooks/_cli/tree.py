@@ -126,6 +126,7 @@ def tree(
             pair=not raw,
             collapse=not no_collapse,
             keys=("*",) if attributes else [each.partition("=")[0] for each in keys],
+            trace_url=inputs.trace_url(),
         )
         _print_trees(shown, len(chosen), shape, now_ns)
     if not shown:
@@ -337,6 +338,8 @@ class _Shape:
     """Whether equal siblings are one line."""
     keys: Sequence[str]
     """Patterns for the keys of attributes to show."""
+    trace_url: str
+    """Where a back end shows a trace; empty if nowhere."""
 
 
 def _print_trees(traces: Sequence[Trace], total: int, shape: _Shape, now_ns: int) -> None:
@@ -344,6 +347,8 @@ def _print_trees(traces: Sequence[Trace], total: int, shape: _Shape, now_ns: int
     lines: list[_Line | _Remark] = []
     for trace in traces:
         lines.append(_Remark("", _heading(trace, now_ns), "bold"))
+        if shape.trace_url:
+            lines.append(_Remark("", inputs.linked(shape.trace_url, trace.trace_id), "dim"))
         lines.extend(_trace_lines(trace, signs, shape, now_ns))
         lines.append(_Remark("", "", ""))
     width = terminal_width(sys.stdout) if sys.stdout.isatty() else None

@@ -32,12 +32,6 @@ _LONG_SPANS = 20_000
 """From this many spans on, a progress bar is shown while their attributes are written."""
 
 
-def _trace_url(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    if value and not (value.startswith(("https://", "http://")) and "{trace_id}" in value):
-        raise click.BadParameter("give an address that begins with http and contains {trace_id}")
-    return value
-
-
 @click.command(
     epilog=examples(
         "ray-tracing-hooks view --open",
@@ -73,13 +67,6 @@ def _trace_url(_context: click.Context, _parameter: click.Parameter, value: str)
 )
 @redaction_options
 @click.option(
-    "--trace-url",
-    metavar="URL",
-    default="",
-    callback=_trace_url,
-    help="The address of a trace in your back end, such as 'https://jaeger.example.com/trace/{trace_id}'.",
-)
-@click.option(
     "--max-spans",
     type=Number(1),
     default=page.MOST_SPANS,
@@ -99,7 +86,6 @@ def view(
     port: int,
     no_attributes: bool,
     redact: tuple[str, ...],
-    trace_url: str,
     max_spans: int,
 ) -> None:
     """Write the report of a run to one HTML file. By default, it is the newest run.
@@ -135,7 +121,6 @@ def view(
             replace=replace,
             source=where,
             redaction=redaction,
-            trace_url=trace_url,
             max_spans=max_spans,
         )
         if others > 1:
@@ -170,7 +155,6 @@ def write(
     replace: bool,
     source: str,
     redaction: page.Redaction | None = None,
-    trace_url: str = "",
     max_spans: int = page.MOST_SPANS,
     comparison: dict[str, Any] | None = None,
 ) -> int:
@@ -189,7 +173,7 @@ def write(
                 source=source,
                 redaction=redaction,
                 most_spans=max_spans,
-                trace_url=trace_url,
+                trace_url=inputs.trace_url(),
                 comparison=comparison,
                 on_spans=counted(advance, "writing the report", min(spans, page.MOST_DETAILS)),
             )

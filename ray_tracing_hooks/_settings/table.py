@@ -29,6 +29,7 @@ from ray_tracing_hooks._settings.values import (
     SECONDS,
     SESSION,
     SIZE,
+    TRACE_URL,
     Given,
     Kind,
     any_of,
@@ -297,6 +298,13 @@ class Settings(Values):
         2.0,
         "maximum number of seconds that a driver spends at its exit on fetching task states, if it started its cluster "
         "and has the exporter `local`; 0 skips that",
+    )
+    trace_url: str | None = setting(
+        TRACE_URL,
+        None,
+        "address of a trace in your back end, for the links of `summary`, `tree` and reports, such as "
+        "`https://jaeger.example.com/trace/{trace_id}`; `{span_id}` is replaced too",
+        "no links",
     )
     collect_to: str | None = setting(
         PLACE,

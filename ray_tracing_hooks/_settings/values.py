@@ -324,6 +324,16 @@ def _read_place(value: object) -> str:
     raise ValueError
 
 
+def _read_trace_url(value: object) -> str:
+    text = scalar(value)
+    if not re.fullmatch(r"https?://[^\s\x00-\x1f]+", text) or TRACE_ID not in text:
+        raise ValueError
+    return text
+
+
+TRACE_ID, SPAN_ID = "{trace_id}", "{span_id}"
+"""What an address of a trace has in place of the ids."""
+
 PATH = Kind("a path, such as /var/tmp/traces", _read_path)
 FOLDER = Kind("a path, such as /var/tmp/traces, or session", _read_folder)
 NAMES = Kind(
@@ -341,6 +351,10 @@ RATES: Kind[tuple[tuple[str, float], ...]] = Kind(
 BOOLEAN = Kind("1 or 0 (or true, false, yes, no, on, off)", _read_boolean, lambda value: str(int(value)))
 LEVEL = Kind(f"one of {', '.join(_LEVELS)}", _read_level)
 URL = Kind("a URL, such as http://collector:4317", read_url)
+TRACE_URL: Kind[str] = Kind(
+    f"an address that begins with http and contains {TRACE_ID}, such as https://jaeger.example.com/trace/{TRACE_ID}",
+    _read_trace_url,
+)
 PLACE: Kind[str] = Kind("an absolute path, such as /data/spans, or a URL, such as s3://bucket/spans", _read_place)
 LISTENING: Kind[str] = Kind("a port, such as 9464, or an address, such as 0.0.0.0:9464", _read_listening)
 GROUP = Kind("a group of this machine, by its number or its name", _read_group)

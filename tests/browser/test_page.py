@@ -948,7 +948,7 @@ def test_the_first_visit_has_a_hint(report: MakeReport) -> None:
 
 
 def test_ids_come_first_and_can_be_copied(report: MakeReport) -> None:
-    """The trace leads to the back end that was named; the findings can be copied as Markdown."""
+    """Traces and findings lead to the back end that was named; the findings can be copied as Markdown."""
     opened = report("bottleneck", trace_url="https://jaeger.example/trace/{trace_id}").open(view="timeline", span=2)
     page, trace = opened.page, opened.analysis.table.trace_id_of(2)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -957,7 +957,11 @@ def test_ids_come_first_and_can_be_copied(report: MakeReport) -> None:
     page.get_by_role("button", name="Copy trace id").click()
     page.locator("#hidden", has_text="Copied").wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == trace
-    opened.open(view="findings").page.get_by_role("button", name="Copy as Markdown").click()
+    opened.open(view="findings")
+    assert (
+        page.get_by_role("link", name="Open the trace").get_attribute("href") == f"https://jaeger.example/trace/{trace}"
+    )
+    page.get_by_role("button", name="Copy as Markdown").click()
     page.locator("#hidden", has_text="Copied").wait_for()
     copied = page.evaluate("navigator.clipboard.readText()")
     assert "1. **Actor Store#93fc54dc is a bottleneck**: at most 1.31 s, 50 % of the run\n   - actor Store#" in copied

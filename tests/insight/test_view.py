@@ -162,14 +162,24 @@ def test_the_parts_of_the_time_consist_of_all_of_it(tmp_path: Path, run: str) ->
 
 @pytest.mark.parametrize(
     ("address", "is_fine"),
-    [("https://a/trace/{trace_id}", True), ("javascript:{trace_id}", False), ("https://a/trace", False)],
+    [("https://a/trace/{trace_id}?at={span_id}", True), ("javascript:{trace_id}", False), ("https://a/trace", False)],
 )
-def test_a_trace_leads_to_the_back_end_that_is_named(tmp_path: Path, address: str, is_fine: bool) -> None:
-    """By an address of the web with a place for the trace id; others are refused."""
+def test_traces_and_findings_lead_to_the_back_end_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, is_fine: bool
+) -> None:
+    """By an address of the web with a place for the trace id; others are reported, and there are no links."""
+    monkeypatch.setenv("RAY_TRACING_TRACE_URL", address)
+    run = str(RECORDED / "bottleneck.jsonl.gz")
     report = tmp_path / "report.html"
-    done = view(RECORDED / "healthy.jsonl.gz", "--output", report, "--trace-url", address)
-    assert done.exit_code == (0 if is_fine else 2)
-    assert not is_fine or meta(report)["trace_url"] == address
+    done = view(run, "--output", report)
+    assert done.exit_code == 0
+    assert ("RAY_TRACING_TRACE_URL" in done.stderr) == (not is_fine)
+    assert meta(report)["trace_url"] == (address if is_fine else "")
+    summary, tree = (CliRunner().invoke(main, [command, run]).stdout for command in ("summary", "tree"))
+    shown = re.findall(r"https://a/trace/([0-9a-f]{32})\?at=([0-9a-f]*)$", summary, re.MULTILINE)
+    assert [len(span) for _, span in shown] == ([16] if is_fine else [])
+    traces = re.findall(r"https://a/trace/([0-9a-f]{32})\?at=$", tree, re.MULTILINE)
+    assert traces == ([trace for trace, _ in shown] if is_fine else [])
 
 
 SECRET = "hunter2-the-secret"

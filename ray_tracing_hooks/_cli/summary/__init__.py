@@ -70,7 +70,7 @@ def summary(
     if in_json:
         click.echo(json.dumps(document.document(analysis, findings, runs=number, steps=verbose)))
     else:
-        print_lines(text.lines(analysis, findings, number, verbose=verbose))
+        print_lines(text.lines(analysis, findings, number, verbose=verbose, trace_url=inputs.trace_url()))
     if check and findings:
         raise click.exceptions.Exit(1)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from ray_tracing_hooks._cli.inputs import linked
 from ray_tracing_hooks._cli.screen import WIDEST, Row, aligned
 from ray_tracing_hooks._cli.summary import datasets, generations, requests
 from ray_tracing_hooks._cli.summary.document import kinds
@@ -36,13 +37,18 @@ _BAD = ("bad_lines", "bad_spans", "incomplete_files", "dropped", "lost", "lost_p
 """Problems of the data that the reader should know before the rest."""
 
 
-def lines(analysis: Analysis, findings: Sequence[Finding], number: int, *, verbose: bool) -> Iterator[str | Row]:
-    """The newest of ``number`` runs. ``verbose``: with span ids, the split with queues and the steps of the path."""
+def lines(
+    analysis: Analysis, findings: Sequence[Finding], number: int, *, verbose: bool, trace_url: str = ""
+) -> Iterator[str | Row]:
+    """The newest of ``number`` runs. ``verbose``: with span ids, the split with queues and the steps of the path.
+
+    ``trace_url``: where a back end shows a trace, for a link from each finding.
+    """
     yield from _heading(analysis, number)
     is_bad = _is_bad(analysis)
     if is_bad:
         yield _quality(analysis)
-    yield from _findings(analysis, findings, verbose=verbose)
+    yield from _findings(analysis, findings, verbose=verbose, trace_url=trace_url)
     yield from requests.lines(analysis.requests)
     yield from generations.lines(analysis.engines)
     yield from generations.of_operators(analysis.generating_operators)
@@ -147,6 +153,7 @@ def _findings(
     described: int = SHOWN_FINDINGS,
     shown: int = SHOWN_FINDINGS,
     is_short: bool = False,
+    trace_url: str = "",
 ) -> Iterator[str]:
     """The first ``shown``; those beyond the first ``described`` without evidence and advice."""
     yield ""
@@ -166,6 +173,8 @@ def _findings(
         yield f"    {text}"
         if advice:
             yield f"    -> {advice}"
+        if trace_url and finding.rows:
+            yield f"    {linked(trace_url, table.trace_id_of(finding.rows[0]), table.span_id_of(finding.rows[0]))}"
         if verbose:
             rows = finding.rows[:_SHOWN_EVIDENCE]
             more = f" and {count(len(finding.rows) - len(rows), 'other')}" if len(finding.rows) > len(rows) else ""

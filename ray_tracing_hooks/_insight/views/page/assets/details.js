@@ -89,7 +89,7 @@ export class DetailsPanel {
         state === RUNNING ? el("span", { class: "badge open" }, "still running") : null,
         store.onPath(row) ? el("span", { class: "badge path" }, "on the critical path") : null),
       pairs([
-        ["Trace", this.id("trace id", trace, store.meta.trace_url.replace("{trace_id}", encodeURIComponent(trace)))],
+        ["Trace", this.id("trace id", trace, store.traceUrl(row, known?.spanId))],
         known ? ["Span", this.id("span id", known.spanId)] : null,
         ["Duration", this.tookText(row, isNeverEnded)],
         queued >= 0 ? ["In the queue", duration(queued)] : null,

@@ -105,7 +105,7 @@ export class Findings extends View {
 
   /** @param {Finding} finding */
   finding({ kind, title, text, cost, share, advice, level, rows }) {
-    const { documentation } = this.store.meta;
+    const { documentation, trace_url } = this.store.meta;
     return el("li", { class: level, "data-finding": kind },
       el("p", { class: "cost" }, share ? [el("strong", {}, share), el("span", {}, cost.split(",")[0])] : el("span", { class: "levelmark", role: "img", "aria-label": level }, LEVEL_MARKS[level])),
       el("h3", {}, title),
@@ -113,6 +113,7 @@ export class Findings extends View {
       advice ? el("p", { class: "advice" }, `→ ${advice.replace(/^[a-z]+(?=[ ,])/, (word) => word[0].toUpperCase() + word.slice(1))}`) : null,
       el("p", { class: "evidence" },
         rows.length ? el("button", { type: "button", onclick: () => this.app.showRows(rows, title) }, `Show ${counted(rows.length, "span")}`) : null,
+        rows.length && trace_url ? el("a", { href: this.store.traceUrl(rows[0]), target: "_blank", rel: "noreferrer" }, "Open the trace") : null,
         documentation ? el("a", { href: `${documentation}#${kind}`, target: "_blank", rel: "noreferrer" }, "About this finding") : null));
   }
 

@@ -270,6 +270,12 @@ export class Store {
     return (this.flags[row] >> STATE_SHIFT) & 3;
   }
 
+  /** Where another program shows the trace of a span, "" for nowhere.
+   * @param {number} row @param {string} [spanId] */
+  traceUrl(row, spanId = "") {
+    return this.meta.trace_url.replace("{trace_id}", encodeURIComponent(this.meta.traces[this.trace[row]])).replace("{span_id}", encodeURIComponent(spanId));
+  }
+
   /** @param {number} row */
   failed(row) {
     return (this.flags[row] & FAILED) !== 0;

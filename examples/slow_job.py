@@ -4,7 +4,7 @@ Run it as it is, and after the advice, with an async actor:
 
     ray-tracing-hooks run --output before examples/slow_job.py
     ray-tracing-hooks run --output after examples/slow_job.py mended
-    ray-tracing-hooks summary after --against before
+    ray-tracing-hooks compare before --to after
 
 You see a finding that names the actor, and then that it is gone.
 """

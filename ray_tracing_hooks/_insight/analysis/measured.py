@@ -13,10 +13,10 @@ import numpy as np
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.functions import Function
-from ray_tracing_hooks._insight.model.call_names import call_name
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, NOWHERE, OTHER, PARTLY, SUBMISSION
 from ray_tracing_hooks._insight.model.grouped import distinct, split, uncovered
 from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.span import call_name
 
 FUNCTION, DEPLOYMENT, SPAN = "function", "deployment", "span"
 """The kinds of subjects. Tasks of an operator of Ray Data are functions with its name."""

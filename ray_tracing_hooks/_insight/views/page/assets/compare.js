@@ -1,7 +1,7 @@
 // A comparison of two sides, one above the other and on one scale: the critical paths, and flame graphs of more and less.
 
 import { category } from "./colours.js";
-import { el } from "./dom.js";
+import { View, el } from "./dom.js";
 import { layOut } from "./flame.js";
 import { duration, percent, plainName, safe } from "./format.js";
 
@@ -15,20 +15,13 @@ const LITTLE = 0.05;
 
 const MORE = "#b5452c", LESS = "#2f6fb5", SAME = "#6f7885";
 
-export class Compare {
-  /** @param {Store} store */
-  constructor(store) {
+export class Compare extends View {
+  /** @param {Store} store @param {Colours} colours @param {App} app */
+  constructor(store, colours, app) {
+    super(store, colours, app);
     const found = store.meta.comparison;
     this.root = el("div", { class: "view compare" }, el("div", { class: "scroller plain", tabindex: 0 }, found ? el("div", { class: "report" },
       el("section", {}, el("h2", {}, "Comparison"), found.told.map(told)), paths(found), flames(found)) : null));
-  }
-
-  resize() {
-    // Everything is as wide as shares of the page.
-  }
-
-  update() {
-    // It covers all of both sides, whatever is chosen.
   }
 }
 

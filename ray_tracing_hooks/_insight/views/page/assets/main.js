@@ -51,7 +51,7 @@ export class App {
     this.views = {
       findings: new Findings(store, this.colours, this), timeline: new Timeline(store, this.colours, this), flame: new Flame(store, this.colours, this),
       logical: new Logical(store, this.colours, this), physical: new Physical(store, this.colours, this), stack: new Stack(store, this.colours, this),
-      spans: new SpanTable(store, this.colours, this), requests: new Requests(store, this.colours, this), datasets: new Datasets(store, this.colours, this), ranks: new Ranks(store, this.colours, this), compare: new Compare(store),
+      spans: new SpanTable(store, this.colours, this), requests: new Requests(store, this.colours, this), datasets: new Datasets(store, this.colours, this), ranks: new Ranks(store, this.colours, this), compare: new Compare(store, this.colours, this),
     };
     const { executions, iterations } = store.meta.datasets;
     /** @type {Partial<Record<ViewName, boolean>>} */

@@ -587,3 +587,72 @@ def test_several_runs_need_scipy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 )
 def test_arguments_are_told_apart(text: str, expected: list[tuple[str, str]]) -> None:
     assert list(arguments(text)) == expected
+
+
+def on_nodes(seed: int, *, nodes: int = 8, slow: float = 1.0, fails: bool = False) -> HandMade:
+    """A run that calls ``f`` twenty times on each node; on the last one it takes ``slow`` times as long, or half of its
+    calls fail.
+    """
+    chance = random.Random(seed)
+    run, driver = HandMade.driven(10_000, parts=RECORDS_WAITS)
+    for number in range(20 * nodes):
+        is_last = number % nodes == nodes - 1
+        took = 20 * chance.lognormvariate(0, 0.05) * (slow if is_last else 1)
+        error = "OSError" if fails and is_last and number % (2 * nodes) < nodes else ""
+        node = f"n{number % nodes}"
+        at = 60.0 * number
+        run.task(driver, "f", at, at + 1, at + 1 + took, node=node, worker=f"w-{node}", error=error)
+    return run
+
+
+def test_a_slow_node_of_many_is_found_although_it_hardly_shows_in_all_calls() -> None:
+    pytest.importorskip("scipy")
+    before, now = ([on_nodes(seed, slow=slow) for seed in seeds] for slow, seeds in ((1, range(3)), (1.3, range(3, 6))))
+    (f,) = compare(analyses(now), analyses(before)).subjects
+    assert [(each.what, each.where) for each in f.counted] == [("self time", "host.name host-n7")]
+    assert (f.explained["self time"].key, f.explained["self time"].value) == ("host.name", "host-n7")
+
+
+def test_failures_of_one_node_are_explained_by_it() -> None:
+    pytest.importorskip("scipy")
+    before = [on_nodes(seed, nodes=2) for seed in range(3)]
+    now = [on_nodes(seed, nodes=2, fails=True) for seed in range(3, 6)]
+    (f,) = compare(analyses(now), analyses(before)).subjects
+    assert [each.what for each in f.counted] == ["failed"]
+    assert f.errors == {"OSError": 30}
+    found = f.explained["failed"]
+    assert (found.key, found.value, found.share, found.share_of_slow) == ("host.name", "host-n1", 0.5, 1.0)
+
+
+def test_one_new_run_is_compared_with_several_earlier_ones() -> None:
+    pytest.importorskip("scipy")
+    before = [version(seed) for seed in range(6)]
+    assert claims(compare(analyses([version(7)]), analyses(before))) == set()
+    slower = claims(compare(analyses([version(7, scale=3)]), analyses(before)))
+    assert "resize self time" in slower
+    assert not {each for each in slower if each.startswith(("work", "steady", "fetch", "decode"))}
+
+
+def test_spans_of_the_program_are_compared_by_their_self_time() -> None:
+    """Without the spans within them."""
+    pytest.importorskip("scipy")
+
+    def run_of_spans(seed: int, outer: float, inner: float) -> HandMade:
+        chance = random.Random(seed)
+        run, driver = HandMade.driven(10_000, parts=RECORDS_WAITS)
+        for number in range(20):
+            at, varies = 100.0 * number, chance.lognormvariate(0, 0.05)
+            row = run.run(run.submit(driver, "f", at), at, at + 90)
+            parse = run.span("parse", at + 1, at + 1 + (outer + inner) * varies, row, worker="w1")
+            run.span("read", at + 2, at + 2 + inner * varies, parse, worker="w1")
+        for span in run.spans:
+            if span.name in ("parse", "read"):
+                span.scope = "job"
+        return run
+
+    before, now = (
+        [run_of_spans(seed, 20, 10) for seed in range(3)],
+        [run_of_spans(seed, 20, 40) for seed in range(3, 6)],
+    )
+    found = compare(analyses(now), analyses(before))
+    assert {(each.kind, each.name) for each in found.subjects if each.is_slower} == {("span", "read")}

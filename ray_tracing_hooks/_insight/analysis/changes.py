@@ -5,7 +5,8 @@ all other figures by their difference.
 
 With several runs, the figures of the runs are compared: Student's t-test with equal variances, on logarithms for times.
 The calls of one run share its machines and their load, so each run is one observation, however many calls it has. The
-probabilities of all figures of a comparison are corrected by the procedure of Benjamini and Hochberg.
+share of calls that fail also has to change by more than the binomial distribution explains. The probabilities of all
+figures of a comparison are corrected by the procedure of Benjamini and Hochberg.
 
 Of one run on either side, nobody knows how much runs differ. Then a change counts if it is more than the calls of these
 runs vary: they are divided into up to eight parts, and part is compared with part. Self times vary at least as much as
@@ -252,26 +253,25 @@ def _test(tested: Sequence[tuple[Change, Question]]) -> None:
     stats = import_module("scipy.stats")
     probabilities = []
     for change, asked in tested:
-        sides = [[each for each in side if each] for side in reversed(asked.sides)]
-        values = [np.array([each.value for each in side]) for side in sides]
-        errors = [each.error for side in sides for each in side]
-        freedom = sum(map(len, values)) - 2
+        now, before = ([each for each in side if each] for side in asked.sides)
+        values = [np.array([each.value for each in side]) for side in (now, before)]
+        freedom = len(now) + len(before) - 2
         between = sum(float(((each - each.mean()) ** 2).sum()) for each in values) / freedom
-        # The error of a share is that of chance alone: runs with the same few failures do not say that it is smaller.
-        within = 0.0 if math.inf in errors else float(np.mean(np.square(errors)))
-        spread = math.sqrt(max(between, within))
-        means, many = [float(each.mean()) for each in values], [len(each) for each in values]
-        error = spread * math.sqrt(sum(1 / each for each in many))
-        difference = means[1] - means[0]
-        if not error:  # counts that are the same in each run of a side
-            probabilities.append(0.0)
-        else:
-            probabilities.append(
-                float(stats.ttest_ind_from_stats(means[1], spread, many[1], means[0], spread, many[0]).pvalue)
-            )
-        width = float(stats.t.ppf(1 - LEVEL / 2, freedom)) * error
+        known = [(between, float(freedom))]
+        if not change.is_ratio and math.inf not in (errors := [each.error for each in (*now, *before)]):
+            # Runs with the same few failures do not say that chance would not make as many.
+            known.append((float(np.mean(np.square(errors))), math.inf))
+        difference = float(values[0].mean() - values[1].mean())
+        scale = math.sqrt(1 / len(now) + 1 / len(before))
+        widths, found = [], []
+        for variance, degrees in known:
+            error = math.sqrt(variance) * scale
+            # Counts may be the same in each run of a side.
+            found.append(2 * float(stats.t.sf(abs(difference) / error, degrees)) if error else 0.0)
+            widths.append(float(stats.t.ppf(1 - LEVEL / 2, degrees)) * error)
+        probabilities.append(max(found))
         told = math.exp if change.is_ratio else float
-        change.low, change.high = told(difference - width), told(difference + width)
+        change.low, change.high = told(difference - max(widths)), told(difference + max(widths))
     corrected = stats.false_discovery_control(probabilities)
     for (change, _), probability in zip(tested, corrected.tolist(), strict=True):
         change.probability = probability

@@ -21,6 +21,7 @@ from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.comparison import Comparison, compare
 from ray_tracing_hooks._insight.analysis.explained import arguments
+from ray_tracing_hooks._insight.ingest.load import load
 
 RECORDS_WAITS = "actor,get,task,wait"
 
@@ -656,3 +657,10 @@ def test_spans_of_the_program_are_compared_by_their_self_time() -> None:
     )
     found = compare(analyses(now), analyses(before))
     assert {(each.kind, each.name) for each in found.subjects if each.is_slower} == {("span", "read")}
+
+
+def test_methods_of_deployments_are_compared_by_their_names() -> None:
+    """What a handle or a proxy does is not their time."""
+    serving = Analysis(load([recorded("serving")]))
+    found = {(each.kind, each.name) for each in compare([serving], [serving]).subjects if each.kind != "function"}
+    assert found == {("deployment", "Front.__call__"), ("deployment", "Scorer.score")}

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.functions import Function
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, NOWHERE, OTHER, PARTLY, SUBMISSION
@@ -21,8 +22,8 @@ from ray_tracing_hooks._insight.model.span import call_name
 FUNCTION, DEPLOYMENT, SPAN = "function", "deployment", "span"
 """The kinds of subjects. Tasks of an operator of Ray Data are functions with its name."""
 
-_OF_RAY = " ray."
-"""In the names of spans of Ray's libraries, whose time is that of the calls below them."""
+_OF_LIBRARIES = (" ray.", " serve.")
+"""In the names of spans of Ray's libraries, whose time is that of what they call."""
 
 
 def _none() -> Any:
@@ -99,7 +100,9 @@ def _functions(analysis: Analysis) -> Iterator[tuple[Function, Work]]:
 def _spans(analysis: Analysis) -> Iterator[tuple[str, Work]]:
     """Methods of deployments and spans of the program. Their self time is the time in which no span below them ran."""
     calls, table = analysis.calls, analysis.table
-    is_library = np.array([_OF_RAY in name for name in table.names], bool)[as_numpy(table.name)]
+    is_library = np.array([any(each in name for each in _OF_LIBRARIES) for name in table.names], bool)[
+        as_numpy(table.name)
+    ]
     is_replica = calls.is_in_replica
     rows = np.nonzero((as_numpy(calls.role) == OTHER) & (~is_library | is_replica))[0]
     if not len(rows):
@@ -115,16 +118,16 @@ def _spans(analysis: Analysis) -> Iterator[tuple[str, Work]]:
     makes_calls = np.zeros(len(rows), bool)
     makes_calls[above[below[as_numpy(calls.role)[below] == SUBMISSION]]] = True
     recorded = np.array(calls.waits_recorded, bool)[as_numpy(table.resource)[rows]]
-    labels = [call_name(name) for name in table.names]
-    names = sorted(set(labels))
-    place = {name: index for index, name in enumerate(names)}
+    labels = [call_name(name).removesuffix(f" {names.SERVE_REPLICA}") for name in table.names]
+    shown = sorted(set(labels))
+    place = {name: index for index, name in enumerate(shown)}
     # One name may be of a method of a deployment and of a span of the program.
     group = 2 * np.array([place[label] for label in labels])[as_numpy(table.name)[rows]] + is_replica[rows]
-    columns = split(group, 2 * len(names), rows, own, makes_calls, recorded)
+    columns = split(group, 2 * len(shown), rows, own, makes_calls, recorded)
     for index, (members, times, calling, waits) in enumerate(zip(*columns, strict=True)):
         if len(members):
             yield (
-                names[index // 2],
+                shown[index // 2],
                 Work(
                     kind=DEPLOYMENT if index % 2 else SPAN,
                     calls=len(members),

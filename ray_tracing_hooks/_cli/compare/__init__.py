@@ -79,6 +79,7 @@ class _Bound(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # gener
     cls=_Sides,
     epilog=examples(
         "ray-tracing-hooks compare spans/before --to spans/after",
+        "ray-tracing-hooks compare store@latest~1 --to store",
         "ray-tracing-hooks compare base/1 base/2 base/3 --to new/1 new/2 new/3",
         "ray-tracing-hooks compare --all base --to new --markdown --fail-on slower=10%",
     ),
@@ -113,9 +114,10 @@ def compare(
 ) -> None:
     """Compare new runs of a program with earlier ones: what became slower, fails more, is new or gone, and why.
 
-    BASE and NEW are folders or files of spans, each with its newest run. With several runs, a change counts if it is
-    more than runs differ. With one on each side, nobody knows how much runs differ, so it counts if it is more than the
-    calls of a run vary. If the runs cannot be compared in full, the first lines say so.
+    BASE and NEW are folders, files or stores of spans, each with its newest run, or the one that PATH@RUN names. With
+    several runs, a change counts if it is more than runs differ. With one on each side, nobody knows how much runs
+    differ, so it counts if it is more than the calls of a run vary. If the runs cannot be compared in full, the first
+    lines say so.
 
     The report of --page shows both critical paths and flame graphs, and all views of the newest run of NEW. It contains
     attributes: check it before you share it.
@@ -150,4 +152,6 @@ def of_runs(now: Sequence[Analysis], before: Sequence[Analysis]) -> Comparison:
 
 
 def _runs(paths: Sequence[str], *, everything: bool) -> list[Analysis]:
-    return [run for path in paths for run in inputs.each_run([path], last=None if everything else 1)]
+    if everything:
+        return [run for path in paths for run in inputs.each_run([path])]
+    return [inputs.chosen([path], inputs.Which())[0] for path in paths]

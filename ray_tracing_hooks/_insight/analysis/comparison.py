@@ -12,7 +12,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.subjects import SubjectChange, subjects
-from ray_tracing_hooks._insight.analysis.wording import listed, plain
+from ray_tracing_hooks._insight.analysis.wording import listed
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, NOWHERE, PARTLY
 from ray_tracing_hooks._insight.model.grouped import distinct
 from ray_tracing_hooks._insight.model.merge import as_numpy
@@ -101,7 +101,6 @@ def _differences(now: Sequence[Analysis], before: Sequence[Analysis]) -> Iterato
                 some = f"the run{when} has" if len(runs) == 1 else f"{many} of the {len(runs)} runs{when} have"
                 yield f"{some} {text}"
     for text, value in (
-        ("the program was {} before and is {} now", lambda run: plain(run.name)),
         ("waits were {} before and are {} now", lambda run: _WAITS[run.calls.waiting]),
         ("spans were of {} before and are of {} now", _sampled),
     ):

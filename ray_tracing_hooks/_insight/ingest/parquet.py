@@ -138,6 +138,19 @@ def its_state(end: int, attributes: Mapping[str, Any], state: str | None) -> int
 
 _MOST_GROUPS = 4
 
+_BLOCK = 256
+"""How many rows become objects at once."""
+
+_OF_SPANS = frozenset(
+    {
+        *_NEEDED,
+        _STATE,
+        *("trace_state", "status_status_message", "scope_version", "scope_attributes", "events_json", "links_json"),
+        *("dropped_attributes_count", "dropped_events_count", "dropped_links_count", "flags"),
+    }
+)
+"""The columns that a span is made of."""
+
 
 class Groups:
     """Row groups of files, for their single spans. The last few that were read are kept."""
@@ -145,16 +158,17 @@ class Groups:
     def __init__(self) -> None:
         self._files: dict[str, Any] = {}
         self._read: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        self._block: tuple[tuple[str, int, int], list[dict[str, Any]]] = ("", 0, 0), []
 
     def span(self, path: str, number: int, place: int, resource: dict[str, Any], scope: str) -> Span | None:
         """A span of a row group, given its resource and scope; None if it no longer exists.
 
         Raises one of ``UNREADABLE`` or ``MALFORMED``.
         """
-        table = self._table(path, number)
-        if place >= table.num_rows:
+        rows = self._rows(path, number, place // _BLOCK)
+        if place % _BLOCK >= len(rows):
             return None
-        (row,) = table.slice(place, 1).to_pylist()
+        row = rows[place % _BLOCK]
         attributes = _decoded(row["span_attributes"]) if row["span_attributes"] else {}
         end = row[START] + row[DURATION] if row[DURATION] is not None else 0
         return Span(
@@ -198,6 +212,14 @@ class Groups:
     def close(self) -> None:
         self._files.clear()
         self._read.clear()
+        self._block = ("", 0, 0), []
+
+    def _rows(self, path: str, number: int, block: int) -> list[dict[str, Any]]:
+        """Some rows of a row group: most spans are wanted with those around them."""
+        if self._block[0] != (path, number, block):
+            rows = self._table(path, number).slice(block * _BLOCK, _BLOCK).to_pylist()
+            self._block = (path, number, block), rows
+        return self._block[1]
 
     def _table(self, path: str, number: int) -> Any:
         table = self._read.get((path, number))
@@ -205,7 +227,8 @@ class Groups:
             if path not in self._files:
                 self._files[path] = _opened(path)
             arrow = import_module("pyarrow")
-            table = self._files[path].read_row_group(number)
+            file = self._files[path]
+            table = file.read_row_group(number, [each for each in file.schema_arrow.names if each in _OF_SPANS])
             at = table.schema.get_field_index(START)
             table = table.set_column(at, START, table.column(at).cast(arrow.timestamp("ns")).cast(arrow.int64()))
             self._read[path, number] = table

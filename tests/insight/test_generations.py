@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hand_made import MS
 from hand_served import Served, parts
+from planted_llm import PLANTED, check_that_it_is_named
 from recordings import document as document_of
 from recordings import recorded, shown
 
@@ -33,6 +34,7 @@ from ray_tracing_hooks._insight.analysis.requests import (
     PROXY,
     SPAN,
 )
+from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.generations import generations
 from ray_tracing_hooks._insight.views.exports import perfetto
 from ray_tracing_hooks._insight.views.exports.selection import Source
@@ -455,6 +457,13 @@ def test_the_summary_of_a_real_vllm_says_whether_it_is_serve_or_the_engine() -> 
     assert "Requests wait in the engine's queue of LLMServer:tiny: 30 % of the time of requests" in shown(
         "summary", recorded("llm_serving")
     )
+
+
+@pytest.mark.parametrize("part", PLANTED)
+def test_the_part_that_delays_requests_to_a_real_vllm_is_named(part: str) -> None:
+    """Each was delayed in one place; ``tests/ray/test_llm.py`` does so again."""
+    path = recorded(f"llm_slow_{part.replace(' ', '_')}")
+    check_that_it_is_named(Analysis(load([path])), part)
 
 
 def test_the_first_chunk_of_a_single_request_was_held_by_the_batcher() -> None:

@@ -177,7 +177,7 @@ class Generation:
         self._has_ended = True
         span, end_time = self._span, now_ns()
         try:
-            self._describe(end_time)
+            self._describe()
             if "error" in self._reasons.values():
                 span.set_status(trace.StatusCode.ERROR)
                 span.set_attribute(names.ERROR_TYPE, "error")
@@ -188,7 +188,7 @@ class Generation:
         else:
             span.end(end_time)
 
-    def _describe(self, end_time: int) -> None:
+    def _describe(self) -> None:
         found: dict[str, Any] = {}
         states = list(self._states.values())
         if self._reasons:
@@ -219,20 +219,22 @@ class Generation:
             preemptions = sum(getattr(each, "num_preemptions", 0) for each in stats)
             if preemptions:
                 found[names.RAY_LLM_PREEMPTIONS] = preemptions
-            self._add_times(Times.of(stats), end_time, found)
+            self._add_times(Times.of(stats), found)
         if self.totals is not None:
             self.totals.add(found)
         self._span.add_encoded(encode.attributes(found))
 
-    def _add_times(self, times: Times, end_time: int, found: dict[str, Any]) -> None:
+    def _add_times(self, times: Times, found: dict[str, Any]) -> None:
         phases = times.phases()
         for _, key, begin, end in phases:
             found[key] = end - begin
         if not times.queued:
             return
         # Where both clocks are of one machine, the request was queued between its arrival and now.
-        shift = end_time / 1e9 - monotonic()
-        is_here = 0 <= times.queued + shift - self._arrival <= end_time / 1e9 - self._arrival
+        # The monotonic clock is read first: a pause between both makes the shift too large, and never too small.
+        before, now = monotonic(), now_ns() / 1e9
+        shift = now - before
+        is_here = self._arrival <= times.queued + shift <= now
         if is_here:
             found[names.RAY_LLM_TIME_TO_QUEUE] = times.queued + shift - self._arrival
         if self._active.llm.phases:

@@ -12,14 +12,17 @@ import pytest
 from llm_stand_ins import OutputProcessor, Reason, request, timed
 from opentelemetry.context import Context
 from opentelemetry.proto.trace.v1 import trace_pb2
+from opentelemetry.trace import NonRecordingSpan, SpanContext
 from stand_ins import spooled_spans, tracing_of
 
-from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks import names
+from ray_tracing_hooks._ray import rates, tracing
 from ray_tracing_hooks._ray.llm import engine
 from ray_tracing_hooks._ray.rates import RateLimits
-from ray_tracing_hooks._ray.tracing import Tracing
+from ray_tracing_hooks._ray.tracing import GenerationOptions, Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
 from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._record.sampling import KeepRule
 from ray_tracing_hooks._safety.patching import Patches
 
 CONSUMER = 5
@@ -111,3 +114,46 @@ def test_outside_of_a_call_there_are_no_sums(
     generate(processor, 1, tokens=3)
     generate(processor, 2, tokens=3, fails=True)
     assert [told(span).keys() & {"ray.llm.generations"} for span in spooled_spans(tmp_path)] == [set(), set()]
+
+
+def test_generations_left_out_are_counted_by_the_next_one_that_is_recorded(
+    processor: OutputProcessor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As calls that a limit leaves out are."""
+    clock = [10**9]
+    monkeypatch.setattr(rates, "monotonic_ns", lambda: clock[0])
+    traced(tmp_path, monkeypatch, **{"*": 1})
+    for number in range(4):
+        clock[0] += 10**9 if number == 3 else 0
+        generate(processor, number, tokens=3)
+    counts = [
+        [each.value.int_value for each in span.attributes if each.key == names.RAY_LEFT_OUT]
+        for span in named(tmp_path, "text_completion tiny")
+    ]
+    assert counts == [[], [2]]
+
+
+def test_a_generation_left_out_has_no_phases_either(
+    processor: OutputProcessor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where slow spans of unsampled traces are recorded too: these phases take 0.1 s."""
+    slow = KeepRule(errors=False, slower_ns=1)
+    active = tracing_of(tmp_path, rate_limits=RateLimits([("*", 1)]), rule=slow)
+    monkeypatch.setattr(active, "llm", GenerationOptions(phases=True))
+    monkeypatch.setattr(tracing, "active", active)
+    run(active, processor, 2)
+    assert len(named(tmp_path, "text_completion tiny")) == 1
+    assert {span.trace_id for span in spooled_spans(tmp_path)} == {named(tmp_path, "f ray.remote_worker")[0].trace_id}
+
+
+def test_generations_of_traces_that_are_not_sampled_take_nothing_from_the_limit(
+    processor: OutputProcessor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traced(tmp_path, monkeypatch, **{"*": 1})
+    unsampled = NonRecordingSpan(SpanContext(1, 2, is_remote=True))
+    token = attach(Context({SPAN_KEY: unsampled}))
+    generate(processor, 1, tokens=3)
+    detach(token)
+    generate(processor, 2, tokens=3)
+    (generation,) = named(tmp_path, "text_completion tiny")
+    assert names.RAY_LEFT_OUT not in {each.key for each in generation.attributes}

@@ -237,7 +237,7 @@ class Generation:
         is_here = self._arrival <= times.queued + shift <= now
         if is_here:
             found[names.RAY_LLM_TIME_TO_QUEUE] = times.queued + shift - self._arrival
-        if self._active.llm.phases:
+        if self._active.llm.phases and self._span.is_recording():
             start = times.queued + shift if is_here else self._arrival
             self._record(phases, int((start - times.queued) * 1e9))
 
@@ -341,7 +341,9 @@ def _new(active: Tracing, processor: Any, request: Any, parent: Any, prompt: Any
         attributes |= _parameters(asked)
     name, of_call, count = f"{doing} {model}".rstrip(), totals.around(), asked.n if parent is not None else 1
     context, span = get_current(), None
-    if not totals.is_left_out(active, name):
+    if (left_out := totals.left_out(active, name)) >= 0:
+        if left_out:
+            attributes[names.RAY_LEFT_OUT] = left_out
         begin = int(request.arrival_time * 1e9)
         context, span = library_spans.begin(active, name, context, attributes, start_time=begin)
     if span is None and of_call is None:

@@ -17,11 +17,10 @@ from opentelemetry import trace
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ray.propagation import TASK_KEY
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
-from ray_tracing_hooks._record.recorder import Template
-from ray_tracing_hooks._record.span import Parent, RecordedSpan
+from ray_tracing_hooks._record.recorder import SAMPLED, Template
+from ray_tracing_hooks._record.span import RecordedSpan
 
 _EXECUTION = trace.SpanKind.CONSUMER.value + 1
 
@@ -86,14 +85,19 @@ def around() -> Totals | None:
         return found
 
 
-def is_left_out(active: Tracing, name: str) -> bool:
-    """Whether the limits leave out the span of a generation of this name, which begins now. It is counted."""
+def left_out(active: Tracing, name: str) -> int:
+    """What :meth:`RateLimit.take` says of a generation of this name, which begins now: below 0 if it makes no span, else
+    how many its span has to report.
+    """
     limits = active.rate_limits
     limit = limits.of(_template(name)) if limits is not None else None
     if limit is None:
-        return False
-    caller = get_current().get(TASK_KEY)
-    return limit.take(caller if isinstance(caller, bytes) else b"") < 0
+        return 0
+    context, recorder = get_current(), active.recorder
+    parent = recorder.parent(context)
+    if parent is not None and recorder.sampler.follows_parent and not parent.flags & SAMPLED:
+        return 0  # it makes no span in any case, and takes nothing from those that do
+    return limit.take(active.calls.caller(context))
 
 
 @lru_cache(maxsize=100)
@@ -107,11 +111,7 @@ def no_span() -> RecordedSpan:
 
 
 class _NoSpan:
-    """Stands for the span of a generation that is left out."""
-
-    def as_parent(self) -> Parent:
-        """A parent below which nothing is recorded."""
-        return Parent(bytes(16), bytes(8), 0, None, remote=False)
+    """Stands for the span of a generation that is left out, of which ``is_recording()`` is not true."""
 
     def __getattr__(self, _name: str) -> Any:
         return lambda *_arguments, **_options: None

@@ -22,7 +22,11 @@ CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 MOST_CHARACTERS = 32_768
 """Of all texts of an attribute together, the last ones first."""
 
-_MOST_MESSAGES = 100
+_MOST_MESSAGES, _MOST_PARTS = 100, 100
+"""The last ones of an attribute, and of each message."""
+
+_LONGEST_NAME = 100
+"""Of what is no text, such as a role or the name of a tool, which the client chooses too."""
 
 _TEXTS = "content", "arguments", "response"
 """What has text in a part of a message."""
@@ -83,14 +87,16 @@ def _cut(told: list[Message], redactor: Redactor, left: int) -> list[Message]:
     found: list[Message] = []
     for message in reversed(told[-_MOST_MESSAGES:]):
         parts: list[dict[str, Any]] = []
-        for part in reversed(message["parts"]):
-            shown = dict(part)
-            for key in _TEXTS:
-                if type(text := part.get(key)) is str:
+        for part in reversed(message["parts"][-_MOST_PARTS:]):
+            shown = {}
+            for key, text in part.items():
+                if key in _TEXTS:
                     shown[key] = redactor.text(text, left)
                     left -= min(left, len(text))
+                else:
+                    shown[key] = text[:_LONGEST_NAME]
             parts.insert(0, shown)
-        found.insert(0, {**message, "parts": parts})
+        found.insert(0, {**message, "role": message["role"][:_LONGEST_NAME], "parts": parts})
     if (earlier := len(told) - _MOST_MESSAGES) > 0:
         found[0]["parts"].insert(0, {"type": "text", "content": f"... ({earlier} earlier messages)"})
     return found

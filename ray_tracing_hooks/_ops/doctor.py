@@ -19,6 +19,7 @@ from ray_tracing_hooks._ops.head import CLIENT, TIMEOUT, Head, NoAnswerError, as
 from ray_tracing_hooks._ops.hooks import BY_SETTINGS
 from ray_tracing_hooks._ray.cluster import HOOK, NAMESPACE
 from ray_tracing_hooks._safety.guard import describe
+from ray_tracing_hooks._settings.values import latest_session
 from ray_tracing_hooks._version import __version__
 
 _PINGS = 3
@@ -194,5 +195,5 @@ def _ray_version() -> str:
 
 def _last_session() -> list[str]:
     """The folders of spools in the last Ray session of this machine, if there is one."""
-    path = os.path.join(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "session_latest")  # noqa: S108  Ray's own
+    path = latest_session()
     return list(session_folders(os.path.realpath(path))) if os.path.isdir(path) else []

@@ -37,6 +37,7 @@ from ray_tracing_hooks._settings.values import (
     copied,
     empty,
     hint,
+    latest_session,
     shown,
     table_of_settings,
 )
@@ -334,9 +335,8 @@ class Settings(Values):
         """The same with the path of ``local_dir``, given the folder of a session; without one, of the newest here."""
         if self.local_dir != SESSION:
             return self
-        ours = os.path.join(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "session_latest")  # noqa: S108  Ray's own
-        session = session_dir or ours
-        return Settings(**{**vars(self), "local_dir": os.path.join(session, "logs", "spans")})
+        folder = os.path.join(session_dir or latest_session(), "logs", "spans")
+        return Settings(**{**vars(self), "local_dir": folder})
 
     def value(self, row: Setting) -> Any:
         """The value of any row."""

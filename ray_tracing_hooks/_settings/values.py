@@ -142,6 +142,12 @@ SESSION = "session"
 """In place of a folder: one in the folder of logs of Ray's session, on each node."""
 
 
+def latest_session() -> str:
+    """The path of the newest session of Ray on this machine, by the variables that Ray reads (``_common/utils.py``)."""
+    system = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  Ray's own
+    return os.path.join(system, "ray", "session_latest")
+
+
 def _read_folder(value: object) -> str:
     return SESSION if isinstance(value, str) and value.strip() == SESSION else _read_path(value)
 

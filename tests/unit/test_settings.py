@@ -379,9 +379,23 @@ def test_the_folder_of_files_may_be_that_of_the_session() -> None:
     settings = loaded({"RAY_TRACING_LOCAL_DIR": " session"})
     assert settings.local_dir == "session"
     assert settings.in_session("/data/ray/session_1").local_dir == "/data/ray/session_1/logs/spans"
-    assert settings.in_session().local_dir.endswith("/ray/session_latest/logs/spans")
     elsewhere = loaded({"RAY_TRACING_LOCAL_DIR": "/data/session"})
     assert elsewhere.in_session("/data/ray/session_1").local_dir == "/data/session"
+
+
+@pytest.mark.parametrize(
+    ("variables", "folder"),
+    [({}, "/tmp"), ({"TMPDIR": "/a"}, "/a"), ({"TMPDIR": "/a", "RAY_TMPDIR": "/b"}, "/b")],
+)
+def test_the_newest_session_is_where_ray_has_its_sessions(
+    variables: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TMPDIR", "RAY_TMPDIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    in_session = loaded({"RAY_TRACING_LOCAL_DIR": "session"}).in_session()
+    assert in_session.local_dir == f"{folder}/ray/session_latest/logs/spans"
 
 
 def test_relative_paths_are_relative_to_where_ray_was_started(tmp_path: Path) -> None:

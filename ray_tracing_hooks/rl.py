@@ -16,7 +16,7 @@ import hashlib
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import failed, guarded
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -75,8 +75,9 @@ class _Trajectory(AbstractContextManager[Any]):
         }
         if self._told["staleness"] is not None:
             keys[names.RAY_RL_STALENESS] = self._told["staleness"]
+        is_chosen = _is_chosen(self._told["step"], self._told["sample"], self._share)
         context, self._span = library_spans.begin(active, names.RL_TRAJECTORY, get_current(), keys)
-        if self._span is not None and not _is_chosen(self._told["step"], self._told["sample"], self._share):
+        if self._span is not None and not is_chosen:
             context = library_spans.without_children(context, self._span)
         self._token = attach(context)
 
@@ -90,7 +91,8 @@ class _Trajectory(AbstractContextManager[Any]):
 
         detach(self._token)
         if self._span is not None:
-            end_call(self._span, error)
+            with guarded("ending a trajectory"):
+                end_call(self._span, error)
 
 
 def _is_chosen(step: int, sample: int | str, share: float) -> bool:

@@ -91,3 +91,20 @@ def test_a_fault_of_this_package_does_not_reach_the_block(traced: Path, monkeypa
     monkeypatch.setattr(library_spans, "begin", broken)
     with rl.trajectory(1, 1) as span:
         assert not span.is_recording()
+
+
+def test_a_share_that_is_no_number_begins_no_span(traced: Path) -> None:
+    """One that had begun would stay open."""
+    share: Any = "all"
+    with rl.trajectory(1, 1, share=share) as span:
+        assert not span.is_recording()
+    assert spooled_spans(traced) == []
+
+
+def test_a_fault_at_its_end_does_not_reach_the_program(traced: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_arguments: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(library_spans, "end_call", broken)
+    with rl.trajectory(1, 1) as span:
+        assert span.is_recording()

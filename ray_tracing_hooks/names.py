@@ -97,9 +97,9 @@ RAY_AFTER_END = "ray.after_end"
 """double, first spans of traces that begin after the end of their context: seconds since the end of the span that this
 one has a link to, in whose context it began"""
 RAY_LEFT_OUT = "ray.left_out"
-"""int, calls, drivers: number of calls that were not recorded because of `RAY_TRACING_RATE_LIMIT`. A submission counts
-calls of the same function by the same caller, since the last span that counted them. An execution or a driver counts
-the rest of its own calls"""
+"""int, calls, generations, drivers: number of calls that were not recorded because of `RAY_TRACING_RATE_LIMIT`. A
+submission counts calls of the same function by the same caller, since the last span that counted them, and a generation
+other generations of its name. An execution or a driver counts the rest of its own calls"""
 RAY_SAMPLING_REASON = "ray.sampling.reason"
 """string, spans of traces that were not sampled: why the span was recorded although its trace is not: it failed
 (`error`), or took long (`slow`). A submission without an error has the reason of its execution. The trace lacks its

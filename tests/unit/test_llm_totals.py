@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from llm_stand_ins import OutputProcessor, Reason, request, timed
+from llm_stand_ins import OutputProcessor, Reason, request, several, timed
 from opentelemetry.context import Context
 from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.trace import NonRecordingSpan, SpanContext
@@ -157,3 +157,20 @@ def test_generations_of_traces_that_are_not_sampled_take_nothing_from_the_limit(
     generate(processor, 2, tokens=3)
     (generation,) = named(tmp_path, "text_completion tiny")
     assert names.RAY_LEFT_OUT not in {each.key for each in generation.attributes}
+
+
+def test_a_generation_of_several_requests_is_left_out_as_one(
+    processor: OutputProcessor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If some of its requests were recorded, its span would wait for the others."""
+    clock = [10**9]
+    monkeypatch.setattr(rates, "monotonic_ns", lambda: clock[0])
+    traced(tmp_path, monkeypatch, **{"*": 1})
+    generate(processor, 1, tokens=3)
+    for request_id in several(processor, "cmpl-2", 3):
+        processor.process_outputs(request_id, 1, Reason.STOP)
+    clock[0] += 10**9
+    generate(processor, 3, tokens=3)
+    first, last = named(tmp_path, "text_completion tiny")
+    assert [each.value.int_value for each in last.attributes if each.key == names.RAY_LEFT_OUT] == [1]
+    assert names.RAY_LEFT_OUT not in {each.key for each in first.attributes}

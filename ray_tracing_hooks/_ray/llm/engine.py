@@ -134,8 +134,12 @@ class Times(NamedTuple):
 class Generation:
     """One request of a client, as one or more requests to the engine, and its span."""
 
-    def __init__(self, active: Tracing, span: RecordedSpan, usage: Usage, count: int, arrival: float) -> None:
+    def __init__(
+        self, active: Tracing, context: Context, span: RecordedSpan, usage: Usage, count: int, arrival: float
+    ) -> None:
         self._active, self._span, self._usage, self._arrival = active, span, usage, arrival
+        self.context = context
+        """That inside of its span."""
         self._missing = count
         """Requests to the engine that have not been made."""
         self.parent_id = ""
@@ -312,7 +316,7 @@ def _begin(active: Tracing, processor: Any, request: Any, parent: Any, prompt: A
         if known is None:
             known, context = _new(active, processor, request, parent, prompt)
         else:
-            context = trace.set_span_in_context(known._span, get_current())  # noqa: SLF001  of this module
+            context = known.context
         if getattr(processor, "tracing_enabled", False):
             carried: dict[str, str] = {}
             propagate.inject(carried, context)
@@ -346,9 +350,10 @@ def _new(active: Tracing, processor: Any, request: Any, parent: Any, prompt: Any
             attributes[names.RAY_LEFT_OUT] = left_out
         begin = int(request.arrival_time * 1e9)
         context, span = library_spans.begin(active, name, context, attributes, start_time=begin)
-    if span is None and of_call is None:
+    # Of several requests to the engine, the first one decides for all.
+    if span is None and of_call is None and parent is None:
         return None, context
-    generation = Generation(active, span or totals.no_span(), usage, count, request.arrival_time)
+    generation = Generation(active, context, span or totals.no_span(), usage, count, request.arrival_time)
     generation.totals = of_call if usage is not _PREFILL else None
     if span is not None and asked is not None and usage is not _PREFILL and content.is_captured():
         generation.has_content = True

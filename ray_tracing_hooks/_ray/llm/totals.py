@@ -86,7 +86,7 @@ def around() -> Totals | None:
 
 
 def left_out(active: Tracing, name: str) -> int:
-    """What :meth:`RateLimit.take` says of a generation of this name, which begins now: below 0 if it makes no span, else
+    """What :meth:`~ray_tracing_hooks._ray.rates.RateLimit.take` says of a generation of this name, which begins now: below 0 if it makes no span, else
     how many its span has to report.
     """
     limits = active.rate_limits

@@ -81,13 +81,14 @@ class Patches:
         kept = []
         while self._applied:
             owner, name, original = self._applied.pop()
+            if owner is _CALL:
+                original()
+                continue
             if self._shared and vars(owner).get(name) is not self._targets[id(owner), name]:
                 kept.append((owner, name, original))
                 continue
             self._targets.pop((id(owner), name), None)
-            if owner is _CALL:
-                original()
-            elif original is ABSENT:
+            if original is ABSENT:
                 if name in vars(owner):
                     delattr(owner, name)
             else:

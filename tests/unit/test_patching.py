@@ -112,3 +112,28 @@ def test_owners_that_equal_each_other_are_replaced_one_by_one() -> None:
     assert [owner.value for owner in owners] == [0, 0]
     patches.set(owners[0], "value", 3, back=0)
     assert owners[0].value == 3
+
+
+def test_what_another_library_has_replaced_too_stays_until_that_is_gone() -> None:
+    """Its replacement may call ours. An inherited method is inherited again after that."""
+
+    class Base:
+        def method(self) -> list[str]:
+            return ["original"]
+
+    class Owner(Base):
+        pass
+
+    def ours(original: Any) -> Any:
+        return lambda self: ["ours", *original(self)]
+
+    patches, calls = Patches(shared=True), []
+    patches.wrap(Owner, "method", ours)
+    patches.on_undo(lambda: calls.append("undone"))
+    mine = vars(Owner)["method"]
+    Owner.method = lambda self: ["theirs", *mine(self)]  # type: ignore[method-assign]
+    patches.undo()
+    assert (Owner().method(), calls) == (["theirs", "ours", "original"], ["undone"])
+    Owner.method = mine  # type: ignore[method-assign]
+    patches.undo()
+    assert (Owner().method(), "method" in vars(Owner)) == (["original"], False)

@@ -346,10 +346,9 @@ def _new(active: Tracing, processor: Any, request: Any, parent: Any, prompt: Any
     name, of_call, count = f"{doing} {model}".rstrip(), totals.around(), asked.n if parent is not None else 1
     context, span = get_current(), None
     if (left_out := totals.left_out(active, name)) >= 0:
-        if left_out:
-            attributes[names.RAY_LEFT_OUT] = left_out
+        counted = {names.RAY_LEFT_OUT: left_out} if left_out else {}
         begin = int(request.arrival_time * 1e9)
-        context, span = library_spans.begin(active, name, context, attributes, start_time=begin)
+        context, span = library_spans.begin(active, name, context, attributes | counted, start_time=begin)
     # Of several requests to the engine, the first one decides for all.
     if span is None and of_call is None and parent is None:
         return None, context

@@ -86,8 +86,8 @@ def around() -> Totals | None:
 
 
 def left_out(active: Tracing, name: str) -> int:
-    """What :meth:`~ray_tracing_hooks._ray.rates.RateLimit.take` says of a generation of this name, which begins now: below 0 if it makes no span, else
-    how many its span has to report.
+    """Whether a generation of this name, which begins now, makes no span: below 0, else how many its span has to report
+    (:meth:`~ray_tracing_hooks._ray.rates.RateLimit.take`).
     """
     limits = active.rate_limits
     limit = limits.of(_template(name)) if limits is not None else None

@@ -81,6 +81,8 @@ def collect(
             target = _target(folder)
             with progress(shown=not in_json, is_size=True) as advance:
                 result = fetch(found, options, target, advance)
+            for problem in result.problems if not in_json else ():
+                warn(problem)
             kept = _keep(folder, place.removeprefix(STORE)) if is_store else []
     except TargetError as error:
         raise SafeError(str(error)) from None
@@ -89,7 +91,7 @@ def collect(
         click.echo(json.dumps({**shown, **asdict(result), **({"runs": [each["id"] for each in kept]} if kept else {})}))
     else:
         _sum_up(result, target, len(found), are_nodes=not folders, is_store=is_store)
-        if is_store:
+        if kept:
             from ray_tracing_hooks._cli.keeping import told  # noqa: PLC0415  as in `_keep`
 
             click.echo(told(without_credentials(place.removeprefix(STORE)), kept))
@@ -128,18 +130,19 @@ def _target(place: str) -> Target:
 
 
 def _keep(folder: str, place: str) -> list[dict[str, Any]]:
-    """Write the runs of collected files to a store."""
+    """Write the runs of collected files to a store, if there are spans among them."""
     # The analysis takes long to import, and files are collected without it.
     from ray_tracing_hooks._cli import inputs  # noqa: PLC0415
     from ray_tracing_hooks._cli.keeping import keep  # noqa: PLC0415
+    from ray_tracing_hooks._insight.ingest.files import span_files  # noqa: PLC0415
 
+    if not span_files([folder], with_subfolders=True):
+        return []
     which = inputs.Which(everything=True)
     return keep(place, which.table([folder]), which.folders)
 
 
 def _sum_up(result: Collected, target: Target, sources: int, *, are_nodes: bool, is_store: bool) -> None:
-    for problem in result.problems:
-        warn(problem)
     what = count(sources, "node") if are_nodes else count(sources, "session")
     fetched = f"{size(result.fetched_bytes)} fetched now" if result.fetched_bytes else "nothing new"
     where = "" if is_store else f" in {safe(target.text)}"

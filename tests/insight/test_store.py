@@ -219,6 +219,15 @@ def test_collected_files_become_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert functions(tmp_path / "others") == functions(tmp_path / "runs") == ["f"]
 
 
+def test_a_session_without_spans_makes_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it makes no files in a folder."""
+    session = tmp_path / "session_2026-11-25_00-38-55_281040_31184"
+    (session / "ray_tracing_hooks").mkdir(parents=True, mode=0o700)
+    monkeypatch.setenv("RAY_TRACING_LOCAL_DIR", str(tmp_path / "none"))
+    assert run("collect", session, "--output", f"parquet:{tmp_path}/runs").output.startswith("0 files")
+    assert not (tmp_path / "runs").exists()
+
+
 # --- What is in it --------------------------------------------------------------------------------------------------
 
 OF_DUCKDB_OTLP = """

@@ -22,6 +22,7 @@ OTHERS = {
     "skywalking/v2.py": "messages of SkyWalking",
     "skywalking/v3.py": "messages of SkyWalking",
     "exports/perfetto.py": "messages of Perfetto",
+    "ingest/converted.py": "export requests around encoded spans, and how compressed files begin",
     "_record/carrier.py": "flags of a carried context",
     "transport/grpc.py": "answers of servers",
     "transport/http.py": "answers of servers",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -221,15 +220,8 @@ def test_a_task_says_at_its_end_how_many_of_its_calls_were_left_out(
 def test_executors_are_made_to_say_so_only_where_calls_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[RateLimits] = []
-
-    def reporting(begin: execution.Begin, limits: RateLimits) -> execution.Begin:
-        made.append(limits)
-        return begin
-
-    monkeypatch.setattr(rates, "reporting", reporting)
-    descriptor = SimpleNamespace(class_name="Actor", function_name="method", module_name="__main__")
-    for limits in (None, RateLimits([("*", 1)])):
-        monkeypatch.setattr(tracing, "active", tracing_of(tmp_path, rate_limits=limits))
-        execution._executor(lambda: None, descriptor)
-    assert len(made) == 1
+    begin = Beginning("Actor", "method").begin
+    monkeypatch.setattr(tracing, "active", tracing_of(tmp_path))
+    assert execution._reporting(begin) == begin
+    monkeypatch.setattr(tracing, "active", tracing_of(tmp_path, rate_limits=RateLimits([("*", 1)])))
+    assert execution._reporting(begin) != begin

@@ -16,6 +16,7 @@ from stand_ins import spooled_spans, tracing_of
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.llm import sglang
+from ray_tracing_hooks._ray.rates import RateLimits
 from ray_tracing_hooks._safety.patching import Patches
 
 MODULE = "sglang.srt.entrypoints.engine"
@@ -134,6 +135,20 @@ def test_a_generation_has_what_the_last_parts_say(generation_of: GenerationOf, i
         names.GEN_AI_OUTPUT_TOKENS: 3 * count,
         names.GEN_AI_CACHED_TOKENS: 4,
     }
+
+
+def test_a_limit_leaves_out_generations(
+    generation_of: GenerationOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = RateLimits([("text_completion *", 1)])
+    monkeypatch.setattr(tracing, "active", tracing_of(tmp_path, rate_limits=limits))
+
+    async def ask(engine: Engine) -> None:
+        for _ in range(3):
+            assert (await engine.async_generate("prompt"))["text"] == "xxx"
+
+    assert generation_of(Engine(), ask).name == "text_completion tiny"
+    assert limits.unreported() == {"text_completion tiny": 2}
 
 
 def test_a_caller_that_stops_early_is_no_error(generation_of: GenerationOf) -> None:

@@ -22,13 +22,12 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ray import library_spans, tracing
+from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.library_spans import followed_by, preceded_by
 from ray_tracing_hooks._ray.llm import content, totals
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
-from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame
 from ray_tracing_hooks._safety.guard import failed
@@ -344,11 +343,7 @@ def _new(active: Tracing, processor: Any, request: Any, parent: Any, prompt: Any
     if asked is not None:
         attributes |= _parameters(asked)
     name, of_call, count = f"{doing} {model}".rstrip(), totals.around(), asked.n if parent is not None else 1
-    context, span = get_current(), None
-    if (left_out := totals.left_out(active, name)) >= 0:
-        counted = {names.RAY_LEFT_OUT: left_out} if left_out else {}
-        begin = int(request.arrival_time * 1e9)
-        context, span = library_spans.begin(active, name, context, attributes | counted, start_time=begin)
+    context, span = totals.begin(active, name, attributes, int(request.arrival_time * 1e9))
     # Of several requests to the engine, the first one decides for all.
     if span is None and of_call is None and parent is None:
         return None, context

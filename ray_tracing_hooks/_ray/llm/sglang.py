@@ -18,13 +18,14 @@ from opentelemetry import propagate
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ray import library_spans, tracing
+from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.generators import watched
 from ray_tracing_hooks._ray.library_spans import begun, end_call
+from ray_tracing_hooks._ray.llm import totals
 from ray_tracing_hooks._ray.llm.engine import ABORTED, of_deployment, operation, usage_of
 from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
-from ray_tracing_hooks._record.current import attach, detach, get_current
+from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame, is_a
 from ray_tracing_hooks._safety.guard import failed
@@ -94,7 +95,7 @@ def _begin(active: Tracing, engine: Any, usual: str, told: dict[str, Any], kwarg
     asked = told.get("sampling_params")
     if isinstance(asked, dict):
         attributes |= {key: asked[name] for name, key in _PARAMETERS.items() if asked.get(name) is not None}
-    found = library_spans.begin(active, f"{doing} {model}".rstrip(), get_current(), attributes)
+    found = totals.begin(active, f"{doing} {model}".rstrip(), attributes)
     if getattr(settings, "enable_trace", False) and told.get(_HEADERS) is None:
         kwargs[_HEADERS] = {}
         propagate.inject(kwargs[_HEADERS], found[0])

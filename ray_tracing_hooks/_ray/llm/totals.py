@@ -14,9 +14,12 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
+from ray_tracing_hooks._ray import library_spans
+from ray_tracing_hooks._ray.propagation import Begun
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, get_current
 from ray_tracing_hooks._record.recorder import SAMPLED, Template
@@ -85,15 +88,25 @@ def around() -> Totals | None:
         return found
 
 
-def left_out(active: Tracing, name: str) -> int:
-    """Whether a generation of this name, which begins now, makes no span: below 0, else how many its span has to report
-    (:meth:`~ray_tracing_hooks._ray.rates.RateLimit.take`).
+def begin(active: Tracing, name: str, attributes: dict[str, Any], start_time: int | None = None) -> Begun:
+    """Begin the span of a generation below the current one, unless the limits leave it out, which the next one that
+    they do not leave out reports.
     """
+    context = get_current()
+    left_out = _left_out(active, name, context)
+    if left_out < 0:
+        return context, None
+    counted = {names.RAY_LEFT_OUT: left_out} if left_out else {}
+    return library_spans.begin(active, name, context, attributes | counted, start_time=start_time)
+
+
+def _left_out(active: Tracing, name: str, context: Context) -> int:
+    """What :meth:`~ray_tracing_hooks._ray.rates.RateLimit.take` says of a generation of this name."""
     limits = active.rate_limits
     limit = limits.of(_template(name)) if limits is not None else None
     if limit is None:
         return 0
-    context, recorder = get_current(), active.recorder
+    recorder = active.recorder
     parent = recorder.parent(context)
     if parent is not None and recorder.sampler.follows_parent and not parent.flags & SAMPLED:
         return 0  # it makes no span in any case, and takes nothing from those that do

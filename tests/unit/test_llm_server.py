@@ -15,7 +15,7 @@ from stand_ins import spooled_spans, tracing_of
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.llm import engine, server
+from ray_tracing_hooks._ray.llm import content, engine, server
 from ray_tracing_hooks._record.current import REQUEST
 from ray_tracing_hooks._safety.patching import Patches
 
@@ -38,12 +38,13 @@ class LLMServer:
         self._items = items
         self.closed = False
         self.operation = ""
+        self.messages: Any = None
 
     def _get_batch_interval_ms(self) -> int:
         return 50
 
     async def _engine(self) -> AsyncGenerator[Any, None]:
-        self.operation = engine.operation.get()
+        self.operation, self.messages = engine.operation.get(), content.messages.get()
         try:
             for item in self._items:
                 yield item
@@ -110,6 +111,22 @@ def told(span: trace_pb2.Span) -> dict[str, Any]:
 
 
 RequestOf = Callable[[LLMServer, Ask], trace_pb2.Span]
+
+
+@pytest.mark.parametrize("is_captured", [True, False])
+def test_the_engine_gets_the_messages_of_a_chat_only_where_they_are_recorded(
+    request_of: RequestOf, monkeypatch: pytest.MonkeyPatch, is_captured: bool
+) -> None:
+    """What it begins with its first request keeps its context for good."""
+    monkeypatch.setenv(content.CAPTURE, str(is_captured))
+    made, chat = LLMServer(["one"]), [{"role": "user", "content": "Hello"}]
+
+    async def ask(made: LLMServer) -> None:
+        async for _ in await made._run_request(SimpleNamespace(messages=chat), engine_method="chat"):
+            pass
+
+    request_of(made, ask)
+    assert made.messages == (chat if is_captured else None)
 
 
 async def everything(made: LLMServer, **options: Any) -> list[Any]:

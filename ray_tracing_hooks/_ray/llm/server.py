@@ -68,7 +68,8 @@ def _run_request(original: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
 def _note_request(server: Any, request: Any, method: str) -> None:
     try:
         engine.operation.set(_OPERATIONS.get(method, method))
-        content.messages.set(getattr(request, "messages", None))
+        # The tasks that an engine begins with its first request keep this context.
+        content.messages.set(getattr(request, "messages", None) if content.is_captured() else None)
         client = getattr(server.engine, "_engine_client", None)
         if hasattr(client, "output_processor"):
             engine.note_model(client, server._llm_config.model_id)  # noqa: SLF001  the name that vLLM's own server gets

@@ -158,8 +158,11 @@ def grpc_server(credentials: grpc.ServerCredentials | None = None, port: int = 0
 
 
 @contextmanager
-def raw_server(answer: bytes | None) -> Iterator[int]:
-    """The port of a server that answers whatever comes with these bytes, or with None never answers."""
+def raw_server(answer: bytes | None, greeting: bytes = b"", until: bytes = b"") -> Iterator[int]:
+    """The port of a server that answers whatever comes with these bytes, or with None never answers.
+
+    It sends ``greeting`` at once, and answers when ``until`` has come.
+    """
     held = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -171,7 +174,10 @@ def raw_server(answer: bytes | None) -> Iterator[int]:
                     return
                 held.append(connection)
                 if answer is not None:
-                    connection.recv(1 << 16)
+                    connection.sendall(greeting)
+                    received = connection.recv(1 << 16)
+                    while until not in received and (more := connection.recv(1 << 16)):
+                        received += more
                     connection.sendall(answer)
                     connection.shutdown(socket.SHUT_WR)
 
@@ -846,6 +852,13 @@ def test_grpc_where_http_is_spoken(stack: ExitStack) -> None:
     assert "PROTOCOL=http/protobuf" in text
 
 
+def test_grpc_where_only_http_2_is_spoken(stack: ExitStack) -> None:
+    settings, status_404 = bytes.fromhex("000000 04 00 00000000"), bytes.fromhex("000001 01 05 00000001 8d")
+    transport = by_grpc(stack, stack.enter_context(raw_server(status_404, greeting=settings, until=BODY)))
+    with pytest.raises(Refused, match=r"UNIMPLEMENTED: .* 404; is this its port for HTTP, which is PROTOCOL=http"):
+        transport.send(BODY)
+
+
 def test_http_where_grpc_is_spoken(stack: ExitStack) -> None:
     server = stack.enter_context(grpc_server())
     text = trouble(http(stack, server.server_port))
@@ -856,7 +869,9 @@ def test_http_where_grpc_is_spoken(stack: ExitStack) -> None:
 @pytest.mark.parametrize("make", [http, by_grpc])
 def test_a_server_that_hangs_up(stack: ExitStack, make: Callable[..., Transport]) -> None:
     port = stack.enter_context(raw_server(b""))
-    assert "it closed the connection" in trouble(make(stack, port))
+    text = trouble(make(stack, port))
+    assert "it closed the connection" in text
+    assert make is by_grpc or "is this its port for gRPC, which is PROTOCOL=grpc" in text
 
 
 # TLS.

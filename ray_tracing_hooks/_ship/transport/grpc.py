@@ -50,6 +50,9 @@ _TOO_LARGE = re.compile(r"larger than|too large|exceeds? (the )?max", re.IGNOREC
 _OUR_LIMIT = f"vs. {LONGEST_ANSWER})"
 """The end of gRPC's text if the response exceeds our limit."""
 
+_NOT_GRPC = "Received http2 header with status"
+"""A response that is HTTP alone."""
+
 _UNREADABLE = re.compile(r"unmarshal|deseriali[sz]|decod|pars(e|ing)|UTF-8", re.IGNORECASE)
 """The texts of servers, with INTERNAL, that cannot read a request."""
 
@@ -137,6 +140,8 @@ class GrpcTransport:
             return DeliveryError(f"cannot reach {self.address}: {unreached}")
         if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and retry is not None):
             return DeliveryError(f"{self.address} accepts nothing at present: {text}", retry)
+        if code is grpc.StatusCode.UNIMPLEMENTED and _NOT_GRPC in details:
+            text += f"; is this its port for HTTP, which is {self._over_http}?"
         return Refused(
             text,
             transient=code in _FAILURES

@@ -240,7 +240,7 @@ class HttpTransport:
             return "it closed the connection without a response; " + (
                 "does it ask for a client certificate, or is this its port for gRPC?"
                 if self._url.startswith("https:")
-                else "does it expect TLS, which is https://?"
+                else f"does it expect TLS, which is https://, or is this its port for gRPC, which is {self._over_grpc}?"
             )
         return f"no connection ({type(error).__name__})"
 

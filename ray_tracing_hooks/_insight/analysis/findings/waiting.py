@@ -112,7 +112,10 @@ def _with_own_workers(analysis: Analysis, used: Collection[int]) -> str:
 
 def _worker_advice(at_once: int, processors: int) -> str:
     if processors and at_once > processors:
-        return "start fewer at once, since they share the processors: use fewer actors that do more work each"
+        return (
+            "start fewer at once, since they share the processors: use fewer actors that do more work each, and fewer "
+            "tasks that wait for other tasks"
+        )
     return "reuse workers and actors, and create actors before they are needed"
 
 

@@ -252,7 +252,8 @@ def get_in_loop(analysis: Analysis) -> list[Finding]:
     Measures: these calls on the critical path. Time that any order takes, such as the start of workers, does not count.
     Threshold: 5 rounds and a twentieth of the run: less is not worth a change.
     Looks the same: calls that need a value from the previous result, and threads that take turns. Calls that another
-    call releases do not count.
+    call releases do not count. Nor do loops that wait for several functions in turn, since one may need the other's
+    value.
     Advice: if no call needs the previous result, submit all calls first, then wait for all at once.
     Needs: arguments that are references, and waits of the caller. Without waits, it is assumed from the times of the
     calls.

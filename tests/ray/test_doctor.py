@@ -437,7 +437,7 @@ HOOKS = {
 def test_a_wrong_hook_is_named(untraced: str, hook: str) -> None:
     """Also where every worker ends when it starts: it is asked by one that skips the hook."""
     with keeping(untraced, hook):
-        code, report = doctor("--address", untraced, "--no-test-span")
+        code, report = doctor("--address", untraced, "--no-test-span", "--timeout", "60")
     id_, what, advice = HOOKS[hook]
     problems = {id(each): each for each in found(report, "problem").values()}
     (finding,) = problems.values()

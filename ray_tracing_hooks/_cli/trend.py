@@ -46,7 +46,8 @@ def trend(paths: tuple[str, ...], function: str, last: int, in_json: bool) -> No
         raise SafeError(message) from None
     if not found.points:
         known = f"{count(len(runs), 'run')} of {runs[-1].name}"
-        raise SafeError(f"no function, method or span of {known} is named {function!r} (--function)")
+        wanted = f"no function, method or span of {known} is named {function!r} (--function)"
+        raise SafeError(wanted if function else f"none of {known} has a known end")
     if in_json:
         click.echo(json.dumps(_document(found)))
     else:
@@ -69,6 +70,9 @@ def _lines(found: Trend) -> Iterator[str | Row]:
         for number, point in enumerate(points)
     ]
     yield from aligned(("RUN", "JOB", "CALLS", "TIME", "CHANGE"), rows)
+    if found.left_out:
+        lacks = "without a call of it" if found.function else "without a known end"
+        yield f" Left out: {count(found.left_out, 'run')} {lacks}."
     if len(points) < LEAST_RUNS:
         yield f" With fewer than {LEAST_RUNS} runs, a change is not told from chance."
     elif not shifts:

@@ -87,3 +87,24 @@ def test_the_trend_of_the_runs_in_a_folder(tmp_path: Path) -> None:
     assert json.loads(shown("--json", "--last", "5"))["shifts"] is None
     assert "With fewer than 10 runs" in shown("--last", "5")
     assert "is named 'g' (--function)" in shown("--function", "g", code=1)
+
+
+def test_runs_that_are_left_out_are_said(tmp_path: Path) -> None:
+    """Those that lack the function, and for the duration those without a known end."""
+    whole, other = (run_of(20, 1000 * job, job) for job in (1, 2))
+    for span in other.spans:
+        span.name = span.name.replace("f ", "g ")
+        span.attributes = {key: "g" if value == "f" else value for key, value in span.attributes.items()}
+    path = tmp_path / "spans.jsonl"
+    path.write_bytes(b"".join(run.as_json_lines() for run in (whole, other)))
+    result = CliRunner().invoke(main, ["trend", str(path), "--function", "f"], catch_exceptions=False)
+    assert " Left out: 1 run without a call of it." in result.stdout.splitlines()
+    running, _ = HandMade.driven(None)
+    cut = run_of(20)
+    cut.spans = [each for each in cut.spans if each.parent_id]
+    tables = running.table(now=100), whole.table(), cut.table()
+    found = trend([Analysis(each) for each in tables])
+    assert (len(found.points), found.left_out) == (1, 2)
+    path.write_bytes(cut.as_json_lines())
+    result = CliRunner().invoke(main, ["trend", str(path)], catch_exceptions=False)
+    assert (result.exit_code, "has a known end" in result.stderr) == (1, True)

@@ -21,6 +21,7 @@ from ray_tracing_hooks._insight.analysis.changes import time_of
 from ray_tracing_hooks._insight.analysis.measured import work_of
 from ray_tracing_hooks._insight.analysis.subjects import LITTLE_OF_SEVERAL
 from ray_tracing_hooks._insight.analysis.wording import plain
+from ray_tracing_hooks._insight.model.table import RUNNING
 
 LEAST_RUNS = 10
 """Of fewer runs, changes are not told from chance."""
@@ -33,7 +34,7 @@ _LEAST_LEVEL = 3
 
 
 class Point(NamedTuple):
-    """A run that has the function; or any run, for the duration of runs. Times are nanoseconds."""
+    """A run that has the function; or for the duration of runs, one that has a known end. Times are nanoseconds."""
 
     run: Analysis
     calls: int
@@ -58,6 +59,8 @@ class Trend:
     function: str
     """Empty for the duration of runs."""
     points: list[Point]
+    left_out: int
+    """The number of other runs."""
     shifts: list[Shift]
     """Where its times changed by more than they differ between runs; empty for fewer than :data:`LEAST_RUNS`."""
 
@@ -69,12 +72,13 @@ def trend(runs: Sequence[Analysis], function: str = "") -> Trend:
     """
     points = [point for run in runs if (point := _point(run, function)) is not None]
     times = np.array([point.time for point in points])
-    return Trend(function, points, _shifts(times) if len(points) >= LEAST_RUNS else [])
+    return Trend(function, points, len(runs) - len(points), _shifts(times) if len(points) >= LEAST_RUNS else [])
 
 
 def _point(run: Analysis, function: str) -> Point | None:
     if not function:
-        return Point(run, len(run.calls), run.path.wall)
+        is_known = run.path.wall and not run.path.is_cut and RUNNING not in run.table.state
+        return Point(run, len(run.calls), run.path.wall) if is_known else None
     for (_, name), work in work_of(run).items():
         if function in (name, plain(name)) and (figure := time_of(work.own)) is not None:
             return Point(run, work.calls, math.exp(figure.value))

@@ -217,7 +217,7 @@ def the_run(ids: Sequence[str], wanted: str, where: str) -> int:
             raise SafeError(f"there is no run {wanted!r}: {where} has {count(len(ids), 'run')}")
         return place
     fits = [place for place, each in enumerate(ids) if each.startswith(wanted.lower())]
-    if len(fits) != 1:
+    if len({ids[place] for place in fits}) != 1:  # a run may be in two stores
         some = ", ".join(ids[place] for place in fits[:_SHOWN_TRACES])
         raise SafeError(
             f"{len(fits):,} of {count(len(ids), 'run')} start with {wanted!r}{f' ({some})' if some else ''}: expected "

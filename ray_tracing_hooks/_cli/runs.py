@@ -66,9 +66,11 @@ def _documents(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
     """What is known of each run, as in its ``run.json``, the newest first."""
     places = inputs.here(paths)
     kept, problems = kept_runs(places)
+    if problems and not kept:
+        raise SafeError(problems[0])
     for problem in problems:
         warn(problem)
-    if kept or problems:
+    if kept:
         yield from (run.document for run in kept)
         return
     which = inputs.Which(everything=True)

@@ -199,7 +199,7 @@ def test_duckdb_says_that_it_shows_less(tmp_path: Path) -> None:
     folder = written(made(), tmp_path / "spans")
     keep(folder, tmp_path / "runs")
     assert "DuckDB computed this from 3 spans" in run("summary", tmp_path / "runs", "--engine", "duckdb").output
-    assert "summarizes one run of a store" in run("summary", folder, "--engine", "duckdb", code=2).output
+    assert "give the path of a store" in run("summary", folder, "--engine", "duckdb", code=2).output
 
 
 def test_collected_files_become_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -564,8 +564,13 @@ def test_a_run_of_another_version_is_said_and_the_others_are_read(store: Path) -
     assert "has version 2, and this package reads version 1" in result.stderr
     assert [each["function"] for each in json.loads(result.stdout)["functions"]] == ["middle"]
     assert "has version 2" in run("summary", newest, code=1).output
-    (newest / "run.json").write_text("{")
-    assert "is not JSON" in run("runs", store).stderr
+    for damaged in ("{", json.dumps({**described, "wall_ns": float("nan")})):
+        (newest / "run.json").write_text(damaged)
+        assert "is not JSON" in run("runs", store).stderr
+    for each in store.glob("run=*/run.json"):
+        each.write_text(json.dumps({**described, "version": 2}))
+    for option in ((), ("--json",)):
+        assert "has version 2" in run("runs", store, *option, code=1).stderr
 
 
 def test_a_damaged_row_group_is_said_and_the_others_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

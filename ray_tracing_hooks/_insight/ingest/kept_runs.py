@@ -94,12 +94,16 @@ def is_run(folder: str) -> bool:
     return os.path.basename(os.path.abspath(folder)).startswith(PREFIX)
 
 
+def _no_json(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
 def kept_run(folder: str) -> KeptRun | None:
     """The run in a folder; None if there is none. Raises OSError, or ValueError if this package cannot read it."""
     path = os.path.join(folder, RUN_FILE)
     try:
         with open(path, "rb") as file:
-            found = json.loads(file.read(_MOST))
+            found = json.loads(file.read(_MOST), parse_constant=_no_json)
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError):

@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,10 @@ def comparison(now: str, before: str, *more: str, code: int = 0) -> Result:
 
 
 def written(folder: Path, run: HandMade) -> str:
-    """A folder with the spans of a run."""
+    """A folder with the spans of a run, whose trace no other folder has."""
     folder.mkdir()
+    trace = sha256(str(folder).encode()).hexdigest()[:32]
+    run.spans = [replace(each, trace_id=trace) for each in run.spans]
     (folder / "spans.jsonl").write_bytes(run.as_json_lines())
     return str(folder)
 
@@ -251,6 +254,32 @@ def test_wrong_use(arguments: tuple[str, ...], said: str) -> None:
     assert (result.exit_code, said in result.output) == (2, True), result.output
 
 
+def test_a_run_counts_once(tmp_path: Path) -> None:
+    """Copies of a run do not differ, so all that they have would count as changed."""
+    folder = written(tmp_path / "a", run_of(SHORT))
+    (tmp_path / "copy").symlink_to(folder)
+    other_one = written(tmp_path / "b", run_of(LONG))
+    for arguments in (
+        [folder, str(tmp_path / "copy"), "--to", other_one],
+        [other_one, "--to", folder, folder],
+        ["--all", folder, folder, "--to", other_one],
+    ):
+        result = CliRunner().invoke(main, ["compare", *arguments])
+        assert (result.exit_code, "give each run once" in result.output) == (2, True), result.output
+    comparison(folder, folder)
+
+
+def test_ratios_beyond_any_measure_are_unknown(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    before = written(tmp_path / "before", run_of([1e-5] * 7))
+    now = [written(tmp_path / "a", run_of([1e-5] * 7)), written(tmp_path / "b", run_of([1e12] * 7, 2e12))]
+    result = CliRunner().invoke(main, ["compare", before, "--to", *now, "--json"], catch_exceptions=False)
+    (subject,) = [each for each in json.loads(result.stdout)["subjects"] if each["name"] == "f"]
+    own = subject["changes"]["self time"]
+    assert (own["low"], own["high"], own["change"]) == (None, None, None)
+    assert own["ratio"] > 1e6
+
+
 def test_a_side_without_spans_ends_the_command(tmp_path: Path) -> None:
     none = str(tmp_path / "none")
     said = f"Error: {none!r} does not exist: expected a folder or a file of spans\n"
@@ -300,6 +329,13 @@ def test_a_run_that_has_not_ended_is_said_to_be_compared_too_early() -> None:
     run.driver(0, None)
     running = Analysis(run.table(now=100))
     assert compare([running], [running]).differences == ["the run has not ended", "the run before has not ended"]
+
+
+def test_a_run_without_its_driver_may_have_lasted_longer() -> None:
+    run = run_of(SHORT)
+    run.spans = [each for each in run.spans if each.parent_id]
+    (said,) = compared(run_of(SHORT), run).differences
+    assert said == "the run before has no span of the driver, and may have lasted longer"
 
 
 def test_failures_are_told_apart_by_what_failed() -> None:
@@ -549,11 +585,12 @@ def test_markdown_of_a_pull_request_formats_nothing_of_the_runs(tmp_path: Path) 
     runs = []
     for times in (LONG, SHORT):
         run = run_of(times)
+        run.run(run.submit(run.spans[0].span_id, "- f&amp;", 1), 2, 9, error="ValueError" if times is LONG else "")
         run.spans = [
             replace(
                 each,
                 name=each.name.replace("f ", "@me|<b>_f_ "),
-                attributes=each.attributes | {names.RAY_FUNCTION: "f"},
+                attributes=each.attributes | {names.RAY_FUNCTION: each.name.split(" ray.")[0]},
             )
             for each in run.spans
         ]

@@ -19,6 +19,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.comparison import Comparison
 from ray_tracing_hooks._insight.analysis.comparison import compare as compared
 from ray_tracing_hooks._insight.analysis.subjects import SELF
+from ray_tracing_hooks._insight.model.runs import run_id, runs
 from ray_tracing_hooks._insight.views import page
 from ray_tracing_hooks._insight.views.page.compared import compared as page_of
 from ray_tracing_hooks._safety.guard import safe
@@ -127,7 +128,7 @@ def compare(
     if in_json and in_markdown:
         raise click.UsageError("--json and --markdown are different outputs: give one of them")
     replace = page_file is not None and outputs.may_replace(page_file, force=force, is_ours=page.is_report)
-    found = of_runs(_runs(new, everything=everything), _runs(base, everything=everything))
+    found = of_runs(_runs(new, _TO, everything=everything), _runs(base, "BASE", everything=everything))
     if in_json:
         click.echo(json.dumps(document.document(found)))
     elif in_markdown:
@@ -151,7 +152,14 @@ def of_runs(now: Sequence[Analysis], before: Sequence[Analysis]) -> Comparison:
         raise SafeError(message) from None
 
 
-def _runs(paths: Sequence[str], *, everything: bool) -> list[Analysis]:
-    if everything:
-        return [run for path in paths for run in inputs.each_run([path])]
-    return [inputs.chosen([path], inputs.Which())[0] for path in paths]
+def _runs(paths: Sequence[str], what: str, *, everything: bool) -> list[Analysis]:
+    """The runs of a side. Ends the command with exit code 2 if one is given twice."""
+    found: dict[str, Analysis] = {}
+    for path in paths:
+        for run in inputs.each_run([path]) if everything else [inputs.chosen([path], inputs.Which())[0]]:
+            known = run_id(run.table, runs(run.table)[0])
+            if known in found:
+                message = f"{safe(path)} has run {known}, which {what} has already: give each run once"
+                raise click.BadParameter(message, param_hint=what)
+            found[known] = run
+    return list(found.values())

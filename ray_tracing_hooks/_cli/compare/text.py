@@ -56,7 +56,8 @@ def markdown(found: Comparison) -> Iterator[str]:
             yield _row(["---", *["--:"] * (len(part.titles) - 1)])
             yield from map(_row, part.rows)
         else:
-            yield f"**{_escaped(part)}**" if not number else _escaped(part)
+            # A sign at the beginning of a line would make a list of it.
+            yield f"**{_escaped(part)}**" if not number else re.sub(r"^(\d*)([-+=.)])", r"\1\\\2", _escaped(part))
         yield ""
 
 
@@ -66,7 +67,7 @@ def _row(cells: Sequence[str]) -> str:
 
 def _escaped(text: str) -> str:
     # A mention would notify somebody even behind a backslash.
-    return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", safe(text)).replace("@", "&#64;")
+    return re.sub(r"([\\`*_{}\[\]<>|#~&])", r"\\\1", safe(text)).replace("@", "&#64;")
 
 
 def parts(found: Comparison) -> Iterator[str | Table]:

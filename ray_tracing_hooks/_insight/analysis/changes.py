@@ -51,6 +51,9 @@ _LEAST_OF_PROCESS = 3
 _ERRORS = 3.0
 """The same for shares, in standard errors."""
 
+_MOST_OF_RATIO = 700.0
+"""As a logarithm: a larger ratio is no float, and may as well be unknown."""
+
 _SHORTEST = 1000
 """Shorter times, in nanoseconds, are not told apart."""
 
@@ -271,7 +274,9 @@ def _test(tested: Sequence[tuple[Change, Question]]) -> None:
             widths.append(float(stats.t.ppf(1 - LEVEL / 2, degrees)) * error)
         probabilities.append(max(found))
         told = math.exp if change.is_ratio else float
-        change.low, change.high = told(difference - max(widths)), told(difference + max(widths))
+        low, high = difference - max(widths), difference + max(widths)
+        if not change.is_ratio or high < _MOST_OF_RATIO:
+            change.low, change.high = told(low), told(high)
     corrected = stats.false_discovery_control(probabilities)
     for (change, _), probability in zip(tested, corrected.tolist(), strict=True):
         change.probability = probability

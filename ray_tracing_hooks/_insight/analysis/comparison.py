@@ -95,6 +95,7 @@ def _differences(now: Sequence[Analysis], before: Sequence[Analysis]) -> Iterato
     for when, runs in (("", now), (" before", before)):
         for text, many in (
             ("not ended", sum(RUNNING in each.table.state for each in runs)),
+            ("no span of the driver, and may have lasted longer", sum(each.path.is_cut for each in runs)),
             ("lost spans", sum(each.table.quality.is_partial for each in runs)),
         ):
             if many:

@@ -20,13 +20,13 @@ from ray_tracing_hooks._insight.ingest import utilization
 from ray_tracing_hooks._insight.ingest.files import folders_of, span_files
 from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun, kept_runs
 from ray_tracing_hooks._insight.ingest.load import load
-from ray_tracing_hooks._insight.ingest.sources import PlaceError, complete, local
+from ray_tracing_hooks._insight.ingest.sources import PlaceError, complete, is_elsewhere, local
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.runs import part_of, run_id, runs, sessions
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._settings.table import load as load_settings
-from ray_tracing_hooks._settings.values import SPAN_ID, TRACE_ID
+from ray_tracing_hooks._settings.values import SPAN_ID, TRACE_ID, without_credentials
 
 _Read = TypeVar("_Read")
 
@@ -117,7 +117,7 @@ class Which:
         places = here(paths)
         kept, problems = kept_runs(places)
         if kept or problems:
-            places = self._of_store(kept, problems, ", ".join(given(paths)))
+            places = self._of_store(kept, problems, _where(paths))
         with errors():
             for place in places:
                 complete(place)
@@ -156,7 +156,7 @@ class Which:
             return table.part(row for row, trace in enumerate(table.trace) if trace == wanted), 1
         found = runs(table)
         if self._run:
-            return part_of(table, found[the_run([run_id(table, run) for run in found], self._run, "these spans")]), 1
+            return part_of(table, found[the_run([run_id(table, run) for run in found], self._run, "this place")]), 1
         if self._job is None:
             return part_of(table, found[0]), max(len(found), self._number)
         of_job = [run for run in found if run.job.startswith(self._job.lower())]
@@ -298,4 +298,4 @@ def given(paths: Sequence[str]) -> list[str]:
 
 
 def _where(paths: Sequence[str]) -> str:
-    return ", ".join(given(paths))
+    return ", ".join(without_credentials(place) if is_elsewhere(place) else place for place in given(paths))

@@ -323,14 +323,19 @@ def test_what_a_back_end_left_out_is_said(backend: Backend) -> None:
         (b'{"error": {"httpCode": 400, "message": "malformed"}}', "malformed"),
         (b'{"result": {"spans": []}}', "something else than OTLP"),
         (b'{"result": {"resourceSpans": []}}', "no spans in"),
+        (b'{"result": null}', "something else than traces"),
+        (b'{"result": {"resourceSpans": {"a": 1}}}', "something else than traces"),
+        (b"[" * 100_000, "something else than traces"),
     ],
 )
 def test_an_answer_without_spans_is_said(backend: Backend, answer: bytes | int, why: str) -> None:
     """What is at that address instead."""
     backend.answers["/api/v3/traces"] = answer
-    shown = " ".join(run("summary", f"jaeger:{backend.address}?service=ray", code=1).output.split())
+    address = backend.address.replace("//", "//user:s3cret@")
+    shown = " ".join(run("summary", f"jaeger:{address}?service=ray", code=1).output.split())
     assert why in shown
     assert "Traceback" not in shown
+    assert "s3cret" not in shown
 
 
 def test_a_back_end_that_is_not_there_is_said() -> None:
@@ -350,6 +355,11 @@ def test_a_back_end_that_is_not_there_is_said() -> None:
         ("tempo:http://h?trace=xyz", "is no trace id"),
         ("tempo:http://h?service=ray&last=soon", "expected a number and s, m, h or d"),
         ("tempo:http://h?service=ray&start=soon", "is no time"),
+        ("tempo:http://h?service=ray&start=0001-01-01", "is no time"),
+        ("tempo:http://h:port?service=ray", "tempo: Port could not be cast"),
+        ("tempo:http://127.0.0.1:1?service=ray&tenant=a%0d%0ab", "Invalid header value"),
+        ("jaeger:http://127.0.0.1:1?service=ray&last=999999999d", "does not answer"),
+        ("jaeger:http://127.0.0.1:1?service=ray&end=9999-12-31T23:00:00-12:00", "does not answer"),
         ("tempo:http://h?service=ray&limit=0", "expected a number of traces"),
         ("tempo:http://h?service=ray&start=2026-01-02T00:00:00Z&end=2026-01-01T00:00:00Z", "not before the end"),
     ],

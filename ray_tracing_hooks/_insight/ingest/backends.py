@@ -28,6 +28,7 @@ _PARAMETERS = ("trace", "service", "last", "start", "end", "limit", "tenant")
 _LIMIT = 1000
 _TIMEOUT = 60
 _MOST_ANSWER = 1 << 30
+_LATEST = float(1 << 37)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 _Told = Callable[[str], None]
@@ -40,23 +41,23 @@ class _Query:
         """Raises ValueError if there is something wrong with the address."""
         parts = urlsplit(address)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"{kind}: expected an address such as {kind}:http://HOST:PORT?service=ray&last=1h")
+            raise ValueError(f"expected an address such as {kind}:http://HOST:PORT?service=ray&last=1h")
         given = parse_qsl(parts.query, keep_blank_values=True)
         if unknown := [name for name, _ in given if name not in _PARAMETERS]:
-            raise ValueError(f"{kind}: {unknown[0]!r} is no parameter: expected {', '.join(_PARAMETERS)}")
+            raise ValueError(f"{unknown[0]!r} is no parameter: expected {', '.join(_PARAMETERS)}")
         found = dict(given)
         self.kind = kind
         self.ids = [value.lower() for name, value in given if name == "trace"]
         self.service = found.get("service", "")
         if not self.ids and not self.service:
-            raise ValueError(f"{kind}: give a trace (?trace=ID), or a service (?service=ray&last=1h)")
+            raise ValueError("give a trace (?trace=ID), or a service (?service=ray&last=1h)")
         if wrong := [each for each in self.ids if not re.fullmatch("[0-9a-f]{1,32}", each)]:
-            raise ValueError(f"{kind}: {wrong[0]!r:.60} is no trace id: expected up to 32 hex digits")
+            raise ValueError(f"{wrong[0]!r:.60} is no trace id: expected up to 32 hex digits")
         self.limit = _limit(found.get("limit", str(_LIMIT)))
         self.end = _time(found["end"]) if "end" in found else time.time()
         self.start = _time(found["start"]) if "start" in found else self.end - _seconds(found.get("last", "1h"))
         if self.start >= self.end:
-            raise ValueError(f"{kind}: the start is not before the end")
+            raise ValueError("the start is not before the end")
         where = parts.hostname if ":" not in parts.hostname else f"[{parts.hostname}]"
         host = f"{where}:{parts.port}" if parts.port else where
         self.shown = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
@@ -83,7 +84,7 @@ class _Query:
             raise OSError(
                 error.code, f"{self.kind} at {self.shown} answers {error.code} {error.reason}: {said}"
             ) from None
-        except (urllib.error.URLError, TimeoutError, http.client.HTTPException) as error:
+        except (urllib.error.URLError, TimeoutError, http.client.HTTPException, ValueError) as error:
             raise OSError(
                 0, f"{self.kind} at {self.shown} does not answer: {getattr(error, 'reason', error)}"
             ) from None
@@ -94,12 +95,14 @@ def traces_of(kind: str, address: str, told: _Told) -> Iterator[bytes]:
 
     Raises ValueError if something is wrong with the address or the answer, OSError without an answer.
     """
-    query = _Query(kind, address)
-    documents = _of_jaeger(query, told) if kind == "jaeger" else _of_tempo(query, told)
-    for document in documents:
+    try:
+        query = _Query(kind, address)
+    except ValueError as error:
+        raise ValueError(f"{kind}: {error}") from None
+    for document in _documents(query, told):
         try:
             groups, wrong = encoded_traces(json.dumps(document))
-        except FormatError as error:
+        except (FormatError, RecursionError) as error:
             raise ValueError(f"{kind} at {query.shown} answers with something else than OTLP: {error}") from None
         if wrong:
             told(f"{len(wrong):,} spans of {kind} at {query.shown} cannot be read (the first: {wrong[0]})")
@@ -107,6 +110,13 @@ def traces_of(kind: str, address: str, told: _Told) -> Iterator[bytes]:
         if bad:
             told(f"{bad:,} spans of {kind} at {query.shown} cannot be read")
         yield line + b"\n"
+
+
+def _documents(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
+    try:
+        yield from _of_jaeger(query, told) if query.kind == "jaeger" else _of_tempo(query, told)
+    except (TypeError, AttributeError, RecursionError):
+        raise ValueError(f"{query.kind} at {query.shown} answers with something else than traces") from None
 
 
 def _of_jaeger(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
@@ -143,7 +153,7 @@ def _of_tempo(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
     if not ids:
         wanted = {
             "q": f"{{ resource.service.name = {json.dumps(query.service)} }}",
-            "start": int(query.start),
+            "start": max(0, int(query.start)),
             "end": int(query.end) + 1,
             "limit": query.limit,
         }
@@ -223,11 +233,11 @@ def _seconds(text: str) -> float:
 
 def _time(text: str) -> float:
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError):
         raise ValueError(f"{text!r:.40} is no time: expected one such as 2026-11-29T14:00:00Z") from None
-    return found.timestamp()
+    return min(found, _LATEST)
 
 
 def _text(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(max(0.0, seconds), timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")

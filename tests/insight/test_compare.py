@@ -21,6 +21,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.comparison import Comparison, compare
+from ray_tracing_hooks._insight.analysis.critical_path import SCHEDULING, SHORT_MEANINGS
 from ray_tracing_hooks._insight.analysis.explained import arguments
 from ray_tracing_hooks._insight.ingest.load import load
 
@@ -348,6 +349,11 @@ def test_failures_are_told_apart_by_what_failed() -> None:
         (each.subject, bool(each.now), bool(each.before)) for each in compared(*runs).findings if each.kind == "errors"
     ]
     assert found == [("load", True, False), ("store", False, True)]
+
+
+def test_kinds_of_time_have_different_names() -> None:
+    assert len(set(SHORT_MEANINGS.values())) == len(SHORT_MEANINGS)
+    assert SHORT_MEANINGS[SCHEDULING] == "scheduling and loading"
 
 
 def test_recorded_runs_of_one_program_compared() -> None:

@@ -12,7 +12,7 @@ from ray_tracing_hooks._cli.screen import Row, aligned
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.changes import LEVEL, Change
 from ray_tracing_hooks._insight.analysis.comparison import Comparison, walls
-from ray_tracing_hooks._insight.analysis.critical_path import MEANINGS
+from ray_tracing_hooks._insight.analysis.critical_path import SHORT_MEANINGS
 from ray_tracing_hooks._insight.analysis.explained import Explanation
 from ray_tracing_hooks._insight.analysis.measured import FUNCTION
 from ray_tracing_hooks._insight.analysis.subjects import CALLS, FAILED, SELF, SHARES, TIMES, SubjectChange
@@ -110,7 +110,7 @@ def _durations(found: Comparison) -> str:
 def _split(found: Comparison) -> Iterator[Table]:
     rows = [
         (
-            MEANINGS[each.kind].partition(":")[0],
+            SHORT_MEANINGS[each.kind],
             duration(each.before),
             duration(each.now),
             _difference(each.now - each.before),

@@ -72,6 +72,13 @@ MEANINGS = {
 }
 """What each kind means, for people."""
 
+_HEADS = Counter(meaning.partition(":")[0] for meaning in MEANINGS.values())
+
+SHORT_MEANINGS = {
+    kind: head if _HEADS[head := meaning.partition(":")[0]] == 1 else meaning for kind, meaning in MEANINGS.items()
+}
+"""The same without what explains it, unless another kind begins with the same words."""
+
 BY_SUBMISSION, BY_ARGUMENT, BY_CREATION, BY_ACTOR, BY_WORKER = "submission", "argument", "creation", "actor", "worker"
 BY_RETRY, BY_GET, BY_ITEM, BY_CODE, BY_NOTHING = "retry", "get", "generator item", "code", "nothing"
 BY_RANK = "rank"

@@ -54,7 +54,7 @@ def _path(runs: Sequence[Analysis]) -> list[dict[str, Any]]:
         found.update({(name, paths.RUN): time for name, time in each.path.functions.items()})
         found.update(
             {
-                (paths.MEANINGS[kind].partition(":")[0], kind): each.path.kinds[kind]
+                (paths.SHORT_MEANINGS[kind], kind): each.path.kinds[kind]
                 for kind in paths.KINDS
                 if kind not in (paths.RUN, paths.SUBMIT)
             }

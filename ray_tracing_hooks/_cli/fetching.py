@@ -26,7 +26,7 @@ from ray_tracing_hooks._ops.sources import is_session
 from ray_tracing_hooks._ray.states import Answer, ask, keep
 from ray_tracing_hooks._safety.guard import safe
 from ray_tracing_hooks._settings.table import load
-from ray_tracing_hooks._settings.values import STORE, without_credentials
+from ray_tracing_hooks._settings.values import STORE
 
 
 @click.command(
@@ -87,14 +87,16 @@ def collect(
     except TargetError as error:
         raise SafeError(str(error)) from None
     if in_json:
-        shown = {"output": without_credentials(place) if is_store else target.text, "sources": len(found)}
-        click.echo(json.dumps({**shown, **asdict(result), **({"runs": [each["id"] for each in kept]} if kept else {})}))
+        from ray_tracing_hooks._insight.ingest.sources import shown  # noqa: PLC0415  as in `_keep`
+
+        about = {"output": shown(place) if is_store else target.text, "sources": len(found)}
+        click.echo(json.dumps({**about, **asdict(result), **({"runs": [each["id"] for each in kept]} if kept else {})}))
     else:
         _sum_up(result, target, len(found), are_nodes=not folders, is_store=is_store)
         if kept:
             from ray_tracing_hooks._cli.keeping import told  # noqa: PLC0415  as in `_keep`
 
-            click.echo(told(without_credentials(place.removeprefix(STORE)), kept))
+            click.echo(told(place.removeprefix(STORE), kept))
     if result.problems:
         context.exit(1)
 

@@ -20,13 +20,13 @@ from ray_tracing_hooks._insight.ingest import utilization
 from ray_tracing_hooks._insight.ingest.files import folders_of, span_files
 from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun, kept_runs
 from ray_tracing_hooks._insight.ingest.load import load
-from ray_tracing_hooks._insight.ingest.sources import PlaceError, complete, is_elsewhere, local
+from ray_tracing_hooks._insight.ingest.sources import PlaceError, complete, local, shown
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.runs import part_of, run_id, runs, sessions
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._settings.table import load as load_settings
-from ray_tracing_hooks._settings.values import SPAN_ID, TRACE_ID, without_credentials
+from ray_tracing_hooks._settings.values import SPAN_ID, TRACE_ID
 
 _Read = TypeVar("_Read")
 
@@ -298,4 +298,4 @@ def given(paths: Sequence[str]) -> list[str]:
 
 
 def _where(paths: Sequence[str]) -> str:
-    return ", ".join(without_credentials(place) if is_elsewhere(place) else place for place in given(paths))
+    return ", ".join(map(shown, given(paths)))

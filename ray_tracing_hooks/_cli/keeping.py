@@ -12,6 +12,7 @@ from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.screen import SafeError, counted, progress, warn
 from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._insight.ingest.parallel import collector_paused
+from ray_tracing_hooks._insight.ingest.sources import shown
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.store.targets import TargetError, target_of
 from ray_tracing_hooks._insight.store.write import Store
@@ -58,7 +59,8 @@ def told(place: str, kept: Sequence[Mapping[str, Any]]) -> str:
     """What was written, and what to do next."""
     spans = sum(each["counts"]["spans"] for each in kept)
     ids = f" ({kept[0]['id']})" if len(kept) == 1 else ""
+    where = safe(shown(place))
     return (
-        f"{count(spans, 'span')} of {count(len(kept), 'run')}{ids} in {safe(place)}\n"
-        f"next: ray-tracing-hooks runs {shlex.quote(safe(place))}"
+        f"{count(spans, 'span')} of {count(len(kept), 'run')}{ids} in {where}\n"
+        f"next: ray-tracing-hooks runs {shlex.quote(where)}"
     )

@@ -28,7 +28,7 @@ from ray_tracing_hooks._safety.guard import describe, safe
 from ray_tracing_hooks._safety.private import open_folder
 from ray_tracing_hooks._safety.secrets import TEXT, is_name_of_secret
 from ray_tracing_hooks._settings.table import Settings, load_with_sources
-from ray_tracing_hooks._settings.values import MASK, SESSION, without_credentials
+from ray_tracing_hooks._settings.values import MASK, SESSION
 from ray_tracing_hooks._ship.flush import flush
 
 _REPORT = "report.html"
@@ -324,7 +324,7 @@ def _show(
         from ray_tracing_hooks._cli.keeping import keep, told  # noqa: PLC0415  as above
 
         written = keep(kept.store, table, which.folders, more=lambda known: kept.more(known, settings), hint="--keep")
-        click.echo(told(without_credentials(kept.store), written), err=True)
+        click.echo(told(kept.store, written), err=True)
     quoted = safe(shlex.quote(folder) + (f" --trace {trace_id}" if trace_id else ""))
     if not views:
         click.echo(f"more: ray-tracing-hooks summary {quoted}", err=True)

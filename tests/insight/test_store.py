@@ -22,6 +22,7 @@ from made_spans import CONSUMER, PRODUCER, process, span
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._cli.keeping import told
 from ray_tracing_hooks._cli.run import redacted
 from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.model.span import Event, Link, Span
@@ -639,6 +640,15 @@ def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
     assert how in " ".join(asked.output.split())
     assert how in " ".join(run("summary", store, code=1).output.split())
     assert how in " ".join(run("summary", store, "--engine", "duckdb", code=1).output.split())
+
+
+def test_a_place_is_named_as_it_was_given_without_a_password(tmp_path: Path) -> None:
+    """A path may have an ``@``, an address a password before it."""
+    place = tmp_path / "runs of me@work"
+    source = written(made(), tmp_path / "spans")
+    text = run("export", source, "--format", "parquet", "-o", place).output
+    assert f"next: ray-tracing-hooks runs '{place}'" in text
+    assert "s3cret" not in told("s3://key:s3cret@bucket/runs", [])
 
 
 def test_a_store_cannot_be_where_a_file_is(tmp_path: Path) -> None:

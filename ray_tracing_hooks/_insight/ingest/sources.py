@@ -42,6 +42,11 @@ def is_elsewhere(place: str) -> bool:
     return "://" in place
 
 
+def shown(place: str) -> str:
+    """A place as messages name it: a path as it is, an address without user, password and query."""
+    return without_credentials(place) if is_elsewhere(place) else place
+
+
 def local(place: str, told: Callable[[str], None]) -> str:
     """The path of the spans of a place: a path, a URL for fsspec, or ``jaeger:`` or ``tempo:`` and an address.
 
@@ -61,9 +66,9 @@ def local(place: str, told: Callable[[str], None]) -> str:
     if os.path.isfile(path) and is_other(path):
         into = os.path.join(tempfile.mkdtemp(dir=_folder()), f"{os.path.basename(path)}.jsonl")
         try:
-            converted(path, into, lambda problem: told(f"{without_credentials(place)}: {problem}"))
+            converted(path, into, lambda problem: told(f"{shown(place)}: {problem}"))
         except (ValueError, ImportError) as error:
-            raise PlaceError(f"{without_credentials(place)}: {error}") from None
+            raise PlaceError(f"{shown(place)}: {error}") from None
         return into
     return path
 
@@ -81,7 +86,7 @@ def complete(folder: str) -> None:
 
 
 def _fetched(url: str) -> str:
-    shown = without_credentials(url.partition("?")[0])
+    named = without_credentials(url.partition("?")[0])
     try:
         from fsspec.core import (  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: PLC0415  optional
             url_to_fs,
@@ -91,13 +96,13 @@ def _fetched(url: str) -> str:
         path = str(path).rstrip("/")
         names = [str(name) for name in system.find(path)]
     except Exception as error:
-        reason = str(error).replace(url, shown)
+        reason = str(error).replace(url, named)
         raise PlaceError(
-            f"cannot read {shown}: it needs fsspec and the package for its scheme, such as `pip install s3fs` "
+            f"cannot read {named}: it needs fsspec and the package for its scheme, such as `pip install s3fs` "
             f"({reason})"
         ) from error
     if not names:
-        raise PlaceError(f"{shown} does not exist, or has no files: expected a folder, a file or a store of spans")
+        raise PlaceError(f"{named} does not exist, or has no files: expected a folder, a file or a store of spans")
     into = os.path.join(tempfile.mkdtemp(dir=_folder()), os.path.basename(path) or "spans")
     if names == [path]:
         _get(system, [(path, into)])

@@ -260,12 +260,12 @@ def test_a_run_counts_once(tmp_path: Path) -> None:
     folder = written(tmp_path / "a", run_of(SHORT))
     (tmp_path / "copy").symlink_to(folder)
     other_one = written(tmp_path / "b", run_of(LONG))
-    for arguments in (
+    for given in (
         [folder, str(tmp_path / "copy"), "--to", other_one],
         [other_one, "--to", folder, folder],
         ["--all", folder, folder, "--to", other_one],
     ):
-        result = CliRunner().invoke(main, ["compare", *arguments])
+        result = CliRunner().invoke(main, ["compare", *given])
         assert (result.exit_code, "give each run once" in result.output) == (2, True), result.output
     comparison(folder, folder)
 
@@ -335,8 +335,15 @@ def test_a_run_that_has_not_ended_is_said_to_be_compared_too_early() -> None:
 def test_a_run_without_its_driver_may_have_lasted_longer() -> None:
     run = run_of(SHORT)
     run.spans = [each for each in run.spans if each.parent_id]
-    (said,) = compared(run_of(SHORT), run).differences
+    said, *_ = compared(run_of(SHORT), run).differences
     assert said == "the run before has no span of the driver, and may have lasted longer"
+
+
+def test_a_run_whose_spans_lack_their_parents_is_said_to_lack_spans() -> None:
+    run = run_of(SHORT)
+    (call, *_) = [each for each in run.spans if each.name.endswith("ray.remote")]
+    run.spans.remove(call)
+    assert compared(run, run_of(SHORT)).differences == ["the run has spans without the parent they name"]
 
 
 def test_failures_are_told_apart_by_what_failed() -> None:

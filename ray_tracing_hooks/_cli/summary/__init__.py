@@ -54,7 +54,7 @@ def summary(
     files = which.files(paths)
     run = which.kept[0] if len(which.kept) == 1 and trace_id is None else None
     if engine == "duckdb" and run is None:
-        raise click.UsageError("--engine duckdb summarizes a whole run of a store: give the path of a store, and no --trace")
+        raise click.UsageError("--engine duckdb summarizes a run of a store: give the path of a store, and no --trace")
     if run is not None and (engine == "duckdb" or (engine is None and stored.spans_of(run) >= stored.LARGE)):
         from_store = stored.document(run)
         if in_json:

@@ -97,6 +97,7 @@ def _differences(now: Sequence[Analysis], before: Sequence[Analysis]) -> Iterato
             ("not ended", sum(RUNNING in each.table.state for each in runs)),
             ("no span of the driver, and may have lasted longer", sum(each.path.is_cut for each in runs)),
             ("lost spans", sum(each.table.quality.is_partial for each in runs)),
+            ("spans without the parent they name", sum(each.table.quality.lost_parents > 0 for each in runs)),
         ):
             if many:
                 some = f"the run{when} has" if len(runs) == 1 else f"{many} of the {len(runs)} runs{when} have"

@@ -240,4 +240,5 @@ def _time(text: str) -> float:
 
 
 def _text(seconds: float) -> str:
-    return datetime.fromtimestamp(max(0.0, seconds), timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    moment = datetime.fromtimestamp(max(0.0, seconds), timezone.utc)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

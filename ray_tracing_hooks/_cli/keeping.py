@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -12,15 +14,30 @@ from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.screen import SafeError, counted, progress, warn
 from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._insight.ingest.parallel import collector_paused
-from ray_tracing_hooks._insight.ingest.sources import shown
+from ray_tracing_hooks._insight.ingest.sources import is_elsewhere, shown
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.store.targets import TargetError, target_of
 from ray_tracing_hooks._insight.store.write import Store
 from ray_tracing_hooks._insight.views.redaction import Redaction
 from ray_tracing_hooks._safety.guard import safe
 
+_NEEDED = "a store needs {}: pip install 'ray-tracing-hooks[insight]'"
+
 _LONG_SPANS = 20_000
 """From this number on, a progress bar is shown."""
+
+
+def check(place: str, hint: str) -> None:
+    """End the command with exit code 2 if there cannot be a store at ``place``, and with 1 without pyarrow."""
+    if not is_elsewhere(place) and (not place or (os.path.lexists(place) and not os.path.isdir(place))):
+        raise click.BadParameter(f"{place!r} is no folder: name one for the store", param_hint=hint)
+    if is_elsewhere(place):
+        try:
+            target_of(place).close()
+        except TargetError as error:
+            raise click.BadParameter(safe(str(error)), param_hint=hint) from None
+    if find_spec("pyarrow") is None:
+        raise SafeError(_NEEDED.format("pyarrow"))
 
 
 def keep(
@@ -48,7 +65,7 @@ def keep(
             store = Store(target, lambda part: inputs.analysed(part, folders), folders, redaction, on_spans)
             return store.keep(table, more)
     except ImportError as error:
-        raise SafeError(f"a store needs {error.name}: pip install 'ray-tracing-hooks[insight]'") from None
+        raise SafeError(_NEEDED.format(error.name)) from None
     except TargetError as error:
         raise SafeError(str(error)) from None
     finally:

@@ -17,16 +17,18 @@ import click
 from ray_tracing_hooks._cli.screen import SafeError
 
 
-def may_replace(path: str, *, force: bool, is_ours: Callable[[str], bool] = lambda _path: False) -> bool:
+def may_replace(
+    path: str, *, force: bool, is_ours: Callable[[str], bool] = lambda _path: False, option: str = "--output"
+) -> bool:
     """Whether a file at ``path`` may be replaced: with ``force``, or if ``is_ours`` says that this package wrote it.
 
     A FIFO or a character device of this user, or of root, loses nothing either. Ends the command with exit code 1 for a
-    folder, for any other file, and for a file in a folder that is not there.
+    folder, for any other file, and for a file in a folder that is not there; ``option`` named the path.
     """
     if not path:
-        raise click.BadParameter("it is empty: name a file", param_hint="--output")
+        raise click.BadParameter("it is empty: name a file", param_hint=option)
     if os.path.isdir(path):
-        raise SafeError(f"{path!r} is a folder: name a file (--output)")
+        raise SafeError(f"{path!r} is a folder: name a file ({option})")
     if is_stream(path):
         found = os.stat(path)
         if not force and (found.st_uid not in {0, os.geteuid()} or stat.S_ISBLK(found.st_mode)):
@@ -34,12 +36,12 @@ def may_replace(path: str, *, force: bool, is_ours: Callable[[str], bool] = lamb
         return True
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
-        raise SafeError(f"{path!r} (--output): there is no folder {folder!r}")
+        raise SafeError(f"{path!r} ({option}): there is no folder {folder!r}")
     if force or not os.path.lexists(path):
         return force
     if is_ours(path):
         return True
-    raise SafeError(f"{path!r} exists: --force overwrites it, --output names another")
+    raise SafeError(f"{path!r} exists: --force overwrites it, {option} names another")
 
 
 def is_stream(path: str) -> bool:

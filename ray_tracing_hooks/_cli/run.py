@@ -84,6 +84,10 @@ def run(
     """
     settings, sources = load_with_sources(os.environ, warn)
     _check(program, is_module=is_module)
+    if store is not None:
+        from ray_tracing_hooks._cli.keeping import check  # noqa: PLC0415  as in `_show`
+
+        check(store, "--keep")
     folder = _folder(output, program, settings)
     environ = {"RAY_TRACING_LOCAL_DIR": folder}
     if sources["ray"] == "default" and not no_waits:

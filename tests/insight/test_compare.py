@@ -281,6 +281,14 @@ def test_ratios_beyond_any_measure_are_unknown(tmp_path: Path) -> None:
     assert own["ratio"] > 1e6
 
 
+def test_a_page_does_not_replace_another_file(tmp_path: Path) -> None:
+    run, other_file = recorded("healthy"), tmp_path / "notes.html"
+    other_file.write_text("mine")
+    for place, said in ((other_file, "--force overwrites it, --page names another"), (tmp_path, "(--page)")):
+        assert said in comparison(run, run, "--page", str(place), code=1).stderr
+    assert other_file.read_text() == "mine"
+
+
 def test_a_side_without_spans_ends_the_command(tmp_path: Path) -> None:
     none = str(tmp_path / "none")
     said = f"Error: {none!r} does not exist: expected a folder or a file of spans\n"

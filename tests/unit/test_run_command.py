@@ -212,3 +212,12 @@ def test_wrong_use_says_what_is_expected(tmp_path: Path, arguments: list[str], s
     done = run(*(each.format(file=file) for each in arguments))
     assert done.returncode == 2
     assert says in " ".join(done.stderr.split())
+
+
+def test_a_store_that_cannot_be_is_said_before_the_program_runs(tmp_path: Path) -> None:
+    path = program(tmp_path, "print('ran')")
+    for place, said in ((path, "is no folder"), ("", "is no folder"), ("nothing://x/runs", "it needs fsspec")):
+        result = run("--keep", place, path)
+        assert (result.returncode, result.stdout) == (2, ""), result.stderr
+        assert "--keep" in result.stderr
+        assert said in " ".join(result.stderr.split())

@@ -127,7 +127,9 @@ def compare(
     """
     if in_json and in_markdown:
         raise click.UsageError("--json and --markdown are different outputs: give one of them")
-    replace = page_file is not None and outputs.may_replace(page_file, force=force, is_ours=page.is_report)
+    replace = page_file is not None and outputs.may_replace(
+        page_file, force=force, is_ours=page.is_report, option="--page"
+    )
     found = of_runs(_runs(new, _TO, everything=everything), _runs(base, "BASE", everything=everything))
     if in_json:
         click.echo(json.dumps(document.document(found)))

@@ -223,3 +223,15 @@ def test_the_requests_of_a_page_hide_applications_and_methods(tmp_path: Path, op
     text = unpacked(page.read_text("utf-8"))
     assert b"GET /" in text
     assert b"secret" not in text.lower()
+
+
+def test_an_export_of_which_all_is_hidden_has_all_spans(tmp_path: Path) -> None:
+    """Times of submissions and ids of tasks are texts in it, which are neither times nor equal ids."""
+    given, made = RECORDED / "worker_tree.jsonl.gz", tmp_path / "hidden.jsonl"
+    CliRunner().invoke(
+        main, ["export", str(given), "--format", "otlp", "--redact", "*", "--output", str(made)], catch_exceptions=False
+    )
+    table = load([str(made)])
+    assert len(table) == len(load([str(given)]))
+    assert not table.quality.bad_spans
+    assert not set(table.submitted) - {0}

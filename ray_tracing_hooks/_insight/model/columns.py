@@ -12,7 +12,7 @@ from typing import Any
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
 from ray_tracing_hooks._insight.model.quality import Quality
-from ray_tracing_hooks._insight.model.span import Span, State
+from ray_tracing_hooks._insight.model.span import HIDDEN, Span, State
 from ray_tracing_hooks._libraries import LIBRARIES
 
 ENDED, RUNNING, LOST = 0, 1, 2
@@ -202,8 +202,8 @@ class Columns:
         submitted = choice = loop = 0
         for key, value in attributes:
             kind = _KINDS.get(key)
-            if kind is None:
-                continue
+            if kind is None or (kind != _OF_SITE and value == HIDDEN):
+                continue  # an id that is hidden is not the same id as others that are
             if kind == _OF_SITE:
                 site += (key, value if type(value) is str else _hashable(value))
             elif kind == _TASK:

@@ -10,6 +10,8 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._safety.exceptions import users_error, without_colours
 
 INTERNAL, SERVER, CLIENT, PRODUCER, CONSUMER = 1, 2, 3, 4, 5
+HIDDEN = "***"
+"""The text that replaces a redacted value."""
 KIND_NAMES = {
     INTERNAL: "INTERNAL",
     SERVER: "SERVER",

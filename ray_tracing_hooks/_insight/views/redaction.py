@@ -7,11 +7,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.span import HIDDEN
 from ray_tracing_hooks._insight.model.table import Table
-
-HIDDEN = "***"
-"""The text that replaces a redacted value."""
-
 
 _SAME = {
     names.RAY_NODE_ID: names.RESOURCE_NODE_ID,

@@ -20,9 +20,9 @@ from ray_tracing_hooks._insight.ingest.files import PARQUET, UNREADABLE, is_segm
 from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.ingest.otlp_json import explain, groups_of, time_of
 from ray_tracing_hooks._insight.model.quality import Quality
-from ray_tracing_hooks._insight.model.span import Span
+from ray_tracing_hooks._insight.model.span import HIDDEN, Span
 from ray_tracing_hooks._insight.views.exports.selection import Source, as_json, encoded
-from ray_tracing_hooks._insight.views.redaction import HIDDEN, Redaction
+from ray_tracing_hooks._insight.views.redaction import Redaction
 
 _SPANS_A_LINE = 100
 

@@ -19,8 +19,9 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding
 from ray_tracing_hooks._insight.analysis.queues import PHASES
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.calls import WAITS, Calls
+from ray_tracing_hooks._insight.model.span import HIDDEN
 from ray_tracing_hooks._insight.views.page.pack import LONGEST_NAME, truncated
-from ray_tracing_hooks._insight.views.redaction import HIDDEN, Redaction
+from ray_tracing_hooks._insight.views.redaction import Redaction
 
 _MOST_QUEUES = 25
 

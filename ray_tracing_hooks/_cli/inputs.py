@@ -105,8 +105,9 @@ class Which:
             raise SafeError(no_spans(paths, read.quality))
         return read
 
-    def files(self, paths: Sequence[str]) -> list[str]:
-        """The files with spans below ``paths``, or in the configured local folder if there are none; at least one.
+    def files(self, paths: Sequence[str], *, fetches: bool = True) -> list[str]:
+        """The files with spans below ``paths``, or in the configured local folder if there are none; at least one. None
+        if the rest of a run that is elsewhere is not fetched: only :attr:`kept` is known then.
 
         Ends the command with exit code 1 if there are no such files, or a path cannot be read.
         """
@@ -118,6 +119,8 @@ class Which:
         kept, problems = kept_runs(places)
         if kept or problems:
             places = self._of_store(kept, problems, _where(paths))
+        if not fetches:
+            return []
         with errors():
             for place in places:
                 complete(place)

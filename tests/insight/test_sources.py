@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
@@ -298,6 +299,95 @@ def test_traces_of_tempo_are_read_by_service_and_time(backend: Backend, version:
     assert query["q"] == '{ resource.service.name = "ray" }'
     assert 7200 <= int(query["end"]) - int(query["start"]) <= 7202
     assert headers["X-Scope-Orgid"] == "team"
+
+
+def clickhouse_rows(*, is_old: bool = False) -> list[dict[str, Any]]:
+    """The spans as rows of the table that the Collector's exporter writes; an older one has other columns and enums."""
+
+    def texts(attributes: list[dict[str, Any]]) -> dict[str, str]:
+        return {each["key"]: text(each["value"]) for each in attributes}
+
+    def text(value: dict[str, Any]) -> str:
+        (kind, found) = next(iter(value.items()))
+        if kind == "arrayValue":
+            return json.dumps([each.get("stringValue", each) for each in found.get("values", ())])
+        return str(found).lower() if kind == "boolValue" else str(found)
+
+    rows = []
+    for of_resource in merged()["resourceSpans"]:
+        resource = texts(of_resource["resource"]["attributes"])
+        for scope, span in ((each["scope"], span) for each in of_resource["scopeSpans"] for span in each["spans"]):
+            kinds, statuses = ("", "Internal", "Server", "Client", "Producer", "Consumer"), ("Unset", "Ok", "Error")
+            kind, status = kinds[span["kind"]], statuses[span.get("status", {}).get("code", 0)]
+            events, links = span.get("events", []), span.get("links", [])
+            row = {
+                "Timestamp": nanoseconds(span["startTimeUnixNano"]),
+                "TraceId": span["traceId"],
+                "SpanId": span["spanId"],
+                "ParentSpanId": span.get("parentSpanId", ""),
+                "TraceState": span.get("traceState", ""),
+                "SpanName": span["name"],
+                "SpanKind": f"SPAN_KIND_{kind.upper()}" if is_old else kind,
+                "ServiceName": resource.get("service.name", ""),
+                "ResourceAttributes": resource,
+                "SpanAttributes": texts(span.get("attributes", [])),
+                "Duration": str(int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])),
+                "StatusCode": f"STATUS_CODE_{status.upper()}" if is_old else status,
+                "StatusMessage": span.get("status", {}).get("message", ""),
+                "Events.Timestamp": [nanoseconds(each["timeUnixNano"]) for each in events],
+                "Events.Name": [each["name"] for each in events],
+                "Events.Attributes": [texts(each.get("attributes", [])) for each in events],
+                "Links.TraceId": [each["traceId"] for each in links],
+                "Links.SpanId": [each["spanId"] for each in links],
+                "Links.TraceState": [each.get("traceState", "") for each in links],
+                "Links.Attributes": [texts(each.get("attributes", [])) for each in links],
+            }
+            rows.append(row if is_old else row | {"ScopeName": scope.get("name", ""), "ScopeVersion": ""})
+    return rows
+
+
+def nanoseconds(text: str) -> str:
+    """A time as ClickHouse writes it."""
+    when = datetime.fromtimestamp(int(text) // 10**9, timezone.utc)
+    return f"{when:%Y-%m-%d %H:%M:%S}.{int(text) % 10**9:09}"
+
+
+def clickhouse_answer(rows: list[dict[str, Any]]) -> bytes:
+    """With the columns that the query adds."""
+    spans = [span for each in merged()["resourceSpans"] for scope in each["scopeSpans"] for span in scope["spans"]]
+    added = (
+        {"start_ns": span["startTimeUnixNano"], "event_ns": [each["timeUnixNano"] for each in span.get("events", [])]}
+        for span in spans
+    )
+    return "".join(json.dumps(row | more) + "\n" for row, more in zip(rows, added, strict=True)).encode()
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_traces_of_clickhouse_are_read_by_service_and_time(backend: Backend, is_old: bool) -> None:
+    """With the same summary as their files: numbers, booleans and lists are such again."""
+    backend.answers["/"] = clickhouse_answer(clickhouse_rows(is_old=is_old))
+    place = f"clickhouse:http://me:hunter2@{backend.address[7:]}?database=otel&service=o'ray&last=2h&limit=1"
+    result = run("summary", place, "--json")
+    assert "there may be more (limit=1 in the address)" in " ".join(result.stderr.split())
+    assert summary(place) == summary(RECORDED)
+    _, query, headers = backend.asked[0]
+    assert "o'ray" not in query["query"], "what is given is sent beside the query"
+    assert (query["param_service"], query["param_limit"], query["param_ids"]) == ("o'ray", "1", "[]")
+    assert (query["param_database"], query["param_table"]) == ("otel", "otel_traces")
+    assert int(query["param_end"]) - int(query["param_start"]) == pytest.approx(7200 * 10**9, rel=1e-6)
+    assert headers["Authorization"] == f"Basic {base64.b64encode(b'me:hunter2').decode()}"
+
+
+def test_a_trace_of_clickhouse_is_read_by_its_id(backend: Backend) -> None:
+    """And it is said which of them are not there, or that the table is not, or is another one."""
+    place = f"clickhouse:{backend.address}?trace={TRACE_ID}&trace=1"
+    assert "has no table default.otel_traces" in " ".join(run("summary", place, code=1).output.split())
+    backend.answers["/"] = clickhouse_answer(clickhouse_rows())
+    told = " ".join(run("summary", place).stderr.split())
+    assert f"has no trace {'0' * 31}1" in told
+    assert backend.asked[-1][1]["param_ids"] == f"['{TRACE_ID}','{'0' * 31}1']"
+    backend.answers["/"] = b'{"TraceId": "a"}\n'
+    assert "has a table of another kind" in " ".join(run("summary", place, code=1).output.split())
 
 
 def test_what_a_back_end_left_out_is_said(backend: Backend) -> None:

@@ -1,7 +1,8 @@
-"""Fetches traces from Jaeger (query API v3) and Grafana Tempo, as OTLP-JSON lines.
+"""Fetches traces from Jaeger (query API v3), Grafana Tempo and the Collector's table in ClickHouse, as OTLP-JSON lines.
 
 An address is one of HTTP with parameters: ``trace=ID``, or ``service=NAME`` with ``last=1h``, or ``start`` and ``end``
-in ISO 8601; ``limit`` is the number of traces, and ``tenant`` that of Tempo. A user and a password in it are sent.
+in ISO 8601; ``limit`` is the number of traces, ``tenant`` that of Tempo, and ``database`` and ``table`` are those of
+ClickHouse. A user and a password in it are sent.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
+from itertools import islice
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -22,9 +25,7 @@ from ray_tracing_hooks._formats.otlp import encode_json
 from ray_tracing_hooks._formats.otlp_json_read import traces as encoded_traces
 from ray_tracing_hooks._formats.protobuf import FormatError
 
-BACKENDS = ("jaeger", "tempo")
-
-_PARAMETERS = ("trace", "service", "last", "start", "end", "limit", "tenant")
+_PARAMETERS = ("trace", "service", "last", "start", "end", "limit", "tenant", "database", "table")
 _LIMIT = 1000
 _TIMEOUT = 60
 _MOST_ANSWER = 1 << 30
@@ -65,6 +66,7 @@ class _Query:
         if parts.username is not None:
             user = f"{parts.username}:{parts.password or ''}".encode()
             self.headers["Authorization"] = f"Basic {base64.b64encode(user).decode()}"
+        self.database, self.table = found.get("database", "default"), found.get("table", "otel_traces")
         if "tenant" in found:
             self.headers["X-Scope-OrgID"] = found["tenant"]
 
@@ -114,7 +116,7 @@ def traces_of(kind: str, address: str, told: _Told) -> Iterator[bytes]:
 
 def _documents(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
     try:
-        yield from _of_jaeger(query, told) if query.kind == "jaeger" else _of_tempo(query, told)
+        yield from BACKENDS[query.kind](query, told)
     except (TypeError, AttributeError, RecursionError):
         raise ValueError(f"{query.kind} at {query.shown} answers with something else than traces") from None
 
@@ -182,6 +184,112 @@ def _of_tempo(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
         yield {"resourceSpans": batches}
 
 
+_OF_CLICKHOUSE = """
+SELECT *, toUnixTimestamp64Nano(Timestamp) AS start_ns,
+    arrayMap(each -> toUnixTimestamp64Nano(each), Events.Timestamp) AS event_ns
+FROM {database:Identifier}.{table:Identifier}
+WHERE TraceId IN {ids:Array(String)} OR TraceId IN (
+    SELECT TraceId FROM {database:Identifier}.{table:Identifier}
+    WHERE ServiceName = {service:String} AND empty({ids:Array(String)})
+        AND toUnixTimestamp64Nano(Timestamp) BETWEEN {start:Int64} AND {end:Int64}
+    GROUP BY TraceId ORDER BY max(Timestamp) DESC LIMIT {limit:UInt32}
+)
+FORMAT JSONEachRow
+"""
+_ROWS = 1000
+
+
+def _of_clickhouse(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
+    ids = [each.zfill(32) for each in query.ids]
+    given: dict[str, Any] = {"database": query.database, "table": query.table, "service": query.service}
+    given["ids"] = "[" + ",".join(f"'{each}'" for each in ids) + "]"
+    given |= {"start": max(0, int(query.start * 1e9)), "end": min(int(query.end * 1e9), (1 << 63) - 1)}
+    given["limit"] = query.limit
+    # With GET, nothing is written.
+    body = query.get("/", {"query": _OF_CLICKHOUSE} | {f"param_{name}": value for name, value in given.items()})
+    if body is None:
+        raise ValueError(f"clickhouse at {query.shown} has no table {query.database}.{query.table} of the Collector")
+    rows = _objects(body, query)
+    seen: set[str] = set()
+    while some := list(islice(rows, _ROWS)):
+        seen.update(str(each.get("TraceId")) for each in some)
+        try:
+            yield {"resourceSpans": [_of_row(each) for each in some]}
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"clickhouse at {query.shown} has a table of another kind: {error!r:.100}") from None
+    if missing := [each for each in ids if each not in seen]:
+        told(f"clickhouse at {query.shown} has no trace {missing[0]}")
+    if not ids and len(seen) >= query.limit:
+        _tell_limit(query, len(seen), told)
+
+
+def _of_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of ``otel_traces`` as a span with its resource. Raises KeyError, TypeError or ValueError."""
+    start, took = int(row["start_ns"]), int(row["Duration"])
+    own = row["SpanAttributes"]
+    events = zip(row["event_ns"], row["Events.Name"], row["Events.Attributes"], strict=True)
+    links = zip(
+        row["Links.TraceId"], row["Links.SpanId"], row["Links.TraceState"], row["Links.Attributes"], strict=True
+    )
+    span = {
+        "traceId": row["TraceId"],
+        "spanId": row["SpanId"],
+        "parentSpanId": row["ParentSpanId"],
+        "traceState": row["TraceState"],
+        "name": row["SpanName"],
+        # Older versions of the exporter write SPAN_KIND_SERVER, newer ones Server.
+        "kind": _KINDS.index(row["SpanKind"].rpartition("_")[2].lower()),
+        "startTimeUnixNano": str(start),
+        # A span without an end has less than no duration, which the type of the column cannot hold.
+        "endTimeUnixNano": str(start + took if 0 <= took < 1 << 63 else 0),
+        "attributes": _attributes(own),
+        "status": {
+            "code": _STATUSES.index(row["StatusCode"].rpartition("_")[2].lower()),
+            "message": row["StatusMessage"],
+        },
+        "events": [
+            {"timeUnixNano": str(time), "name": name, "attributes": _attributes(of)} for time, name, of in events
+        ],
+        "links": [
+            {"traceId": trace, "spanId": of, "traceState": state, "attributes": _attributes(attributes)}
+            for trace, of, state, attributes in links
+        ],
+    }
+    scope = {"name": row.get("ScopeName", ""), "version": row.get("ScopeVersion", "")}
+    resource = {"attributes": _attributes(row["ResourceAttributes"])}
+    return {"resource": resource, "scopeSpans": [{"scope": scope, "spans": [span]}]}
+
+
+_KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
+_STATUSES = ("unset", "ok", "error")
+
+
+def _attributes(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": name, "value": _value(name, value)} for name, value in found.items()]
+
+
+def _value(name: str, text: Any) -> dict[str, Any]:
+    """The value that a text stands for: the table has texts alone. Ids stay texts. Raises TypeError."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is no text")
+    value: Any = text
+    if not name.endswith(("_id", ".id")):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(text)
+    match value:
+        case bool():
+            return {"boolValue": value}
+        # What is written in another way, such as 2.60 and 1e5, is no number that the Collector wrote.
+        case int() if str(value) == text and -(1 << 63) <= value < 1 << 63:
+            return {"intValue": text}
+        case float() if repr(value) == text:
+            return {"doubleValue": value}
+        case list() if not any(isinstance(each, (dict, list)) for each in value):
+            parts = [{"stringValue": x} if isinstance(x, str) else _value(name, json.dumps(x)) for x in value]
+            return {"arrayValue": {"values": parts}}
+    return {"stringValue": text}
+
+
 def _tell_limit(query: _Query, number: int, told: _Told) -> None:
     told(
         f"{query.kind} at {query.shown} returned {number:,} traces, as many as were asked for: there may be more "
@@ -242,3 +350,6 @@ def _time(text: str) -> float:
 def _text(seconds: float) -> str:
     moment = datetime.fromtimestamp(max(0.0, seconds), timezone.utc)
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+BACKENDS = {"jaeger": _of_jaeger, "tempo": _of_tempo, "clickhouse": _of_clickhouse}

@@ -25,6 +25,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from protobuf_json import with_protobuf_ids
 
 from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._cli.inputs import Which
+from ray_tracing_hooks._cli.summary.ray_tables import _of_files
+from ray_tracing_hooks._insight.ingest.sources import unfetched
 
 RECORDED = Path(__file__).parent / "corpus" / "recorded" / "actor_restarts.jsonl.gz"
 LINES = gzip.decompress(RECORDED.read_bytes()).splitlines(keepends=True)
@@ -197,6 +200,20 @@ def test_a_store_in_an_object_store_is_written_listed_and_read(bucket: Any, monk
     wanted = next(each["id"] for each in listed if each["program"]["name"] == "actors.py")
     assert summary(f"memory://bucket/runs@{wanted}") == summary(RECORDED)
     assert sum(name.endswith(".parquet") for name in fetched) == 1
+
+
+def test_a_node_counts_a_file_of_an_object_store_where_it_is(bucket: Any) -> None:
+    """It is not fetched to the machine of the command."""
+    run("export", RECORDED, "--format", "parquet", "-o", "memory://bucket/runs")
+    which = Which()
+    assert which.files(["memory://bucket/runs"], fetches=False) == []
+    (kept,) = which.kept
+    assert not any(Path(file).exists() for file in kept.files)
+    system, names = unfetched(kept.folder)
+    counted = list(_of_files({"file": [name for name in names if name.endswith(".parquet")]}, system, None))
+    calls = [row["number"] for counts in counted for row in counts.to_pylist() if row["member"] == "calls"]
+    assert sum(calls) == summary(RECORDED)["run"]["calls"]
+    assert bucket.glob("/bucket/runs/run=*/traces-*.parquet") == [name for name in names if name.endswith(".parquet")]
 
 
 def test_a_scheme_without_its_package_is_said() -> None:

@@ -200,7 +200,9 @@ def test_duckdb_says_that_it_shows_less(tmp_path: Path) -> None:
     folder = written(made(), tmp_path / "spans")
     keep(folder, tmp_path / "runs")
     assert "DuckDB computed this from 3 spans" in run("summary", tmp_path / "runs", "--engine", "duckdb").output
-    assert "give the path of a store" in run("summary", folder, "--engine", "duckdb", code=2).output
+    for engine in ("duckdb", "ray"):
+        assert "give the path of a store" in run("summary", folder, "--engine", engine, code=2).output
+    assert "the cluster of --engine ray" in run("summary", folder, "--address", "10.0.0.1:6379", code=2).output
 
 
 def test_collected_files_become_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,14 @@ import json
 import click
 
 from ray_tracing_hooks._cli import inputs
-from ray_tracing_hooks._cli.options import examples, job_option, json_option, paths_argument, trace_option
+from ray_tracing_hooks._cli.options import (
+    address_option,
+    examples,
+    job_option,
+    json_option,
+    paths_argument,
+    trace_option,
+)
 from ray_tracing_hooks._cli.screen import Row, height, print_lines
 from ray_tracing_hooks._cli.summary import document, stored, text
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -27,10 +34,11 @@ from ray_tracing_hooks._insight.analysis.findings import find
 @click.option("--check", is_flag=True, help="Exit with code 1 if there are findings.")
 @click.option(
     "--engine",
-    type=click.Choice(["memory", "duckdb"]),
-    help=f"What computes it: by default duckdb for a run of a store with {stored.LARGE:,} spans or more, which shows "
-    "only functions and the findings from when it was stored.",
+    type=click.Choice(["memory", "duckdb", "ray"]),
+    help=f"What computes it: by default duckdb for a run of a store with {stored.LARGE:,} spans or more. This one, and "
+    "ray, which is Ray Data on a cluster, show only functions and the findings from when it was stored.",
 )
+@address_option
 @click.option("-v", "--verbose", is_flag=True, help="Also show evidence: span ids and the steps of the critical path.")
 @json_option
 def summary(
@@ -39,6 +47,7 @@ def summary(
     job: str | None,
     check: bool,
     engine: str | None,
+    address: str | None,
     verbose: bool,
     in_json: bool,
 ) -> None:
@@ -51,12 +60,18 @@ def summary(
     the summary says so.
     """
     which = inputs.Which(trace_id, job)
-    files = which.files(paths)
+    if address is not None and engine != "ray":
+        raise click.UsageError("--address is the cluster of --engine ray")
+    files = which.files(paths, fetches=engine != "ray")
     run = which.kept[0] if len(which.kept) == 1 and trace_id is None else None
-    if engine == "duckdb" and run is None:
-        raise click.UsageError("--engine duckdb summarizes a run of a store: give the path of a store, and no --trace")
-    if run is not None and (engine == "duckdb" or (engine is None and stored.spans_of(run) >= stored.LARGE)):
-        from_store = stored.document(run)
+    if engine in {"duckdb", "ray"} and run is None:
+        raise click.UsageError(
+            f"--engine {engine} summarizes a run of a store: give the path of a store, and no --trace"
+        )
+    if run is not None and engine is None and stored.spans_of(run) >= stored.LARGE:
+        engine = "duckdb"
+    if run is not None and engine in {"duckdb", "ray"}:
+        from_store = stored.document(run, engine, address)
         if in_json:
             click.echo(json.dumps(from_store))
         else:

@@ -1,16 +1,21 @@
-"""The summary of a run in a store by DuckDB: what is known of the run, and the tables that are sums over its spans."""
+"""The summary of a run in a store by DuckDB or Ray Data: what is known of it, and tables that sum up its spans."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from ray_tracing_hooks._cli.asking import answering_cluster
 from ray_tracing_hooks._cli.screen import Row, SafeError, aligned
+from ray_tracing_hooks._cli.summary import ray_tables
 from ray_tracing_hooks._cli.summary.requests import PERCENTILES
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, plain
 from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun
+from ray_tracing_hooks._insight.ingest.sources import unfetched
 from ray_tracing_hooks._insight.store.tables import functions
+from ray_tracing_hooks._ops.cluster import ConnectError, connected
 
 LARGE = 5_000_000
 """From this number of spans on, DuckDB makes the summary unless it is told not to: in memory they take a gibibyte."""
@@ -23,20 +28,21 @@ def spans_of(run: KeptRun) -> int:
     return sum(int(each.get("rows") or 0) for each in run.document.get("files") or ())
 
 
-def document(run: KeptRun) -> dict[str, Any]:
+def document(run: KeptRun, engine: str, address: str | None) -> dict[str, Any]:
     """Part of the document of a summary: ``run``, ``quality``, ``functions``, ``findings``. Ends the command with exit
-    code 1 if that cannot be computed.
+    code 1 if that cannot be computed. ``engine`` is ``duckdb``, or ``ray`` for the cluster at this address.
     """
     known = run.document
     try:
-        found = functions(run.files, PERCENTILES)
-    except ImportError:
-        raise SafeError("--engine duckdb needs duckdb: pip install 'ray-tracing-hooks[insight]'") from None
+        found = _by_ray(run, address) if engine == "ray" else functions(run.files, PERCENTILES)
+    except ImportError as error:
+        how = "ray[data]" if engine == "ray" else "ray-tracing-hooks[insight]"
+        raise SafeError(f"--engine {engine} needs {error.name}: pip install '{how}'") from None
     except OSError as error:
         raise SafeError(f"{run.folder}: {error.strerror}") from None
     return {
         "version": 1,
-        "engine": "duckdb",
+        "engine": engine,
         "run": {
             "name": known["program"]["name"],
             "session": known["cluster"]["session"] or "",
@@ -51,6 +57,21 @@ def document(run: KeptRun) -> dict[str, Any]:
         "functions": found,
         "findings": known.get("findings") or [],
     }
+
+
+def _by_ray(run: KeptRun, address: str | None) -> list[dict[str, Any]]:
+    """The functions of a run over a cluster, whose nodes read the files."""
+    system, names = unfetched(run.folder)
+    wanted = {os.path.basename(file) for file in run.files}
+    files = [name for name in names if os.path.basename(name) in wanted] or [
+        os.path.abspath(each) for each in run.files
+    ]
+    found = answering_cluster(address)
+    try:
+        with connected(found):
+            return ray_tables.functions(files, PERCENTILES, system)
+    except ConnectError as error:
+        raise SafeError(f"the connection to {found} fails: {error}") from None
 
 
 def lines(found: dict[str, Any]) -> Iterator[str | Row]:
@@ -82,4 +103,5 @@ def lines(found: dict[str, Any]) -> Iterator[str | Row]:
         if more := len(every) - len(rows):
             yield f" and {count(more, 'other function')}"
     yield ""
-    yield f"DuckDB computed this from {count(run['spans'], 'span')}; --engine memory shows more, and takes more memory."
+    engine = "Ray Data" if found["engine"] == "ray" else "DuckDB"
+    yield f"{engine} computed this from {count(run['spans'], 'span')}; --engine memory shows more, with more memory."

@@ -48,7 +48,8 @@ def shown(place: str) -> str:
 
 
 def local(place: str, told: Callable[[str], None]) -> str:
-    """The path of the spans of a place: a path, a URL for fsspec, or ``jaeger:`` or ``tempo:`` and an address.
+    """The path of the spans of a place: a path, a URL for fsspec, or ``jaeger:``, ``tempo:`` or
+    ``clickhouse:`` and an address.
 
     ``told`` is called with what could not be had of it, as sentences. Of a store of runs elsewhere, only the
     descriptions are fetched until :func:`complete`. Raises PlaceError or OSError.
@@ -83,6 +84,12 @@ def complete(folder: str) -> None:
     """Fetch the rest of a run that is elsewhere. Raises PlaceError."""
     system, files = _pending.pop(folder, (None, []))
     _get(system, files)
+
+
+def unfetched(folder: str) -> tuple[Any, list[str]]:
+    """The file system of a run that is elsewhere, and the names of its files there until :func:`complete`."""
+    system, files = _pending.get(folder, (None, []))
+    return system, [name for name, _ in files]
 
 
 def _fetched(url: str) -> str:

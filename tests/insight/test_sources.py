@@ -240,6 +240,7 @@ class Backend:
 
     def __init__(self) -> None:
         self.answers: dict[str, bytes | int] = {}
+        self.redirects: dict[str, str] = {}
         self.asked: list[tuple[str, dict[str, str], dict[str, str]]] = []
         backend = self
 
@@ -248,10 +249,12 @@ class Backend:
                 parts = urlsplit(self.path)
                 query = {name: values[0] for name, values in parse_qs(parts.query).items()}
                 backend.asked.append((parts.path, query, dict(self.headers)))
-                answer = backend.answers.get(parts.path, 404)
+                answer = backend.answers.get(parts.path, 302 if parts.path in backend.redirects else 404)
                 body = answer if isinstance(answer, bytes) else b'{"message": "no"}'
                 self.send_response(200 if isinstance(answer, bytes) else answer)
                 self.send_header("Content-Length", str(len(body)))
+                if parts.path in backend.redirects:
+                    self.send_header("Location", backend.redirects[parts.path])
                 self.end_headers()
                 self.wfile.write(body)
 
@@ -280,6 +283,19 @@ def test_a_trace_of_jaeger_is_read_by_its_id(backend: Backend) -> None:
     """With the same summary as its files."""
     backend.answers[f"/api/v3/traces/{TRACE_ID}"] = json.dumps({"result": merged()}).encode()
     assert summary(f"jaeger:{backend.address}?trace={TRACE_ID}") == summary(RECORDED)
+
+
+def test_the_password_of_an_address_does_not_go_to_the_server_of_a_redirect(backend: Backend) -> None:
+    path = f"/api/v3/traces/{TRACE_ID}"
+    with closing(Backend()) as other:
+        backend.redirects[path] = other.address + path
+        other.answers[path] = json.dumps({"result": merged()}).encode()
+        address = backend.address.replace("//", "//me:hunter2@")
+        assert summary(f"jaeger:{address}?trace={TRACE_ID}") == summary(RECORDED)
+    ((_, _, first),) = backend.asked
+    ((_, _, second),) = other.asked
+    assert "Authorization" in first
+    assert "Authorization" not in second
 
 
 def merged() -> dict[str, Any]:

@@ -63,9 +63,10 @@ class _Query:
         host = f"{where}:{parts.port}" if parts.port else where
         self.shown = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
         self.headers = {"Accept": "application/json"}
+        self.authorization = ""
         if parts.username is not None:
             user = f"{parts.username}:{parts.password or ''}".encode()
-            self.headers["Authorization"] = f"Basic {base64.b64encode(user).decode()}"
+            self.authorization = f"Basic {base64.b64encode(user).decode()}"
         self.database, self.table = found.get("database", "default"), found.get("table", "otel_traces")
         if "tenant" in found:
             self.headers["X-Scope-OrgID"] = found["tenant"]
@@ -75,6 +76,8 @@ class _Query:
         url = f"{self.shown}{path}" + (f"?{urlencode(parameters)}" if parameters else "")
         # The address is the user's, and has the scheme of HTTP.
         request = urllib.request.Request(url, headers=self.headers)  # noqa: S310
+        if self.authorization:  # not for another server that the answer redirects to
+            request.add_unredirected_header("Authorization", self.authorization)
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310
                 body: bytes = answer.read(_MOST_ANSWER)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from terminal import STYLE, in_terminal
 
 from ray_tracing_hooks import _compiled
-from ray_tracing_hooks._cli.config import config
+from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._settings.otel import VARIABLES
 from ray_tracing_hooks._settings.table import all_settings
 
@@ -24,7 +24,7 @@ def test_each_setting_and_where_it_comes_from(tmp_path: Path) -> None:
     file.write_text("flush_timeout: 3\n")
     os.environ["RAY_TRACING_CONFIG"] = str(file)
     os.environ["RAY_TRACING_SPOOL_MAX_BYTES"] = "2 GiB"
-    result = CliRunner().invoke(config)
+    result = CliRunner().invoke(main, ["config"])
     assert result.exit_code == 0
     assert "RAY_TRACING_SPOOL_MAX_BYTES = 2 GiB  (RAY_TRACING_SPOOL_MAX_BYTES)\n" in result.output
     assert f"RAY_TRACING_FLUSH_TIMEOUT = 3  ({file})\n    seconds that a driver waits for delivery" in result.output
@@ -68,7 +68,7 @@ def test_standard_variables_follow_those_that_are_set_first() -> None:
     os.environ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"] = "2500"
     os.environ["OTEL_EXPORTER_OTLP_COMPRESSION"] = " "
     os.environ["OTEL_TRACES_EXPORTER"] = "otlp,console"
-    result = CliRunner().invoke(config)
+    result = CliRunner().invoke(main, ["config"])
     assert result.exit_code == 0
     assert "RAY_TRACING_EXPORTERS = otlp,console  (OTEL_TRACES_EXPORTER)\n" in result.output
     given, _, others = result.output.partition("Standard variables that are set\n")[2].partition("\n\n")
@@ -83,7 +83,7 @@ def test_what_is_wrong_is_told() -> None:
     os.environ["RAY_TRACING_FLUSH_TIMEOUT"] = "soon"
     os.environ["OTEL_TRACES_SAMPLER"] = "always"
     os.environ["OTEL_EXPORTER_OTLP_PROTOCOL"] = "tcp"
-    result = CliRunner().invoke(config)
+    result = CliRunner().invoke(main, ["config"])
     assert result.exit_code == 2
     first, *rest = result.stderr.splitlines()
     assert first == (
@@ -103,7 +103,7 @@ def test_what_is_used_in_place_of_a_wrong_value_is_shown() -> None:
     os.environ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "tcp"
     os.environ["OTEL_EXPORTER_OTLP_PROTOCOL"] = "grpc"
     os.environ["RAY_TRACING_EXPORTERS"] = "otpl"
-    shown = CliRunner().invoke(config).stdout
+    shown = CliRunner().invoke(main, ["config"]).stdout
     for line in (
         "RAY_TRACING_FLUSH_TIMEOUT = 5  (default; the value of RAY_TRACING_FLUSH_TIMEOUT is wrong)\n",
         "RAY_TRACING_EXPORTERS = local  (default; the value of RAY_TRACING_EXPORTERS is wrong)\n",
@@ -112,7 +112,7 @@ def test_what_is_used_in_place_of_a_wrong_value_is_shown() -> None:
         assert line in shown
     general, special = "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
     assert f"{general} = grpc  ({general}; the value of {special} is wrong)\n" in shown
-    rows = {row["name"]: row for row in json.loads(CliRunner().invoke(config, ["--json"]).stdout)["settings"]}
+    rows = {row["name"]: row for row in json.loads(CliRunner().invoke(main, ["config", "--json"]).stdout)["settings"]}
     assert (rows["exporters"]["value"], rows["exporters"]["wrong"]) == (["local"], "RAY_TRACING_EXPORTERS")
     assert "wrong" not in rows["strict"]
 
@@ -136,7 +136,7 @@ READ_BY_OTHERS = (
 def test_what_others_read_is_not_misspelled() -> None:
     """The SDK of the program, other exporters, and what the Kubernetes operator adds to pods."""
     os.environ.update(dict.fromkeys(READ_BY_OTHERS, "none"))
-    result = CliRunner().invoke(config)
+    result = CliRunner().invoke(main, ["config"])
     assert (result.exit_code, result.stderr) == (0, "")
 
 
@@ -144,7 +144,7 @@ def test_misspelled_standard_variables_are_named() -> None:
     """As warnings: another package may read them."""
     os.environ["OTEL_EXPORTER_OTLP_ENDPIONT"] = "http://collector:4317"
     os.environ["OTEL_TRACE_SAMPLER"] = "always_off"
-    result = CliRunner().invoke(config)
+    result = CliRunner().invoke(main, ["config"])
     assert result.exit_code == 0
     pairs = {
         "OTEL_EXPORTER_OTLP_ENDPIONT": "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -158,7 +158,7 @@ def test_misspelled_standard_variables_are_named() -> None:
 def test_a_hint_is_no_error() -> None:
     """The value is used."""
     os.environ.update(RAY_TRACING_EXPORTERS="otlp", OTEL_EXPORTER_OTLP_ENDPOINT="collector:4317")
-    result = CliRunner().invoke(config)
+    result = CliRunner().invoke(main, ["config"])
     assert result.exit_code == 0
     assert result.stderr.startswith("warning: OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317 has no scheme, so TLS is used")
 
@@ -166,7 +166,7 @@ def test_a_hint_is_no_error() -> None:
 def test_an_exporter_that_there_is_not_is_told() -> None:
     """As a job would tell it: with what there is, and what is used instead."""
     os.environ["RAY_TRACING_EXPORTERS"] = "jagger,otlp"
-    result = CliRunner().invoke(config)
+    result = CliRunner().invoke(main, ["config"])
     assert result.exit_code == 2
     used = "RAY_TRACING_EXPORTERS = otlp  (RAY_TRACING_EXPORTERS; the value of RAY_TRACING_EXPORTERS is wrong)\n"
     assert used in result.stdout
@@ -175,7 +175,7 @@ def test_an_exporter_that_there_is_not_is_told() -> None:
     )
     assert result.stderr.endswith("; using otlp\n")
     os.environ["RAY_TRACING_EXPORTERS"] = "none"
-    assert CliRunner().invoke(config).exit_code == 0
+    assert CliRunner().invoke(main, ["config"]).exit_code == 0
 
 
 WRONG_TOGETHER = {
@@ -193,23 +193,23 @@ def test_what_an_exporter_cannot_use_is_told(exporter: str) -> None:
     variables, problem = WRONG_TOGETHER[exporter]
     os.environ.update(variables)
     os.environ["RAY_TRACING_EXPORTERS"] = exporter
-    result = CliRunner().invoke(config)
+    result = CliRunner().invoke(main, ["config"])
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"error: {problem}")
     os.environ["RAY_TRACING_EXPORTERS"] = "local"
-    assert CliRunner().invoke(config).exit_code == 0
+    assert CliRunner().invoke(main, ["config"]).exit_code == 0
 
 
 def test_where_nothing_is_recorded_no_exporter_lacks_anything() -> None:
     os.environ.update(OTEL_SDK_DISABLED="true", RAY_TRACING_EXPORTERS="console", RAY_TRACING_METRICS="1")
-    result = CliRunner().invoke(config)
+    result = CliRunner().invoke(main, ["config"])
     assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_no_folder_is_made(tmp_path: Path) -> None:
     os.environ["RAY_TRACING_LOCAL_DIR"] = str(tmp_path / "spans")
-    assert CliRunner().invoke(config).exit_code == 0
+    assert CliRunner().invoke(main, ["config"]).exit_code == 0
     assert not (tmp_path / "spans").exists()
 
 
@@ -218,7 +218,7 @@ def test_it_speaks_json() -> None:
     os.environ["RAY_TRACING_RAY"] = "actor"
     os.environ["RAY_TRACING_STRICT"] = "perhaps"
     os.environ["OTEL_RESOURCE_ATTRIBUTES"] = "team=a,tier=b%20c"
-    result = CliRunner().invoke(config, ["--json"])
+    result = CliRunner().invoke(main, ["config", "--json"])
     assert result.exit_code == 2
     shown = json.loads(result.stdout)
     rows = {row["name"]: row for row in shown["settings"]}
@@ -249,7 +249,7 @@ SECRETS = {
 def test_no_secret_is_shown(arguments: list[str]) -> None:
     """But that there is one, and all around it."""
     os.environ.update(SECRETS)
-    result = CliRunner().invoke(config, arguments)
+    result = CliRunner().invoke(main, ["config", *arguments])
     assert result.exit_code == 0
     assert "s3cret" not in result.output
     assert "https://********@collector:4318/v1?********" in result.output
@@ -272,7 +272,7 @@ def test_no_secret_is_shown(arguments: list[str]) -> None:
 def test_no_secret_is_shown_of_what_is_wrong(variable: str, value: str, arguments: list[str]) -> None:
     os.environ[variable] = value
     os.environ["RAY_TRACING_EXPORTERS"] = "otlp,jaeger"
-    result = CliRunner().invoke(config, arguments)
+    result = CliRunner().invoke(main, ["config", *arguments])
     assert result.exit_code == 2
     assert variable in result.output
     assert "s3c" not in result.output

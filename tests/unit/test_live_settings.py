@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from ray_tracing_hooks._cli import changing, main
-from ray_tracing_hooks._cli.changing import disable
 from ray_tracing_hooks._connection.changes import control_folder
 from ray_tracing_hooks._control.control import Control, locked
 from ray_tracing_hooks._ops import change_on_node
@@ -180,13 +179,13 @@ def test_the_command_says_when_spans_are_recorded_again(monkeypatch: pytest.Monk
     monkeypatch.setattr(changing, "run", lambda _context, change, *_, **_options: wanted.append(change))
     before = time.time()
     for arguments in (["--for", "1h"], []):
-        assert CliRunner().invoke(disable, arguments).exit_code == 0
+        assert CliRunner().invoke(main, ["disable", *arguments]).exit_code == 0
     for_an_hour, for_good = wanted
     assert for_an_hour.until is not None
     assert before + 3600 <= for_an_hour.until <= time.time() + 3600
     assert for_good == Change(enabled=False)
     for wrong in ("soon", "30", "10ms", "1000000h"):
-        result = CliRunner().invoke(disable, ["--for", wrong])
+        result = CliRunner().invoke(main, ["disable", "--for", wrong])
         assert (result.exit_code, len(wanted)) == (2, 2)
         assert "such as" in result.output
 

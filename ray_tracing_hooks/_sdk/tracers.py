@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -29,9 +29,6 @@ from ray_tracing_hooks._safety.exceptions import class_name, hide_frame, is_inte
 from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._safety.patching import Patches
 from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
-
-if TYPE_CHECKING:
-    from opentelemetry.context import Context
 
 
 class GuardedSpan(_Span):

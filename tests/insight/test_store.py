@@ -478,6 +478,11 @@ main(["export", sys.argv[1], "--format", "parquet", "-o", sys.argv[2]])
 """
 
 
+def export_command(folder: Path, store: Path) -> list[str]:
+    export = [sys.executable, "-m", "ray_tracing_hooks", "export", str(folder)]
+    return [*export, "--format", "parquet", "-o", str(store)]
+
+
 def killed_while_writing(folder: Path, store: Path) -> None:
     command = [sys.executable, "-c", _KILLED, str(folder), str(store), installed("data")]
     done = subprocess.run(command, capture_output=True, timeout=100, check=False)
@@ -502,17 +507,7 @@ def test_a_full_disk_is_said_and_leaves_the_earlier_copy(tmp_path: Path) -> None
     """Not half a file."""
     folder, store = written(made(spans=2000), tmp_path / "spans"), tmp_path / "runs"
     before = keep(folder, store)
-    command = [
-        sys.executable,
-        "-m",
-        "ray_tracing_hooks",
-        "export",
-        str(folder),
-        "--format",
-        "parquet",
-        "-o",
-        str(store),
-    ]
+    command = export_command(folder, store)
     done = subprocess.run(
         command,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path)])},
@@ -535,17 +530,7 @@ def test_two_writers_of_one_run_write_one_after_the_other(tmp_path: Path) -> Non
     """One of the copies stays, as a whole."""
     folder, store = written(made(spans=300), tmp_path / "spans"), tmp_path / "runs"
     path = os.pathsep.join(filter(None, sys.path))
-    command = [
-        sys.executable,
-        "-m",
-        "ray_tracing_hooks",
-        "export",
-        str(folder),
-        "--format",
-        "parquet",
-        "-o",
-        str(store),
-    ]
+    command = export_command(folder, store)
 
     def write(_number: int) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PYTHONPATH": path}

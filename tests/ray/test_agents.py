@@ -54,7 +54,7 @@ def server() -> Iterator[tuple[str, list[str]]]:
 
 
 def test_agents_and_their_tools_are_in_the_trace(tmp_path: Path, server: tuple[str, list[str]]) -> None:
-    """And so is each request, of which the server hears. Each worker has the instrumentation that it was given."""
+    """And so is each request that reaches the server. Each worker has the instrumentation that it was given."""
     address, heard = server
     path = os.pathsep.join([environment()["PYTHONPATH"], installed.folder("agents")])
     run = run_program(

@@ -5,7 +5,7 @@ members do not change within one ``version``; members may be added. Texts quote 
 anything. The members:
 
 ``runs``, ``runs_before``  the runs of each side, as ``run`` in the document of ``summary --json``.
-``method``       how a change is told from what varies.
+``method``       the test that a change has to pass.
 ``differences``  how the runs differ apart from the program, as texts: their times cannot be compared in full then.
 ``time_split``   the wall time by what it was spent on, on average: ``kind``, ``ns``, ``before_ns``, the largest first;
                  empty if a run has only requests to Ray Serve.

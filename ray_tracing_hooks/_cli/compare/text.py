@@ -71,7 +71,7 @@ def _escaped(text: str) -> str:
 
 
 def parts(found: Comparison) -> Iterator[str | Table]:
-    """The sentences and tables of a comparison, of which the first sentence is its title."""
+    """The sentences and tables of a comparison. The first sentence is its title."""
     yield f"{_runs(found.now)} against {_runs(found.before)}"
     if found.differences:
         yield f"These runs cannot be compared in full: {'; '.join(found.differences)}."

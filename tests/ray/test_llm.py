@@ -235,7 +235,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Asked:
 def test_the_summary_names_the_part_that_delays_requests(planted: Asked, part: str) -> None:
     traces = {each["trace"] for each in planted.result[part]}
     analysis = Analysis(Table.of([span for span in planted.spans if span.trace_id in traces]))
-    check_that_it_is_named(analysis, part, recorded=False)
+    # How long requests wait for a busy ingress depends on the speed of the machine.
+    check_that_it_is_named(analysis, part, may_be_short=part == "ingress")
 
 
 def test_a_client_measures_the_time_to_the_first_chunk_that_its_server_tells_and_more(planted: Asked) -> None:

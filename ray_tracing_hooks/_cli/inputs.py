@@ -17,6 +17,7 @@ from ray_tracing_hooks._insight.analysis.data_quality import unread
 from ray_tracing_hooks._insight.analysis.queues import states_beside
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.ingest import utilization
+from ray_tracing_hooks._insight.ingest.backends import AddressError
 from ray_tracing_hooks._insight.ingest.files import folders_of, span_files
 from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun, kept_runs
 from ray_tracing_hooks._insight.ingest.load import load
@@ -25,6 +26,7 @@ from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.runs import part_of, run_id, runs, sessions
 from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._safety.guard import safe
 from ray_tracing_hooks._settings.table import load as load_settings
 from ray_tracing_hooks._settings.values import SPAN_ID, TRACE_ID
 
@@ -52,7 +54,9 @@ def chosen(paths: Sequence[str], which: Which) -> tuple[Analysis, int]:
 
 
 def each_run(paths: Sequence[str], *, last: int | None = None) -> list[Analysis]:
-    """All runs below ``paths``, or only this many of the newest; by start."""
+    """All runs below ``paths``, or only this many of the newest; by start. Exit code 2 if a path names one run."""
+    if any(map(run_of, paths)):
+        raise click.UsageError("PATH@RUN names one run, and several are read here: name the place without @RUN")
     which = Which(everything=True)
     read = which.table(paths)
     return [analysed(part_of(read, run), which.folders) for run in reversed(runs(read)[:last])]
@@ -237,9 +241,11 @@ def here(paths: Sequence[str]) -> list[str]:
 
 @contextmanager
 def errors() -> Iterator[None]:
-    """Ends the command with exit code 1 if there are no spans to be had from elsewhere."""
+    """Ends the command with exit code 1 if there are no spans to be had from elsewhere, and 2 for a wrong address."""
     try:
         yield
+    except AddressError as error:
+        raise click.UsageError(safe(str(error))) from None
     except PlaceError as error:
         raise SafeError(str(error)) from None
     except OSError as error:

@@ -25,7 +25,8 @@ from ray_tracing_hooks._formats.otlp import encode_json
 from ray_tracing_hooks._formats.otlp_json_read import traces as encoded_traces
 from ray_tracing_hooks._formats.protobuf import FormatError
 
-_PARAMETERS = ("trace", "service", "last", "start", "end", "limit", "tenant", "database", "table")
+_PARAMETERS = ("trace", "service", "last", "start", "end", "limit")
+_PARAMETERS_OF = {"jaeger": (), "tempo": ("tenant",), "clickhouse": ("database", "table")}
 _LIMIT = 1000
 _TIMEOUT = 60
 _MOST_ANSWER = 1 << 30
@@ -33,6 +34,10 @@ _LATEST = float(1 << 37)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 _Told = Callable[[str], None]
+
+
+class AddressError(ValueError):
+    """Something is wrong with an address."""
 
 
 class _Query:
@@ -44,8 +49,9 @@ class _Query:
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"expected an address such as {kind}:http://HOST:PORT?service=ray&last=1h")
         given = parse_qsl(parts.query, keep_blank_values=True)
-        if unknown := [name for name, _ in given if name not in _PARAMETERS]:
-            raise ValueError(f"{unknown[0]!r} is no parameter: expected {', '.join(_PARAMETERS)}")
+        known = (*_PARAMETERS, *_PARAMETERS_OF[kind])
+        if unknown := [name for name, _ in given if name not in known]:
+            raise ValueError(f"{unknown[0]!r:.40} is no parameter: expected {', '.join(known)}")
         found = dict(given)
         self.kind = kind
         self.ids = [value.lower() for name, value in given if name == "trace"]
@@ -98,12 +104,12 @@ class _Query:
 def traces_of(kind: str, address: str, told: _Told) -> Iterator[bytes]:
     """The traces at an address, as lines. ``told`` is called with what the back end left out.
 
-    Raises ValueError if something is wrong with the address or the answer, OSError without an answer.
+    Raises AddressError, ValueError if something is wrong with the answer, and OSError without one.
     """
     try:
         query = _Query(kind, address)
     except ValueError as error:
-        raise ValueError(f"{kind}: {error}") from None
+        raise AddressError(f"{kind}: {error}") from None
     for document in _documents(query, told):
         try:
             groups, wrong = encoded_traces(json.dumps(document))

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from ray_tracing_hooks._formats import task_states
-from ray_tracing_hooks._insight.ingest.backends import BACKENDS, traces_of
+from ray_tracing_hooks._insight.ingest.backends import BACKENDS, AddressError, traces_of
 from ray_tracing_hooks._insight.ingest.converted import converted, is_other
 from ray_tracing_hooks._insight.ingest.files import is_span_file
 from ray_tracing_hooks._insight.ingest.kept_runs import PREFIX, RUN_FILE
@@ -52,7 +52,7 @@ def local(place: str, told: Callable[[str], None]) -> str:
     ``clickhouse:`` and an address.
 
     ``told`` is called with what could not be had of it, as sentences. Of a store of runs elsewhere, only the
-    descriptions are fetched until :func:`complete`. Raises PlaceError or OSError.
+    descriptions are fetched until :func:`complete`. Raises AddressError, PlaceError or OSError.
     """
     kind, _, address = place.partition(":")
     if kind in BACKENDS and is_elsewhere(address):
@@ -60,6 +60,8 @@ def local(place: str, told: Callable[[str], None]) -> str:
         try:
             with open(path, "wb") as file:
                 file.writelines(traces_of(kind, address, told))
+        except AddressError:
+            raise
         except ValueError as error:
             raise PlaceError(str(error)) from None
         return path

@@ -46,8 +46,8 @@ def trajectory(
 class _Trajectory(AbstractContextManager[Any]):
     """The ``with`` block; a class, since a generator would be in the tracebacks of its exceptions."""
 
-    def __init__(self, told: dict[str, Any], share: float) -> None:
-        self._told, self._share = told, share
+    def __init__(self, given: dict[str, Any], share: float) -> None:
+        self._given, self._share = given, share
         self._span: Any = None
         self._token: Any = None
 
@@ -69,13 +69,13 @@ class _Trajectory(AbstractContextManager[Any]):
         if active is None:
             return
         keys = {
-            names.RAY_RL_STEP: self._told["step"],
-            names.RAY_RL_SAMPLE: str(self._told["sample"]),
-            names.RAY_RL_ROLLOUT: self._told["rollout"],
+            names.RAY_RL_STEP: self._given["step"],
+            names.RAY_RL_SAMPLE: str(self._given["sample"]),
+            names.RAY_RL_ROLLOUT: self._given["rollout"],
         }
-        if self._told["staleness"] is not None:
-            keys[names.RAY_RL_STALENESS] = self._told["staleness"]
-        is_chosen = _is_chosen(self._told["step"], self._told["sample"], self._share)
+        if self._given["staleness"] is not None:
+            keys[names.RAY_RL_STALENESS] = self._given["staleness"]
+        is_chosen = _is_chosen(self._given["step"], self._given["sample"], self._share)
         context, self._span = library_spans.begin(active, names.RL_TRAJECTORY, get_current(), keys)
         if self._span is not None and not is_chosen:
             context = library_spans.without_children(context, self._span)

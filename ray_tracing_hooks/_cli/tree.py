@@ -448,11 +448,11 @@ def _after_end(item: Item) -> str:
 
 def _phases(group: Sequence[Item]) -> str:
     """How long the phases of generations took, such as ``queue 33.3 us, prefill 4.85 ms``; medians of a group."""
-    told = []
+    parts = []
     for name, key in _PHASES.items():
         found = [nanoseconds(value) for item in group if (value := item.span.attributes.get(key)) is not None]
-        told += [f"{name} {_median(found)}"] if found else []
-    return ", ".join(told)
+        parts += [f"{name} {_median(found)}"] if found else []
+    return ", ".join(parts)
 
 
 def _attributes(group: Sequence[Item], patterns: Sequence[str]) -> Iterator[str]:

@@ -126,8 +126,8 @@ def view(
         if others > 1:
             others_are = f"this is the newest of {count(others, 'run')}; PATH@latest~1 is the one before it"
             warn(f"{others_are}, --all shows all", "note")
-        told = f", {size / 1e6:.1f} MB" if size else ""
-        return f"{safe(output)}: {count(len(table), 'span')}{told}"
+        shown = f", {size / 1e6:.1f} MB" if size else ""
+        return f"{safe(output)}: {count(len(table), 'span')}{shown}"
 
     if not no_attributes:
         warn("the file contains attributes: check it before you share it, or use --no-attributes or --redact", "note")

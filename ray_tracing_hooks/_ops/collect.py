@@ -207,7 +207,7 @@ class _Transfer:
         self._result = result
         self._lock = threading.Lock()
         self._done = self._total = 0
-        self._advance: Callable[[str, int, int], None] = lambda *_told: None
+        self._advance: Callable[[str, int, int], None] = lambda *_counts: None
 
     def begin(self, total: int, advance: Callable[[str, int, int], None]) -> None:
         """Fetch ``total`` bytes, and tell ``advance`` how far this is."""

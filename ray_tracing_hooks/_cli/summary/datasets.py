@@ -41,9 +41,9 @@ def _heading(pipeline: Pipeline) -> str:
     outcome = "running" if pipeline.is_running else pipeline.outcome or "interrupted"
     made = [count(pipeline.rows, "row")] if pipeline.rows is not None else []
     made += [size(pipeline.bytes)] if pipeline.bytes else []
-    told = ", ".join([f"{outcome} {'after' if pipeline.outcome else 'for'} {duration(pipeline.duration)}", *made])
+    shown = ", ".join([f"{outcome} {'after' if pipeline.outcome else 'for'} {duration(pipeline.duration)}", *made])
     limited = _limited(pipeline)
-    return f"{name}: {told}{'; ' if limited else ''}{limited}"
+    return f"{name}: {shown}{'; ' if limited else ''}{limited}"
 
 
 def _limited(pipeline: Pipeline) -> str:

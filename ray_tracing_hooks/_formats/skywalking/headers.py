@@ -252,12 +252,12 @@ def identity(
     name = service or str(resource.get("service.name") or "ray")
     deployment = resource.get(names.RAY_SERVE_DEPLOYMENT)
     if of_deployment and deployment:
-        told = {
+        values = {
             "service": name,
             "application": str(resource.get(names.RAY_SERVE_APPLICATION) or ""),
             "deployment": str(deployment),
         }
-        name = re.sub(r"\{(\w+)\}", lambda found: told.get(found[1], ""), of_deployment)
+        name = re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], ""), of_deployment)
     if namespace:
         name = f"{name}|{namespace}"
     if not instance:
@@ -271,9 +271,9 @@ def address(attributes: Mapping[str, Any], called: str, service: str) -> str:
 
     SkyWalking draws an arrow if this is the same text in the span of the call and in the header that it sends.
     """
-    told = attributes.get(names.SKYWALKING_PEER)
-    if told:
-        return cut(str(told), LONGEST_ADDRESS)
+    peer = attributes.get(names.SKYWALKING_PEER)
+    if peer:
+        return cut(str(peer), LONGEST_ADDRESS)
     for host, port in _HOSTS:
         if name := attributes.get(host):
             number = attributes.get(port) if port else None

@@ -131,12 +131,12 @@ def segment(
     """
     if len(span.trace_id) != 16 or len(span.span_id) != 8 or len(span.parent_span_id) not in (0, 8):
         raise FormatError("a span with ids of the wrong length")
-    told = _told(span, generation)
-    trace_id = _trace_id(span, told, generation)
+    received = _received(span, generation)
+    trace_id = _trace_id(span, received, generation)
     type_ = _TYPES.get(span.kind, LOCAL)
     own = cluster if cluster is not None and _is_submission(span, scope) else identity
     start_ms = span.start_ns // 1_000_000
-    references = _references(span, trace_id, told, identity, generation)
+    references = _references(span, trace_id, received, identity, generation)
     return Segment(
         trace_id,
         _segment_id(span.trace_id, span.span_id, generation),
@@ -173,7 +173,7 @@ def called(name: str) -> str:
     return head if head and tail.startswith(("ray.", "serve.")) else name
 
 
-def _told(span: Span, generation: Generation) -> Reference | None:
+def _received(span: Span, generation: Generation) -> Reference | None:
     """What the header said that named the parent."""
     header = span.attributes.get(names.SKYWALKING_PARENT)
     if not isinstance(header, str):
@@ -181,9 +181,9 @@ def _told(span: Span, generation: Generation) -> Reference | None:
     return headers.read_sw6(header) if generation.is_of_6 else headers.read_sw8(header)
 
 
-def _trace_id(span: Span, told: Reference | None, generation: Generation) -> str:
+def _trace_id(span: Span, received: Reference | None, generation: Generation) -> str:
     own = ids.trace_numbers(span.trace_id) if generation.is_of_6 else ids.trace_text(span.trace_id)
-    text = told.trace_id if told is not None else _in_trace_state(span)
+    text = received.trace_id if received is not None else _in_trace_state(span)
     if not text or ids.trace_id_of(text) != span.trace_id or (generation.is_of_6 and ids.three_numbers(text) is None):
         return own
     return text
@@ -203,10 +203,10 @@ def _segment_id(trace_id: bytes, span_id: bytes, generation: Generation) -> str:
 
 
 def _references(
-    span: Span, trace_id: str, told: Reference | None, identity: Identity, generation: Generation
+    span: Span, trace_id: str, received: Reference | None, identity: Identity, generation: Generation
 ) -> list[SegmentReference]:
-    if told is not None:
-        return [SegmentReference(CROSS_PROCESS, told)]
+    if received is not None:
+        return [SegmentReference(CROSS_PROCESS, received)]
     if not any(span.parent_span_id) or names.SKYWALKING_PARENT in span.attributes:
         return []  # a root, or below a span of the other generation, whose segments this one cannot name
     is_remote = span.flags & REMOTE_PARENT == REMOTE_PARENT

@@ -55,15 +55,15 @@ def generating_operators(table: Table, pipelines: Pipelines) -> list[Generating]
         one = Generating(operator.row, operator.name)
         rows = []
         for row in table.as_recorded(operator.executions):
-            told = table.span(row).attributes
-            if count := number(told.get(names.RAY_LLM_GENERATIONS)):
+            attributes = table.span(row).attributes
+            if count := number(attributes.get(names.RAY_LLM_GENERATIONS)):
                 rows.append(row)
                 one.count += count
-                one.input += number(told.get(names.RAY_LLM_TOTAL_INPUT))
-                one.output += number(told.get(names.RAY_LLM_TOTAL_OUTPUT))
-                one.cached += number(told.get(names.RAY_LLM_TOTAL_CACHED))
-                one.first.update(_pairs(told.get(names.RAY_LLM_FIRST_BUCKETS)))
-                one.queue.update(_pairs(told.get(names.RAY_LLM_QUEUE_BUCKETS)))
+                one.input += number(attributes.get(names.RAY_LLM_TOTAL_INPUT))
+                one.output += number(attributes.get(names.RAY_LLM_TOTAL_OUTPUT))
+                one.cached += number(attributes.get(names.RAY_LLM_TOTAL_CACHED))
+                one.first.update(_pairs(attributes.get(names.RAY_LLM_FIRST_BUCKETS)))
+                one.queue.update(_pairs(attributes.get(names.RAY_LLM_QUEUE_BUCKETS)))
         if rows:
             one.time = max(map(table.end_or_now, rows)) - min(table.start[row] for row in rows)
             found.append(one)

@@ -62,11 +62,11 @@ def tasks_of_operators(calls: Calls) -> set[int]:
 
 
 def _waits_until(calls: Calls, row: int) -> int:
-    table, told = calls.table, calls.table.span(row).attributes
-    waited, used = told.get(names.RAY_DATA_WAIT_TIME), told.get(names.RAY_DATA_USER_TIME)
+    table, attributes = calls.table, calls.table.span(row).attributes
+    waited, used = attributes.get(names.RAY_DATA_WAIT_TIME), attributes.get(names.RAY_DATA_USER_TIME)
     if not isinstance(waited, (int, float)) or not isinstance(used, (int, float)):
         return table.end_or_now(row)  # it has not ended: it may wait for its next batch
-    first = min(nanoseconds(told.get(names.RAY_DATA_FIRST_BATCH_TIME)), nanoseconds(waited))
+    first = min(nanoseconds(attributes.get(names.RAY_DATA_FIRST_BATCH_TIME)), nanoseconds(waited))
     rest = nanoseconds(waited) - first
     if rest >= _MOSTLY * (rest + nanoseconds(used)):
         return table.end_or_now(row)

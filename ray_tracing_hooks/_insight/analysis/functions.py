@@ -238,10 +238,10 @@ _MOST_OF_RESOURCE = 1e15
 """No call needs as much, which is in bytes for memory."""
 
 
-def resources_of(told: str) -> dict[str, float]:
+def resources_of(assigned: str) -> dict[str, float]:
     """The resources that were assigned to an execution, by their JSON."""
     try:
-        found = json.loads(told or "{}")
+        found = json.loads(assigned or "{}")
     except (ValueError, RecursionError):
         return {}
     return {

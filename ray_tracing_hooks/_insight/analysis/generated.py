@@ -202,24 +202,24 @@ def _first_chunks(found: Generations, spans: ServeSpans) -> list[FirstChunks]:
     order = np.lexsort((spans.start[found.row[streamed]] + np.maximum(found.first[streamed], 0), root))
     order = order[np.insert(np.diff(root[order]) != 0, 0, values=True)[: len(order)]]
     streamed, server, root, replica = (each[order] for each in (streamed, server, root, replica))
-    chunk, item, held, is_stream = _told(found.table, root, server)
+    chunk, item, held, is_stream = _stream_times(found.table, root, server)
     came = (chunk > 0) & (spans.ends[root] > spans.start[root]) & (found.is_streamed[streamed] | is_stream)
     columns = (each[came] for each in (streamed, server, root, replica, begin[root], chunk, item, held))
     return _by_model(found, spans, *columns)
 
 
-def _told(table: Table, root: Any, server: Any) -> tuple[Any, Any, Any, Any]:
+def _stream_times(table: Table, root: Any, server: Any) -> tuple[Any, Any, Any, Any]:
     """The time to the first chunk of each request, and of its server the time to the first item, how long that was
     held, and whether there were several items. Times are -1 if not recorded.
     """
     keys = names.RAY_SERVE_FIRST_CHUNK, names.RAY_SERVE_FIRST_ITEM, names.RAY_LLM_CHUNK_HELD
-    told: dict[int, tuple[int, ...]] = {}
+    times_of: dict[int, tuple[int, ...]] = {}
     for row in table.as_recorded({*root.tolist(), *server.tolist()}):
         given = table.span(row).attributes
         times = (max(0, nanoseconds(given[key])) if key in given else -1 for key in keys)
-        told[row] = (*times, number(given.get(names.RAY_SERVE_ITEMS)))
+        times_of[row] = (*times, number(given.get(names.RAY_SERVE_ITEMS)))
     of_root, of_server = (
-        np.array([told[row] for row in rows.tolist()], np.int64).reshape(-1, 4).T for rows in (root, server)
+        np.array([times_of[row] for row in rows.tolist()], np.int64).reshape(-1, 4).T for rows in (root, server)
     )
     return of_root[0], of_server[1], of_server[2], of_server[3] > 1
 
@@ -250,9 +250,9 @@ def _by_model(
     is_direct = spans.is_direct[root]
     took[2] += np.where(is_direct, took[0], 0)
     took[0] = np.where(is_direct, 0, took[0])
-    is_told = found.is_complete[streamed]
-    took = np.concatenate([took, np.where(is_told, 0, took[_OF_ENGINE].sum(axis=0))[None, :]])
-    took[_OF_ENGINE] = np.where(is_told, took[_OF_ENGINE], 0)
+    is_recorded = found.is_complete[streamed]
+    took = np.concatenate([took, np.where(is_recorded, 0, took[_OF_ENGINE].sum(axis=0))[None, :]])
+    took[_OF_ENGINE] = np.where(is_recorded, took[_OF_ENGINE], 0)
     named = [spans.named(each) for each in spans.method[server].tolist()]
     keys = [
         (name.rpartition(".")[0], application, found.model[place])

@@ -257,49 +257,49 @@ def rows_named(table: Table, kind: str) -> list[int]:
 
 
 def _pipeline(table: Table, row: int, span: Span, operators: list[Operator], iteration: Iteration | None) -> Pipeline:
-    told = span.attributes
+    attributes = span.attributes
     return Pipeline(
         row=row,
         name=span.name.removesuffix(f" {names.DATASET}"),
-        dataset_id=str(told.get(names.RAY_DATA_DATASET_ID, "")),
-        run=whole(told.get(names.RAY_DATA_RUN)),
-        consumer=str(told.get(names.RAY_DATA_CONSUMER, "")),
-        outcome=str(told.get(names.RAY_DATA_OUTCOME, "")),
+        dataset_id=str(attributes.get(names.RAY_DATA_DATASET_ID, "")),
+        run=whole(attributes.get(names.RAY_DATA_RUN)),
+        consumer=str(attributes.get(names.RAY_DATA_CONSUMER, "")),
+        outcome=str(attributes.get(names.RAY_DATA_OUTCOME, "")),
         start=table.start[row],
         end=table.end_or_now(row),
         is_running=table.state[row] == RUNNING,
-        rows=whole(told.get(names.RAY_DATA_ROWS)),
-        bytes=whole(told.get(names.RAY_DATA_BYTES)),
-        limits=_amounts(told.get(names.RAY_DATA_LIMITS)),
-        spilled=whole(told.get(names.RAY_DATA_SPILLED)) or 0,
-        restored=whole(told.get(names.RAY_DATA_RESTORED)) or 0,
+        rows=whole(attributes.get(names.RAY_DATA_ROWS)),
+        bytes=whole(attributes.get(names.RAY_DATA_BYTES)),
+        limits=_amounts(attributes.get(names.RAY_DATA_LIMITS)),
+        spilled=whole(attributes.get(names.RAY_DATA_SPILLED)) or 0,
+        restored=whole(attributes.get(names.RAY_DATA_RESTORED)) or 0,
         operators=operators,
         iteration=iteration,
     )
 
 
 def _operator(calls: Calls, row: int, span: Span) -> Operator:
-    table, told = calls.table, span.attributes
+    table, attributes = calls.table, span.attributes
     executions, creations = _tasks(calls, row)
     start, end = table.start[row], table.end_or_now(row)
-    tasks = whole(told.get(names.RAY_DATA_TASKS)) or len({calls.call_of[each] for each in executions})
+    tasks = whole(attributes.get(names.RAY_DATA_TASKS)) or len({calls.call_of[each] for each in executions})
     busy = sum(map(table.duration, executions))
     is_complete = len(executions) >= tasks
     if not is_complete:
-        measured = nanoseconds(told.get(names.RAY_DATA_TASK_TIME))
+        measured = nanoseconds(attributes.get(names.RAY_DATA_TASK_TIME))
         busy = measured or (busy * tasks // len(executions) if executions else 0)
     ends = max(map(table.end_or_now, executions), default=0)
-    slots = whole(told.get(names.RAY_DATA_MAX_CONCURRENCY))
-    actors = whole(told.get(names.RAY_DATA_ACTORS)) or len(creations)
+    slots = whole(attributes.get(names.RAY_DATA_MAX_CONCURRENCY))
+    actors = whole(attributes.get(names.RAY_DATA_ACTORS)) or len(creations)
     if actors and slots and executions:
         slots = min(slots, actors * calls.place(executions[0]).slots)
-    held_back, timeline = _held_back(told), _timeline(told)
+    held_back, timeline = _held_back(attributes), _timeline(attributes)
     return Operator(
         row=row,
-        name=str(told.get(names.RAY_DATA_OPERATOR) or span.name.removesuffix(f" {names.DATA_OPERATOR}")),
-        operator_id=str(told.get(names.RAY_DATA_OPERATOR_ID, "")),
-        type=str(told.get(names.RAY_DATA_OPERATOR_TYPE, "")),
-        inputs=_texts(told.get(names.RAY_DATA_INPUTS)),
+        name=str(attributes.get(names.RAY_DATA_OPERATOR) or span.name.removesuffix(f" {names.DATA_OPERATOR}")),
+        operator_id=str(attributes.get(names.RAY_DATA_OPERATOR_ID, "")),
+        type=str(attributes.get(names.RAY_DATA_OPERATOR_TYPE, "")),
+        inputs=_texts(attributes.get(names.RAY_DATA_INPUTS)),
         start=start,
         end=end,
         is_running=table.state[row] == RUNNING,
@@ -307,20 +307,20 @@ def _operator(calls: Calls, row: int, span: Span) -> Operator:
         executions=executions,
         creations=creations,
         actors=actors,
-        rows=whole(told.get(names.RAY_DATA_ROWS)),
-        bytes=whole(told.get(names.RAY_DATA_BYTES)),
-        blocks=whole(told.get(names.RAY_DATA_BLOCKS)),
-        input_rows=whole(told.get(names.RAY_DATA_INPUT_ROWS)),
-        input_bytes=whole(told.get(names.RAY_DATA_INPUT_BYTES)),
+        rows=whole(attributes.get(names.RAY_DATA_ROWS)),
+        bytes=whole(attributes.get(names.RAY_DATA_BYTES)),
+        blocks=whole(attributes.get(names.RAY_DATA_BLOCKS)),
+        input_rows=whole(attributes.get(names.RAY_DATA_INPUT_ROWS)),
+        input_bytes=whole(attributes.get(names.RAY_DATA_INPUT_BYTES)),
         busy=busy,
-        blocked=_blocked(busy, told, held_back, slots or max((each.running for each in timeline), default=1)),
+        blocked=_blocked(busy, attributes, held_back, slots or max((each.running for each in timeline), default=1)),
         slots=slots,
-        needs=_amounts(told.get(names.RAY_DATA_TASK_RESOURCES)),
+        needs=_amounts(attributes.get(names.RAY_DATA_TASK_RESOURCES)),
         held_back=held_back,
         intervals=_intervals(span),
         timeline=timeline,
-        failed=whole(told.get(names.RAY_DATA_TASKS_FAILED)) or 0,
-        spilled=whole(told.get(names.RAY_DATA_SPILLED)) or 0,
+        failed=whole(attributes.get(names.RAY_DATA_TASKS_FAILED)) or 0,
+        spilled=whole(attributes.get(names.RAY_DATA_SPILLED)) or 0,
         worked=ends - table.start[executions[0]] if executions and is_complete else end - start,
     )
 
@@ -338,10 +338,10 @@ def _tasks(calls: Calls, row: int) -> tuple[list[int], list[int]]:
 
 
 def _iteration(table: Table, row: int, span: Span) -> Iteration:
-    told = span.attributes
+    attributes = span.attributes
     stages = {
         key.removeprefix(f"{names.RAY_DATA_WAIT_TIME}."): nanoseconds(value)
-        for key, value in told.items()
+        for key, value in attributes.items()
         if key.startswith(f"{names.RAY_DATA_WAIT_TIME}.")
     }
     return Iteration(
@@ -350,35 +350,35 @@ def _iteration(table: Table, row: int, span: Span) -> Iteration:
         start=table.start[row],
         end=table.end_or_now(row),
         is_running=table.state[row] == RUNNING,
-        outcome=str(told.get(names.RAY_DATA_OUTCOME, "")),
-        split=whole(told.get(names.RAY_DATA_SPLIT)),
-        epoch=whole(told.get(names.RAY_DATA_EPOCH)),
-        batches=whole(told.get(names.RAY_DATA_BATCHES)) or 0,
-        rows=whole(told.get(names.RAY_DATA_ROWS)) or 0,
-        waited=nanoseconds(told.get(names.RAY_DATA_WAIT_TIME)),
-        first=nanoseconds(told.get(names.RAY_DATA_FIRST_BATCH_TIME)),
-        used=nanoseconds(told.get(names.RAY_DATA_USER_TIME)),
-        dataset_id=str(told.get(names.RAY_DATA_DATASET_ID, "")),
+        outcome=str(attributes.get(names.RAY_DATA_OUTCOME, "")),
+        split=whole(attributes.get(names.RAY_DATA_SPLIT)),
+        epoch=whole(attributes.get(names.RAY_DATA_EPOCH)),
+        batches=whole(attributes.get(names.RAY_DATA_BATCHES)) or 0,
+        rows=whole(attributes.get(names.RAY_DATA_ROWS)) or 0,
+        waited=nanoseconds(attributes.get(names.RAY_DATA_WAIT_TIME)),
+        first=nanoseconds(attributes.get(names.RAY_DATA_FIRST_BATCH_TIME)),
+        used=nanoseconds(attributes.get(names.RAY_DATA_USER_TIME)),
+        dataset_id=str(attributes.get(names.RAY_DATA_DATASET_ID, "")),
         stages={stage: time for stage, time in stages.items() if time},
     )
 
 
-def _held_back(told: dict[str, Any]) -> dict[Cause, int]:
+def _held_back(attributes: dict[str, Any]) -> dict[Cause, int]:
     found: dict[Cause, int] = {}
-    times = told.get(names.RAY_DATA_BACKPRESSURE_BY_TIME)
-    for text, seconds in zip(_texts(told.get(names.RAY_DATA_BACKPRESSURE_BY)), _list(times), strict=False):
+    times = attributes.get(names.RAY_DATA_BACKPRESSURE_BY_TIME)
+    for text, seconds in zip(_texts(attributes.get(names.RAY_DATA_BACKPRESSURE_BY)), _list(times), strict=False):
         kind, policy, resource, *_ = [*(part.strip() for part in text.split(",")), "", ""]
         found[Cause(kind, policy, resource)] = nanoseconds(seconds)
     return found
 
 
-def _blocked(busy: int, told: dict[str, Any], held_back: dict[Cause, int], at_once: int) -> int:
+def _blocked(busy: int, attributes: dict[str, Any], held_back: dict[Cause, int], at_once: int) -> int:
     """How long tasks waited until their output was read, of the time that they ran.
 
     Ray Data measures the time in which they make blocks. The rest is such waiting only as far as their output was held
     back: a task also has to begin and to end.
     """
-    making = told.get(names.RAY_DATA_BLOCK_TIME)
+    making = attributes.get(names.RAY_DATA_BLOCK_TIME)
     if making is None:
         return 0
     held = sum(time for cause, time in held_back.items() if cause.kind == "output")
@@ -388,20 +388,20 @@ def _blocked(busy: int, told: dict[str, Any], held_back: dict[Cause, int], at_on
 def _intervals(span: Span) -> list[Interval]:
     found = []
     for event in span.events:
-        told = event.attributes
+        attributes = event.attributes
         if event.name == names.DATA_BACKPRESSURE:
             keys = (
                 names.RAY_DATA_BACKPRESSURE_KIND,
                 names.RAY_DATA_BACKPRESSURE_POLICY,
                 names.RAY_DATA_BACKPRESSURE_RESOURCE,
             )
-            cause = Cause(*(str(told.get(key, "")) for key in keys))
-            until = event.time_ns + nanoseconds(told.get(names.RAY_DATA_BACKPRESSURE_DURATION))
+            cause = Cause(*(str(attributes.get(key, "")) for key in keys))
+            until = event.time_ns + nanoseconds(attributes.get(names.RAY_DATA_BACKPRESSURE_DURATION))
             found.append(Interval(event.time_ns, until, cause))
     return sorted(found)
 
 
-def _timeline(told: dict[str, Any]) -> list[Moment]:
+def _timeline(attributes: dict[str, Any]) -> list[Moment]:
     keys = (
         names.RAY_DATA_TIMELINE_SECONDS,
         names.RAY_DATA_TIMELINE_QUEUED_BLOCKS,
@@ -409,7 +409,7 @@ def _timeline(told: dict[str, Any]) -> list[Moment]:
         names.RAY_DATA_TIMELINE_RUNNING_TASKS,
         names.RAY_DATA_TIMELINE_ROWS,
     )
-    columns = [_list(told.get(key)) for key in keys]
+    columns = [_list(attributes.get(key)) for key in keys]
     return [
         Moment(nanoseconds(seconds), *(whole(each) or 0 for each in others))
         for seconds, *others in zip(*columns, strict=False)
@@ -436,10 +436,10 @@ def _texts(value: Any) -> list[str]:
     return [str(each) for each in _list(value)]
 
 
-def _amounts(told: Any) -> dict[str, float]:
+def _amounts(text: Any) -> dict[str, float]:
     """Amounts by resource, from JSON; empty if it is not that."""
     try:
-        found = json.loads(told) if isinstance(told, str) else {}
+        found = json.loads(text) if isinstance(text, str) else {}
     except (ValueError, RecursionError):
         return {}
     if not isinstance(found, dict):

@@ -179,11 +179,11 @@ def libraries(calls: Calls) -> list[str]:
     table = calls.table
     unrecorded: set[str] = set()
     for driver in calls.drivers():
-        told = table.attribute(driver, names.RAY_LIBRARIES) if driver < len(table) else None
+        used = table.attribute(driver, names.RAY_LIBRARIES) if driver < len(table) else None
         parts = table.resources[calls.resource_of(driver)].get(names.RESOURCE_PARTS)
         recorded = parts.split(",") if isinstance(parts, str) else ()
-        if isinstance(told, list):
-            unrecorded.update(str(each) for each in told if each not in recorded)
+        if isinstance(used, list):
+            unrecorded.update(str(each) for each in used if each not in recorded)
     return [key for key in LIBRARIES if key in unrecorded]
 
 

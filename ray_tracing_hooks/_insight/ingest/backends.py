@@ -33,7 +33,7 @@ _MOST_ANSWER = 1 << 30
 _LATEST = float(1 << 37)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-_Told = Callable[[str], None]
+_Warn = Callable[[str], None]
 
 
 class AddressError(ValueError):
@@ -101,8 +101,8 @@ class _Query:
             ) from None
 
 
-def traces_of(kind: str, address: str, told: _Told) -> Iterator[bytes]:
-    """The traces at an address, as lines. ``told`` is called with what the back end left out.
+def traces_of(kind: str, address: str, warn: _Warn) -> Iterator[bytes]:
+    """The traces at an address, as lines. ``warn`` is called with what the back end left out.
 
     Raises AddressError, ValueError if something is wrong with the answer, and OSError without one.
     """
@@ -110,27 +110,27 @@ def traces_of(kind: str, address: str, told: _Told) -> Iterator[bytes]:
         query = _Query(kind, address)
     except ValueError as error:
         raise AddressError(f"{kind}: {error}") from None
-    for document in _documents(query, told):
+    for document in _documents(query, warn):
         try:
             groups, wrong = encoded_traces(json.dumps(document))
         except (FormatError, RecursionError) as error:
             raise ValueError(f"{kind} at {query.shown} answers with something else than OTLP: {error}") from None
         if wrong:
-            told(f"{len(wrong):,} spans of {kind} at {query.shown} cannot be read (the first: {wrong[0]})")
+            warn(f"{len(wrong):,} spans of {kind} at {query.shown} cannot be read (the first: {wrong[0]})")
         line, bad = encode_json(groups)
         if bad:
-            told(f"{bad:,} spans of {kind} at {query.shown} cannot be read")
+            warn(f"{bad:,} spans of {kind} at {query.shown} cannot be read")
         yield line + b"\n"
 
 
-def _documents(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
+def _documents(query: _Query, warn: _Warn) -> Iterator[dict[str, Any]]:
     try:
-        yield from BACKENDS[query.kind](query, told)
+        yield from BACKENDS[query.kind](query, warn)
     except (TypeError, AttributeError, RecursionError):
         raise ValueError(f"{query.kind} at {query.shown} answers with something else than traces") from None
 
 
-def _of_jaeger(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
+def _of_jaeger(query: _Query, warn: _Warn) -> Iterator[dict[str, Any]]:
     if query.ids:
         bodies = [(each, query.get(f"/api/v3/traces/{each}")) for each in query.ids]
     else:
@@ -145,7 +145,7 @@ def _of_jaeger(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
         bodies = [(query.service, query.get("/api/v3/traces", wanted))]
     for what, body in bodies:
         if body is None:
-            told(f"jaeger at {query.shown} has no trace of {what!r}")
+            warn(f"jaeger at {query.shown} has no trace of {what!r}")
             continue
         seen: set[str] = set()
         # A stream of objects, each with a part of the traces.
@@ -156,10 +156,10 @@ def _of_jaeger(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
             seen.update(_ids(found))
             yield found
         if not query.ids and len(seen) >= query.limit:
-            _tell_limit(query, len(seen), told)
+            _warn_of_limit(query, len(seen), warn)
 
 
-def _of_tempo(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
+def _of_tempo(query: _Query, warn: _Warn) -> Iterator[dict[str, Any]]:
     ids = query.ids
     if not ids:
         wanted = {
@@ -172,20 +172,20 @@ def _of_tempo(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
         found = next(_objects(body or b"{}", query), {}).get("traces") or []
         ids = [str(each.get("traceID") or "").zfill(32) for each in found if isinstance(each, dict)]
         if len(ids) >= query.limit:
-            _tell_limit(query, len(ids), told)
+            _warn_of_limit(query, len(ids), warn)
         if not ids:
-            told(f"tempo at {query.shown} has no traces of the service {query.service!r} in this time")
+            warn(f"tempo at {query.shown} has no traces of the service {query.service!r} in this time")
     for each in ids:
         body = query.get(f"/api/v2/traces/{quote(each)}")
         # Tempo before 2.7 has only the other one.
         is_old = body is None
         body = query.get(f"/api/traces/{quote(each)}") if is_old else body
         if body is None:
-            told(f"tempo at {query.shown} has no trace {each}")
+            warn(f"tempo at {query.shown} has no trace {each}")
             continue
         answer = next(_objects(body, query), {})
         if answer.get("status") == "PARTIAL" or answer.get("message"):
-            told(
+            warn(
                 f"tempo at {query.shown} left out a part of trace {each}: {answer.get('message') or 'it is too large'}"
             )
         trace = answer if is_old else answer.get("trace") or {}
@@ -208,7 +208,7 @@ FORMAT JSONEachRow
 _ROWS = 1000
 
 
-def _of_clickhouse(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
+def _of_clickhouse(query: _Query, warn: _Warn) -> Iterator[dict[str, Any]]:
     ids = [each.zfill(32) for each in query.ids]
     given: dict[str, Any] = {"database": query.database, "table": query.table, "service": query.service}
     given["ids"] = "[" + ",".join(f"'{each}'" for each in ids) + "]"
@@ -227,9 +227,9 @@ def _of_clickhouse(query: _Query, told: _Told) -> Iterator[dict[str, Any]]:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"clickhouse at {query.shown} has a table of another kind: {error!r:.100}") from None
     if missing := [each for each in ids if each not in seen]:
-        told(f"clickhouse at {query.shown} has no trace {missing[0]}")
+        warn(f"clickhouse at {query.shown} has no trace {missing[0]}")
     if not ids and len(seen) >= query.limit:
-        _tell_limit(query, len(seen), told)
+        _warn_of_limit(query, len(seen), warn)
 
 
 def _of_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -299,8 +299,8 @@ def _value(name: str, text: Any) -> dict[str, Any]:
     return {"stringValue": text}
 
 
-def _tell_limit(query: _Query, number: int, told: _Told) -> None:
-    told(
+def _warn_of_limit(query: _Query, number: int, warn: _Warn) -> None:
+    warn(
         f"{query.kind} at {query.shown} returned {number:,} traces, as many as were asked for: there may be more "
         f"(limit={query.limit} in the address)"
     )

@@ -52,18 +52,18 @@ def _is_text(first: bytes) -> bool:
     return not any(byte < 0x20 and byte not in b"\t\n\r" for byte in first) and not first.startswith((_ZSTD, _GZIP))
 
 
-def converted(path: str, into: str, told: Callable[[str], None]) -> None:
-    """Write the spans of a file as OTLP-JSON lines. ``told`` is called with what could not be read.
+def converted(path: str, into: str, warn: Callable[[str], None]) -> None:
+    """Write the spans of a file as OTLP-JSON lines. ``warn`` is called with what could not be read.
 
     Raises OSError, ImportError if a package is missing, and ValueError if nothing of it can be read.
     """
     with open(path, "rb") as raw, open(into, "wb") as out:
         try:
-            out.writelines(_at_most(_lines(_plain(raw), told), max(_ALWAYS, _MOST_RATIO * os.path.getsize(path))))
+            out.writelines(_at_most(_lines(_plain(raw), warn), max(_ALWAYS, _MOST_RATIO * os.path.getsize(path))))
         except (EOFError, OSError, ValueError) as error:
             if not out.tell():
                 raise ValueError(f"nothing of it can be read as OTLP-JSON lines or OTLP protobuf: {error}") from None
-            told(f"{error}; the rest of the file is missing")
+            warn(f"{error}; the rest of the file is missing")
 
 
 def _at_most(lines: Iterator[bytes], most: int) -> Iterator[bytes]:
@@ -92,7 +92,7 @@ def _decompressed(packed: BinaryIO) -> BinaryIO:
     return cast("BinaryIO", io.BufferedReader(arrow.CompressedInputStream(packed, "zstd")))
 
 
-def _lines(plain: BinaryIO, told: Callable[[str], None]) -> Iterator[bytes]:
+def _lines(plain: BinaryIO, warn: Callable[[str], None]) -> Iterator[bytes]:
     file = plain if isinstance(plain, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", plain))
     if _is_text(file.peek(_FIRST)[:_FIRST]):
         if not _BASE64_ID.search(file.peek(_LOOKED_AT)):
@@ -105,7 +105,7 @@ def _lines(plain: BinaryIO, told: Callable[[str], None]) -> Iterator[bytes]:
                 groups, left_out = [], [str(error)]
             yield encode_json(groups)[0] + b"\n"
             if left_out:
-                told(f"{left_out[0]} ({len(left_out):,} of the same line)")
+                warn(f"{left_out[0]} ({len(left_out):,} of the same line)")
         return
     bad = 0
     for message in _messages(file):
@@ -117,7 +117,7 @@ def _lines(plain: BinaryIO, told: Callable[[str], None]) -> Iterator[bytes]:
             bad += wrong
             yield line + b"\n"
     if bad:
-        told(f"{bad:,} of its spans cannot be read")
+        warn(f"{bad:,} of its spans cannot be read")
 
 
 def _messages(file: io.BufferedReader) -> Iterator[bytes]:

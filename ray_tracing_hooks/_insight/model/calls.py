@@ -202,8 +202,8 @@ class Calls:
         begun = np.where(first >= 0, start[first], 0)
         end = ends[submission]
         called = np.where(begun != 0, np.maximum(start[submission], np.minimum(end, begun)), end)
-        told = np.where(first >= 0, as_numpy(table.submitted)[first], 0)
-        return np.where(submission >= 0, called, told)
+        recorded = np.where(first >= 0, as_numpy(table.submitted)[first], 0)
+        return np.where(submission >= 0, called, recorded)
 
     def queued(self) -> Any:
         """:meth:`queued_ns` of every call, -1 if unknown."""
@@ -390,8 +390,8 @@ class Calls:
     @cached_property
     def is_selection(self) -> bool:
         """Whether ``RAY_TRACING_INCLUDE`` or ``RAY_TRACING_EXCLUDE`` leaves out calls, which may have kept others."""
-        told = (resource.get(names.RESOURCE_PARTS) for resource in self.table.resources)
-        return any("selected" in parts.split(",") for parts in told if isinstance(parts, str))
+        recorded = (resource.get(names.RESOURCE_PARTS) for resource in self.table.resources)
+        return any("selected" in parts.split(",") for parts in recorded if isinstance(parts, str))
 
     @cached_property
     def waiting(self) -> str:
@@ -408,9 +408,11 @@ class Calls:
     @cached_property
     def left_out(self) -> int:
         """How many calls made no spans because of a rate limit, as far as spans report it."""
-        told = [number if isinstance(number := site.get(names.RAY_LEFT_OUT), int) else 0 for site in self.table.sites]
-        many = np.bincount(as_numpy(self.table.site), minlength=len(told)).tolist()
-        return sum(number * rows for number, rows in zip(told, many, strict=True))
+        recorded = [
+            number if isinstance(number := each.get(names.RAY_LEFT_OUT), int) else 0 for each in self.table.sites
+        ]
+        many = np.bincount(as_numpy(self.table.site), minlength=len(recorded)).tolist()
+        return sum(number * rows for number, rows in zip(recorded, many, strict=True))
 
     @cached_property
     def unsampled(self) -> int:
@@ -744,8 +746,8 @@ def _waits_recorded(table: Table, some: bool) -> list[bool]:
 
 
 def _internal_recorded(table: Table) -> bool | None:
-    told = [parts for each in table.resources if isinstance(parts := each.get(names.RESOURCE_PARTS), str)]
-    return any("internal" in parts.split(",") for parts in told) if told else None
+    recorded = [parts for each in table.resources if isinstance(parts := each.get(names.RESOURCE_PARTS), str)]
+    return any("internal" in parts.split(",") for parts in recorded) if recorded else None
 
 
 def _stock(table: Table) -> list[bool]:

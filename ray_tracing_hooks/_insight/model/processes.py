@@ -331,11 +331,11 @@ def _most(times: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _start(resource: Mapping[str, Any], shift: int) -> Start | None:
-    ready, told = resource.get(names.RESOURCE_WORKER_READY), resource.get(names.RESOURCE_CREATION_TIME)
-    if not isinstance(ready, int) or not isinstance(told, str):
+    ready, created_text = resource.get(names.RESOURCE_WORKER_READY), resource.get(names.RESOURCE_CREATION_TIME)
+    if not isinstance(ready, int) or not isinstance(created_text, str):
         return None
     try:
-        created = round(datetime.fromisoformat(told.replace("Z", "+00:00")).timestamp() * 1000) * 1_000_000
+        created = round(datetime.fromisoformat(created_text.replace("Z", "+00:00")).timestamp() * 1000) * 1_000_000
     except (ValueError, OverflowError):
         return None
     if not 0 < created < ready:

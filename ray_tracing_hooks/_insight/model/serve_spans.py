@@ -83,12 +83,12 @@ class ServeSpans:
         self.called = np.nonzero(is_call)[0]
         self.replica = self._last_replicas(parent, is_call)
         """For each call of a deployment the row of its execution, -1 if there is none."""
-        told = as_numpy(table.submitted)
-        chosen = np.where(is_call | self.is_direct, np.maximum(told, 0), 0)
+        submitted = as_numpy(table.submitted)
+        chosen = np.where(is_call | self.is_direct, np.maximum(submitted, 0), 0)
         self.choice = np.where(self.is_choice, self.ends - self.start, chosen)
         """For each call of a deployment how long it took to choose a replica; 0 if that is short or not recorded. For a
         request that reaches a replica without a proxy, the same before it began; for a choice, all of it."""
-        self.loop_wait = np.where(self.is_replica | self.is_direct, np.maximum(-told, 0), 0)
+        self.loop_wait = np.where(self.is_replica | self.is_direct, np.maximum(-submitted, 0), 0)
         """For each request in a replica how long it waited for the event loop; 0 if that is short or not recorded."""
         self.is_unrecorded = is_call & (self.replica < 0) & ~self.is_failed
         """Calls that a replica has accepted, of whose execution nothing is recorded."""

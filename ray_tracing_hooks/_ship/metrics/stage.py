@@ -193,18 +193,18 @@ class _Instruments:
 
 def _generated(instruments: _Instruments, span: Span, ids: bytes) -> None:
     """Record a generation. There are few of them, each with many tokens."""
-    told = span.attributes
-    if names.GEN_AI_OPERATION not in told:
+    attributes = span.attributes
+    if names.GEN_AI_OPERATION not in attributes:
         return  # the prefill for another engine, which has the generation
-    about = {key: _text(told[key]) for key in names.GENERATION_FIRST_TOKEN.attributes if key in told}
-    error = _error(told, failed=span.status_code == ERROR)
+    about = {key: _text(attributes[key]) for key in names.GENERATION_FIRST_TOKEN.attributes if key in attributes}
+    error = _error(attributes, failed=span.status_code == ERROR)
     found = [
         (instruments.generations, (span.end_ns - span.start_ns) / 1e9),
-        (instruments.first_tokens, told.get(names.GEN_AI_FIRST_CHUNK)),
+        (instruments.first_tokens, attributes.get(names.GEN_AI_FIRST_CHUNK)),
     ]
-    others = (told.get(names.GEN_AI_OUTPUT_TOKENS) or told.get(names.RAY_LLM_OUTPUT_TOKENS) or 0) - 1
-    if others > 0 and told.get(names.GEN_AI_CHOICES, 1) == 1 and names.GEN_AI_DECODE_TIME in told:
-        found.append((instruments.token_times, told[names.GEN_AI_DECODE_TIME] / others))
+    others = (attributes.get(names.GEN_AI_OUTPUT_TOKENS) or attributes.get(names.RAY_LLM_OUTPUT_TOKENS) or 0) - 1
+    if others > 0 and attributes.get(names.GEN_AI_CHOICES, 1) == 1 and names.GEN_AI_DECODE_TIME in attributes:
+        found.append((instruments.token_times, attributes[names.GEN_AI_DECODE_TIME] / others))
     for durations, seconds in found:
         if seconds is not None:
             is_failed = durations is instruments.generations and error is not None

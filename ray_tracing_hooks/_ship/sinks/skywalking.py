@@ -177,7 +177,7 @@ class SkyWalkingSink(SendingSink):
         context: SinkContext,
         version: Callable[[SkyWalkingSettings, Properties, Mapping[str, Any]], Version],
     ) -> None:
-        self._version = version(settings, self._told, context.state)
+        self._version = version(settings, self._properties_of, context.state)
         self._servers = _Servers(settings, self._version.hint)
         super().__init__(context, _Collecting(self._servers, self._version.collect), settings.delay)
         self._settings = settings
@@ -236,7 +236,7 @@ class SkyWalkingSink(SendingSink):
         self._resources.setdefault(identity, attributes)
         return identity
 
-    def _told(self, identity: Identity) -> list[Pair]:
+    def _properties_of(self, identity: Identity) -> list[Pair]:
         return segments.properties(self._resources.get(identity, {}))
 
 
@@ -488,8 +488,8 @@ class Version2:
                 service_id = _registered(call, _SERVICE_2, v2.services(identity.service), identity.service)
             if not instance_id:
                 # Of these two it makes the name that it shows.
-                told = [*self._properties(identity), ("host_name", identity.instance), ("process_no", "1")]
-                body = v2.instances(service_id, _uuid(identity), _now_ms(), told)
+                properties = [*self._properties(identity), ("host_name", identity.instance), ("process_no", "1")]
+                body = v2.instances(service_id, _uuid(identity), _now_ms(), properties)
                 instance_id = _registered(call, _INSTANCE_2, body, _uuid(identity))
             known = self._known[identity] = service_id, instance_id
         return Generation(True, *known)

@@ -149,9 +149,9 @@ def _straggler_advice(analysis: Analysis, rows: list[int], longest: int) -> str:
     calls, table = analysis.calls, analysis.table
     if longest in analysis.pipelines.of_task:
         return "see whether one key or file has most of its rows: group by a finer key, or treat that one separately"
-    told = ["split its work into smaller pieces"]
+    advice = ["split its work into smaller pieces"]
     if min(map(table.end_or_now, rows)) <= table.start[longest]:
-        told.append("start it first")
+        advice.append("start it first")
     caller, end = calls.caller(longest), table.end_or_now(longest)
     later = sum(
         step.end - max(step.start, end)
@@ -159,11 +159,11 @@ def _straggler_advice(analysis: Analysis, rows: list[int], longest: int) -> str:
         if step.kind == RUN and step.row == caller and step.end > end
     )
     if caller >= 0 and is_costly(analysis, later, 0.05) and not _is_only_passed_on(analysis, longest):
-        told.append(
+        advice.append(
             f"take results as they become ready with ray.wait: its caller ran for {duration(later)} afterwards, and "
             "could have started with other results"
         )
-    return "; or ".join(told)
+    return "; or ".join(advice)
 
 
 def _is_only_passed_on(analysis: Analysis, row: int) -> bool:
@@ -184,12 +184,12 @@ def _itself(analysis: Analysis, row: int, *, among: list[int]) -> str:
     """What distinguishes the longest call from the others: its name, and where it ran if not all ran there."""
     calls = analysis.calls
     name, place = calls.name_of(row), calls.place(row)
-    told = [f'named "{shortened(name)}"'] if name and not calls.function_of(row).endswith(f'"{name}"') else []
+    parts = [f'named "{shortened(name)}"'] if name and not calls.function_of(row).endswith(f'"{name}"') else []
     if place.node and any(calls.place(other).node != place.node for other in among):
-        told.append(f"on node {place.node[:8]}")
+        parts.append(f"on node {place.node[:8]}")
     elif place.worker:
-        told.append(f"on worker {place.worker[:8]}")
-    return "".join(f", {each}" for each in told)
+        parts.append(f"on worker {place.worker[:8]}")
+    return "".join(f", {each}" for each in parts)
 
 
 def _in_common(analysis: Analysis, rows: list[int], slow: list[int]) -> str:

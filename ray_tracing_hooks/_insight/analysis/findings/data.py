@@ -91,8 +91,8 @@ def _held_by_training(analysis: Analysis, during: Iteration) -> float:
     for row in np.nonzero((as_numpy(calls.role) == EXECUTION) & is_worker[as_numpy(table.site)])[0].tolist():
         place = calls.place(row)
         if table.start[row] < during.end and table.end_or_now(row) > during.start:
-            told = str(table.attribute(row, names.RAY_ASSIGNED_RESOURCES) or "{}")
-            found[place.actor] = max(found.get(place.actor, 0.0), resources_of(told).get("CPU", 0.0))
+            assigned = str(table.attribute(row, names.RAY_ASSIGNED_RESOURCES) or "{}")
+            found[place.actor] = max(found.get(place.actor, 0.0), resources_of(assigned).get("CPU", 0.0))
     return sum(found.values())
 
 
@@ -311,10 +311,10 @@ def _on_path(analysis: Analysis, operator: Operator) -> int:
 def _blocks_finding(analysis: Analysis, name: str, cost: int, pipeline: Pipeline, operator: Operator) -> Finding:
     rows, processors = max(operator.rows or 0, operator.input_rows or 0), pipeline.limits["CPU"]
     usable = operator.tasks * operator.needs["CPU"]
-    told = f"{rows:,} rows"
+    shown = f"{rows:,} rows"
     return Finding(
         "few-blocks",
-        f"operator {quoted(operator.name)} of {quoted(pipeline.name)} ran {told} in {count(operator.tasks, 'task')}: "
+        f"operator {quoted(operator.name)} of {quoted(pipeline.name)} ran {shown} in {count(operator.tasks, 'task')}: "
         f"for {duration(operator.worked)} it could use {usable:g} of {processors:g} CPUs",
         "make more blocks: repartition before it, a larger override_num_blocks, or more and smaller files; or use a "
         "smaller batch_size, if a task takes several blocks",
@@ -329,7 +329,7 @@ def _blocks_finding(analysis: Analysis, name: str, cost: int, pipeline: Pipeline
             usable_cpus=usable,
             cpus=processors,
         ),
-        quotes={names.RAY_DATA_ROWS: told, names.RAY_DATA_LIMITS: f"{processors:g} CPUs"},
+        quotes={names.RAY_DATA_ROWS: shown, names.RAY_DATA_LIMITS: f"{processors:g} CPUs"},
         title=f"{quoted(name)} runs in {count(operator.tasks, 'task')}",
     )
 
@@ -373,11 +373,11 @@ def _again_finding(
     by = f", for {listed(consumers[:_AGAIN_CONSUMERS])}" if len(consumers) <= _AGAIN_CONSUMERS and consumers else ""
     if len(consumers) > _AGAIN_CONSUMERS:
         by = f", for {', '.join(consumers[:_AGAIN_CONSUMERS])} and others"
-    told = f"{operators[0].rows:,} rows"
+    shown = f"{operators[0].rows:,} rows"
     return Finding(
         "recomputed-dataset",
         f"{name} ran {count(len(same), 'time')} on {'as many' if is_assumed else 'the same'} rows "
-        f"({told}){by}: its tasks took {duration(sum(each.busy for each in operators))} in all",
+        f"({shown}){by}: its tasks took {duration(sum(each.busy for each in operators))} in all",
         "materialize() the dataset once, and use the result for all of them, unless it has to be different each time, "
         "as with random augmentation",
         cost / analysis.path.wall,
@@ -389,7 +389,7 @@ def _again_finding(
             busy_ns=sum(each.busy for each in operators),
         ),
         is_assumed,
-        quotes={names.RAY_DATA_ROWS: told, names.RAY_DATA_CONSUMER: by},
+        quotes={names.RAY_DATA_ROWS: shown, names.RAY_DATA_CONSUMER: by},
         title=f"{name} runs again for each use",
     )
 
@@ -466,10 +466,10 @@ def skewed_blocks(
         return None
     longest, most, many = analysis.self_time[slow[0]], max(largest), median(typical)
     several = len(slow) > 1
-    rows_told = f"{most:,.0f} rows, {most / max(1.0, many):.1f} times the median of {many:,.0f}"
+    rows_shown = f"{most:,.0f} rows, {most / max(1.0, many):.1f} times the median of {many:,.0f}"
     up_to = "up to " if several else ""
     text = (
-        f"{count(len(slow), 'block')} of operator {quoted(operator.name)} had {up_to}{rows_told}, and took "
+        f"{count(len(slow), 'block')} of operator {quoted(operator.name)} had {up_to}{rows_shown}, and took "
         f"{up_to}{duration(longest)}, {longest / max(usual, 1):.1f} times the median of "
         f"{duration(usual)} ({count(len(rows), 'task')}); the run waited {duration(excess)} longer because of "
         f"{'them' if several else 'it'}"
@@ -495,7 +495,7 @@ def skewed_blocks(
             median_rows=many,
         ),
         is_assumed,
-        quotes={names.RAY_DATA_ROWS: rows_told},
+        quotes={names.RAY_DATA_ROWS: rows_shown},
         title=f"Blocks of {quoted(operator.name)} are skewed",
     )
 
@@ -518,8 +518,8 @@ def _input(calls: Calls, row: int) -> list[float]:
         made_by = calls.execution[call] if call >= 0 else -1
         if made_by < 0:
             continue
-        told = calls.table.span(made_by).attributes
-        rows, blocks = told.get(names.RAY_DATA_ROWS), told.get(names.RAY_DATA_BLOCKS)
+        attributes = calls.table.span(made_by).attributes
+        rows, blocks = attributes.get(names.RAY_DATA_ROWS), attributes.get(names.RAY_DATA_BLOCKS)
         if isinstance(rows, int) and isinstance(blocks, int) and blocks:
             total, is_known = total + rows / blocks, True
     return [total] if is_known else []

@@ -138,8 +138,8 @@ def failed_executions(analysis: Analysis) -> list[Finding]:
     # the other one says why.
     restarted, trials = rows_of_restarts(analysis), rows_of_trials(analysis)
     passing = _passed_on(analysis)
-    told = restarted | passing.keys()
-    failed = [row for row in failed if row not in told and not _is_below(table, row, trials)]
+    explained = restarted | passing.keys()
+    failed = [row for row in failed if row not in explained and not _is_below(table, row, trials)]
     is_dead = table.is_dead()
     died = _by_cause(table, [row for row in failed if is_dead[row]])
     ended = _outlasting(analysis, [row for row in failed if table.state[row] != LOST])
@@ -298,9 +298,9 @@ def _way_up(analysis: Analysis, rows: list[int], passing: dict[int, int]) -> str
             reached.add(frame)
             frames.append(frame)
     by_name = Counter(analysis.calls.frame_name(frame) for frame in frames)
-    told = [quoted(name) + (f" x{many:,}" if many > 1 else "") for name, many in by_name.items()]
-    more = [count(len(told) - _CALLERS, "other caller")] if len(told) > _CALLERS else []
-    return f"; passed on by {listed([*told[:_CALLERS], *more])}" if told else ""
+    callers = [quoted(name) + (f" x{many:,}" if many > 1 else "") for name, many in by_name.items()]
+    more = [count(len(callers) - _CALLERS, "other caller")] if len(callers) > _CALLERS else []
+    return f"; passed on by {listed([*callers[:_CALLERS], *more])}" if callers else ""
 
 
 def _killed(analysis: Analysis, rows: list[int], advice: str, passing: dict[int, int]) -> Iterable[Finding]:
@@ -326,8 +326,8 @@ def _killed(analysis: Analysis, rows: list[int], advice: str, passing: dict[int,
 def _reasons(analysis: Analysis, rows: list[int]) -> str:
     """The most frequent one, in brackets; empty if none was recorded."""
     spans = map(analysis.table.span, rows[:_READ])
-    told = (error_text(span).removeprefix(_DIED).removeprefix(": ") for span in spans if span.status_message)
-    reasons = Counter(filter(None, told)).most_common()
+    messages = (error_text(span).removeprefix(_DIED).removeprefix(": ") for span in spans if span.status_message)
+    reasons = Counter(filter(None, messages)).most_common()
     if not reasons:
         return ""
     more = f" and {count(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""

@@ -149,10 +149,10 @@ def long_prefills(analysis: Analysis) -> Iterator[Finding]:
             continue
         if float(np.median(each.times / np.maximum(found.took[each.place], 1))) < _PREFILL_SHARE:
             continue
-        told = each.place[found.input[each.place] > 0]
-        tokens, cached = found.input[told], found.cached[told]
+        places = each.place[found.input[each.place] > 0]
+        tokens, cached = found.input[places], found.cached[places]
         of_cache = min(1.0, float(cached.sum()) / max(1.0, float(tokens.sum())))
-        length = round(float(np.median(tokens))) if len(told) else 0
+        length = round(float(np.median(tokens))) if len(places) else 0
         prompts = (
             f"; a prompt has {count(length, 'token')} (median), and {percent(of_cache)} of all were in the prefix cache"
         )
@@ -161,7 +161,7 @@ def long_prefills(analysis: Analysis) -> Iterator[Finding]:
             f"the prefill in {quoted(each.deployment)} took {percent(each.share)} of the time of "
             f"{count(requests.count, 'request')}: {duration(each.median)} in the median of "
             f"{count(many, 'generation')}, {duration(each.at_95)} at the 95th percentile"
-            f"{prompts if len(told) else ''}",
+            f"{prompts if len(places) else ''}",
             "shorter prompts; let prompts begin with what they have in common, so that the prefix cache has it; or "
             "replicas for the prefill alone, if it delays the decoding of other requests",
             each.on_path(analysis, spans, found, 2),

@@ -128,8 +128,8 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
         waited = sum(step.took for step in steps)
         if not is_costly(analysis, waited, seconds=1):
             continue
-        told = str(table.attribute(steps[0].row, names.RAY_ASSIGNED_RESOURCES) or "")
-        needs = resources_of(told)
+        assigned = str(table.attribute(steps[0].row, names.RAY_ASSIGNED_RESOURCES) or "")
+        needs = resources_of(assigned)
         resource, *others = [each for each in needs if each != "CPU"] or ["CPU"]
         is_cpu = resource == "CPU"
         if not needs or others or (not is_cpu and resource.startswith(_UNLIKE_OTHERS)):
@@ -157,7 +157,7 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
         if one_at_a_time:
             text += (
                 f", while others ran one at a time, on a node with {count(processors, 'processor')}; each needs "
-                f"{quoted(told)}, and no other recorded call or actor held a CPU"
+                f"{quoted(assigned)}, and no other recorded call or actor held a CPU"
             )
             advice = (
                 "see what holds the other CPUs (ray status, while the program runs): placement groups, actors or other "
@@ -166,7 +166,9 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
             title = f"Calls of {quoted(function)} run one at a time"
         else:
             which = "it" if len(needs) == 1 else "the resource besides CPU"
-            text += f"; each needs {quoted(told)}, and meanwhile other calls held as much of {which} as calls ever held"
+            text += (
+                f"; each needs {quoted(assigned)}, and meanwhile other calls held as much of {which} as calls ever held"
+            )
             advice = "request less for each call (num_cpus, resources), or add resources"
             title = f"Calls of {quoted(function)} wait for each other's resources"
         states = [analysis.queued(row) for row in rows]
@@ -181,10 +183,10 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
                 calls=len(rows),
                 waited_ns=waited,
                 calls_with_states=sum(each is not None for each in states),
-                needs=told,
+                needs=assigned,
             ),
             is_assumed=None in states,
-            quotes={names.RAY_ASSIGNED_RESOURCES: quoted(told)},
+            quotes={names.RAY_ASSIGNED_RESOURCES: quoted(assigned)},
             title=title,
         )
 
@@ -291,8 +293,8 @@ def _usual(held: list[tuple[int, float]], begin: int, until: int) -> float:
 
 def _processors(table: Table, row: int) -> int:
     """How many processors the node of a span has; 0 if unknown."""
-    told = table.resources[table.resource[row]].get(names.RESOURCE_PROCESSORS)
-    return told if isinstance(told, int) else 0
+    number = table.resources[table.resource[row]].get(names.RESOURCE_PROCESSORS)
+    return number if isinstance(number, int) else 0
 
 
 def _are_used_up(analysis: Analysis, steps: list[Step], more: float) -> bool:
@@ -328,8 +330,8 @@ def _holding(
     numbers: dict[str, int] = {}
     for each, place in enumerate(calls.places):
         if (place.node == node or not node) and (with_actors or not place.actor):
-            told = str(table.sites[each].get(names.RAY_ASSIGNED_RESOURCES) or "")
-            amounts[each] = resources_of(told).get(resource, 0.0)
+            assigned = str(table.sites[each].get(names.RAY_ASSIGNED_RESOURCES) or "")
+            amounts[each] = resources_of(assigned).get(resource, 0.0)
         if place.actor:
             actor[each] = numbers.setdefault(place.actor, len(numbers))
     rows = np.nonzero((as_numpy(calls.role) == EXECUTION) & (amounts[site] > 0))[0]
@@ -375,10 +377,10 @@ def few_at_once(analysis: Analysis) -> list[Finding]:
     """
     calls, table, found = analysis.calls, analysis.table, []
     site = as_numpy(table.site)
-    told = [resources_of(str(each.get(names.RAY_ASSIGNED_RESOURCES) or "")) for each in table.sites]
-    needs = np.array([each.get("CPU", 0.0) for each in told])
+    assigned = [resources_of(str(each.get(names.RAY_ASSIGNED_RESOURCES) or "")) for each in table.sites]
+    needs = np.array([each.get("CPU", 0.0) for each in assigned])
     # How much there is of other resources was not recorded.
-    needs_others = np.array([len(each) > 1 for each in told], bool)
+    needs_others = np.array([len(each) > 1 for each in assigned], bool)
     is_task = (needs > 0) & np.array([not place.actor for place in calls.places], bool)
     tiny = tiny_functions(analysis)
     for frame in callers(analysis):

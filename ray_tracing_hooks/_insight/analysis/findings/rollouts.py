@@ -58,9 +58,9 @@ def long_tails(analysis: Analysis) -> list[Finding]:
         return []
     worst, table = max(tails, key=lambda each: each.cost), analysis.table
     longest = max(worst.rows[: worst.few], key=table.duration)
-    told = table.span(longest).attributes
-    sample = shortened(f"sample {told.get(names.RAY_RL_SAMPLE)}")
-    which = f"{sample}, rollout {number(told.get(names.RAY_RL_ROLLOUT)):,}"
+    attributes = table.span(longest).attributes
+    sample = shortened(f"sample {attributes.get(names.RAY_RL_SAMPLE)}")
+    which = f"{sample}, rollout {number(attributes.get(names.RAY_RL_ROLLOUT)):,}"
     took, tokens = table.duration(longest), _tokens(analysis, worst, longest)
     text = (
         f"the last {worst.few} of {len(worst.rows):,} trajectories of step {worst.step:,} ran for "

@@ -51,12 +51,12 @@ def write(source: Source, out: BinaryIO) -> Sequence[str]:
     quality.spans = len(chosen)
     quality.duplicates = chosen.duplicates
     source.on_read(len(chosen), quality)
-    told = [note for path in files if (note := _copy(source, out, path, lines[path]))]
+    problems = [note for path in files if (note := _copy(source, out, path, lines[path]))]
     left_out = set(of_spool)
     unended = _write_spooled(source, out, [s for position, s in enumerate(spooled) if position not in left_out])
     if unended:
-        told.append(f"{unended:,} spans have no end: they are still running, or their process died")
-    return told
+        problems.append(f"{unended:,} spans have no end: they are still running, or their process died")
+    return problems
 
 
 # --- which record of a span is used -------------------------------------------------------------------------------

@@ -106,8 +106,8 @@ class _Writer:
             process = _int(0x08, node + 1) + field(0x32, utf8(places[there[0]].node_label))
             self._track(node + 1, field(0x1A, process) + _EXPLICIT_ORDER)
             for offset, counter in enumerate((b"running executions", b"queued calls")):
-                told = _int(0x28, node + 1) + field(0x12, counter) + field(0x42, b"")
-                self._track(self._first_counter + 2 * node + offset, told)
+                fields = _int(0x28, node + 1) + field(0x12, counter) + field(0x42, b"")
+                self._track(self._first_counter + 2 * node + offset, fields)
         threads: dict[int, int] = {}
         for index, lane in enumerate(drawn.lanes.lanes):
             uuid, node = self._first_lane + index, drawn.node_of_place(lane.place) + 1
@@ -119,12 +119,12 @@ class _Writer:
             else:
                 self._track(uuid, _int(0x28, threads[lane.place]) + field(0x12, name) + _int(0x60, lane.number))
 
-    def _track(self, uuid: int, told: bytes) -> None:
-        descriptor = _int(0x08, uuid) + told
+    def _track(self, uuid: int, fields: bytes) -> None:
+        descriptor = _int(0x08, uuid) + fields
         self._packet(_FURTHER + b"\xe2\x03" + varint(len(descriptor)) + descriptor)
 
-    def _event(self, kind: int, time_ns: int, track: int, told: bytes = b"", new: Sequence[bytes] = ()) -> None:
-        event = field(0x5A, bytes((0x48, kind)) + _int(0x58, track) + told)
+    def _event(self, kind: int, time_ns: int, track: int, fields: bytes = b"", new: Sequence[bytes] = ()) -> None:
+        event = field(0x5A, bytes((0x48, kind)) + _int(0x58, track) + fields)
         strings = field(0x62, b"".join(new)) if new else b""
         self._packet(_timestamp(time_ns) + _FURTHER + strings + event)
 
@@ -154,26 +154,26 @@ class _Writer:
         drawn, table, shown = self._drawn, self._drawn.table, self._source.shown
         span = table.span(row)
         new: list[bytes] = []
-        told = [
+        fields = [
             b"\x18" + self._categories.number(KIND_NAMES.get(span.kind, "INTERNAL").lower(), new),
             b"\x50" + self._names.number(title(table, row), new),
             *self._annotations(told_of(span, self._source), new),
             *map(_outgoing, outgoing),
         ]
         if (call := drawn.starts.get(row)) is not None:
-            told.append(_terminating(call.number))
-        self._event(_BEGIN, table.start[row], track, b"".join(told), new)
+            fields.append(_terminating(call.number))
+        self._event(_BEGIN, table.start[row], track, b"".join(fields), new)
         for event in span.events:
             new = []
-            told = [b"\x50" + self._names.number(event.name, new), *self._annotations(shown(event.attributes), new)]
-            self._event(_INSTANT, event.time_ns, track, b"".join(told), new)
+            fields = [b"\x50" + self._names.number(event.name, new), *self._annotations(shown(event.attributes), new)]
+            self._event(_INSTANT, event.time_ns, track, b"".join(fields), new)
 
     def _end(self, row: int, track: int) -> None:
         drawn = self._drawn
         new: list[bytes] = []
         if (wake := drawn.wakes.get(row)) is not None:
-            told = b"\x50" + self._names.number("wake", new) + _terminating(wake.number)
-            self._event(_BEGIN, drawn.wake_ns(row), track, told, new)
+            fields = b"\x50" + self._names.number("wake", new) + _terminating(wake.number)
+            self._event(_BEGIN, drawn.wake_ns(row), track, fields, new)
             self._event(_END, drawn.ends[row], track)
         for name, begin, end in drawn.phases.get(row, ()):
             new = []
@@ -181,8 +181,8 @@ class _Writer:
             self._event(_END, end, track)
         self._event(_END, drawn.ends[row], track)
 
-    def _annotations(self, told: Mapping[str, Any], new: list[bytes]) -> list[bytes]:
-        return [self._annotation(key, value, new) for key, value in told.items()]
+    def _annotations(self, attributes: Mapping[str, Any], new: list[bytes]) -> list[bytes]:
+        return [self._annotation(key, value, new) for key, value in attributes.items()]
 
     def _annotation(self, key: str, value: Any, new: list[bytes]) -> bytes:
         # Only for text: 1, 1.0 and True would be the same dictionary key.
@@ -225,8 +225,8 @@ class _Writer:
                 self._track(track, _int(0x28, node + 1) + field(0x12, b"queued"))
             heappush(busy[node], (until, track))
             new: list[bytes] = []
-            told = b"\x50" + self._names.number(f"queued {title(drawn.table, row)}", new)
-            self._event(_BEGIN, since, track, told, new)
+            fields = b"\x50" + self._names.number(f"queued {title(drawn.table, row)}", new)
+            self._event(_BEGIN, since, track, fields, new)
             self._event(_END, until, track)
 
     def _counters(self) -> None:

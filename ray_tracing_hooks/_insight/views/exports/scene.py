@@ -185,7 +185,7 @@ def _summed(changes: list[tuple[int, int, int]]) -> list[Count]:
 
 def notes(drawn: Scene) -> list[str]:
     """Notes on what a timeline shows differently from what happened."""
-    told = []
+    found = []
     table = drawn.table
     died = int(np.count_nonzero(table.is_dead()))
     for number, words, state in (
@@ -194,17 +194,17 @@ def notes(drawn: Scene) -> list[str]:
         (table.state.count(LOST) - died, UNENDED, "lost"),
     ):
         if number:
-            told.append(f"{count(number, *words)}, drawn up to the last known time, with state={state}")
+            found.append(f"{count(number, *words)}, drawn up to the last known time, with state={state}")
     if drawn.behind:
-        told.append(
+        found.append(
             f"{drawn.behind:,} arrows are left out: by the clocks of their nodes the effect came before the cause"
         )
-    told += [
+    found += [
         f"the clock of {machine} was set {'forward' if shift > 0 else 'back'} by {abs(shift) / 1e6:.3f} ms, "
         "since effects seemed to come before their causes"
         for machine, shift in table.quality.clocks.items()
     ]
-    return told
+    return found
 
 
 def title(table: Table, row: int) -> str:
@@ -220,21 +220,21 @@ def lane_label(place: ProcessPlace, number: int) -> str:
 
 def told_of(span: Span, source: Source) -> dict[str, Any]:
     """Its attributes, ids and outcome, for viewers that only have a list of keys and values."""
-    told: dict[str, Any] = {
+    found: dict[str, Any] = {
         "trace_id": span.trace_id,
         "span_id": span.span_id,
         "parent_span_id": span.parent_id or None,
     }
     ended = None if span.state == "ended" else span.state
     status = STATUS_NAMES.get(span.status_code)
-    told |= {
+    found |= {
         "state": ended,
         "status": status,
         "status_message": source.redaction.message(span.status_message) or None,
     }
     if span.links:
-        told["links"] = [{"trace_id": link.trace_id, "span_id": link.span_id} for link in span.links]
+        found["links"] = [{"trace_id": link.trace_id, "span_id": link.span_id} for link in span.links]
     return {
         **source.shown(span.attributes),
-        **{key: value for key, value in told.items() if value is not None},
+        **{key: value for key, value in found.items() if value is not None},
     }

@@ -77,6 +77,10 @@ def collect(
         with ExitStack() as until_end, _sources(folders, address, timeout) as (found, session):
             place = output or load(os.environ, warn).collect_to or f"spans-{session}"
             is_store = place.startswith(STORE)
+            if is_store:
+                from ray_tracing_hooks._cli.keeping import check  # noqa: PLC0415  as in `_keep`
+
+                check(place.removeprefix(STORE), "--output")
             folder = until_end.enter_context(tempfile.TemporaryDirectory()) if is_store else place
             target = _target(folder)
             with progress(shown=not in_json, is_size=True) as advance:

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from plans import made_plan
 from shipping import Node, ended, until
 
-from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._cli import fetching, main
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
@@ -354,6 +354,19 @@ def test_a_folder_that_is_no_session_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "output").exists()
     (tmp_path / "ray_tracing_hooks").mkdir(mode=0o700)
     assert CliRunner().invoke(main, words).exit_code == 0
+
+
+def test_a_place_that_can_be_no_store_is_refused_before_files_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes long to fetch them."""
+    monkeypatch.setattr(fetching, "fetch", lambda *_: pytest.fail("files were fetched"))
+    (tmp_path / "ray_tracing_hooks").mkdir(mode=0o700)
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+    done = CliRunner().invoke(main, ["collect", str(tmp_path), "--output", f"parquet:{in_the_way}"])
+    assert done.exit_code == 2
+    assert "is no folder: name one for the store" in " ".join(done.output.split())
 
 
 def test_targets_that_cannot_be_used_are_named(tmp_path: Path) -> None:

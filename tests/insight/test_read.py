@@ -303,6 +303,7 @@ def encoded(number: int, end: int = 0) -> bytes:
         name=f"span {number}",
         start_time_unix_nano=5,
         end_time_unix_nano=end,
+        dropped_events_count=2,
     ).SerializeToString()
     return message
 
@@ -324,6 +325,7 @@ def test_a_spool_shows_what_runs_and_what_was_cut_off(tmp_path: Path) -> None:
     ]
     assert (spans[0].resource, spans[0].scope) == ({"host.name": "h"}, "tests")
     assert (quality.running, quality.lost, quality.duplicates) == (1, 0, 0)
+    assert quality.truncated == 1
     assert spans[1].duration_ns(now_ns=25) == 20
 
     spans, quality = read(tmp_path)

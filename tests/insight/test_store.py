@@ -155,14 +155,18 @@ def line_of(each: Span, *, dropped: bool) -> str:
 
 
 def test_what_was_wrong_with_the_data_is_still_said(tmp_path: Path) -> None:
-    """A line that cannot be read, and a duplicate."""
+    """A line that cannot be read, a duplicate, and a span without attributes that its limits dropped."""
     folder = written(made(), tmp_path / "spans")
-    lines = (folder / "a.jsonl").read_bytes()
-    (folder / "b.jsonl").write_bytes(lines.splitlines(keepends=True)[0] + b"junk\n")
+    first, *others = (folder / "a.jsonl").read_bytes().splitlines(keepends=True)
+    limited = first.replace(b'"spanId"', b'"droppedAttributesCount":3,"spanId"', 1)
+    (folder / "a.jsonl").write_bytes(b"".join([limited, *others]))
+    (folder / "b.jsonl").write_bytes(first + b"junk\n")
     keep(folder, tmp_path / "runs")
     before = json.loads(run("summary", folder, "--json").stdout)["quality"]
     assert json.loads(run("summary", tmp_path / "runs", "--json").stdout)["quality"] == before
-    assert (before["duplicates"], before["bad_lines"], before["files"]) == (1, 1, 2)
+    assert (before["duplicates"], before["bad_lines"], before["files"], before["truncated"]) == (1, 1, 2, 1)
+    shown = " ".join(run("summary", tmp_path / "runs").stdout.split())
+    assert "1 span without attributes, events or links that its limits dropped" in shown
 
 
 def test_states_of_tasks_come_along(tmp_path: Path) -> None:

@@ -119,8 +119,8 @@ def run(analysis: Analysis, runs: int = 1) -> dict[str, Any]:
 def quality(analysis: Analysis) -> dict[str, Any]:
     found = analysis.table.quality
     counts = (
-        *("files", "lines", "spans", "bad_lines", "bad_spans", "incomplete_files", "duplicates", "dropped", "lost"),
-        *("unended", "running", "orphans", "continuing", "of_open_drivers", "circles", "negative"),
+        *("files", "lines", "spans", "bad_lines", "bad_spans", "incomplete_files", "duplicates", "dropped"),
+        *("truncated", "lost", "unended", "running", "orphans", "continuing", "of_open_drivers", "circles", "negative"),
     )
     return {name: getattr(found, name) for name in counts} | {
         "unexecuted": analysis.unexecuted,

@@ -37,6 +37,11 @@ def of_all(quality: Quality) -> Iterator[str]:
         yield problems
     for number, one, many in (
         (quality.dropped, "span could not be recorded", "spans could not be recorded"),
+        (
+            quality.truncated,
+            "span without attributes, events or links that its limits dropped",
+            "spans without attributes, events or links that their limits dropped",
+        ),
         (quality.lost - quality.unended, *INTERRUPTED),
         (quality.unended, *UNENDED),
         (quality.running, *STILL_RUNNING),

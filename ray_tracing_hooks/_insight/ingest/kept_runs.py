@@ -21,7 +21,7 @@ FORMAT, VERSION = "ray_tracing_hooks.run", 1
 RUN_FILE = "run.json"
 PREFIX = "run="
 
-COUNTS = ("files", "lines", "bad_lines", "bad_spans", "incomplete_files", "duplicates", "dropped")
+COUNTS = ("files", "lines", "bad_lines", "bad_spans", "incomplete_files", "duplicates", "dropped", "truncated")
 """What is known of the spans only where they were read first."""
 
 _MOST = 1 << 20
@@ -50,6 +50,7 @@ class _Quality(Struct):
     duplicates: _Count
     dropped: _Count
     problems: list[tuple[str, _Count, str]]
+    truncated: _Count = 0
 
 
 class _Document(Struct):
@@ -168,6 +169,6 @@ class KeptQuality:
         distinct = {json.dumps(each["quality"], sort_keys=True): each["quality"] for each in self._documents}
         for found in distinct.values():
             for name in COUNTS:
-                setattr(quality, name, getattr(quality, name) + found[name])
+                setattr(quality, name, getattr(quality, name) + found.get(name, 0))
             for problem in found["problems"]:
                 quality.note(*problem)

@@ -21,6 +21,7 @@ from ray_tracing_hooks._insight.ingest.otlp_json import (
     explain,
     groups_of,
     id_text,
+    is_truncated,
     kind_of,
     pairs_in,
     plain_attributes,
@@ -126,6 +127,7 @@ class _Adder:
                         span = as_span(found)
                         head = heads[number] if heads else _head(span)
                         rows.append(self._row(head, span.attributes, first + len(rows), resource, scope))
+                        columns.quality.truncated += is_truncated(span)
                     except MALFORMED as error:
                         problem = problem or f"a span that is not OTLP: {explain(error)}"
                         left_out += 1

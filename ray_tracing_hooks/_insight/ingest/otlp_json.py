@@ -133,6 +133,12 @@ def as_span(found: Any) -> SpanJson:
 _MEMBERS = tuple(zip(SpanJson.__struct_fields__, SpanJson.__struct_encode_fields__, strict=True))
 
 
+def is_truncated(span: SpanJson) -> bool:
+    """Whether the span lacks what its recorder dropped."""
+    counts = span.dropped_attributes_count, span.dropped_events_count, span.dropped_links_count
+    return any(each not in (None, 0, "0") for each in counts)
+
+
 def span_of_text(text: str | bytes) -> SpanJson:
     """A span from the JSON text of that span alone. Raises one of ``MALFORMED``."""
     try:

@@ -104,8 +104,7 @@ def findings() -> str:
     for module, section in _SECTIONS.items():
         lines.append(f"\n## {section}\n")
         for finder in _DESCRIBED:
-            its = finder.__module__.rpartition(".")[2]
-            if _IN_SECTION.get(finder.__name__, _IN_SECTION.get(its, its)) == module:
+            if _section(finder) == module:
                 kinds = sorted(_kinds(finder))
                 new = [kind for kind in kinds if kind not in anchors]
                 anchors.update(new)
@@ -115,6 +114,15 @@ def findings() -> str:
                 lines += [f"- {_plain(fact)}" for fact in re.split(r"\n(?=[A-Z][\w ]+:)", facts) if fact]
                 lines += [f"- In JSON: {', '.join(_named(kind, finder) for kind in kinds)}", ""] if kinds else [""]
     return "\n".join(lines)
+
+
+def _section(finder: Any) -> str:
+    """The key of a finder's section. Raises KeyError if it has none."""
+    its = str(finder.__module__).rpartition(".")[2]
+    section = _IN_SECTION.get(finder.__name__, _IN_SECTION.get(its, its))
+    if section not in _SECTIONS:
+        raise KeyError(f"{finder.__name__}: expected the section of {section} in _SECTIONS or _IN_SECTION")
+    return section
 
 
 def _heading(finder: Any) -> str:

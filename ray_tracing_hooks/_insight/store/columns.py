@@ -237,7 +237,7 @@ COLUMNS = (
         "ray_self_is_assumed",
         "boolean",
         lambda each: each.run.is_assumed(each.own) if each.is_execution else None,
-        "whether that is assumed, since its waits were not recorded",
+        "whether the self time is assumed, since its waits were not recorded",
     ),
     Column(
         "ray_run_ns",

@@ -1,4 +1,4 @@
-"""The program of the README and the commands of the first tutorial do what is shown."""
+"""The programs of the README and of the Kubernetes page, and the commands of the first tutorial, do what is shown."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
 from support import EXAMPLES, PATIENCE, environment, with_lean_clusters
 
 ROOT = EXAMPLES.parent
@@ -38,6 +39,13 @@ def test_the_program_of_the_readme_runs(tmp_path: Path) -> None:
     assert "DATA.CSV" in done([sys.executable, "program.py"], tmp_path)
     shown = done([sys.executable, "-m", "ray_tracing_hooks", "tree", "spans"], tmp_path)
     assert re.search(r"__main__.load.*\n\s+└─ parse", shown)
+
+
+def test_the_program_of_the_kubernetes_page_and_of_its_job_runs(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"-- (python -c .*)", (ROOT / "docs/guides/kubernetes.md").read_text())
+    job = yaml.safe_load((ROOT / "deploy/kubernetes/overlays/rayjob/rayjob.yaml").read_text())
+    assert job["spec"]["entrypoint"] == shown
+    assert "traced" in done([sys.executable, *shlex.split(shown)[1:]], tmp_path).splitlines()
 
 
 def test_the_slow_job_is_slow_for_the_reason_that_is_shown_and_no_more_once_it_is_mended(tmp_path: Path) -> None:

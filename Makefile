@@ -124,8 +124,11 @@ fuzz: BESIDE = fuzz
 fuzz: prepare ## Fuzz everything that reads untrusted bytes, a minute each; ARGS="600 segment" takes ten for one of them
 	@cd $(VENV)/fuzz && PYTHONPATH=. $(BIN)/python $(ROOT)/tests/fuzz/fuzz.py $(or $(ARGS),60)
 
+# The tools of a release have their own environment: with one of their packages, each import of Ray takes three times as long.
+RELEASE := $(VENV)/release/bin
+with_tools = $(BIN)/python -m venv --without-pip $(VENV)/release && $(BIN)/python -m pip --python $(RELEASE)/python install -qq --disable-pip-version-check --no-input --group release
 # By the tools of the package index, and for what does not belong into a wheel.
-checked = $(call install,--group release) && $(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist/*.whl
+checked = $(with_tools) && $(RELEASE)/twine check --strict dist/* && $(RELEASE)/check-wheel-contents dist/*.whl
 
 # URL is the address of the project, and TAG the release, for the README's links on the package index.
 dist: $(DEPENDENCIES) ## Build the distribution in dist and check its content; a release sets TAG=v1.2.3 URL=https://...
@@ -140,7 +143,7 @@ wheels: $(DEPENDENCIES) ## Build the wheels with the compiled part in dist, in c
 	@$(checked)
 
 installed: $(DEPENDENCIES) ## Install what dist and wheels have built in empty environments, with each extra, use it there, and list its packages in sbom
-	@$(call install,--group release)
+	@$(with_tools)
 	@$(BIN)/python tests/helpers/installation.py dist $(RAY) sbom
 
 clean: ## Remove everything that make and the tools created

@@ -156,7 +156,7 @@ def write_bill(environment: Environment, version: str, path: Path) -> None:
     """The packages of an environment with their versions and licenses."""
     path.parent.mkdir(exist_ok=True)
     options = ("--pyproject", str(ROOT / "pyproject.toml"), "--mc-type", "library", "--output-reproducible")
-    program = Path(sys.executable).parent / "cyclonedx-py"
+    program = Path(sys.prefix) / "release/bin/cyclonedx-py"  # as the Makefile installs it
     command = [str(program), "environment", *options, str(environment.bin / "python")]
     bill = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     # The program takes it from pyproject.toml, which does not have the version.

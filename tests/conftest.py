@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.metadata
 import os
 import platform
@@ -32,6 +33,17 @@ hypothesis.settings.load_profile("ray_tracing_hooks")
 
 
 _ports: list[str] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is there once the tests are collected stays, so no garbage collection looks at it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_configure() -> None:
@@ -73,13 +85,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ``apart``, or its file is in a group with others. What takes long begins first, so that no process has a long file
     left when the others are done.
     """
-    tests = Path(__file__).parent
+    above = len(str(Path(__file__).parent)) + 1
     for item in items:
         if not item.get_closest_marker("apart") and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(tests).as_posix()))
+            item.add_marker(pytest.mark.xdist_group(str(item.path)[above:]))
 
     def rank(item: pytest.Item) -> tuple[int, int]:
-        file = item.path.relative_to(tests).as_posix()
+        file = str(item.path)[above:]
         return (-1, LONGEST.index(file)) if file in LONGEST else (FOLDERS.index(file.partition("/")[0]), 0)
 
     items.sort(key=rank)

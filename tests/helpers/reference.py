@@ -226,6 +226,7 @@ def messages() -> str:
     return "\n\n".join(f"## {each}\n\n> {texts[each][0]}\n\n{remedy}" for each, (_, remedy) in ENTRIES.items())
 
 
+@functools.cache
 def logged() -> set[str]:
     """The messages that the code logs, with an ellipsis for what differs.
 

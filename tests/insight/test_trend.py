@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.trend import LEAST_RUNS, trend
 
-pytest.importorskip("ruptures")
+# Not imported here: each process that collects the tests would take a second for it.
+pytestmark = pytest.mark.skipif(not find_spec("ruptures"), reason="needs ruptures")
 
 
 def run_of(took: float, at: float = 0, job: int = 1, program: str = "job.py") -> HandMade:

@@ -8,6 +8,7 @@ import queue
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,14 +25,15 @@ pytestmark = pytest.mark.usefixtures("each_way")
 
 PROGRAM = """
 import glob, json, os, subprocess, sys
-# As a worker in which Ray calls the hook; no cluster is there, and no shipper is started.
+# As a worker in which Ray calls the hook; no cluster is there, and no shipper is started. Ray is imported once, and each
+# body runs in a fork.
 import ray._private.workers.default_worker
 from ray.util.tracing import tracing_helper
 
 class Node:
     session_name, gcs_address, raylet_socket_name = "session_1", "127.0.0.1:1", "/nowhere"
     def get_session_dir_path(self):
-        return sys.argv[1]
+        return session
 
 class CoreWorker:
     def get_current_node_id(self):
@@ -57,19 +59,10 @@ worker.node, worker.core_worker, worker.gcs_client = Node(), CoreWorker(), GcsCl
 subprocess.Popen = NoProcess
 tracing_helper._enable_tracing()
 
-from ray_tracing_hooks.local import setup
-setup()
-from opentelemetry import trace
-from ray_tracing_hooks._connection.changes import control_folder
-from ray_tracing_hooks._control.control import Control
-from ray_tracing_hooks._control.control import publish
-from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._record.recorder import Template
-
 def change(version, enabled, **variables):
     control = Control(version, enabled, variables)
     expected = {worker.core_worker.get_worker_id().hex(): os.getpid()}
-    (answer,) = publish(control_folder(sys.argv[1]), control, expected, 60).values()
+    (answer,) = publish(control_folder(session), control, expected, 60).values()
     return answer
 
 def records():
@@ -79,32 +72,66 @@ def records():
         return of_ray, span.is_recording()
 
 def times_written(span):
-    files = glob.glob(sys.argv[1] + "/ray_tracing_hooks/*/*.spool")
+    files = glob.glob(session + "/ray_tracing_hooks/*/*.spool")
     return sum(open(file, "rb").read().count(span.span_id) for file in files)
 
-found = {}
-BODY
-print(json.dumps(found))
-os._exit(0)
+SETUP = '''
+from ray_tracing_hooks.local import setup
+setup()
+from opentelemetry import trace
+from ray_tracing_hooks._connection.changes import control_folder
+from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._control.control import publish
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._record.recorder import Template
+'''
+
+for line in sys.stdin:
+    session, environ, body = json.loads(line)
+    child = os.fork()
+    if not child:
+        os.environ.clear()
+        os.environ.update(environ)
+        found = {}
+        exec(SETUP + body)
+        print(json.dumps(found), flush=True)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print("{}", flush=True)
 """
 
-
-def run(session: Path, body: str, **variables: str) -> dict[str, Any]:
-    """What this body of the program has found."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAY_TRACING_"))}
-    environ |= {
-        "RAY_TRACING_LOCAL_DIR": str(session / "spans"),
-        _compiled.VARIABLE: str(int(_compiled.use.is_on)),
-        **variables,
-    }
-    command = [sys.executable, "-c", PROGRAM.replace("BODY", body), str(session)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+Run = Callable[..., dict[str, Any]]
 
 
-def test_a_reset_process_records_as_it_was_started(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def process() -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
+        yield started
+        started.communicate()
+
+
+@pytest.fixture
+def run(process: subprocess.Popen[str], tmp_path: Path) -> Run:
+    """What a body of the program has found."""
+
+    def result(body: str, **variables: str) -> dict[str, Any]:
+        assert process.stdin
+        assert process.stdout
+        environ = {
+            **os.environ,
+            "RAY_TRACING_LOCAL_DIR": str(tmp_path / "spans"),
+            _compiled.VARIABLE: str(int(_compiled.use.is_on)),
+            **variables,
+        }
+        print(json.dumps([str(tmp_path), environ, body]), file=process.stdin, flush=True)
+        found: dict[str, Any] = json.loads(process.stdout.readline())
+        return found
+
+    return result
+
+
+def test_a_reset_process_records_as_it_was_started(run: Run) -> None:
     """Nothing, where it was started with tracing disabled; and it can be enabled again."""
     body = """
 found["answers"] = [change(1, True)]
@@ -114,11 +141,11 @@ found["reset"] = records()
 found["answers"].append(change(3, True))
 found["again"] = records()
 """
-    found = run(tmp_path, body, OTEL_SDK_DISABLED="true")
+    found = run(body, OTEL_SDK_DISABLED="true")
     assert found == {"answers": ["", "", ""], "on": [True, True], "reset": [False, False], "again": [True, True]}
 
 
-def test_a_process_that_is_off_for_a_time_records_again_by_itself(tmp_path: Path) -> None:
+def test_a_process_that_is_off_for_a_time_records_again_by_itself(run: Run) -> None:
     """Nobody tells it."""
     body = """
 import time
@@ -126,7 +153,7 @@ from types import SimpleNamespace
 from ray_tracing_hooks._control import control, listener
 now = 1000.0
 control.time = listener.time = SimpleNamespace(time=lambda: now, sleep=time.sleep, monotonic=time.monotonic)
-folder = control_folder(sys.argv[1])
+folder = control_folder(session)
 off = Control(1, False, until=5000.0)
 publish(folder, off, {worker.core_worker.get_worker_id().hex(): os.getpid()}, 60)
 found["off"] = records()
@@ -137,7 +164,7 @@ while not all(records()) and time.monotonic() < deadline:
     time.sleep(0.01)
 found["on"] = records()
 """
-    assert run(tmp_path, body) == {"off": [False, False], "on": [True, True]}
+    assert run(body) == {"off": [False, False], "on": [True, True]}
 
 
 def test_a_process_that_starts_meanwhile_records_when_the_others_do(
@@ -167,7 +194,7 @@ def test_a_process_that_starts_meanwhile_records_when_the_others_do(
     assert applied.empty()
 
 
-def test_a_process_that_cannot_record_says_so(tmp_path: Path) -> None:
+def test_a_process_that_cannot_record_says_so(run: Run) -> None:
     """Also where it does not know what is to be changed."""
     body = """
 found["none"] = change(1, True, RAY_TRACING_EXPORTERS="none")
@@ -175,7 +202,7 @@ found["records"] = records()
 found["unknown"] = change(2, True, RAY_TRACING_STRICT="1")
 found["off"] = change(3, False, RAY_TRACING_EXPORTERS="none")
 """
-    found = run(tmp_path, body)
+    found = run(body)
     assert found == {
         "none": "nothing is recorded, since there is no exporter: set one with exporters=...",
         "records": [False, False],
@@ -184,7 +211,7 @@ found["off"] = change(3, False, RAY_TRACING_EXPORTERS="none")
     }
 
 
-def test_a_forked_child_does_not_end_a_span_that_is_open_in_an_earlier_spool(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_end_a_span_that_is_open_in_an_earlier_spool(run: Run, tmp_path: Path) -> None:
     """Its parent does."""
     body = f"""
 span = tracing.active.recorder.start(Template("span", 1, {{}}), os.urandom(16), 1, None)
@@ -198,7 +225,7 @@ found["by the child"] = times_written(span) - 1
 span.end()
 found["by the parent"] = times_written(span) - 1
 """
-    assert run(tmp_path, body) == {"answer": "", "by the child": 0, "by the parent": 1}
+    assert run(body) == {"answer": "", "by the child": 0, "by the parent": 1}
 
 
 def test_a_driver_that_has_ended_begins_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:

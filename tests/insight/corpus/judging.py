@@ -281,6 +281,8 @@ def scaled(data: Any, scale: float, origin: int) -> Any:
         return {"key": key, "value": {"intValue": str(time(int(data["value"]["intValue"])))}}
     if _SECONDS.search(key):
         return {"key": key, "value": _times(data["value"], scale)}
+    if key:  # of an attribute without a time, as most are
+        return data
     found = {}
     for name, value in data.items():
         if name.lower().endswith("unixnano") or name.endswith("unix_nano"):

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import queue
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pretended_worker import PretendedWorker
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._connection.changes import Changes, control_folder
@@ -23,41 +20,16 @@ from ray_tracing_hooks._ray.driver import DriverTrace
 
 pytestmark = pytest.mark.usefixtures("each_way")
 
-PROGRAM = """
-import glob, json, os, subprocess, sys
-# As a worker in which Ray calls the hook; no cluster is there, and no shipper is started. Ray is imported once, and each
-# body runs in a fork.
-import ray._private.workers.default_worker
-from ray.util.tracing import tracing_helper
-
-class Node:
-    session_name, gcs_address, raylet_socket_name = "session_1", "127.0.0.1:1", "/nowhere"
-    def get_session_dir_path(self):
-        return session
-
-class CoreWorker:
-    def get_current_node_id(self):
-        return ray.NodeID.from_random()
-    def get_worker_id(self, known=ray.WorkerID.from_random()):
-        return known
-    def get_current_job_id(self):
-        return ray.JobID.nil()
-
-class NoProcess:
-    def __init__(self, *arguments, **options):
-        pass
-    def wait(self):
-        pass
-
-class GcsClient:
-    def internal_kv_multi_get(self, keys, namespace, timeout):
-        return {b"tracing_startup_hook": b"ray_tracing_hooks.local:setup"}
-
-worker = ray._private.worker.global_worker
-worker.mode = ray._private.worker.WORKER_MODE
-worker.node, worker.core_worker, worker.gcs_client = Node(), CoreWorker(), GcsClient()
-subprocess.Popen = NoProcess
-tracing_helper._enable_tracing()
+SETUP = """
+import glob
+from ray_tracing_hooks.local import setup
+setup()
+from opentelemetry import trace
+from ray_tracing_hooks._connection.changes import control_folder
+from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._control.control import publish
+from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._record.recorder import Template
 
 def change(version, enabled, **variables):
     control = Control(version, enabled, variables)
@@ -74,61 +46,25 @@ def records():
 def times_written(span):
     files = glob.glob(session + "/ray_tracing_hooks/*/*.spool")
     return sum(open(file, "rb").read().count(span.span_id) for file in files)
-
-SETUP = '''
-from ray_tracing_hooks.local import setup
-setup()
-from opentelemetry import trace
-from ray_tracing_hooks._connection.changes import control_folder
-from ray_tracing_hooks._control.control import Control
-from ray_tracing_hooks._control.control import publish
-from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._record.recorder import Template
-'''
-
-for line in sys.stdin:
-    session, environ, body = json.loads(line)
-    child = os.fork()
-    if not child:
-        os.environ.clear()
-        os.environ.update(environ)
-        found = {}
-        exec(SETUP + body)
-        print(json.dumps(found), flush=True)
-        os._exit(0)
-    if os.waitpid(child, 0)[1]:
-        print("{}", flush=True)
 """
 
 Run = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def process() -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", PROGRAM]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
-        yield started
-        started.communicate()
+def worker() -> Iterator[PretendedWorker]:
+    worker = PretendedWorker()
+    yield worker
+    worker.end()
 
 
 @pytest.fixture
-def run(process: subprocess.Popen[str], tmp_path: Path) -> Run:
-    """What a body of the program has found."""
-
-    def result(body: str, **variables: str) -> dict[str, Any]:
-        assert process.stdin
-        assert process.stdout
-        environ = {
-            **os.environ,
-            "RAY_TRACING_LOCAL_DIR": str(tmp_path / "spans"),
-            _compiled.VARIABLE: str(int(_compiled.use.is_on)),
-            **variables,
-        }
-        print(json.dumps([str(tmp_path), environ, body]), file=process.stdin, flush=True)
-        found: dict[str, Any] = json.loads(process.stdout.readline())
-        return found
-
-    return result
+def run(worker: PretendedWorker, tmp_path: Path) -> Run:
+    """Run a body in a worker that records, and give what it has found."""
+    compiled = {_compiled.VARIABLE: str(int(_compiled.use.is_on))}
+    return lambda body, **variables: worker.run(
+        tmp_path, SETUP + body, RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"), **compiled, **variables
+    )
 
 
 def test_a_reset_process_records_as_it_was_started(run: Run) -> None:

@@ -301,8 +301,7 @@ def test_a_cause_has_one_number_wherever_it_is_shown(name: str) -> None:
     assert 90 <= sum(map(int, shares)) <= 102
 
 
-@pytest.mark.parametrize("width", [80, 100, 200])
-@pytest.mark.parametrize("colour", ["", "1"])
+@pytest.mark.parametrize(("width", "colour"), [(80, ""), (100, "1"), (200, "")])
 def test_a_terminal_shows_it_in_its_width_and_in_colour(width: int, colour: str) -> None:
     """The words are those of a pipe, tables have less room for names, and NO_COLOR leaves the colours out."""
     shown = in_terminal(width, "summary", recorded("bottleneck"), NO_COLOR=colour)

@@ -1147,11 +1147,14 @@ class Load:
 
     @contextmanager
     def running(self) -> Iterator[None]:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(0.0005)
         for thread in self._threads:
             thread.start()
         try:
             yield
         finally:
+            sys.setswitchinterval(before)
             self._is_over.set()
             for thread in self._threads:
                 thread.join()
@@ -1255,7 +1258,7 @@ def test_nonsense_in_its_objects_is_no_crash(tmp_path: Path) -> None:
     nonsense = [None, 0, -1, b"", b"x" * 9000, "text", (), object(), [], 1.5, True, 1 << 70, RecordedSpan, tmp_path]
     chosen = random.Random(5)
     with compiled(True), in_cluster(JOB):
-        for _ in range(1500):
+        for _ in range(15 * settings().max_examples):
             tracing.active = active = worker_of_job(tmp_path)
             recorder = active.recorder
             beginning = execution.Beginning("Actor", "method")

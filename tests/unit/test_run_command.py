@@ -14,7 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._cli.run import _problem
 from ray_tracing_hooks._run.inside import Note
 
@@ -209,15 +211,15 @@ def test_ctrl_c_at_a_terminal_comes_to_the_program_once(tmp_path: Path) -> None:
 )
 def test_wrong_use_says_what_is_expected(tmp_path: Path, arguments: list[str], says: str) -> None:
     file = program(tmp_path, "")
-    done = run(*(each.format(file=file) for each in arguments))
-    assert done.returncode == 2
+    done = CliRunner().invoke(main, ["run", *(each.format(file=file) for each in arguments)])
+    assert done.exit_code == 2
     assert says in " ".join(done.stderr.split())
 
 
 def test_a_store_that_cannot_be_is_said_before_the_program_runs(tmp_path: Path) -> None:
     path = program(tmp_path, "print('ran')")
     for place, said in ((path, "is no folder"), ("", "is no folder"), ("nothing://x/runs", "it needs fsspec")):
-        result = run("--keep", place, path)
-        assert (result.returncode, result.stdout) == (2, ""), result.stderr
+        result = CliRunner().invoke(main, ["run", "--keep", str(place), str(path)])
+        assert (result.exit_code, result.stdout) == (2, ""), result.stderr
         assert "--keep" in result.stderr
         assert said in " ".join(result.stderr.split())

@@ -571,7 +571,7 @@ def test_the_token_is_masked() -> None:
 
 def test_an_outage_and_killed_shippers_lose_nothing(make: Made, node: Node) -> None:
     """Of the shipper itself, with a back end that comes and goes."""
-    count, port = 20_000, free_port()
+    count, port = 6_000, free_port()
     node.plan = node.make_plan(exporters=("skywalking",))
     environ = {"SW_AGENT_COLLECTOR_BACKEND_SERVICES": f"localhost:{port}", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "100"}
 

@@ -15,8 +15,10 @@ class Request(NamedTuple):
     method: str
     path: str
     headers: dict[str, str]
-    """By their names in lower case."""
+    """By their names in lower case; the values of one that came several times are joined by a comma."""
     body: bytes
+    port: int
+    """Of the client."""
 
 
 class Answer(NamedTuple):
@@ -44,8 +46,8 @@ def http_server(
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"] or 0))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            status, content, more = answer(Request(self.command, self.path, headers, body))
+            headers = {name.lower(): ", ".join(self.headers.get_all(name, ())) for name in self.headers}
+            status, content, more = answer(Request(self.command, self.path, headers, body, self.client_address[1]))
             self.send_response(status)
             for name, value in {"Content-Length": str(len(content)), **more}.items():
                 self.send_header(name, value)

@@ -7,12 +7,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import grpc
 import psutil
 import pytest
+from grpc_server import grpc_server
 
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._safety.guard import report
@@ -176,14 +176,7 @@ def test_a_huge_grpc_answer_is_not_taken_in(packed: grpc.Compression) -> None:
 
     Where gRPC finds out while it unpacks the answer, its text does not say whose limit that was.
     """
-    with ThreadPoolExecutor(2) as threads:
-        handler = grpc.unary_unary_rpc_method_handler(lambda *_: bytes(50 << 20))
-        service = grpc.method_handlers_generic_handler("test.Service", {"Export": handler})
-        grpc_server = grpc.server(
-            threads, handlers=[service], compression=packed, options=[("grpc.max_send_message_length", -1)]
-        )
-        port = grpc_server.add_insecure_port("127.0.0.1:0")
-        grpc_server.start()
+    with grpc_server("test.Service/Export", lambda *_: bytes(50 << 20), compression=packed) as port:
         transport = grpc_transport(port)
         if packed is grpc.Compression.Gzip:
             with pytest.raises(Refused, match=r"larger than max"):
@@ -191,7 +184,6 @@ def test_a_huge_grpc_answer_is_not_taken_in(packed: grpc.Compression) -> None:
         else:
             assert transport.send(b"spans") == b""
         transport.close()
-        grpc_server.stop(None).wait()
 
 
 def grpc_transport(port: int) -> GrpcTransport:

@@ -10,8 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -19,9 +18,8 @@ import pytest
 import stand_ins
 from collector import collector as listening
 from google.protobuf import json_format
-from http_server import Answer as HttpAnswer
-from http_server import Request as HttpRequest
-from http_server import http_server, port_of
+from grpc_server import grpc_server
+from http_server import Answer, Request, http_server, port_of
 from opentelemetry import trace
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsPartialSuccess,
@@ -284,54 +282,33 @@ def test_without_log_records_in_the_plan_there_is_nothing_of_them(node: Node) ->
     assert "no sense" not in node.log()
 
 
-class Collector:
-    """Takes log records, as the official code reads them, and answers that it did not take one of them."""
+@contextmanager
+def collecting(protocol: str, requests: list[ExportLogsServiceRequest], headers: list[dict[str, str]]) -> Iterator[int]:
+    """The port of a collector that takes log records, as the official code reads them, and says that it lost one."""
+    partial = ExportLogsPartialSuccess(rejected_log_records=1, error_message="one is odd")
+    answer = ExportLogsServiceResponse(partial_success=partial)
 
-    def __init__(self, protocol: str) -> None:
-        self.protocol = protocol
-        self.requests: list[ExportLogsServiceRequest] = []
-        self.port = 0
-        self.headers: list[dict[str, str]] = []
+    def by_grpc(body: bytes, context: grpc.ServicerContext) -> bytes:
+        headers.append({key: str(value) for key, value in context.invocation_metadata()})
+        requests.append(ExportLogsServiceRequest.FromString(body))
+        return answer.SerializeToString()
 
-    def _answer(self, request: ExportLogsServiceRequest) -> ExportLogsServiceResponse:
-        self.requests.append(request)
-        partial = ExportLogsPartialSuccess(rejected_log_records=1, error_message="one is odd")
-        return ExportLogsServiceResponse(partial_success=partial)
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            stack.enter_context(self._grpc() if self.protocol == "grpc" else self._http())
-            yield
-
-    @contextmanager
-    def _grpc(self) -> Iterator[None]:
-        def export(body: bytes, context: grpc.ServicerContext) -> bytes:
-            self.headers.append({key: str(value) for key, value in context.invocation_metadata()})
-            return self._answer(ExportLogsServiceRequest.FromString(body)).SerializeToString()
-
-        service = "opentelemetry.proto.collector.logs.v1.LogsService"
-        handler = grpc.method_handlers_generic_handler(service, {"Export": grpc.unary_unary_rpc_method_handler(export)})
-        with ThreadPoolExecutor(2) as threads:
-            server = grpc.server(threads, handlers=[handler])
-            self.port = server.add_insecure_port("127.0.0.1:0")
-            server.start()
-            yield
-            server.stop(None).wait()
-
-    @contextmanager
-    def _http(self) -> Iterator[None]:
-        with http_server(self._answer_http) as url:
-            self.port = port_of(url)
-            yield
-
-    def _answer_http(self, request: HttpRequest) -> HttpAnswer:
+    def by_http(request: Request) -> Answer:
         assert request.path == "/v1/logs"
-        self.headers.append(request.headers)
-        if self.protocol == "http/json":
-            logs = json_format.ParseDict(with_protobuf_ids(json.loads(request.body)), ExportLogsServiceRequest())
-            return HttpAnswer(body=json_format.MessageToJson(self._answer(logs)).encode())
-        return HttpAnswer(body=self._answer(ExportLogsServiceRequest.FromString(request.body)).SerializeToString())
+        headers.append(request.headers)
+        if protocol == "http/json":
+            logs = with_protobuf_ids(json.loads(request.body))
+            requests.append(json_format.ParseDict(logs, ExportLogsServiceRequest()))
+            return Answer(body=json_format.MessageToJson(answer).encode())
+        requests.append(ExportLogsServiceRequest.FromString(request.body))
+        return Answer(body=answer.SerializeToString())
+
+    if protocol == "grpc":
+        with grpc_server("opentelemetry.proto.collector.logs.v1.LogsService/Export", by_grpc) as port:
+            yield port
+    else:
+        with http_server(by_http) as url:
+            yield port_of(url)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -346,11 +323,13 @@ def test_a_collector_gets_them_at_the_endpoint_for_logs(protocol: str, tmp_path:
         InstrumentationScope(name="logger").SerializeToString(),
         [record.SerializeToString() for record in records],
     )
-    collector, counted = Collector(protocol), []
-    with collector.running():
+    requests: list[ExportLogsServiceRequest] = []
+    headers: list[dict[str, str]] = []
+    counted: list[tuple[str, int]] = []
+    with collecting(protocol, requests, headers) as port:
         environ = {
             "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
-            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.port}",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1",
             "OTEL_EXPORTER_OTLP_HEADERS": "x-key=general",
             "OTEL_EXPORTER_OTLP_LOGS_HEADERS": "x-key=of-logs",
@@ -369,13 +348,13 @@ def test_a_collector_gets_them_at_the_endpoint_for_logs(protocol: str, tmp_path:
         sink = otlp.make(context)
         sink.deliver([batch])
         sink.close()
-    (request,) = collector.requests
+    (request,) = requests
     (resource_logs,) = request.resource_logs
     (scope_logs,) = resource_logs.scope_logs
     assert resource_logs.resource.attributes[0].key == "k"
     assert scope_logs.scope.name == "logger"
     assert list(scope_logs.log_records) == records
-    assert collector.headers[0]["x-key"] == "of-logs"
+    assert headers[0]["x-key"] == "of-logs"
     refused = [(text, count) for text, count in counted if count]
     assert len(refused) == 1
     assert refused[0][0].startswith("{count} log records were refused by ")

@@ -8,13 +8,13 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import grpc
 import pytest
 from google.protobuf import json_format
+from grpc_server import grpc_server
 from http_server import Answer, Request, http_server, port_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,14 +114,9 @@ class Collector:
                 context.abort(verdict.code, verdict.words)
             return answer.SerializeToString()
 
-        service = "opentelemetry.proto.collector.trace.v1.TraceService"
-        handler = grpc.method_handlers_generic_handler(service, {"Export": grpc.unary_unary_rpc_method_handler(export)})
-        with ThreadPoolExecutor(2) as threads:
-            server = grpc.server(threads, handlers=[handler], options=[("grpc.so_reuseport", 0)])
-            self.port = server.add_insecure_port(f"127.0.0.1:{self.port}")
-            server.start()
+        method = "opentelemetry.proto.collector.trace.v1.TraceService/Export"
+        with grpc_server(method, export, port=self.port) as self.port:
             yield
-            server.stop(None).wait()
 
     @contextmanager
     def _http(self) -> Iterator[None]:

@@ -228,8 +228,8 @@ tell([ends, blocks, fails, said])
 def test_what_is_raised_at_any_line_reaches_the_program(tmp_path: Path) -> None:
     """By a signal handler, for example, also while a new segment begins, and the span is recorded once.
 
-    From the start of the span of a block until the context is restored and the span has ended, too, and while an error is
-    recorded: the standard library would suppress it where it formats a traceback.
+    Also from the start of the span of a block until the context is restored and the span has ended, and while an error
+    is recorded: the standard library would suppress it where it formats a traceback.
     """
     (ends, blocks, fails, said), spans = recorded = record(INTERRUPTED, tmp_path, segment_bytes=2000)
     assert said == []

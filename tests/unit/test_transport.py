@@ -11,19 +11,19 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta, timezone
-from email.message import Message
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import grpc
 import pytest
 import trustme
+from grpc_server import grpc_server as serving_grpc
+from http_server import Answer, Request, port_of
+from http_server import http_server as serving
 from ports import free_port
 
 from ray_tracing_hooks import __version__
@@ -53,62 +53,29 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-class HttpAnswer(NamedTuple):
-    status: int = 200
-    headers: Mapping[str, str] = {}
-    body: bytes = b""
-
-
-class Received(NamedTuple):
-    path: str
-    headers: Message
-    body: bytes
-
-
-class HttpServer(ThreadingHTTPServer):
+class HttpServer:
     """Answers in turn what ``answers`` holds, then 200, and keeps what it has received."""
 
-    def __init__(self, context: ssl.SSLContext | None = None, port: int = 0) -> None:
-        self.answers: deque[HttpAnswer] = deque()
-        self.received: list[Received] = []
-        self.connections = 0
-        super().__init__(("127.0.0.1", port), _Handler)
-        if context is not None:
-            self.socket = context.wrap_socket(self.socket, server_side=True)
+    def __init__(self) -> None:
+        self.answers: deque[Answer] = deque()
+        self.received: list[Request] = []
+        self.server_port = 0
 
-    def get_request(self) -> Any:
-        self.connections += 1
-        return super().get_request()
+    @property
+    def connections(self) -> int:
+        return len({request.port for request in self.received})
 
-    def handle_error(self, *_: object) -> None:
-        """A client that breaks off is what some tests are about."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        server = cast("HttpServer", self.server)
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        server.received.append(Received(self.path, self.headers, body))
-        answer = server.answers.popleft() if server.answers else HttpAnswer()
-        self.send_response(answer.status)
-        for name, value in {"Content-Length": str(len(answer.body)), **answer.headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(answer.body)
-
-    def log_message(self, *_: object) -> None: ...
+    def answer(self, request: Request) -> Answer:
+        self.received.append(request)
+        return self.answers.popleft() if self.answers else Answer()
 
 
 @contextmanager
 def http_server(context: ssl.SSLContext | None = None, port: int = 0) -> Iterator[HttpServer]:
-    with HttpServer(context, port) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    server = HttpServer()
+    with serving(server.answer, tls=context, port=port, keeps_alive=True) as url:
+        server.server_port = port_of(url)
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def answering(answer: bytes) -> GrpcAnswer:
@@ -126,35 +93,21 @@ def aborting(code: grpc.StatusCode, words: str) -> GrpcAnswer:
 class GrpcServer:
     """Answers by ``answer``, and keeps what it has received."""
 
-    def __init__(self, credentials: grpc.ServerCredentials | None = None, port: int = 0) -> None:
+    def __init__(self) -> None:
         self.answer: GrpcAnswer = answering(b"")
         self.received: list[tuple[bytes, dict[str, Any]]] = []
-        service = grpc.method_handlers_generic_handler(
-            "test.Service", {"Export": grpc.unary_unary_rpc_method_handler(self._export)}
-        )
-        self._threads = ThreadPoolExecutor(2)
-        self._server = grpc.server(self._threads, handlers=[service], options=[("grpc.so_reuseport", 0)])
-        address = f"127.0.0.1:{port}"
-        if credentials is not None:
-            self.server_port = self._server.add_secure_port(address, credentials)
-        else:
-            self.server_port = self._server.add_insecure_port(address)
-        self._server.start()
+        self.server_port = 0
 
-    def _export(self, body: bytes, context: grpc.ServicerContext) -> bytes:
+    def export(self, body: bytes, context: grpc.ServicerContext) -> bytes:
         self.received.append((body, dict(context.invocation_metadata())))
         return self.answer(body, context)
-
-    def stop(self) -> None:
-        self._server.stop(None).wait()
-        self._threads.shutdown()
 
 
 @contextmanager
 def grpc_server(credentials: grpc.ServerCredentials | None = None, port: int = 0) -> Iterator[GrpcServer]:
-    server = GrpcServer(credentials, port)
-    yield server
-    server.stop()
+    server = GrpcServer()
+    with serving_grpc(METHOD, server.export, credentials=credentials, port=port) as server.server_port:
+        yield server
 
 
 @contextmanager
@@ -228,22 +181,22 @@ def trouble(transport: Transport) -> str:
 
 def test_http_posts_the_body_to_the_url(stack: ExitStack) -> None:
     server = stack.enter_context(http_server())
-    server.answers.append(HttpAnswer(body=b"answer"))
+    server.answers.append(Answer(body=b"answer"))
     transport = http(stack, server.server_port, headers={"x-api-key": "secret"})
     assert transport.send(BODY) == b"answer"
     (received,) = server.received
     assert received.path == "/v1/traces?tenant=1"
     assert received.body == BODY
-    assert received.headers["Content-Type"] == "application/x-protobuf"
-    assert received.headers["Content-Encoding"] is None
-    assert received.headers["User-Agent"] == f"ray-tracing-hooks/{__version__}"
+    assert received.headers["content-type"] == "application/x-protobuf"
+    assert "content-encoding" not in received.headers
+    assert received.headers["user-agent"] == f"ray-tracing-hooks/{__version__}"
     assert received.headers["x-api-key"] == "secret"
 
 
 def test_http_uses_one_connection_for_all_requests(stack: ExitStack) -> None:
     """A failed request does not change that."""
     server = stack.enter_context(http_server())
-    server.answers += [HttpAnswer(), HttpAnswer(503, body=b"x" * 100_000)]
+    server.answers += [Answer(), Answer(503, b"x" * 100_000)]
     transport = http(stack, server.server_port)
     transport.send(BODY)
     with pytest.raises(DeliveryError):
@@ -256,7 +209,7 @@ def test_http_compresses_where_asked_to(stack: ExitStack) -> None:
     server = stack.enter_context(http_server())
     http(stack, server.server_port, gzip=True).send(BODY)
     (received,) = server.received
-    assert received.headers["Content-Encoding"] == "gzip"
+    assert received.headers["content-encoding"] == "gzip"
     assert len(received.body) < len(BODY) / 10
     assert zlib.decompress(received.body, 31) == BODY
 
@@ -267,9 +220,9 @@ def test_a_header_cannot_make_the_body_something_else(stack: ExitStack) -> None:
     headers = {"content-type": "text/plain", "content-encoding": "br", "content-length": "1", "user-agent": "mine"}
     http(stack, server.server_port, headers=headers, gzip=True).send(BODY)
     (received,) = server.received
-    assert received.headers.get_all("Content-Type") == ["application/x-protobuf"]
-    assert received.headers["Content-Encoding"] == "gzip"
-    assert received.headers["User-Agent"] == "mine"
+    assert received.headers["content-type"] == "application/x-protobuf"
+    assert received.headers["content-encoding"] == "gzip"
+    assert received.headers["user-agent"] == "mine"
 
 
 def test_netrc_adds_no_credentials(stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +233,7 @@ def test_netrc_adds_no_credentials(stack: ExitStack, tmp_path: Path, monkeypatch
     monkeypatch.setenv("NETRC", str(netrc))
     server = stack.enter_context(http_server())
     http(stack, server.server_port).send(BODY)
-    assert server.received[0].headers["Authorization"] is None
+    assert "authorization" not in server.received[0].headers
 
 
 def test_grpc_calls_the_method_with_the_body(stack: ExitStack) -> None:
@@ -438,7 +391,7 @@ def silencing_relay(port: int) -> Iterator[SilencingRelay]:
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_http_statuses_that_mean_later(stack: ExitStack, status: int) -> None:
     server = stack.enter_context(http_server())
-    server.answers += [HttpAnswer(status)] * 3
+    server.answers += [Answer(status)] * 3
     text = trouble(http(stack, server.server_port))
     assert text.startswith(f"the collector accepts nothing at present: HTTP {status} ")
 
@@ -446,11 +399,11 @@ def test_http_statuses_that_mean_later(stack: ExitStack, status: int) -> None:
 def test_a_web_page_is_no_answer_of_a_collector(stack: ExitStack) -> None:
     """As of the login of a proxy, or of a port for people: the spans wait."""
     server = stack.enter_context(http_server())
-    server.answers += [HttpAnswer(200, {"Content-Type": "text/html; charset=utf-8"}, b"<html>log in</html>")] * 3
+    server.answers += [Answer(200, b"<html>log in</html>", {"Content-Type": "text/html; charset=utf-8"})] * 3
     text = trouble(http(stack, server.server_port))
     assert text.startswith("the collector answers with a web page, as no collector does")
     server.answers.clear()
-    server.answers.append(HttpAnswer(200, {"Content-Type": "text/html"}))
+    server.answers.append(Answer(200, b"", {"Content-Type": "text/html"}))
     assert http(stack, server.server_port).send(BODY) == b"", "some servers say so of an empty answer"
 
 
@@ -458,7 +411,7 @@ def test_a_web_page_is_no_answer_of_a_collector(stack: ExitStack) -> None:
 def test_http_statuses_that_refuse_a_request(stack: ExitStack, status: int) -> None:
     """Some may be over later, and of 413 a smaller request may be accepted."""
     server = stack.enter_context(http_server())
-    server.answers.append(HttpAnswer(status))
+    server.answers.append(Answer(status))
     with pytest.raises(Refused) as caught:
         http(stack, server.server_port).send(BODY)
     assert caught.value.reason.startswith(f"HTTP {status}")
@@ -485,7 +438,7 @@ def test_http_statuses_that_refuse_a_request(stack: ExitStack, status: int) -> N
 def test_retry_after_is_heeded_up_to_an_hour(stack: ExitStack, header: str, seconds: float | None) -> None:
     """What makes no sense counts as not said."""
     server = stack.enter_context(http_server())
-    server.answers.append(HttpAnswer(429, {"Retry-After": header}))
+    server.answers.append(Answer(429, b"", {"Retry-After": header}))
     with pytest.raises(DeliveryError) as caught:
         http(stack, server.server_port).send(BODY)
     assert caught.value.retry_after == seconds
@@ -493,7 +446,7 @@ def test_retry_after_is_heeded_up_to_an_hour(stack: ExitStack, header: str, seco
 
 def test_retry_after_may_be_a_date(stack: ExitStack) -> None:
     server = stack.enter_context(http_server())
-    server.answers.append(HttpAnswer(503, {"Retry-After": formatdate(time.time() + 60, usegmt=True)}))
+    server.answers.append(Answer(503, b"", {"Retry-After": formatdate(time.time() + 60, usegmt=True)}))
     with pytest.raises(DeliveryError) as caught:
         http(stack, server.server_port).send(BODY)
     assert caught.value.retry_after is not None
@@ -523,7 +476,7 @@ def test_retry_after_may_be_a_date(stack: ExitStack) -> None:
 def test_what_an_http_server_says_is_told(stack: ExitStack, kind: str, body: bytes, said: str) -> None:
     """A google.rpc.Status, as OTLP wants it, or what other servers write; of a page its title. One line, cut short."""
     server = stack.enter_context(http_server())
-    server.answers.append(HttpAnswer(400, {"Content-Type": kind}, body))
+    server.answers.append(Answer(400, body, {"Content-Type": kind}))
     with pytest.raises(Refused) as caught:
         http(stack, server.server_port).send(BODY)
     assert caught.value.reason == "HTTP 400 Bad Request" + said
@@ -532,7 +485,7 @@ def test_what_an_http_server_says_is_told(stack: ExitStack, kind: str, body: byt
 def test_a_redirect_is_not_followed_but_told(stack: ExitStack) -> None:
     """Following it could turn the request into another one, or take its headers elsewhere."""
     server = stack.enter_context(http_server())
-    server.answers.append(HttpAnswer(301, {"Location": "https://elsewhere/v1/traces"}))
+    server.answers.append(Answer(301, b"", {"Location": "https://elsewhere/v1/traces"}))
     with pytest.raises(
         Refused, match="301 Moved Permanently to 'https://elsewhere/v1/traces'; set the endpoint to that address"
     ):

@@ -25,9 +25,7 @@ def build(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     environment = {name: value for name, value in os.environ.items() if name not in {"CC", "LDFLAGS"}}
     environment |= {"CFLAGS": "-O0", **variables}  # the compiler takes a third of the time
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120
-    )
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
 def built(folder: Path) -> tuple[str, set[str]]:

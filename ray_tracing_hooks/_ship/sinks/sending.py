@@ -83,11 +83,11 @@ class SendingSink(ABC):
 
     @abstractmethod
     def cut(self, groups: Sequence[Group]) -> Iterable[list[Group]]:
-        """The spans of each request."""
+        """The spans of each request. A format other than OTLP is encoded here: once, and so that sizes are exact."""
 
     @abstractmethod
     def encode(self, groups: Sequence[Group]) -> bytes:
-        """The body of a request."""
+        """The body of a request, or without spans, of a probe."""
 
     def parts(self, groups: Sequence[Group], refusal: Refused) -> Sequence[list[Group]]:
         """The spans of a refused request as smaller requests; fewer than two if there are none."""

@@ -37,7 +37,7 @@ class Library(NamedTuple):
     """How the names of modules with its internal tasks and actors begin. These run code of the program only through
     further calls, or belong to its own spans."""
     internal_methods: tuple[str, ...] = ()
-    """Methods with which it manages actors of the program."""
+    """Methods with which it manages actors of the program. They are internal in every class, whatever its module."""
     workers: tuple[str, ...] = ()
     """The ends of the names of creations in its internal modules that are worth a span."""
     naming: tuple[tuple[str, str], ...] = ()
@@ -56,7 +56,8 @@ class Library(NamedTuple):
     runs: tuple[str, ...] = ()
     """The suffixes of spans of what runs in the process that asked for it, and waits for internal calls."""
     hides_calls: bool = True
-    """Whether its internal tasks and actors make no spans if its part is off."""
+    """Whether its internal tasks and actors make no spans if its part is off, so that the summary advises to switch it
+    on. False for a library that is no package directly in ``ray``, since drivers do not notice its import."""
 
 
 _DATA = "ray.data._internal"

@@ -643,7 +643,7 @@ def execution_name(function: str) -> str:
 
 
 def run_name(run: str, what: str) -> str:
-    """The name of a span of Ray Train, Tune or RLlib: of the run, experiment or algorithm ``run``.
+    """The name of a span of a library: of ``run``, such as a run of Ray Train, or an experiment or algorithm.
 
     If Ray has made up the name, the time at its end is left out, so that there are few names of spans.
     """

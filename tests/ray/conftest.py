@@ -22,7 +22,10 @@ from support import ANY_PORTS, HOOK, RAY, Run, environment, of_driver, run_progr
 
 @dataclass
 class Cluster:
-    """A running head node; ``spans`` is the folder where the spans of its programs go, which get ``variables``."""
+    """A running head node; ``spans`` is the folder where the spans of its programs go, which get ``variables``.
+
+    Variables of a program reach its driver. Workers have those of the head.
+    """
 
     address: str
     spans: Path

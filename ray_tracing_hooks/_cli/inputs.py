@@ -53,15 +53,6 @@ def chosen(paths: Sequence[str], which: Which) -> tuple[Analysis, int]:
     return analysed(part, which.folders), number
 
 
-def each_run(paths: Sequence[str], *, last: int | None = None) -> list[Analysis]:
-    """All runs below ``paths``, or only this many of the newest; by start. Exit code 2 if a path names one run."""
-    if any(map(run_of, paths)):
-        raise click.UsageError("PATH@RUN names one run, and several are read here: name the place without @RUN")
-    which = Which(everything=True)
-    read = which.table(paths)
-    return [analysed(part_of(read, run), which.folders) for run in reversed(runs(read)[:last])]
-
-
 def analysed(table: Table, folders: Sequence[str]) -> Analysis:
     """The analysis of a table with clocks corrected, and with the task states and samples in these folders."""
     states = states_beside(folders, table.ids, sessions(table))

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli.engines import DUCKDB, engine_option, package_of, runs_of
 from ray_tracing_hooks._cli.options import Number, examples, json_option, paths_argument
 from ray_tracing_hooks._cli.screen import Row, SafeError, aligned, print_lines
 from ray_tracing_hooks._cli.summary.document import run
@@ -30,20 +30,24 @@ _LAST = 20
 @paths_argument
 @click.option("--function", metavar="NAME", default="", help="A function, method or span instead of whole runs.")
 @click.option("--last", type=Number(2), default=_LAST, show_default=True, help="How many of the newest runs are read.")
+@engine_option
 @json_option
-def trend(paths: tuple[str, ...], function: str, last: int, in_json: bool) -> None:
+def trend(paths: tuple[str, ...], function: str, last: int, engine: str | None, in_json: bool) -> None:
     """Show how long runs took, or the self time of a function in each of them, and from which run on that changed.
 
     PATH is a folder or a file of spans with several runs; by default RAY_TRACING_LOCAL_DIR, /tmp/spans. The runs are
     those of the program that ran last.
     """
-    runs = inputs.each_run(paths, last=last)
+    runs = runs_of(paths, engine, everything=True, last=last)
     runs = [each for each in runs if each.name == runs[-1].name]
     try:
         found = found_trend(runs, function)
-    except ImportError:
-        message = "finding changes needs ruptures: pip install 'ray-tracing-hooks[insight]'"
-        raise SafeError(message) from None
+    except ImportError as error:
+        raise SafeError(
+            f"finding changes needs {package_of(error)}: pip install 'ray-tracing-hooks[insight]'"
+        ) from None
+    except OSError as error:
+        raise SafeError(f"{DUCKDB} cannot read a run: {error.strerror}") from None
     if not found.points:
         known = f"{count(len(runs), 'run')} of {runs[-1].name}"
         wanted = f"no function, method or span of {known} is named {function!r} (--function)"
@@ -61,7 +65,7 @@ def _lines(found: Trend) -> Iterator[str | Row]:
     shifts = {each.point: f"x{each.now / each.before:.2f} from here on" for each in found.shifts}
     rows = [
         (
-            f"{datetime.fromtimestamp(point.run.path.start / 1e9).astimezone():%Y-%m-%d %H:%M:%S}",
+            f"{datetime.fromtimestamp(point.run.start / 1e9).astimezone():%Y-%m-%d %H:%M:%S}",
             point.run.job,
             f"{point.calls:,}",
             duration(point.time),

@@ -11,7 +11,6 @@ from hand_made import HandMade
 
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.comparison import compare
 from ray_tracing_hooks._insight.views.page import is_report
 from ray_tracing_hooks._insight.views.page.compared import compared
 
@@ -28,7 +27,7 @@ def run_of(slow: float, quick: float) -> HandMade:
 def test_both_sides_are_drawn_on_one_scale_and_more_differs_from_less(report: MakeReport, scheme: str) -> None:
     before, now = (Analysis(run_of(*times).table()) for times in ((40, 40), (80, 20)))
     told = ["Now against <b>before</b>", {"titles": ["CHANGED", "NOW"], "rows": [["<i>slow</i>", "80 ms"]]}]
-    page = report(now, comparison=compared(compare([now], [before]), told), scheme=scheme).open().page
+    page = report(now, comparison=compared([now], [before], told), scheme=scheme).open().page
     assert page.locator("[role=tab][aria-selected=true]").inner_text() == "Comparison"
     view = page.locator("#view-compare")
     assert "Now against <b>before</b>" in view.inner_text()

@@ -9,17 +9,16 @@ from typing import Any, NamedTuple
 
 import click
 
-from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli import output as outputs
 from ray_tracing_hooks._cli.compare import document, text
+from ray_tracing_hooks._cli.engines import DUCKDB, MEMORY, engine_option, package_of, runs_of
 from ray_tracing_hooks._cli.options import examples, json_option
 from ray_tracing_hooks._cli.screen import SafeError, print_lines
 from ray_tracing_hooks._cli.view import write
-from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.comparison import Comparison
 from ray_tracing_hooks._insight.analysis.comparison import compare as compared
+from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, MeasuredRun
 from ray_tracing_hooks._insight.analysis.subjects import SELF
-from ray_tracing_hooks._insight.model.runs import run_id, runs
 from ray_tracing_hooks._insight.views import page
 from ray_tracing_hooks._insight.views.page.compared import compared as page_of
 from ray_tracing_hooks._safety.guard import safe
@@ -102,6 +101,7 @@ class _Bound(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # gener
     "--page", "page_file", metavar="FILE", help="Also write a report that compares both sides, one HTML file."
 )
 @click.option("--force", is_flag=True, help="Overwrite a file that is not a report with --page.")
+@engine_option
 @json_option
 def compare(
     base: tuple[str, ...],
@@ -111,6 +111,7 @@ def compare(
     in_markdown: bool,
     page_file: str | None,
     force: bool,
+    engine: str | None,
     in_json: bool,
 ) -> None:
     """Compare new runs of a program with earlier ones: what became slower, fails more, is new or gone, and why.
@@ -130,7 +131,11 @@ def compare(
     replace = page_file is not None and outputs.may_replace(
         page_file, force=force, is_ours=page.is_report, option="--page"
     )
-    found = of_runs(_runs(new, _TO, everything=everything), _runs(base, "BASE", everything=everything))
+    now, before = (_runs(paths, what, engine, everything=everything) for paths, what in ((new, _TO), (base, "BASE")))
+    analyses = [[each.analysis for each in runs if isinstance(each, AnalyzedRun)] for runs in (now, before)]
+    if page_file is not None and [*map(len, analyses)] != [len(now), len(before)]:
+        raise click.UsageError(f"--page shows runs in memory: give --engine {MEMORY}, which takes more of it")
+    found = _compared(now, before)
     if in_json:
         click.echo(json.dumps(document.document(found)))
     elif in_markdown:
@@ -139,29 +144,30 @@ def compare(
         print_lines(text.lines(found))
     if page_file is not None:
         told = [each if isinstance(each, str) else each._asdict() for each in text.parts(found)]
-        newest = max(found.now, key=lambda each: each.path.start)
-        write(page_file, newest, replace=replace, source=new[-1], comparison=page_of(found, told))
+        newest = max(analyses[0], key=lambda each: each.path.start)
+        write(page_file, newest, replace=replace, source=new[-1], comparison=page_of(analyses[0], analyses[1], told))
     if any(each.fails(found) for each in bounds):
         raise click.exceptions.Exit(1)
 
 
-def of_runs(now: Sequence[Analysis], before: Sequence[Analysis]) -> Comparison:
+def _compared(now: Sequence[MeasuredRun], before: Sequence[MeasuredRun]) -> Comparison:
     """The comparison of runs. Ends the command with exit code 1 if it needs a package that is not installed."""
     try:
         return compared(now, before)
-    except ImportError:
-        message = "comparing several runs needs scipy: pip install 'ray-tracing-hooks[insight]'"
+    except ImportError as error:
+        message = f"comparing these runs needs {package_of(error)}: pip install 'ray-tracing-hooks[insight]'"
         raise SafeError(message) from None
+    except OSError as error:
+        raise SafeError(f"{DUCKDB} cannot read a run: {error.strerror}") from None
 
 
-def _runs(paths: Sequence[str], what: str, *, everything: bool) -> list[Analysis]:
+def _runs(paths: Sequence[str], what: str, engine: str | None, *, everything: bool) -> list[MeasuredRun]:
     """The runs of a side. Ends the command with exit code 2 if one is given twice."""
-    found: dict[str, Analysis] = {}
+    found: dict[str, MeasuredRun] = {}
     for path in paths:
-        for run in inputs.each_run([path]) if everything else [inputs.chosen([path], inputs.Which())[0]]:
-            known = run_id(run.table, runs(run.table)[0])
-            if known in found:
-                message = f"{safe(path)} has run {known}, which {what} has already: give each run once"
+        for run in runs_of([path], engine, everything=everything):
+            if run.id in found:
+                message = f"{safe(path)} has run {run.id}, which {what} has already: give each run once"
                 raise click.BadParameter(message, param_hint=what)
-            found[known] = run
+            found[run.id] = run
     return list(found.values())

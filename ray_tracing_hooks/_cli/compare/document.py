@@ -4,6 +4,7 @@ Times are integers in nanoseconds (``_ns``, or ``_unix_nano`` since the epoch), 
 members do not change within one ``version``; members may be added. Texts quote names from spans, which may contain
 anything. The members:
 
+``engine``       ``duckdb`` if it compared a run: then ``subjects`` are only functions and methods; else ``memory``.
 ``runs``, ``runs_before``  the runs of each side, as ``run`` in the document of ``summary --json``.
 ``method``       the test that a change has to pass.
 ``differences``  how the runs differ apart from the program, as texts: their times cannot be compared in full then.
@@ -33,6 +34,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ray_tracing_hooks._cli.engines import DUCKDB, MEMORY
 from ray_tracing_hooks._cli.summary.document import run
 from ray_tracing_hooks._insight.analysis.changes import METHOD, Change
 from ray_tracing_hooks._insight.analysis.comparison import Comparison, FindingChange
@@ -46,6 +48,7 @@ def document(found: Comparison) -> dict[str, Any]:
     """The document of a comparison."""
     return {
         "version": VERSION,
+        "engine": DUCKDB if found.is_of_functions else MEMORY,
         "runs": [run(each) for each in found.now],
         "runs_before": [run(each) for each in found.before],
         "method": METHOD,

@@ -9,12 +9,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ray_tracing_hooks._cli.screen import Row, aligned
-from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.changes import LEVEL, Change
 from ray_tracing_hooks._insight.analysis.comparison import Comparison, walls
 from ray_tracing_hooks._insight.analysis.critical_path import SHORT_MEANINGS
 from ray_tracing_hooks._insight.analysis.explained import Explanation
-from ray_tracing_hooks._insight.analysis.measured import FUNCTION
+from ray_tracing_hooks._insight.analysis.measured import FUNCTION, MeasuredRun
 from ray_tracing_hooks._insight.analysis.subjects import CALLS, FAILED, SELF, SHARES, TIMES, SubjectChange
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent, plain, shortened
 from ray_tracing_hooks._safety.guard import safe
@@ -79,11 +78,16 @@ def parts(found: Comparison) -> Iterator[str | Table]:
     yield from _split(found)
     yield from _findings(found)
     yield from _changes(found)
+    if found.is_of_functions:
+        yield (
+            "DuckDB compared functions, without methods of deployments and spans of the program; --engine memory has "
+            "these, with more memory."
+        )
 
 
-def _runs(runs: Sequence[Analysis]) -> str:
+def _runs(runs: Sequence[MeasuredRun]) -> str:
     name = listed([_name(each) for each in dict.fromkeys(each.name for each in runs)])
-    start = datetime.fromtimestamp(max(each.path.start for each in runs) / 1e9).astimezone()
+    start = datetime.fromtimestamp(max(each.start for each in runs) / 1e9).astimezone()
     when = f"{start:%Y-%m-%d %H:%M:%S}"
     return f"{name} of {when}" if len(runs) == 1 else f"{len(runs)} runs of {name} (newest: {when})"
 

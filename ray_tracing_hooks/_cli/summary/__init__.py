@@ -7,6 +7,7 @@ import json
 import click
 
 from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli.engines import DUCKDB, LARGE, MEMORY, RAY
 from ray_tracing_hooks._cli.options import (
     address_option,
     examples,
@@ -34,8 +35,8 @@ from ray_tracing_hooks._insight.analysis.findings import find
 @click.option("--check", is_flag=True, help="Exit with code 1 if there are findings.")
 @click.option(
     "--engine",
-    type=click.Choice(["memory", "duckdb", "ray"]),
-    help=f"What computes it: by default duckdb for a run of a store with {stored.LARGE:,} spans or more. This one, and "
+    type=click.Choice([MEMORY, DUCKDB, RAY]),
+    help=f"What computes it: by default duckdb for a run of a store with {LARGE:,} spans or more. This one, and "
     "ray, which is Ray Data on a cluster, show only functions and the findings from when it was stored.",
 )
 @address_option
@@ -60,17 +61,17 @@ def summary(
     the summary says so.
     """
     which = inputs.Which(trace_id, job)
-    if address is not None and engine != "ray":
+    if address is not None and engine != RAY:
         raise click.UsageError("--address is the cluster of --engine ray")
-    files = which.files(paths, fetches=engine != "ray")
+    files = which.files(paths, fetches=engine != RAY)
     run = which.kept[0] if len(which.kept) == 1 and trace_id is None else None
-    if engine in {"duckdb", "ray"} and run is None:
+    if engine in {DUCKDB, RAY} and run is None:
         raise click.UsageError(
             f"--engine {engine} summarizes a run of a store: give the path of a store, and no --trace"
         )
-    if run is not None and engine is None and stored.spans_of(run) >= stored.LARGE:
-        engine = "duckdb"
-    if run is not None and engine in {"duckdb", "ray"}:
+    if run is not None and engine is None and run.spans >= LARGE:
+        engine = DUCKDB
+    if run is not None and engine in {DUCKDB, RAY}:
         from_store = stored.document(run, engine, address)
         if in_json:
             click.echo(json.dumps(from_store))

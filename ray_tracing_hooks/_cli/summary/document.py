@@ -64,8 +64,8 @@ from ray_tracing_hooks._cli.summary.requests import percentiles
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS, Path
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
+from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, MeasuredRun
 from ray_tracing_hooks._insight.analysis.queues import PHASES
-from ray_tracing_hooks._insight.model.table import RUNNING
 from ray_tracing_hooks._insight.views.datasets import datasets
 
 VERSION = 1
@@ -77,7 +77,7 @@ def document(
     """The document of a run. ``runs`` is the number of runs that were found."""
     return {
         "version": VERSION,
-        "run": run(analysis, runs),
+        "run": run(AnalyzedRun(analysis), runs),
         "quality": quality(analysis),
         "mode": "exact" if analysis.path.is_exact and analysis.split.is_exact else "inferred",
         "time_split": kinds(analysis.split),
@@ -101,17 +101,16 @@ def document(
     }
 
 
-def run(analysis: Analysis, runs: int = 1) -> dict[str, Any]:
-    table, path = analysis.table, analysis.path
+def run(found: MeasuredRun, runs: int = 1) -> dict[str, Any]:
     return {
-        "name": analysis.name,
-        "session": analysis.session,
-        "job": analysis.job,
-        "start_unix_nano": path.start,
-        "wall_ns": path.wall,
-        "spans": len(table),
-        "calls": len(analysis.calls),
-        "state": "running" if RUNNING in table.state else "unknown" if path.is_cut else "ended",
+        "name": found.name,
+        "session": found.session,
+        "job": found.job,
+        "start_unix_nano": found.start,
+        "wall_ns": found.wall,
+        "spans": found.spans,
+        "calls": found.calls,
+        "state": found.state,
         "runs": runs,
     }
 

@@ -8,24 +8,19 @@ from datetime import datetime
 from typing import Any
 
 from ray_tracing_hooks._cli.asking import answering_cluster
+from ray_tracing_hooks._cli.engines import RAY, errors
 from ray_tracing_hooks._cli.screen import Row, SafeError, aligned
 from ray_tracing_hooks._cli.summary import ray_tables
+from ray_tracing_hooks._cli.summary.document import run as run_of
 from ray_tracing_hooks._cli.summary.requests import PERCENTILES
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, plain
 from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun
 from ray_tracing_hooks._insight.ingest.sources import unfetched
+from ray_tracing_hooks._insight.store.figures import StoredRun
 from ray_tracing_hooks._insight.store.tables import functions
 from ray_tracing_hooks._ops.cluster import ConnectError, connected
 
-LARGE = 5_000_000
-"""From this number of spans on, DuckDB makes the summary unless ``--engine`` names another: it takes less memory."""
-
 _SHOWN = 8
-
-
-def spans_of(run: KeptRun) -> int:
-    """The number of spans of a run."""
-    return sum(int(each.get("rows") or 0) for each in run.document.get("files") or ())
 
 
 def document(run: KeptRun, engine: str, address: str | None) -> dict[str, Any]:
@@ -33,26 +28,12 @@ def document(run: KeptRun, engine: str, address: str | None) -> dict[str, Any]:
     code 1 if that cannot be computed. ``engine`` is ``duckdb``, or ``ray`` for the cluster at this address.
     """
     known = run.document
-    try:
-        found = _by_ray(run, address) if engine == "ray" else functions(run.files, PERCENTILES)
-    except ImportError as error:
-        how = "ray[data]" if engine == "ray" else "ray-tracing-hooks[insight]"
-        raise SafeError(f"--engine {engine} needs {error.name}: pip install '{how}'") from None
-    except OSError as error:
-        raise SafeError(f"{run.folder}: {error.strerror}") from None
+    with errors(engine, "ray[data]" if engine == RAY else "ray-tracing-hooks[insight]"):
+        found = _by_ray(run, address) if engine == RAY else functions(run.files, PERCENTILES)
     return {
         "version": 1,
         "engine": engine,
-        "run": {
-            "name": known["program"]["name"],
-            "session": known["cluster"]["session"] or "",
-            "job": known["cluster"]["job"] or "",
-            "start_unix_nano": known["start_unix_nano"],
-            "wall_ns": known["wall_ns"],
-            "spans": spans_of(run),
-            "calls": sum(each["calls"] for each in found),
-            "state": known["state"],
-        },
+        "run": run_of(StoredRun(run)),
         "quality": known["quality"],
         "functions": found,
         "findings": known.get("findings") or [],

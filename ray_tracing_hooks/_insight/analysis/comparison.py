@@ -10,13 +10,10 @@ from typing import NamedTuple
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS
-from ray_tracing_hooks._insight.analysis.findings import Finding, find
+from ray_tracing_hooks._insight.analysis.measured import FUNCTION, MeasuredFinding, MeasuredRun, measured
 from ray_tracing_hooks._insight.analysis.subjects import SubjectChange, subjects
 from ray_tracing_hooks._insight.analysis.wording import listed
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, NOWHERE, PARTLY
-from ray_tracing_hooks._insight.model.grouped import distinct
-from ray_tracing_hooks._insight.model.merge import as_numpy
-from ray_tracing_hooks._insight.model.table import RUNNING
 
 
 @dataclass(frozen=True)
@@ -26,8 +23,8 @@ class FindingChange:
     kind: str
     subject: str
     """The function, class of actors, operator, deployment or accelerator it is about; empty if it is of the run."""
-    now: Finding | None
-    before: Finding | None
+    now: MeasuredFinding | None
+    before: MeasuredFinding | None
     runs: int
     """How many of the runs have it."""
     runs_before: int
@@ -51,8 +48,8 @@ class KindChange(NamedTuple):
 class Comparison:
     """Runs compared with earlier ones."""
 
-    now: Sequence[Analysis]
-    before: Sequence[Analysis]
+    now: Sequence[MeasuredRun]
+    before: Sequence[MeasuredRun]
     differences: list[str]
     """How the runs differ apart from the program, so that their times cannot be compared in full."""
     split: list[KindChange]
@@ -63,25 +60,28 @@ class Comparison:
     """Everything that either side called, by the largest cost or saving."""
 
     @property
+    def is_of_functions(self) -> bool:
+        """Whether only functions were measured in some run, and no other kinds of subjects."""
+        return any(each.kinds == {FUNCTION} for each in (*self.now, *self.before))
+
+    @property
     def is_of_pair(self) -> bool:
         """Whether there is one run on each side, so that nobody knows how much runs differ."""
         return len(self.now) == len(self.before) == 1
 
 
-def compare(
-    now: Sequence[Analysis], before: Sequence[Analysis], findings: Sequence[Finding] | None = None
-) -> Comparison:
-    """Runs compared with earlier ones. ``findings`` are those of a single run ``now``, if they are known.
+def compare(runs_now: Sequence[Analysis | MeasuredRun], runs_before: Sequence[Analysis | MeasuredRun]) -> Comparison:
+    """Runs compared with earlier ones.
 
     Raises ImportError without SciPy if there are several runs.
     """
-    found = [find(each) for each in now] if findings is None else [findings]
+    now, before = list(map(measured, runs_now)), list(map(measured, runs_before))
     return Comparison(
         now=now,
         before=before,
         differences=list(_differences(now, before)),
         split=_split(now, before),
-        findings=_findings(now, before, found, [find(each) for each in before]),
+        findings=_findings(now, before),
         subjects=subjects(now, before),
     )
 
@@ -89,26 +89,30 @@ def compare(
 # --- the runs ---------------------------------------------------------------------------------------------------------
 
 _WAITS = {EVERYWHERE: "recorded", PARTLY: "recorded in some processes", NOWHERE: "not recorded"}
+_SAMPLED = {False: "all traces", True: "some traces or calls"}
 
 
-def _differences(now: Sequence[Analysis], before: Sequence[Analysis]) -> Iterator[str]:
+def _differences(now: Sequence[MeasuredRun], before: Sequence[MeasuredRun]) -> Iterator[str]:
     for when, runs in (("", now), (" before", before)):
         for text, many in (
-            ("not ended", sum(RUNNING in each.table.state for each in runs)),
-            ("no span of the driver, and may have lasted longer", sum(each.path.is_cut for each in runs)),
-            ("lost spans", sum(each.table.quality.is_partial for each in runs)),
-            ("spans without the parent they name", sum(each.table.quality.lost_parents > 0 for each in runs)),
+            ("not ended", sum(each.state == "running" for each in runs)),
+            ("no span of the driver, and may have lasted longer", sum(each.is_cut for each in runs)),
+            ("lost spans", sum(each.is_partial for each in runs)),
+            ("spans without the parent they name", sum(each.lost_parents > 0 for each in runs)),
         ):
             if many:
                 some = f"the run{when} has" if len(runs) == 1 else f"{many} of the {len(runs)} runs{when} have"
                 yield f"{some} {text}"
-    for text, value in (
-        ("waits were {} before and are {} now", lambda run: _WAITS[run.calls.waiting]),
-        ("spans were of {} before and are of {} now", _sampled),
+    for text, told in (
+        ("waits were {} before and are {} now", [[_WAITS[run.waits] for run in runs] for runs in (before, now)]),
+        (
+            "spans were of {} before and are of {} now",
+            [[_SAMPLED[run.is_sampled] for run in runs] for runs in (before, now)],
+        ),
     ):
-        values, values_before = (sorted({value(run) for run in runs}) for runs in (now, before))
-        if values != values_before:
-            yield text.format(listed(values_before), listed(values))
+        sides = [sorted(set(each)) for each in told]
+        if sides[0] != sides[1]:
+            yield text.format(*map(listed, sides))
     for key, one, several in (
         (names.RESOURCE_RAY_VERSION, "Ray {}", "Ray {}"),
         ("process.runtime.version", "Python {}", "Python {}"),
@@ -123,27 +127,18 @@ def _differences(now: Sequence[Analysis], before: Sequence[Analysis]) -> Iterato
         yield f"other machines ({len(hosts_before):,} before and {len(hosts):,} now)"
 
 
-def _sampled(analysis: Analysis) -> str:
-    calls = analysis.calls
-    return "some traces or calls" if calls.unsampled or calls.left_out else "all traces"
-
-
-def _values(runs: Sequence[Analysis], key: str) -> list[str]:
+def _values(runs: Sequence[MeasuredRun], key: str) -> list[str]:
     """The values that the processes of some runs have of an attribute."""
-    found = (
-        analysis.table.resources[each].get(key)
-        for analysis in runs
-        for each in distinct(as_numpy(analysis.table.resource)).tolist()
-    )
+    found = (resource.get(key) for run in runs for resource in run.resources.values())
     return sorted({str(each) for each in found if each})
 
 
-def _split(now: Sequence[Analysis], before: Sequence[Analysis]) -> list[KindChange]:
-    if any(each.ends_with_request for each in (*now, *before)):
+def _split(now: Sequence[MeasuredRun], before: Sequence[MeasuredRun]) -> list[KindChange]:
+    sides = [[run.split for run in runs] for runs in (now, before)]
+    if any(each is None for side in sides for each in side):
         return []
     found = [
-        KindChange(kind, *(_mean([each.split.kinds[kind] for each in runs]) for runs in (now, before)))
-        for kind in KINDS
+        KindChange(kind, *(_mean([each.get(kind, 0) for each in side if each]) for side in sides)) for kind in KINDS
     ]
     return sorted(found, key=lambda each: -max(each.now, each.before))
 
@@ -152,26 +147,18 @@ def _mean(values: Sequence[int]) -> int:
     return round(sum(values) / len(values)) if values else 0
 
 
-def walls(runs: Sequence[Analysis]) -> list[int]:
+def walls(runs: Sequence[MeasuredRun]) -> list[int]:
     """The durations of some runs."""
-    return [each.path.wall for each in runs]
+    return [each.wall for each in runs]
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------
 
-_SUBJECTS = ("actor", "operator", "function", "deployment", "accelerator")
-"""Figures that name what a finding is about. Names of datasets, runs of Ray Train and nodes may differ each time."""
-
-_Found = defaultdict[tuple[str, str, int], list[tuple[Finding, int]]]
+_Found = defaultdict[tuple[str, str, int], list[MeasuredFinding]]
 
 
-def _findings(
-    now: Sequence[Analysis],
-    before: Sequence[Analysis],
-    findings: Sequence[Sequence[Finding]],
-    findings_before: Sequence[Sequence[Finding]],
-) -> list[FindingChange]:
-    here, there = _by_subject(now, findings), _by_subject(before, findings_before)
+def _findings(now: Sequence[MeasuredRun], before: Sequence[MeasuredRun]) -> list[FindingChange]:
+    here, there = _by_subject(now), _by_subject(before)
     found = []
     for kind, subject, place in dict.fromkeys([*here, *there]):
         new, old = here.get((kind, subject, place), []), there.get((kind, subject, place), [])
@@ -179,12 +166,12 @@ def _findings(
             FindingChange(
                 kind=kind,
                 subject=subject,
-                now=new[0][0] if new else None,
-                before=old[0][0] if old else None,
+                now=new[0] if new else None,
+                before=old[0] if old else None,
                 runs=len(new),
                 runs_before=len(old),
-                cost=_mean([cost for _, cost in new]),
-                cost_before=_mean([cost for _, cost in old]),
+                cost=_mean([each.cost for each in new]),
+                cost_before=_mean([each.cost for each in old]),
                 came=len(new) == len(now) and not old,
                 went=len(old) == len(before) and not new,
             )
@@ -192,26 +179,13 @@ def _findings(
     return sorted(found, key=lambda each: -max(each.cost, each.cost_before))
 
 
-def _by_subject(runs: Sequence[Analysis], findings: Sequence[Sequence[Finding]]) -> _Found:
-    """By kind, subject and number of those in a run: the finding of each run that has it, and its cost."""
+def _by_subject(runs: Sequence[MeasuredRun]) -> _Found:
+    """By kind, subject and number of those in a run: the finding of each run that has it."""
     found: _Found = defaultdict(list)
-    for analysis, of_run in zip(runs, findings, strict=True):
+    for run in runs:
         numbers: Counter[tuple[str, str]] = Counter()
-        for finding in of_run:
-            kind, subject = finding.kind, _subject(analysis, finding)
-            number = numbers[kind, subject]
-            found[kind, subject, number].append((finding, round(finding.share * analysis.path.wall)))
+        for finding in run.findings:
+            kind, subject = finding.kind, finding.subject
+            found[kind, subject, numbers[kind, subject]].append(finding)
             numbers[kind, subject] += 1
     return found
-
-
-def _subject(analysis: Analysis, finding: Finding) -> str:
-    calls, figures = analysis.calls, finding.figures
-    for key in _SUBJECTS:
-        if key in figures:
-            # The id in the name of an actor differs each time.
-            return str(figures[key]).partition("#")[0] if key == "actor" else str(figures[key])
-    if finding.is_failure and finding.rows:
-        row = finding.rows[0]
-        return calls.function_of(row) if calls.call_of[row] >= 0 else analysis.table.name_of(row)
-    return ""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.changes import (
     LEAST_CALLS,
     Change,
@@ -84,27 +83,21 @@ class Explanation:
 class _Run:
     """Some executions of a function in a run, with their attributes."""
 
-    def __init__(self, analysis: Analysis, work: Work) -> None:
-        step = max(1, math.ceil(len(work.rows) / _MOST_ROWS))
-        self.rows = work.rows[::step]
-        self.own, self.failed = work.own[::step], work.failed[::step]
-        self.values: dict[str, dict[str, Any]] = defaultdict(
-            lambda: defaultdict(lambda: np.zeros(len(self.rows), bool))
-        )
+    def __init__(self, work: Work) -> None:
+        self.own, self.failed, spans = work.sample(_MOST_ROWS)
+        self.values: dict[str, dict[str, Any]] = defaultdict(lambda: defaultdict(lambda: np.zeros(len(self.own), bool)))
         """By key and value, the executions that have it."""
-        place = {row: number for number, row in enumerate(self.rows.tolist())}
-        for row in analysis.table.as_recorded(place):
-            for key, value in _attributes(analysis, row):
-                self.values[key][value][place[row]] = True
+        for place, resource, attributes in spans:
+            for key, value in _attributes(resource, attributes):
+                self.values[key][value][place] = True
 
 
-def _attributes(analysis: Analysis, row: int) -> Iterator[tuple[str, str]]:
-    span = analysis.table.span(row)
-    for key, value in (*span.resource.items(), *span.attributes.items()):
+def _attributes(resource: Mapping[str, Any], attributes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, value in (*resource.items(), *attributes.items()):
         if key not in _IDS and not key.startswith(_ID_PREFIXES):
             yield key, str(value)[:_LONGEST_VALUE]
-    yield names.RESOURCE_NODE_ID, str(span.attributes.get(names.RAY_NODE_ID) or "")
-    for name, value in arguments(str(span.attributes.get(names.RAY_ARGUMENTS) or "")):
+    yield names.RESOURCE_NODE_ID, str(attributes.get(names.RAY_NODE_ID) or "")
+    for name, value in arguments(str(attributes.get(names.RAY_ARGUMENTS) or "")):
         yield f"{_ARGUMENT}{name}", value[:_LONGEST_VALUE]
 
 
@@ -132,14 +125,12 @@ def arguments(text: str) -> Iterator[tuple[str, str]]:
             number += 1
 
 
-def explanation(
-    now: Sequence[tuple[Analysis, Work]], before: Sequence[tuple[Analysis, Work]], least: float, *, of_errors: bool
-) -> Explanation | None:
+def explanation(now: Sequence[Work], before: Sequence[Work], least: float, *, of_errors: bool) -> Explanation | None:
     """What explains that the self times of a function are longer, or that more of its calls fail; None if nothing does.
 
     ``least`` is the relative change, or with ``of_errors`` the difference of shares, from which on a change matters.
     """
-    runs, runs_before = ([_Run(*each) for each in side] for side in (now, before))
+    runs, runs_before = (list(map(_Run, side)) for side in (now, before))
 
     def figure(run: _Run, chosen: Any) -> Figure | None:
         if chosen.sum() < LEAST_CALLS:
@@ -178,7 +169,7 @@ def explanation(
 
 
 def _has(run: _Run, key: str, value: str) -> Any:
-    return run.values[key][value] if key in run.values and value in run.values[key] else np.zeros(len(run.rows), bool)
+    return run.values[key][value] if key in run.values and value in run.values[key] else np.zeros(len(run.own), bool)
 
 
 def _candidates(runs: Sequence[_Run], runs_before: Sequence[_Run]) -> Iterator[tuple[str, str]]:

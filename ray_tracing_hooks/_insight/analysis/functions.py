@@ -88,7 +88,7 @@ def functions(calls: Calls, self_time: Sequence[int], assumed: Any, path: Path, 
         np.bincount(np.concatenate([of_run[is_failed[ran]], of[refused]]), minlength=size).tolist(),
         np.bincount(of_run, assumed[ran], size).astype(bool).tolist(),
         np.bincount(of_run, _has_waits(calls)[ran], size).astype(bool).tolist(),
-        map(_share, np.bincount(of_run, recorded, size).tolist(), np.bincount(of_run, minlength=size).tolist()),
+        map(where_of, np.bincount(of_run, recorded, size).tolist(), np.bincount(of_run, minlength=size).tolist()),
         strict=True,
     )
     found = [
@@ -99,7 +99,8 @@ def functions(calls: Calls, self_time: Sequence[int], assumed: Any, path: Path, 
     return sorted(found, key=lambda each: (-each.self_time, each.name))
 
 
-def _share(part: float, whole: int) -> str:
+def where_of(part: float, whole: int) -> str:
+    """Where waits were recorded, if they were in the processes of so many of all executions."""
     return NOWHERE if not part else EVERYWHERE if part == whole else PARTLY
 
 

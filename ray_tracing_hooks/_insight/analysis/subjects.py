@@ -7,22 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.changes import (
     LEAST_CALLS,
     Change,
     Figure,
     Question,
     changes,
-    range_of_processes,
     share_of,
-    time_of,
 )
 from ray_tracing_hooks._insight.analysis.explained import Explanation, explanation
-from ray_tracing_hooks._insight.analysis.measured import Work, work_of
+from ray_tracing_hooks._insight.analysis.measured import MeasuredRun, Work
 from ray_tracing_hooks._insight.model.calls import PARTLY
 
 LITTLE = 0.1
@@ -97,14 +92,7 @@ class SubjectChange:
         return any(each.is_more for each in self.changes if each.what in (FAILED, RETRIED))
 
 
-class _Run(NamedTuple):
-    analysis: Analysis
-    work: dict[tuple[str, str], Work]
-    places: dict[str, list[int]]
-    """The Resources of each machine, or of each node."""
-
-
-_Sides = Sequence[Sequence[tuple[_Run, Work]]]
+_Sides = Sequence[Sequence[tuple[MeasuredRun, Work]]]
 """The runs now and the runs before, each with its work of a subject."""
 
 
@@ -115,16 +103,17 @@ class _Limits(NamedTuple):
     """The cost of all calls from which on it does, in nanoseconds."""
 
 
-def subjects(now: Sequence[Analysis], before: Sequence[Analysis]) -> list[SubjectChange]:
-    """Everything that either side called, by the largest cost or saving."""
+def subjects(now: Sequence[MeasuredRun], before: Sequence[MeasuredRun]) -> list[SubjectChange]:
+    """Everything that either side called, by the largest cost or saving; only kinds that were measured in all runs."""
     places = iter(_places((*now, *before)))
-    sides = [[_Run(each, work_of(each), next(places)) for each in runs] for runs in (now, before)]
+    sides = [[(each, each.work(next(places))) for each in runs] for runs in (now, before)]
+    kinds = frozenset.intersection(*(each.kinds for each in (*now, *before)))
     is_pair = len(now) == len(before) == 1
-    longest = max(each.path.wall for each in (*now, *before))
+    longest = max(each.wall for each in (*now, *before))
     limits = _Limits(LITTLE if is_pair else LITTLE_OF_SEVERAL, round(COST * longest))
     found: list[tuple[SubjectChange, _Sides]] = []
-    for kind, name in sorted({key for side in sides for run in side for key in run.work}):
-        of_subject: _Sides = [[(run, run.work.get((kind, name), Work(kind))) for run in side] for side in sides]
+    for kind, name in sorted({key for side in sides for _, work in side for key in work if key[0] in kinds}):
+        of_subject: _Sides = [[(run, work.get((kind, name), Work(kind))) for run, work in side] for side in sides]
         found.append((_subject(kind, name, of_subject), of_subject))
     asked = [
         (subject, question)
@@ -145,7 +134,7 @@ def subjects(now: Sequence[Analysis], before: Sequence[Analysis]) -> list[Subjec
 def _subject(kind: str, name: str, sides: _Sides) -> SubjectChange:
     works = [[work for _, work in side] for side in sides]
     calls, calls_before = (sum(each.calls for each in side) / len(side) for side in works)
-    self_time, self_time_before = (sum(float(each.own.sum()) for each in side) / len(side) for side in works)
+    self_time, self_time_before = (sum(float(each.total) for each in side) / len(side) for side in works)
     in_all, in_all_before = (all(each.calls for each in side) for side in works)
     return SubjectChange(
         kind=kind,
@@ -171,42 +160,41 @@ def _are_comparable(work: Sequence[Work]) -> bool:
 def _questions(subject: SubjectChange, sides: _Sides, limits: _Limits) -> Iterator[Question]:
     many = max(subject.calls, subject.calls_before)
     for what, times, varies in (
-        (SELF, [[time_of(work.own) for _, work in side] for side in sides], _range(sides)),
-        (QUEUED, [[time_of(work.queued, is_queue=True) for _, work in side] for side in sides], _QUEUES_VARY),
-        (SUBMITTING, [[time_of(work.submitting) for _, work in side] for side in sides], 0.0),
+        (SELF, [[work.own.own for _, work in side] for side in sides], _range(sides)),
+        (QUEUED, [[work.queued for _, work in side] for side in sides], _QUEUES_VARY),
+        (SUBMITTING, [[work.submitting for _, work in side] for side in sides], 0.0),
     ):
         is_comparable = subject.is_comparable or what != SELF
         yield Question(what, times, True, limits.little, many, limits.least, varies=varies, is_comparable=is_comparable)
     counts = [[Figure(work.calls) if work.calls else None for _, work in side] for side in sides]
     yield Question(CALLS, counts, False, limits.little * many)
-    failed = [[share_of(int(work.failed.sum()), len(work.rows)) for _, work in side] for side in sides]
-    retried = [[share_of(work.retries, len(work.rows)) for _, work in side] for side in sides]
+    failed = [[share_of(work.failed, work.executions) for _, work in side] for side in sides]
+    retried = [[share_of(work.retries, work.executions) for _, work in side] for side in sides]
     yield Question(FAILED, failed, False, _LITTLE_FAILED)
     yield Question(RETRIED, retried, False, _LITTLE_FAILED)
-    paths = [[_share_of_path(run.analysis, work) for run, work in side] for side in sides]
+    paths = [[_share_of_path(run, work) for run, work in side] for side in sides]
     yield Question(ON_PATH, paths, False, _LITTLE_OF_PATH)
 
 
 def _range(sides: _Sides) -> float:
-    return max(range_of_processes(work.own, work.process) for side in sides for _, work in side)
+    return max(work.own.varies for side in sides for _, work in side)
 
 
-def _share_of_path(analysis: Analysis, work: Work) -> Figure | None:
-    wall = analysis.path.wall
-    return Figure(work.on_path / wall) if work.on_path is not None and wall else None
+def _share_of_path(run: MeasuredRun, work: Work) -> Figure | None:
+    return Figure(work.on_path / run.wall) if work.on_path is not None and run.wall else None
 
 
 _PLACES = ("host.name", names.RESOURCE_NODE_ID)
 
 
-def _places(runs: Sequence[Analysis]) -> list[dict[str, list[int]]]:
+def _places(runs: Sequence[MeasuredRun]) -> list[dict[str, list[int]]]:
     """For each run the Resources of each machine, or of each node, that all runs have; none if they share just one."""
     best: list[dict[str, list[int]]] = [{} for _ in runs]
     for key in _PLACES:
         found: list[dict[str, list[int]]] = []
-        for analysis in runs:
+        for run in runs:
             by_value: dict[str, list[int]] = {}
-            for number, resource in enumerate(analysis.table.resources):
+            for number, resource in run.resources.items():
                 by_value.setdefault(f"{key} {resource[key]}" if key in resource else "", []).append(number)
             found.append(by_value)
         common = set.intersection(*map(set, found)) - {""}
@@ -217,25 +205,23 @@ def _places(runs: Sequence[Analysis]) -> list[dict[str, list[int]]]:
 
 def _by_place(subject: SubjectChange, sides: _Sides, limits: _Limits) -> Iterator[Question]:
     """The self times of a function on each machine: a slow one of many hardly shows in those of all."""
-    for place in sides[0][0][0].places:
-        here = [[(run, work.part(np.isin(work.process, run.places[place]))) for run, work in side] for side in sides]
-        if min(work.calls for side in here for _, work in side) < LEAST_CALLS:
+    for place in dict.fromkeys(place for side in sides for _, work in side for place in work.places):
+        if any(place not in work.places for side in sides for _, work in side):
             continue
-        times = [[time_of(work.own) for _, work in side] for side in here]
-        many = max(sum(work.calls for _, work in side) / len(side) for side in here)
-        yield Question(SELF, times, True, limits.little, many, limits.least, place, _range(here), subject.is_comparable)
+        here = [[work.places[place] for _, work in side] for side in sides]
+        if min(each.calls for side in here for each in side) < LEAST_CALLS:
+            continue
+        times = [[each.own for each in side] for side in here]
+        many = max(sum(each.calls for each in side) / len(side) for side in here)
+        varies = max(each.varies for side in here for each in side)
+        yield Question(SELF, times, True, limits.little, many, limits.least, place, varies, subject.is_comparable)
 
 
 def _explain(subject: SubjectChange, sides: _Sides, little: float) -> None:
     """Look for the attribute that explains what is more than before."""
-    now, before = ([(run.analysis, work) for run, work in side] for side in sides)
+    now, before = ([work for _, work in side] for side in sides)
     if subject.fails_more:
-        failed = (
-            str(analysis.table.attribute(row, names.ERROR_TYPE) or "")
-            for analysis, work in now
-            for row in work.rows[work.failed].tolist()
-        )
-        subject.errors = dict(Counter(failed).most_common())
+        subject.errors = dict(sum((Counter(each.errors()) for each in now), Counter[str]()).most_common())
         if found := explanation(now, before, _LITTLE_FAILED, of_errors=True):
             subject.explained[FAILED] = found
     if subject.is_slower and (found := explanation(now, before, little, of_errors=False)):

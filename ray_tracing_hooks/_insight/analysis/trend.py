@@ -17,11 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.changes import time_of
-from ray_tracing_hooks._insight.analysis.measured import work_of
+from ray_tracing_hooks._insight.analysis.measured import MeasuredRun, measured
 from ray_tracing_hooks._insight.analysis.subjects import LITTLE_OF_SEVERAL
 from ray_tracing_hooks._insight.analysis.wording import plain
-from ray_tracing_hooks._insight.model.table import RUNNING
 
 LEAST_RUNS = 10
 """Of fewer runs, changes are not told from chance."""
@@ -36,7 +34,7 @@ _LEAST_LEVEL = 3
 class Point(NamedTuple):
     """A run that has the function; or for the duration of runs, one that has a known end. Times are nanoseconds."""
 
-    run: Analysis
+    run: MeasuredRun
     calls: int
     time: float
 
@@ -65,23 +63,22 @@ class Trend:
     """Where its times changed by more than they differ between runs; empty for fewer than :data:`LEAST_RUNS`."""
 
 
-def trend(runs: Sequence[Analysis], function: str = "") -> Trend:
+def trend(runs: Sequence[Analysis | MeasuredRun], function: str = "") -> Trend:
     """The self time of a call of a function, method or span over runs, or the duration of runs.
 
     Raises ImportError without ruptures if there are enough runs to look for changes.
     """
-    points = [point for run in runs if (point := _point(run, function)) is not None]
+    points = [point for run in runs if (point := _point(measured(run), function)) is not None]
     times = np.array([point.time for point in points])
     return Trend(function, points, len(runs) - len(points), _shifts(times) if len(points) >= LEAST_RUNS else [])
 
 
-def _point(run: Analysis, function: str) -> Point | None:
+def _point(run: MeasuredRun, function: str) -> Point | None:
     if not function:
-        is_known = run.path.wall and not run.path.is_cut and RUNNING not in run.table.state
-        return Point(run, len(run.calls), run.path.wall) if is_known else None
-    for (_, name), work in work_of(run).items():
-        if function in (name, plain(name)) and (figure := time_of(work.own)) is not None:
-            return Point(run, work.calls, math.exp(figure.value))
+        return Point(run, run.calls, run.wall) if run.wall and run.state == "ended" else None
+    for work in run.work({}, lambda name: function in (name, plain(name))).values():
+        if work.own.own is not None:
+            return Point(run, work.calls, math.exp(work.own.own.value))
     return None
 
 

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct, ValidationError, convert
 
@@ -39,6 +39,9 @@ class _Finding(Struct):
     title: str
     share: float
     cost_ns: _Count
+    kind: str
+    subject: str
+    text: str
 
 
 class _Quality(Struct):
@@ -50,7 +53,13 @@ class _Quality(Struct):
     duplicates: _Count
     dropped: _Count
     problems: list[tuple[str, _Count, str]]
+    lost_parents: _Count
     truncated: _Count = 0
+
+
+class _Counts(Struct):
+    calls: _Count
+    failed: _Count
 
 
 class _Document(Struct):
@@ -62,11 +71,14 @@ class _Document(Struct):
     start_unix_nano: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
     wall_ns: _Count
     state: str
-    counts: dict[str, _Count]
+    counts: _Counts
     findings: list[_Finding]
     read_unix_nano: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
     quality: _Quality
     files: list[_File]
+    waits: Literal["everywhere", "partly", "nowhere"]
+    is_sampled: bool
+    time_split: dict[str, _Count] | None
 
 
 class KeptRun(NamedTuple):
@@ -83,6 +95,11 @@ class KeptRun(NamedTuple):
     @property
     def start_ns(self) -> int:
         return int(self.document["start_unix_nano"])
+
+    @property
+    def spans(self) -> int:
+        """The number of its spans."""
+        return sum(each["rows"] for each in self.document["files"])
 
     @property
     def files(self) -> list[str]:

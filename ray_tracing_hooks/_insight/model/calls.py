@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
@@ -84,7 +84,8 @@ class Calls:
         self.places = [_place(site) for site in table.sites]
         by_name = [role_of(name) for name in table.names]
         self.role = bytearray(np.array(by_name, np.uint8)[as_numpy(table.name)])
-        self.waits_recorded = _waits_recorded(table, any(role in WAITS for role in by_name))
+        some = any(role in WAITS for role in by_name)
+        self.waits_recorded = [are_waits_recorded(each, some=some) for each in table.resources]
         self.internal = _internal_recorded(table)
         self.functions: list[str] = []
         index: dict[str, int] = {}
@@ -733,16 +734,13 @@ def _place(site: dict[str, Any]) -> Place:
     )
 
 
-def _waits_recorded(table: Table, some: bool) -> list[bool]:
-    """For each resource whether its process recorded its waits.
+def are_waits_recorded(resource: Mapping[str, Any], *, some: bool) -> bool:
+    """Whether the process of a Resource recorded its waits.
 
-    Where a resource does not say it, as with Ray's own tracing, its process is assumed to have if ``some`` did.
+    Where a Resource does not say it, as with Ray's own tracing, its process is assumed to have if ``some`` did.
     """
-    found = []
-    for resource in table.resources:
-        parts = resource.get(names.RESOURCE_PARTS)
-        found.append({"get", "wait"} <= set(parts.split(",")) if isinstance(parts, str) else some)
-    return found
+    parts = resource.get(names.RESOURCE_PARTS)
+    return {"get", "wait"} <= set(parts.split(",")) if isinstance(parts, str) else some
 
 
 def _internal_recorded(table: Table) -> bool | None:

@@ -10,9 +10,10 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import find
+from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, subject_of
 from ray_tracing_hooks._insight.ingest.kept_runs import COUNTS
 from ray_tracing_hooks._insight.model.grouped import by_first
-from ray_tracing_hooks._insight.model.table import RUNNING, Table
+from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
 _COMMIT = "vcs.ref.head.revision"
@@ -27,7 +28,7 @@ _VERSIONS = {
 
 def about(analysis: Analysis, recorded: Table, redaction: Redaction | None = None) -> dict[str, Any]:
     """What is known of a run. Raises no error for what was not recorded, which is then null."""
-    table, path, quality = analysis.table, analysis.path, recorded.quality
+    table, path, quality, run = analysis.table, analysis.path, recorded.quality, AnalyzedRun(analysis)
     findings = find(analysis)
     return {
         "program": {
@@ -49,7 +50,7 @@ def about(analysis: Analysis, recorded: Table, redaction: Redaction | None = Non
         "settings": {},
         "start_unix_nano": path.start,
         "wall_ns": path.wall,
-        "state": "running" if RUNNING in table.state else "unknown" if path.is_cut else "ended",
+        "state": run.state,
         "counts": {
             "spans": len(table),
             "traces": len(set(table.trace)),
@@ -60,6 +61,7 @@ def about(analysis: Analysis, recorded: Table, redaction: Redaction | None = Non
         "findings": [
             {
                 "kind": each.kind,
+                "subject": subject_of(analysis, each),
                 "title": each.title,
                 # The title quotes no attribute.
                 "text": each.text if redaction is None or redaction.shows_all else "",
@@ -72,7 +74,11 @@ def about(analysis: Analysis, recorded: Table, redaction: Redaction | None = Non
         "quality": {
             **{name: getattr(quality, name) for name in COUNTS},
             "problems": [list(each) for each in quality.problems],
+            "lost_parents": run.lost_parents,
         },
+        "waits": run.waits,
+        "is_sampled": run.is_sampled,
+        "time_split": run.split,
     }
 
 

@@ -73,6 +73,10 @@ class Stored:
         first = calls.submission[call] if calls.submission[call] >= 0 else calls.first[call]
         return bool(first == own)
 
+    def is_retry(self, own: int) -> bool:
+        calls = self.analysis.calls
+        return bool(calls.first[calls.call_of[own]] != own)
+
     def failed(self, own: int) -> bool | None:
         calls = self.analysis.calls
         call = calls.call_of[own]
@@ -256,6 +260,12 @@ COLUMNS = (
         "boolean",
         lambda each: each.run.failed(each.own),
         "of a call's spans: whether an execution failed, or a submission whose call did not run",
+    ),
+    Column(
+        "ray_is_retry",
+        "boolean",
+        lambda each: each.run.is_retry(each.own) if each.is_execution else None,
+        "whether an execution is not the first of its call",
     ),
     Column("ray_node_id", "string", lambda each: each.place.node or None, "of the process that recorded the span"),
     Column("ray_worker_id", "string", lambda each: each.place.worker or None, "likewise"),

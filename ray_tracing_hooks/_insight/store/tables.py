@@ -1,15 +1,17 @@
-"""The tables of a summary that are sums and percentiles, from the files of a store by DuckDB: out of core, so a run may
-be larger than memory.
+"""The files of a run in a store as a table of DuckDB, and the tables of a summary that are sums and percentiles of it.
+
+DuckDB computes them out of core, so a run may be larger than memory.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-_SUMS = {
+SUMS = {
     "calls": "count(*) FILTER (ray_is_call)",
     "executions": "count(*) FILTER (ray_role = 'execution')",
     "failed": "count(*) FILTER (ray_failed)",
@@ -31,8 +33,9 @@ _MEMORY = "4GB"
 after the other, so that only its values are there."""
 
 
-def functions(files: Sequence[str], percentiles: Mapping[str, float]) -> list[dict[str, Any]]:
-    """The functions of a run, by self time, as in the document of a summary. ``files`` are those of its store.
+@contextmanager
+def opened(files: Sequence[str]) -> Iterator[Any]:
+    """A connection to DuckDB with a view ``spans``: these files, with their order in ``file`` and ``file_row_number``.
 
     Raises ImportError without DuckDB, and OSError if the files cannot be read.
     """
@@ -46,20 +49,34 @@ def functions(files: Sequence[str], percentiles: Mapping[str, float]) -> list[di
             ("autoinstall_known_extensions", "false"),
         ):
             database.execute(f"SET {name} = ?", [value])
+        quoted = (each.replace("'", "''") for each in files)
+        rows = (
+            f"SELECT {number} AS file, * FROM read_parquet('{each}', file_row_number = true, hive_partitioning = false)"  # noqa: S608
+            for number, each in enumerate(quoted)
+        )
         try:
-            return _functions(database, list(files), percentiles)
+            database.execute(f"CREATE VIEW spans AS {' UNION ALL '.join(rows)}")
+            yield database
         except duckdb.Error as error:
             raise OSError(0, " ".join(str(error).split())) from None
 
 
-def _functions(database: Any, files: list[str], percentiles: Mapping[str, float]) -> list[dict[str, Any]]:
-    sums = ", ".join(_SUMS.values())
+def functions(files: Sequence[str], percentiles: Mapping[str, float]) -> list[dict[str, Any]]:
+    """The functions of a run, by self time, as in the document of a summary. ``files`` are those of its store.
+
+    Raises ImportError without DuckDB, and OSError if the files cannot be read.
+    """
+    with opened(files) as database:
+        return _functions(database, percentiles)
+
+
+def _functions(database: Any, percentiles: Mapping[str, float]) -> list[dict[str, Any]]:
+    sums = ", ".join(SUMS.values())
     # The text of the queries is this module's.
     rows = database.execute(
-        f"SELECT ray_function, {sums} FROM read_parquet(?) WHERE ray_function IS NOT NULL GROUP BY ray_function",  # noqa: S608
-        [files],
+        f"SELECT ray_function, {sums} FROM spans WHERE ray_function IS NOT NULL GROUP BY ray_function"  # noqa: S608
     ).fetchall()
-    found = {name: {"function": name, **dict(zip(_SUMS, values, strict=True))} for name, *values in rows}
+    found = {name: {"function": name, **dict(zip(SUMS, values, strict=True))} for name, *values in rows}
     for time, of in _TIMES.items():
         for each in found.values():
             each[time] = None
@@ -68,9 +85,8 @@ def _functions(database: Any, files: list[str], percentiles: Mapping[str, float]
         high = ", ".join(f"{1 - share:.3g}" for share in percentiles.values())
         rows = database.execute(
             f"SELECT ray_function, quantile_disc(ns, [{low}]), quantile_disc(-ns, [{high}]) FROM "  # noqa: S608
-            f"(SELECT ray_function, {of} AS ns FROM read_parquet(?) WHERE ray_function IS NOT NULL) "
-            "WHERE ns IS NOT NULL GROUP BY ray_function",
-            [files],
+            f"(SELECT ray_function, {of} AS ns FROM spans WHERE ray_function IS NOT NULL) "
+            "WHERE ns IS NOT NULL GROUP BY ray_function"
         ).fetchall()
         for name, lows, highs in rows:
             pairs = zip(percentiles, lows, highs, strict=True)

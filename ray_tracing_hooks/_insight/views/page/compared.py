@@ -8,7 +8,6 @@ from typing import Any
 
 from ray_tracing_hooks._insight.analysis import critical_path as paths
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.comparison import Comparison
 from ray_tracing_hooks._insight.analysis.flame import flame
 from ray_tracing_hooks._insight.analysis.lanes import ends_of
 from ray_tracing_hooks._insight.analysis.wording import duration
@@ -20,9 +19,9 @@ _MOST_STACKS = 3_000
 _Stack = tuple[str, ...]
 
 
-def compared(found: Comparison, told: Sequence[Any]) -> dict[str, Any]:
-    """The comparison for the page; ``told`` has its sentences and tables."""
-    sides = (found.before, found.now)
+def compared(now: Sequence[Analysis], before: Sequence[Analysis], told: Sequence[Any]) -> dict[str, Any]:
+    """The comparison of runs with earlier ones for the page; ``told`` has its sentences and tables."""
+    sides = (before, now)
     stacks = [_stacks(runs) for runs in sides]
     most = Counter({stack: max(side[stack][0] for side in stacks) for stack in {*stacks[0], *stacks[1]}})
     kept = sorted(stack for stack, _ in most.most_common(_MOST_STACKS))

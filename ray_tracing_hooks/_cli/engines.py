@@ -1,0 +1,67 @@
+"""What computes the figures of runs: this process, or DuckDB for runs of a store that may be larger than memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import click
+
+from ray_tracing_hooks._cli import inputs
+from ray_tracing_hooks._cli.screen import SafeError
+from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, MeasuredRun
+from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun
+from ray_tracing_hooks._insight.model.runs import part_of, runs
+from ray_tracing_hooks._insight.store.figures import StoredRun
+
+LARGE = 5_000_000
+"""From this number of spans on, DuckDB reads a run unless ``--engine`` names another: it takes less memory."""
+
+MEMORY, DUCKDB, RAY = "memory", "duckdb", "ray"
+
+engine_option = click.option(
+    "--engine",
+    type=click.Choice([MEMORY, DUCKDB]),
+    help=f"What reads the runs: by default duckdb if one is of a store and has {LARGE:,} spans or more.",
+)
+
+
+def is_by_duckdb(kept: Sequence[KeptRun], engine: str | None) -> bool:
+    """Whether DuckDB reads these runs of a store. Ends the command with exit code 2 if it cannot: there are none."""
+    if engine == DUCKDB and not kept:
+        raise click.UsageError(f"--engine {DUCKDB} reads runs of a store: give the path of a store")
+    return engine == DUCKDB or (engine is None and any(run.spans >= LARGE for run in kept))
+
+
+def runs_of(
+    paths: Sequence[str], engine: str | None, *, everything: bool, last: int | None = None
+) -> Sequence[MeasuredRun]:
+    """The newest run below these paths or the one that is named, or with ``everything`` all, by start; at most the
+    ``last`` ones of them.
+    """
+    if everything and any(map(inputs.run_of, paths)):
+        raise click.UsageError("PATH@RUN names one run, and several are read here: name the place without @RUN")
+    which = inputs.Which(everything=everything)
+    files = which.files(paths)
+    kept = which.kept[:last]
+    if is_by_duckdb(kept, engine):
+        return [StoredRun(run) for run in reversed(kept)]
+    read = which.read(files, paths)
+    parts = [part_of(read, run) for run in reversed(runs(read)[:last])] if everything else [which.of(read)[0]]
+    return [AnalyzedRun(inputs.analysed(part, which.folders)) for part in parts]
+
+
+def package_of(error: ImportError) -> str:
+    """The package that is not installed."""
+    return str(error.name).partition(".")[0]
+
+
+@contextmanager
+def errors(engine: str = DUCKDB, extra: str = "ray-tracing-hooks[insight]") -> Iterator[None]:
+    """Ends the command with exit code 1 if a package is not installed, or the files of a run cannot be read."""
+    try:
+        yield
+    except ImportError as error:
+        raise SafeError(f"--engine {engine} needs {package_of(error)}: pip install '{extra}'") from None
+    except OSError as error:
+        raise SafeError(f"{engine} cannot read the run: {error.strerror}") from None

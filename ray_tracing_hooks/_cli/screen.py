@@ -46,6 +46,16 @@ class Line(NamedTuple):
     style: dict[str, Any]
 
 
+class Table(NamedTuple):
+    """A table whose first column has names, and all others figures."""
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def lines(self) -> Iterator[Row]:
+        return aligned(self.titles, self.rows)
+
+
 def aligned(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Row]:
     """Rows with aligned columns, the first to the left and all others to the right, below their titles."""
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]

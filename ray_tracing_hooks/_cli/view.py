@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli import output as outputs
+from ray_tracing_hooks._cli.engines import DUCKDB, MEMORY, engine_option, errors, is_by_duckdb
 from ray_tracing_hooks._cli.options import (
     Number,
     all_option,
@@ -22,11 +25,17 @@ from ray_tracing_hooks._cli.options import (
     trace_option,
 )
 from ray_tracing_hooks._cli.screen import SafeError, counted, progress, warn
+from ray_tracing_hooks._cli.summary import stored
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.wording import count
+from ray_tracing_hooks._insight.analysis.wording import count, duration
+from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun
 from ray_tracing_hooks._insight.ingest.parallel import collector_paused
+from ray_tracing_hooks._insight.store.part import copied, traces_of
 from ray_tracing_hooks._insight.views import page
 from ray_tracing_hooks._safety.guard import safe
+
+_MOST_OF_PART = 200_000
+"""How many spans of a run that DuckDB reads are opened: they are in memory, and take about 0.3 GB."""
 
 _LONG_SPANS = 20_000
 """From this many spans on, a progress bar is shown while their attributes are written."""
@@ -69,9 +78,10 @@ _LONG_SPANS = 20_000
 @click.option(
     "--max-spans",
     type=Number(1),
-    default=page.MOST_SPANS,
-    help=f"Draw a sample of this many spans, by default {page.MOST_SPANS:,}; figures cover all spans.",
+    help=f"Draw a sample of this many spans, by default {page.MOST_SPANS:,}; figures cover all spans. Of a run that "
+    f"DuckDB reads, open this many, by default {_MOST_OF_PART:,}.",
 )
+@engine_option
 def view(
     paths: tuple[str, ...],
     output: str,
@@ -86,7 +96,8 @@ def view(
     port: int,
     no_attributes: bool,
     redact: tuple[str, ...],
-    max_spans: int,
+    max_spans: int | None,
+    engine: str | None,
 ) -> None:
     """Write the report of a run to one HTML file. By default, it is the newest run.
 
@@ -107,13 +118,25 @@ def view(
 
     def make() -> str:
         """Write the report, and return what to say of it."""
+        with TemporaryDirectory() as folder:
+            return made(folder)
+
+    def made(folder: str) -> str:
         replace = outputs.may_replace(output, force=force, is_ours=page.is_report)
         redaction = page.Redaction(attributes=not no_attributes, redact=redact)
-        table = which.table(paths)
-        redaction.apply(table)
-        table, others = which.of(table)
-        table = inputs.between(table, begin, end)
+        files, whole, is_part = which.files(paths), list[Any](), False
+        if is_by_duckdb(which.kept, engine):
+            file, whole, is_part = _part_of(which.kept, folder, max_spans or _MOST_OF_PART, trace_id, begin, end)
+            table = which.read([file], paths)
+            redaction.apply(table)
+            _, others = which.of(table)
+        else:
+            table = which.read(files, paths)
+            redaction.apply(table)
+            table, others = which.of(table)
+            table = inputs.between(table, begin, end)
         analysis = inputs.analysed(table, which.folders)
+        analysis.is_part = is_part
         where = ", ".join(map(os.path.basename, paths)) or "spans"
         size = write(
             output,
@@ -121,7 +144,8 @@ def view(
             replace=replace,
             source=where,
             redaction=redaction,
-            max_spans=max_spans,
+            max_spans=max_spans or page.MOST_SPANS,
+            whole=whole,
         )
         if others > 1:
             others_are = f"this is the newest of {count(others, 'run')}; PATH@latest~1 is the one before it"
@@ -148,6 +172,45 @@ def view(
         click.echo(f"{said}.{then}")
 
 
+def _part_of(
+    kept: Sequence[KeptRun], folder: str, most: int, beginning: str | None, begin: int | None, end: int | None
+) -> tuple[str, list[Any], bool]:
+    """The file of a part of a run that DuckDB reads, what the page says of the whole run, and whether the part is more
+    or less than one whole trace. Ends the command with exit code 1 or 2 if there is no such part.
+    """
+    run, trace = kept[0], None
+    with errors():
+        if beginning is not None:
+            found = {each: run for run in kept for each in traces_of(run, beginning.lower())}
+            if not found:
+                raise SafeError(f"no trace of {count(len(kept), 'run')} starts with {beginning!r} (--trace)")
+            trace = inputs.the_trace([*found], beginning)
+            run = found[trace]
+        elif len(kept) > 1:
+            raise click.UsageError(
+                f"--all needs --engine {MEMORY}, since one of the runs is large: name a run, PATH@RUN"
+            )
+        part = copied(run, folder, most, trace=trace, begin=begin, end=end)
+    if not part.spans:
+        raise SafeError(f"no span ran then (--from, --to): the run took {duration(run.document['wall_ns'])}")
+    if part.spans == run.spans:
+        return part.file, [], False
+    if part.until_ns is not None:
+        which = f"those that began in the first {duration(part.until_ns)}"
+    elif begin is not None or end is not None:
+        which = "those that ran in the time that was asked for"
+    else:
+        which = f"trace {trace}" if trace else "some traces as a whole"
+    opened = f"The page opens {part.spans:,} of {count(run.spans, 'span')}: {which}"
+    warn(f"{opened}; --trace, --from and --to choose others", "note")
+    whole = [
+        f"{opened}. This section is about the whole run, and everything else about these.",
+        *stored.parts(stored.document(run, DUCKDB, None)),
+    ]
+    told = [each if isinstance(each, str) else each._asdict() for each in whole if each]
+    return part.file, told, trace is None or part.until_ns is not None or begin is not None or end is not None
+
+
 def write(
     output: str,
     analysis: Analysis,
@@ -157,6 +220,7 @@ def write(
     redaction: page.Redaction | None = None,
     max_spans: int = page.MOST_SPANS,
     comparison: dict[str, Any] | None = None,
+    whole: Sequence[Any] = (),
 ) -> int:
     """Write the report of a run to a file, and return its size, 0 for a stream. Ends the command with 1 on failure."""
     spans = len(analysis.table)
@@ -175,6 +239,7 @@ def write(
                 most_spans=max_spans,
                 trace_url=inputs.trace_url(),
                 comparison=comparison,
+                whole=whole,
                 on_spans=counted(advance, "writing the report", min(spans, page.MOST_DETAILS)),
             )
         size = 0 if is_stream else os.path.getsize(output)

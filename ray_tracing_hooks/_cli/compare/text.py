@@ -6,9 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import NamedTuple
 
-from ray_tracing_hooks._cli.screen import Row, aligned
+from ray_tracing_hooks._cli.screen import Row, Table
 from ray_tracing_hooks._insight.analysis.changes import LEVEL, Change
 from ray_tracing_hooks._insight.analysis.comparison import Comparison, walls
 from ray_tracing_hooks._insight.analysis.critical_path import SHORT_MEANINGS
@@ -30,19 +29,12 @@ _FEW_RUNS = 4
 """Of fewer runs in all, next to no change can be told from chance."""
 
 
-class Table(NamedTuple):
-    """A table whose first column has names, and all others figures."""
-
-    titles: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
 def lines(found: Comparison) -> Iterator[str | Row]:
     """What differs from the earlier runs, on about a screen."""
     yield ""
     for number, part in enumerate(parts(found)):
         if isinstance(part, Table):
-            yield from aligned(part.titles, part.rows)
+            yield from part.lines()
         else:
             yield f" {part}" if number else part
 

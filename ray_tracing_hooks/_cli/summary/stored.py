@@ -9,7 +9,7 @@ from typing import Any
 
 from ray_tracing_hooks._cli.asking import answering_cluster
 from ray_tracing_hooks._cli.engines import RAY, errors
-from ray_tracing_hooks._cli.screen import Row, SafeError, aligned
+from ray_tracing_hooks._cli.screen import Row, SafeError, Table
 from ray_tracing_hooks._cli.summary import ray_tables
 from ray_tracing_hooks._cli.summary.document import run as run_of
 from ray_tracing_hooks._cli.summary.requests import PERCENTILES
@@ -57,6 +57,18 @@ def _by_ray(run: KeptRun, address: str | None) -> list[dict[str, Any]]:
 
 def lines(found: dict[str, Any]) -> Iterator[str | Row]:
     """The same as text."""
+    for part in parts(found):
+        if isinstance(part, Table):
+            yield from part.lines()
+        else:
+            yield part
+    yield ""
+    engine, spans = "Ray Data" if found["engine"] == RAY else "DuckDB", count(found["run"]["spans"], "span")
+    yield f"{engine} computed this from {spans}; --engine memory shows more, with more memory."
+
+
+def parts(found: dict[str, Any]) -> Iterator[str | Table]:
+    """The sentences and tables of a summary."""
     run, every = found["run"], found["functions"]
     start = datetime.fromtimestamp(run["start_unix_nano"] / 1e9).astimezone()
     contents = f"{count(run['calls'], 'call')} of {count(len(every), 'function')}, {count(run['spans'], 'span')}"
@@ -80,9 +92,6 @@ def lines(found: dict[str, Any]) -> Iterator[str | Row]:
     if rows:
         yield ""
         yield "Functions by self time: their own code, without waiting in ray.get"
-        yield from aligned(("FUNCTION", "CALLS", "SELF TIME", "MEDIAN", "P95", "MAX", "QUEUED", "FAILED"), rows)
+        yield Table(("FUNCTION", "CALLS", "SELF TIME", "MEDIAN", "P95", "MAX", "QUEUED", "FAILED"), rows)
         if more := len(every) - len(rows):
             yield f" and {count(more, 'other function')}"
-    yield ""
-    engine = "Ray Data" if found["engine"] == "ray" else "DuckDB"
-    yield f"{engine} computed this from {count(run['spans'], 'span')}; --engine memory shows more, with more memory."

@@ -51,6 +51,9 @@ from ray_tracing_hooks._insight.model.utilization import Utilization, of_table
 class Analysis:
     """The analysis of a table, which should hold the spans of one run."""
 
+    is_part = False
+    """Whether it may lack spans of the traces that it has, so that the critical path and findings would be wrong."""
+
     def __init__(self, table: Table, states: States | None = None, utilization: Utilization | None = None) -> None:
         self.table = table
         self.states = states or States()
@@ -180,7 +183,7 @@ class Analysis:
     @property
     def shown_steps(self) -> list[Step]:
         """The steps of the critical path, unless it is that of one request: then they say little."""
-        return [] if self.ends_with_request else self.path.steps
+        return [] if self.ends_with_request or self.is_part else self.path.steps
 
     @cached_property
     def _arrivals(self) -> Arrivals:

@@ -11,7 +11,7 @@ import hashlib
 import html
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from string import Template
 from typing import Any, BinaryIO
@@ -66,14 +66,16 @@ def write(
     most_details: int = MOST_DETAILS,
     trace_url: str = "",
     comparison: dict[str, Any] | None = None,
+    whole: Sequence[Any] = (),
     on_spans: Callable[[int], None] = lambda _count: None,
 ) -> int:
     """Write the page of a run, and return how many of its spans the page shows.
 
     ``source`` is where the spans were found, for the title of a run without a name. ``trace_url`` is where another
     program shows a trace, with ``{trace_id}`` in place of its id. ``comparison`` comes from
-    :func:`~ray_tracing_hooks._insight.views.page.compared.compared`. ``on_spans`` is called with the number of spans
-    whose attributes were written since the previous call.
+    :func:`~ray_tracing_hooks._insight.views.page.compared.compared`. ``whole`` has sentences and tables on
+    the run that the analysis has a part of. ``on_spans`` is called with the number of spans whose attributes were
+    written since the previous call.
     """
     redaction = redaction or Redaction()
     source = truncated(analysis.name, 100) or source
@@ -81,6 +83,7 @@ def write(
     made = content(analysis, source, most_spans, redaction)
     made.meta["trace_url"] = trace_url
     made.meta["comparison"] = comparison
+    made.meta["whole"] = list(whole)
     held = with_details(table, made.ends, made.rows, most_details, on_path(analysis, analysis.path.steps))
     held = table.as_recorded(held)
     position = {row: number for number, row in enumerate(held, 1)}

@@ -69,7 +69,7 @@ def whole(analysis: Analysis) -> Whole:
     table = analysis.table
     ends = ends_of(table)
     where = places(table)
-    found = findings.find(analysis)
+    found = [] if analysis.is_part else findings.find(analysis)
     called = graph(analysis.calls, ends, analysis.is_failed)
     stacks = flame(table, ends, analysis.is_failed)
     split = apart(analysis.calls, where, ends, analysis.is_failed, called)
@@ -155,6 +155,7 @@ def described(
         "documentation": report.documentation(),
         "trace_url": "",
         "comparison": None,
+        "whole": [],
         "start_ms": begin / 1e6,
         "extent": end - begin,
         "spans": len(table),

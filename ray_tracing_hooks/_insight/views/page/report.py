@@ -47,16 +47,16 @@ _WHY = {
 
 
 def facts(analysis: Analysis) -> list[list[Any]]:
-    """Labels and figures of the whole run; a third item marks a bad figure."""
+    """Labels and figures of the run; a third item marks a bad figure."""
     path = analysis.path
     failed = int(np.count_nonzero(analysis.is_failed))
     parallel = analysis.parallelism
-    found: list[list[Any]] = [["wall time", duration(path.wall)]]
+    found: list[list[Any]] = [] if analysis.is_part else [["wall time", duration(path.wall)]]
     if (served := analysis.requests) is not None:
         found.append(["requests", f"{served.count + served.running + served.unrecorded:,}"])
         found.append(["failed requests", f"{served.failed:,}", bool(served.failed)])
     found.append(["failed spans", f"{failed:,}", bool(failed)])
-    if parallel.workers:
+    if parallel.workers and not analysis.is_part:
         found.append([f"calls running on average, at most {parallel.peak:,}", f"{parallel.average:.1f}"])
     return found
 
@@ -161,7 +161,9 @@ def documentation() -> str:
 
 
 def nothing_found(analysis: Analysis) -> str:
-    """The text if there are no findings."""
+    """The text if there are no findings; empty if there may be some in the rest of the run."""
+    if analysis.is_part:
+        return ""
     gaps = recorded.gaps(analysis)
     failures = "" if analysis.is_failed.any() else "no failures, "
     return f"Nothing stands out{gaps}: {failures}no stragglers, no bottlenecks, and no costly patterns."
@@ -184,7 +186,11 @@ def quality(analysis: Analysis) -> list[str]:
         )
     if len(analysis.table) != found.spans:
         lines.append("All this is for all runs that were read; the rest is for what is shown.")
-    return [*lines, *(f"{each[:1].upper()}{each[1:]}." for each in data_quality.of_run(analysis))]
+    return (
+        lines
+        if analysis.is_part
+        else [*lines, *(f"{each[:1].upper()}{each[1:]}." for each in data_quality.of_run(analysis))]
+    )
 
 
 _OF_ERRORS = (names.ERROR_TYPE, names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE)

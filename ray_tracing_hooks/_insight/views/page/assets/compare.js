@@ -1,7 +1,7 @@
 // A comparison of two sides, one above the other and on one scale: the critical paths, and flame graphs of more and less.
 
 import { category } from "./colours.js";
-import { View, el } from "./dom.js";
+import { View, el, told } from "./dom.js";
 import { layOut } from "./flame.js";
 import { duration, percent, plainName, safe } from "./format.js";
 
@@ -23,15 +23,6 @@ export class Compare extends View {
     this.root = el("div", { class: "view compare" }, el("div", { class: "scroller plain", tabindex: 0 }, found ? el("div", { class: "report" },
       el("section", {}, el("h2", {}, "Comparison"), found.told.map(told)), paths(found), flames(found)) : null));
   }
-}
-
-/** A sentence, or a table.
- * @param {Comparison["told"][0]} part */
-function told(part) {
-  if (typeof part === "string") return el("p", {}, safe(part));
-  /** @param {"th" | "td"} tag @param {string[]} cells */
-  const row = (tag, cells) => el("tr", {}, cells.map((each, n) => el(tag, n ? { class: "number" } : { class: "name" }, safe(each))));
-  return el("table", { class: "figures" }, el("thead", {}, row("th", part.titles)), el("tbody", {}, part.rows.map((each) => row("td", each))));
 }
 
 /** A coloured piece of a bar or of a flame graph.

@@ -1,6 +1,6 @@
 // Elements, tables and canvases. Content of spans reaches the page only as text, through `el` and `textContent`.
 
-import { duration, number, percent, safeLines, shortened } from "./format.js";
+import { duration, number, percent, safe, safeLines, shortened } from "./format.js";
 
 /** @typedef {Node | string | number | null | undefined | false} Child */
 /** @typedef {Record<string, unknown> | null} Properties */
@@ -200,4 +200,13 @@ export class View {
   update(_what) {
     this.redraw();
   }
+}
+
+/** A sentence, or a table.
+ * @param {Told} part */
+export function told(part) {
+  if (typeof part === "string") return el("p", {}, safe(part));
+  /** @param {"th" | "td"} tag @param {string[]} cells */
+  const row = (tag, cells) => el("tr", {}, cells.map((each, n) => el(tag, n ? { class: "number" } : { class: "name" }, safe(each))));
+  return el("table", { class: "figures" }, el("thead", {}, row("th", part.titles)), el("tbody", {}, part.rows.map((each) => row("td", each))));
 }

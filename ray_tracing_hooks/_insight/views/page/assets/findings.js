@@ -1,7 +1,7 @@
 // The first screen: the summary of the run, with links to the spans behind it.
 
 import { category } from "./colours.js";
-import { View, el, emptied, numberColumn, shareColumn, sortedTable, textColumn, timeColumn } from "./dom.js";
+import { View, el, emptied, numberColumn, shareColumn, sortedTable, textColumn, timeColumn, told } from "./dom.js";
 import { counted, duration, number, safe, shortened } from "./format.js";
 import { partsOf } from "./requests.js";
 
@@ -26,6 +26,7 @@ export class Findings extends View {
     const { meta } = this.store;
     return el("div", { class: "report" },
       this.scope,
+      meta.whole.length ? el("section", { id: "run" }, el("h2", {}, "The whole run"), meta.whole.map(told)) : null,
       meta.notes.map((note) => el("p", { class: "warning" }, note)),
       this.facts(),
       this.findings(),
@@ -94,7 +95,7 @@ export class Findings extends View {
   /** Failures first, then the findings by cost. */
   findings() {
     const { findings, nothing_found: nothing } = this.store.meta;
-    if (!findings.length) return el("section", {}, el("h2", {}, "Findings"), el("p", { class: "good" }, nothing));
+    if (!findings.length) return nothing && el("section", {}, el("h2", {}, "Findings"), el("p", { class: "good" }, nothing));
     const copy = el("button", { type: "button", class: "quiet", title: "Copy the findings as Markdown, for an issue or a chat", onclick: () => this.app.copy(this.markdown()) }, "Copy as Markdown");
     return [["Failures", "error"], ["Findings", "warning"]].map(([title, level], n) => {
       const found = findings.filter((each) => each.level === level);

@@ -176,9 +176,11 @@ interface UtilizationLane {
   label: string; node: string; mean: number; most: number; begins: number[]; ends: number[]; values: number[];
 }
 
+type Told = string | { titles: string[]; rows: string[][] };
+
 /** Runs before and now, one side each: `own` has the own share of the wall time of each stack, in nanoseconds. */
 interface Comparison {
-  told: (string | { titles: string[]; rows: string[][] })[];
+  told: Told[];
   sides: string[];
   paths: { label: string; kind: string; ns: number }[][];
   flame: { label: string[]; parent: number[]; wait: number[]; own: number[][] };
@@ -191,6 +193,8 @@ interface Meta {
   /** Where another program shows a trace, with {trace_id} in place of its id; "" for nowhere. */
   trace_url: string;
   comparison: Comparison | null;
+  /** About the whole run, if the page has a part of it. */
+  whole: Told[];
   start_ms: number; extent: number; spans: number; executions: number; chunk: number;
   resources: Record<string, unknown>[]; traces: string[];
   /** The place of each lane. */

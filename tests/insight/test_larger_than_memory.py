@@ -1,0 +1,196 @@
+"""Runs of a store that DuckDB reads: comparisons, trends and pages have the figures of the same runs in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hand_made import HandMade
+from test_compare import version, written
+from test_store import RECORDED, keep, packages, run
+from test_trend import STEADY, run_of
+from test_view import meta
+
+from ray_tracing_hooks import names
+from ray_tracing_hooks._cli import engines
+from ray_tracing_hooks._cli.compare import document
+from ray_tracing_hooks._cli.engines import runs_of
+from ray_tracing_hooks._insight.analysis.comparison import compare
+from ray_tracing_hooks._insight.analysis.measured import FUNCTION
+
+__all__ = ["packages"]
+
+
+def compared(engine: str, now: list[Path], before: list[Path]) -> dict[str, Any]:
+    """The document of a comparison of all functions in these stores."""
+    sides = [
+        [run for store in stores for run in runs_of([str(store)], engine, everything=True)] for stores in (now, before)
+    ]
+    for each in (*sides[0], *sides[1]):
+        each.kinds = frozenset({FUNCTION})
+    return document.document(compare(*sides))
+
+
+@pytest.mark.parametrize("name", ["actor_restarts", "async_actor_is_full", "computed_for_each_epoch", "late_first_step"])
+def test_duckdb_compares_functions_as_this_process_does(name: str, tmp_path: Path) -> None:
+    """To the last digit, with what else differs, the split of the time, and findings."""
+    stores = [tmp_path / "before", tmp_path / "now"]
+    for store, suffix in zip(stores, ("", "_mended"), strict=True):
+        keep(RECORDED / f"{name}{suffix}.jsonl.gz", store)
+    found = compared("duckdb", stores[1:], stores[:1])
+    assert found == compared("memory", stores[1:], stores[:1])
+    assert found["subjects"]
+    assert found["time_split"]
+    assert found["findings"]
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Stores of three runs each, with one function that is slower on one node, and one that fails."""
+    pytest.importorskip("scipy")
+    folder = tmp_path_factory.mktemp("versions")
+    for seed in range(6):
+        changed: dict[str, Any] = {"slow_node": 1.2, "storm": True, "scale": 4} if seed >= 3 else {}
+        made = version(seed, **changed)
+        for each in made.spans:
+            each.attributes[names.RAY_JOB_ID] = f"{seed + 1:02x}000000"
+        keep(written(folder / str(seed), made), folder / ("now" if changed else "before"))
+    return folder / "before", folder / "now"
+
+
+def test_duckdb_explains_changes_as_this_process_does(versions: tuple[Path, Path]) -> None:
+    """By the node, by an argument, and by the types of exceptions."""
+    before, now = versions
+    found = compared("duckdb", [now], [before])
+    assert found == compared("memory", [now], [before])
+    subjects = {each["name"]: each for each in found["subjects"]}
+    assert subjects["work"]["explained"]["self time"]["value"] == "host-n2"
+    assert subjects["resize"]["explained"]["self time"]["key"] == "argument scale"
+    assert subjects["fetch"]["errors"] == {"ConnectionError": 90}
+    assert len(subjects["work"]["nodes"]) == 2
+
+
+def test_the_command_compares_large_runs_by_duckdb(
+    versions: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what is left out, has the same verdict, and refuses what it cannot do."""
+    before, now = versions
+    sides = "--all", before, "--to", now
+    assert "DuckDB" not in run("compare", *sides).output
+    monkeypatch.setattr(engines, "LARGE", 100)
+    shown = " ".join(run("compare", *sides, "--fail-on", "slower=10%", code=1).output.split())
+    assert "DuckDB compared functions, without methods of deployments and spans of the program" in shown
+    assert "resize, self time: all calls have argument scale 4 now, most had 2 before" in shown
+    run("compare", *sides, "--fail-on", "slower=300%")
+    memory = json.loads(run("compare", *sides, "--engine", "memory", "--json").stdout)
+    assert (memory["engine"], "span" in {each["kind"] for each in memory["subjects"]}) == ("memory", True)
+    assert "--page shows runs in memory" in run("compare", *sides, "--page", tmp_path / "page.html", code=2).output
+    spans = written(tmp_path / "spans", version(1))
+    refused = run("compare", now, "--to", spans, "--engine", "duckdb", code=2).output
+    assert "--engine duckdb reads runs of a store" in " ".join(refused.split())
+
+
+@pytest.mark.parametrize("options", [(), ("--function", "f")])
+def test_a_trend_by_duckdb_is_the_same(options: tuple[str, ...], tmp_path: Path) -> None:
+    """Of the runs of the program that ran last, the last ones."""
+    pytest.importorskip("ruptures")
+    times = [*STEADY, *(each * 2 for each in STEADY)]
+    for job, took in enumerate(times, start=1):
+        keep(written(tmp_path / str(job), run_of(took, 1000 * job, job)), tmp_path / "runs")
+    keep(written(tmp_path / "other", run_of(20, 10, 99, "other.py")), tmp_path / "runs")
+    found = [
+        json.loads(run("trend", tmp_path / "runs", "--json", "--engine", engine, "--last", "12", *options).stdout)
+        for engine in ("memory", "duckdb")
+    ]
+    assert found[0] == found[1]
+    assert [each["run"] for each in found[0]["shifts"]] == [len(STEADY)]
+
+
+# --- A page of a part -----------------------------------------------------------------------------------------------
+
+
+def with_traces(store: Path) -> Path:
+    """A run of a driver that calls ten functions, one after the other, and of nine traces of three spans."""
+    found = HandMade()
+    found.session = "session_a"
+    driver = found.driver(0, 100)
+    for number in range(10):
+        found.run(found.submit(driver, f"f{number}", 10 * number), 10 * number + 5, 10 * number + 9)
+    folder = store.parent / "spans"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(found.as_json_lines())
+    keep(folder, store)
+    return store
+
+
+def page_of(store: Path, *options: object) -> tuple[dict[str, Any], str]:
+    """What the page of a part has, and what the command says."""
+    page = store.parent / "report.html"
+    said = run("view", store, "--engine", "duckdb", "--output", page, *options).output
+    found: dict[str, Any] = meta(page)
+    return found, said
+
+
+def functions(found: dict[str, Any]) -> list[str]:
+    return [each["label"] for each in found["graph"]["functions"]]
+
+
+def test_a_page_opens_what_ran_in_a_time(tmp_path: Path) -> None:
+    """With its callers, and tables of the whole run."""
+    store = with_traces(tmp_path / "runs")
+    found, said = page_of(store, "--from", "32ms", "--to", "46ms")
+    assert functions(found) == ["job.py", "f3", "f4"]
+    assert found["spans"] == 5
+    assert "The page opens 5 of 21 spans: those that ran in the time that was asked for" in said
+    (table,) = [each for each in found["whole"] if isinstance(each, dict)]
+    assert len(table["rows"]) == 8
+    assert " and 2 other functions" in found["whole"]
+    assert (found["findings"], found["path"]["steps"], found["nothing_found"]) == ([], [], "")
+    assert "no span ran then" in run("view", store, "--engine", "duckdb", "--from", "2s", code=1).output
+
+
+def test_a_page_opens_the_first_spans_of_a_large_trace(tmp_path: Path) -> None:
+    """And the whole run if it has no more."""
+    store = with_traces(tmp_path / "runs")
+    found, said = page_of(store, "--max-spans", 6)
+    assert (found["spans"], functions(found)) == (6, ["job.py", "f0", "f1", "f2"])
+    assert "The page opens 6 of 21 spans: those that began in the first 20.0 ms" in said
+    found, said = page_of(store)
+    assert (found["spans"], found["whole"]) == (21, [])
+    assert "The page opens" not in said
+
+
+def test_a_page_opens_whole_traces_or_one_of_them(tmp_path: Path) -> None:
+    """The same ones each time."""
+    runs = [HandMade() for _ in range(9)]
+    lines = []
+    for number, each in enumerate(runs):
+        each.session = "session_a"
+        root = each.driver(number, number + 50, attributes={"ray.job_id": "01000000"})
+        each.run(each.submit(root, "f", number + 1), number + 2, number + 3)
+        for span in each.spans:
+            span.trace_id = f"{number + 1:x}" + span.trace_id[1:]
+            span.span_id, span.parent_id = (
+                f"{number + 1:x}{an_id[1:]}" if an_id else "" for an_id in (span.span_id, span.parent_id)
+            )
+        lines.append(each.as_json_lines())
+    (tmp_path / "spans").mkdir()
+    (tmp_path / "spans" / "a.jsonl").write_bytes(b"".join(lines))
+    keep(tmp_path / "spans", tmp_path / "runs", "--all")
+    first, said = page_of(tmp_path / "runs", "--max-spans", 10)
+    assert (first["spans"], len(first["traces"])) == (9, 3)
+    assert "9 of 27 spans: some traces as a whole" in said
+    assert page_of(tmp_path / "runs", "--max-spans", 10)[0]["traces"] == first["traces"]
+    one, said = page_of(tmp_path / "runs", "--trace", "5")
+    assert (one["spans"], [each[0] for each in one["traces"]]) == (3, ["5"])
+    assert one["nothing_found"]
+    refused = run("view", tmp_path / "runs", "--engine", "duckdb", "--trace", "fe", code=1).output
+    assert "no trace of 1 run starts with 'fe' (--trace)" in refused
+
+
+def test_all_runs_at_once_need_memory(tmp_path: Path) -> None:
+    store = with_traces(tmp_path / "runs")
+    keep(written(tmp_path / "other", run_of(20, 10, 99)), store)
+    assert "name a run, PATH@RUN" in run("view", store, "--all", "--engine", "duckdb", code=2).output

@@ -51,17 +51,13 @@ def runs_of(
     return [AnalyzedRun(inputs.analysed(part, which.folders)) for part in parts]
 
 
-def package_of(error: ImportError) -> str:
-    """The package that is not installed."""
-    return str(error.name).partition(".")[0]
-
-
 @contextmanager
-def errors(engine: str = DUCKDB, extra: str = "ray-tracing-hooks[insight]") -> Iterator[None]:
-    """Ends the command with exit code 1 if a package is not installed, or the files of a run cannot be read."""
+def errors(what: str, extra: str = "ray-tracing-hooks[insight]") -> Iterator[None]:
+    """Ends the command with exit code 1 if ``what`` needs a package that is not installed, or cannot read a run."""
     try:
         yield
     except ImportError as error:
-        raise SafeError(f"--engine {engine} needs {package_of(error)}: pip install '{extra}'") from None
+        package = str(error.name).partition(".")[0]
+        raise SafeError(f"{what} needs {package}: pip install '{extra}'") from None
     except OSError as error:
-        raise SafeError(f"{engine} cannot read the run: {error.strerror}") from None
+        raise SafeError(f"{what} fails, since a run cannot be read: {error.strerror}") from None

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ray_tracing_hooks._cli.engines import DUCKDB, engine_option, package_of, runs_of
+from ray_tracing_hooks._cli.engines import engine_option, errors, runs_of
 from ray_tracing_hooks._cli.options import Number, examples, json_option, paths_argument
 from ray_tracing_hooks._cli.screen import Row, SafeError, aligned, print_lines
 from ray_tracing_hooks._cli.summary.document import run
@@ -40,14 +40,8 @@ def trend(paths: tuple[str, ...], function: str, last: int, engine: str | None, 
     """
     runs = runs_of(paths, engine, everything=True, last=last)
     runs = [each for each in runs if each.name == runs[-1].name]
-    try:
+    with errors("finding changes"):
         found = found_trend(runs, function)
-    except ImportError as error:
-        raise SafeError(
-            f"finding changes needs {package_of(error)}: pip install 'ray-tracing-hooks[insight]'"
-        ) from None
-    except OSError as error:
-        raise SafeError(f"{DUCKDB} cannot read a run: {error.strerror}") from None
     if not found.points:
         known = f"{count(len(runs), 'run')} of {runs[-1].name}"
         wanted = f"no function, method or span of {known} is named {function!r} (--function)"

@@ -179,7 +179,7 @@ def _part_of(
     or less than one whole trace. Ends the command with exit code 1 or 2 if there is no such part.
     """
     run, trace = kept[0], None
-    with errors():
+    with errors(f"--engine {DUCKDB}"):
         if beginning is not None:
             found = {each: run for run in kept for each in traces_of(run, beginning.lower())}
             if not found:

@@ -66,3 +66,18 @@ def test_compare_writes_a_page_and_replaces_only_its_own(tmp_path: Path) -> None
     other.write_text("mine")
     assert CliRunner().invoke(main, ["compare", *sides, "--page", str(other)]).exit_code == 1
     assert other.read_text() == "mine"
+
+
+def test_a_page_of_a_part_begins_with_the_whole_run(report: MakeReport) -> None:
+    """And claims nothing that the rest of the run may disprove."""
+    analysis = Analysis(run_of(40, 40).table())
+    analysis.is_part = True
+    told = ["The page opens <b>some</b> spans", {"titles": ["FUNCTION", "CALLS"], "rows": [["<i>slow</i>", "9"]]}]
+    page = report(analysis, whole=told).open().page
+    sections = page.locator("#view-findings section")
+    assert sections.first.locator("h2").inner_text() == "The whole run"
+    assert "The page opens <b>some</b> spans" in sections.first.inner_text()
+    assert sections.first.locator("td").all_inner_texts() == ["<i>slow</i>", "9"]
+    assert "Findings" not in sections.locator("h2").all_inner_texts()
+    assert page.locator(".fact .label").all_inner_texts() == ["failed spans"]
+    assert page.locator("#path").is_disabled()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,9 @@ def compared(engine: str, now: list[Path], before: list[Path]) -> dict[str, Any]
     return document.document(compare(*sides))
 
 
-@pytest.mark.parametrize("name", ["actor_restarts", "async_actor_is_full", "computed_for_each_epoch", "late_first_step"])
+@pytest.mark.parametrize(
+    "name", ["actor_restarts", "async_actor_is_full", "computed_for_each_epoch", "late_first_step"]
+)
 def test_duckdb_compares_functions_as_this_process_does(name: str, tmp_path: Path) -> None:
     """To the last digit, with what else differs, the split of the time, and findings."""
     stores = [tmp_path / "before", tmp_path / "now"]
@@ -90,6 +93,19 @@ def test_the_command_compares_large_runs_by_duckdb(
     spans = written(tmp_path / "spans", version(1))
     refused = run("compare", now, "--to", spans, "--engine", "duckdb", code=2).output
     assert "--engine duckdb reads runs of a store" in " ".join(refused.split())
+
+
+def test_a_damaged_file_ends_the_comparison(versions: tuple[Path, Path], tmp_path: Path) -> None:
+    """Wherever it is damaged."""
+    store = tmp_path / "it's"
+    shutil.copytree(versions[0], store)
+    run("compare", "--all", store, "--to", versions[1], "--engine", "duckdb")
+    (path, *_) = sorted(store.glob("run=*/traces-*.parquet"))
+    whole = path.read_bytes()
+    for damaged in (whole[:-100], bytes(1000) + whole[1000:]):
+        path.write_bytes(damaged)
+        said = run("compare", "--all", store, "--to", versions[1], "--engine", "duckdb", code=1).output
+        assert "comparing several runs fails, since a run cannot be read: " in said
 
 
 @pytest.mark.parametrize("options", [(), ("--function", "f")])

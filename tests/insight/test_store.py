@@ -309,6 +309,23 @@ def test_what_the_guide_shows_works(language: str, tmp_path: Path, monkeypatch: 
             exec(compile(each, "guide", "exec"), {})
 
 
+def test_clickhouse_reads_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the query of the guide, by its engine in a process of its own."""
+    pytest.importorskip("chdb")
+    for function in ("f", "g"):
+        keep(written(made(function, function), tmp_path / function), tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    (query,) = re.findall(r'clickhouse local --query "(.*?)"', GUIDE, re.DOTALL)
+    command = [sys.executable, "-c", "import chdb, sys; print(chdb.query(sys.argv[1], 'CSV'))", query]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=True)
+    rows = sorted(line.split(",") for line in done.stdout.split())
+    assert {row[0] for row in rows} == {
+        f'"{path.parent.name.removeprefix("run=")}"' for path in traces_of(Path("runs"))
+    }
+    assert sorted(row[1:] for row in rows) == [['"f"', "1", "0.047"], ['"g"', "1", "0.047"]]
+
+
 def test_a_description_says_what_the_run_was(tmp_path: Path) -> None:
     """So that it can be listed without its spans."""
     found = made(error="boom")

@@ -11,9 +11,9 @@ import click
 
 from ray_tracing_hooks._cli import output as outputs
 from ray_tracing_hooks._cli.compare import document, text
-from ray_tracing_hooks._cli.engines import DUCKDB, MEMORY, engine_option, package_of, runs_of
+from ray_tracing_hooks._cli.engines import MEMORY, engine_option, errors, runs_of
 from ray_tracing_hooks._cli.options import examples, json_option
-from ray_tracing_hooks._cli.screen import SafeError, print_lines
+from ray_tracing_hooks._cli.screen import print_lines
 from ray_tracing_hooks._cli.view import write
 from ray_tracing_hooks._insight.analysis.comparison import Comparison
 from ray_tracing_hooks._insight.analysis.comparison import compare as compared
@@ -135,7 +135,8 @@ def compare(
     analyses = [[each.analysis for each in runs if isinstance(each, AnalyzedRun)] for runs in (now, before)]
     if page_file is not None and [*map(len, analyses)] != [len(now), len(before)]:
         raise click.UsageError(f"--page shows runs in memory: give --engine {MEMORY}, which takes more of it")
-    found = _compared(now, before)
+    with errors("comparing several runs"):
+        found = compared(now, before)
     if in_json:
         click.echo(json.dumps(document.document(found)))
     elif in_markdown:
@@ -148,17 +149,6 @@ def compare(
         write(page_file, newest, replace=replace, source=new[-1], comparison=page_of(analyses[0], analyses[1], told))
     if any(each.fails(found) for each in bounds):
         raise click.exceptions.Exit(1)
-
-
-def _compared(now: Sequence[MeasuredRun], before: Sequence[MeasuredRun]) -> Comparison:
-    """The comparison of runs. Ends the command with exit code 1 if it needs a package that is not installed."""
-    try:
-        return compared(now, before)
-    except ImportError as error:
-        message = f"comparing these runs needs {package_of(error)}: pip install 'ray-tracing-hooks[insight]'"
-        raise SafeError(message) from None
-    except OSError as error:
-        raise SafeError(f"{DUCKDB} cannot read a run: {error.strerror}") from None
 
 
 def _runs(paths: Sequence[str], what: str, engine: str | None, *, everything: bool) -> list[MeasuredRun]:

@@ -28,7 +28,7 @@ def document(run: KeptRun, engine: str, address: str | None) -> dict[str, Any]:
     code 1 if that cannot be computed. ``engine`` is ``duckdb``, or ``ray`` for the cluster at this address.
     """
     known = run.document
-    with errors(engine, "ray[data]" if engine == RAY else "ray-tracing-hooks[insight]"):
+    with errors(f"--engine {engine}", "ray[data]" if engine == RAY else "ray-tracing-hooks[insight]"):
         found = _by_ray(run, address) if engine == RAY else functions(run.files, PERCENTILES)
     return {
         "version": 1,

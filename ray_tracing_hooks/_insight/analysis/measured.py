@@ -44,7 +44,7 @@ class Sample(NamedTuple):
     """By the place of an execution: the attributes of its Resource, and its own."""
 
 
-class Part(NamedTuple):
+class SelfTimes(NamedTuple):
     """Some executions of a subject."""
 
     calls: int
@@ -53,12 +53,12 @@ class Part(NamedTuple):
     """How far apart the self times of processes lie, as a logarithm."""
 
 
-_NONE = Part(0, None, 0.0)
+_NONE = SelfTimes(0, None, 0.0)
 
 
-def part(times: Any, process: Any) -> Part:
+def self_times_of(times: Any, process: Any) -> SelfTimes:
     """The figures of self times in the order of the calls, given a number of the process of each."""
-    return Part(len(times), time_of(times), range_of_processes(times, process) if len(process) else 0.0)
+    return SelfTimes(len(times), time_of(times), range_of_processes(times, process) if len(process) else 0.0)
 
 
 def _no_sample(_most: int) -> Sample:
@@ -75,9 +75,9 @@ class Work:
     """The number of its executions or spans, retries included."""
     total: int = 0
     """The sum of their self times."""
-    own: Part = _NONE
+    own: SelfTimes = _NONE
     """Of the self time of each of them."""
-    places: dict[str, Part] = field(default_factory=dict)
+    places: dict[str, SelfTimes] = field(default_factory=dict)
     """The same on each machine or node that was asked for."""
     queued: Figure | None = None
     submitting: Figure | None = None
@@ -251,8 +251,8 @@ def _functions(analysis: Analysis, places: Places, wanted: Callable[[str], bool]
                 own,
                 kind=FUNCTION,
                 calls=each.calls,
-                own=part(own, process),
-                places={name: part(own[chosen], process[chosen]) for name, chosen in here.items()},
+                own=self_times_of(own, process),
+                places={name: self_times_of(own[chosen], process[chosen]) for name, chosen in here.items()},
                 queued=time_of(queues[place], is_queue=True),
                 submitting=time_of(submitting[place]),
                 retries=len(rows) - begun,
@@ -322,7 +322,7 @@ def _spans(analysis: Analysis, wanted: Callable[[str], bool]) -> Iterator[tuple[
                     times,
                     kind=DEPLOYMENT if index % 2 else SPAN,
                     calls=len(members),
-                    own=part(times, ()),
+                    own=self_times_of(times, ()),
                     may_wait=bool(calling.any()),
                     waits=EVERYWHERE if waits.all() else PARTLY if waits.any() else NOWHERE,
                 ),

@@ -22,7 +22,7 @@ from ray_tracing_hooks._insight.analysis.measured import (
     Places,
     Sample,
     Work,
-    part,
+    self_times_of,
     step_of,
 )
 from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun
@@ -115,10 +115,10 @@ class StoredRun(MeasuredRun):
             work = found[name]
             work.executions, work.total, work.failed = len(own), int(own.sum()), int(failed.sum())
             work.retries = int(is_retry.sum())
-            work.own = part(own, process)
+            work.own = self_times_of(own, process)
             for place, numbers in places.items():
                 chosen = np.isin(process, list(numbers))
-                work.places[place] = part(own[chosen], process[chosen])
+                work.places[place] = self_times_of(own[chosen], process[chosen])
             work.waits = where_of(int(np.isin(process, recorded).sum()), len(own))
             work.sample, work.errors = self._sample_of(name, len(own)), self._errors_of(name)
         since = "epoch_ns(start_time_unix_nano) - ray_queue_ns, "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._insight.ingest.kept_runs import RUN_FILE, KeptRun
-from ray_tracing_hooks._insight.store.tables import opened
+from ray_tracing_hooks._insight.store.tables import opened, quoted
 
 _FILE = "traces-part.parquet"
 
@@ -48,7 +48,7 @@ def copied(
         path = os.path.join(into, _FILE)
         database.execute(
             "COPY (SELECT spans.* EXCLUDE (file, file_row_number) FROM spans JOIN chosen USING (file, file_row_number)"  # noqa: S608  as in `tables`
-            f") TO '{path.replace(chr(39), chr(39) * 2)}' (FORMAT parquet, ROW_GROUP_SIZE 16384)"
+            f") TO {quoted(path)} (FORMAT parquet, ROW_GROUP_SIZE 16384)"
         )
     with open(os.path.join(into, RUN_FILE), "w", encoding="utf-8") as described:
         json.dump(run.document | {"files": [{"name": _FILE, "rows": spans}]}, described)

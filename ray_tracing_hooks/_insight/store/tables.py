@@ -33,6 +33,11 @@ _MEMORY = "4GB"
 after the other, so that only its values are there."""
 
 
+def quoted(path: str) -> str:
+    """A path as a text of SQL."""
+    return "'" + path.replace("'", "''") + "'"
+
+
 @contextmanager
 def opened(files: Sequence[str]) -> Iterator[Any]:
     """A connection to DuckDB with a view ``spans``: these files, with their order in ``file`` and ``file_row_number``.
@@ -49,10 +54,10 @@ def opened(files: Sequence[str]) -> Iterator[Any]:
             ("autoinstall_known_extensions", "false"),
         ):
             database.execute(f"SET {name} = ?", [value])
-        quoted = (each.replace("'", "''") for each in files)
+        options = "file_row_number = true, hive_partitioning = false"
         rows = (
-            f"SELECT {number} AS file, * FROM read_parquet('{each}', file_row_number = true, hive_partitioning = false)"  # noqa: S608
-            for number, each in enumerate(quoted)
+            f"SELECT {number} AS file, * FROM read_parquet({quoted(each)}, {options})"  # noqa: S608
+            for number, each in enumerate(files)
         )
         try:
             database.execute(f"CREATE VIEW spans AS {' UNION ALL '.join(rows)}")

@@ -126,7 +126,8 @@ def view(
         redaction = page.Redaction(attributes=not no_attributes, redact=redact)
         files, whole, is_part = which.files(paths), list[Any](), False
         if is_by_duckdb(which.kept, engine):
-            file, whole, is_part = _part_of(which.kept, folder, max_spans or _MOST_OF_PART, trace_id, begin, end)
+            most = max_spans or _MOST_OF_PART
+            file, whole, is_part = _part_of(which.kept, folder, most, trace_id, begin, end, redaction)
             table = which.read([file], paths)
             redaction.apply(table)
             _, others = which.of(table)
@@ -173,7 +174,13 @@ def view(
 
 
 def _part_of(
-    kept: Sequence[KeptRun], folder: str, most: int, beginning: str | None, begin: int | None, end: int | None
+    kept: Sequence[KeptRun],
+    folder: str,
+    most: int,
+    beginning: str | None,
+    begin: int | None,
+    end: int | None,
+    redaction: page.Redaction,
 ) -> tuple[str, list[Any], bool]:
     """The file of a part of a run that DuckDB reads, what the page says of the whole run, and whether the part is more
     or less than one whole trace. Ends the command with exit code 1 or 2 if there is no such part.
@@ -181,11 +188,11 @@ def _part_of(
     run, trace = kept[0], None
     with errors(f"--engine {DUCKDB}"):
         if beginning is not None:
-            found = {each: run for run in kept for each in traces_of(run, beginning.lower())}
-            if not found:
+            of_run = {each: run for run in kept for each in traces_of(run, beginning.lower())}
+            if not of_run:
                 raise SafeError(f"no trace of {count(len(kept), 'run')} starts with {beginning!r} (--trace)")
-            trace = inputs.the_trace([*found], beginning)
-            run = found[trace]
+            trace = inputs.the_trace([*of_run], beginning)
+            run = of_run[trace]
         elif len(kept) > 1:
             raise click.UsageError(
                 f"--all needs --engine {MEMORY}, since one of the runs is large: name a run, PATH@RUN"
@@ -203,10 +210,12 @@ def _part_of(
         which = f"trace {trace}" if trace else "some traces as a whole"
     opened = f"The page opens {part.spans:,} of {count(run.spans, 'span')}: {which}"
     warn(f"{opened}; --trace, --from and --to choose others", "note")
-    whole = [
-        f"{opened}. This section is about the whole run, and everything else about these.",
-        *stored.parts(stored.document(run, DUCKDB, None)),
-    ]
+    found = stored.document(run, DUCKDB, None)
+    if redaction.hides_names:
+        # The name that a call was given is quoted in what its function is called.
+        for member, key in (("functions", "function"), ("findings", "title")):
+            found[member] = [each for each in found[member] if '"' not in each[key]]
+    whole = [f"{opened}. This section is about the whole run, and everything else about these.", *stored.parts(found)]
     told = [each if isinstance(each, str) else each._asdict() for each in whole if each]
     return part.file, told, trace is None or part.until_ns is not None or begin is not None or end is not None
 

@@ -206,6 +206,20 @@ def test_a_page_opens_whole_traces_or_one_of_them(tmp_path: Path) -> None:
     assert "no trace of 1 run starts with 'fe' (--trace)" in refused
 
 
+def test_hidden_names_of_calls_are_not_in_the_tables_of_the_whole_run(tmp_path: Path) -> None:
+    found = HandMade()
+    driver = found.driver(0, 100)
+    for begin in (10, 20):
+        found.run(found.submit(driver, "f", begin), begin + 1, begin + 5, attributes={names.RAY_NAME: "secret"})
+    (tmp_path / "spans").mkdir()
+    (tmp_path / "spans" / "a.jsonl").write_bytes(found.as_json_lines())
+    keep(tmp_path / "spans", tmp_path / "runs")
+    part = "--to", "12ms"
+    assert "secret" in json.dumps(page_of(tmp_path / "runs", *part)[0]["whole"])
+    for option in (("--redact", "ray.name"), ("--no-attributes",)):
+        assert "secret" not in json.dumps(page_of(tmp_path / "runs", *part, *option)[0])
+
+
 def test_all_runs_at_once_need_memory(tmp_path: Path) -> None:
     store = with_traces(tmp_path / "runs")
     keep(written(tmp_path / "other", run_of(20, 10, 99)), store)

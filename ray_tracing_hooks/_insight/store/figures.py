@@ -83,11 +83,9 @@ class StoredRun(MeasuredRun):
 
     def work(self, places: Places, wanted: Callable[[str], bool] = bool) -> dict[tuple[str, str], Work]:
         with opened(self._run.files) as database:
-            return dict(self._work(database, places, wanted))
+            return {(FUNCTION, name): work for name, work in self._work(database, places, wanted).items()}
 
-    def _work(
-        self, database: Any, places: Places, wanted: Callable[[str], bool]
-    ) -> Iterator[tuple[tuple[str, str], Work]]:
+    def _work(self, database: Any, places: Places, wanted: Callable[[str], bool]) -> dict[str, Work]:
         (is_some,) = database.execute("SELECT bool_or(ray_role IN ('get', 'wait')) FROM spans").fetchone()
         recorded = [number for number, each in self.resources.items() if are_waits_recorded(each, some=bool(is_some))]
         found = {}
@@ -124,12 +122,10 @@ class StoredRun(MeasuredRun):
         since = "epoch_ns(start_time_unix_nano) - ray_queue_ns, "
         for name, times in _by_function(database, [*found], "ray_queue_ns", "WHERE ray_queue_ns IS NOT NULL", since):
             found[name].queued = time_of(times, is_queue=True)
-        took = "duration_time_unix_nano"
-        for name, times in _by_function(
-            database, [*found], took, f"WHERE ray_role = 'submission' AND {took} IS NOT NULL"
-        ):
+        is_known = "WHERE ray_role = 'submission' AND duration_time_unix_nano IS NOT NULL"
+        for name, times in _by_function(database, [*found], "duration_time_unix_nano", is_known):
             found[name].submitting = time_of(times)
-        return (((FUNCTION, name), work) for name, work in found.items())
+        return found
 
     def _sample_of(self, name: str, many: int) -> Callable[[int], Sample]:
         def sample(most: int) -> Sample:

@@ -42,6 +42,11 @@ class Redaction:
     def shows_all(self) -> bool:
         return self.attributes and not self._patterns
 
+    @property
+    def hides_names(self) -> bool:
+        """Whether the names that a program gives its calls are hidden."""
+        return not self.attributes or self.hides(names.RAY_NAME)
+
     def hides(self, key: str) -> bool:
         if not self._patterns:
             return False
@@ -54,7 +59,7 @@ class Redaction:
 
     def apply(self, table: Table) -> None:
         """Hide values in the names that views give to calls, processes, nodes and actors; it changes the table."""
-        if not self.attributes or self.hides(names.RAY_NAME):
+        if self.hides_names:
             table.forget_names()
         if not self.shows_all:
             table.hide(lambda key: self.hides(key) or (not self.attributes and key in _OF_REQUESTS), HIDDEN)

@@ -18,6 +18,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import engines
 from ray_tracing_hooks._cli.compare import document
 from ray_tracing_hooks._cli.engines import runs_of
+from ray_tracing_hooks._insight.analysis import explained
 from ray_tracing_hooks._insight.analysis.comparison import compare
 from ray_tracing_hooks._insight.analysis.measured import FUNCTION
 
@@ -63,9 +64,13 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "before", folder / "now"
 
 
-def test_duckdb_explains_changes_as_this_process_does(versions: tuple[Path, Path]) -> None:
-    """By the node, by an argument, and by the types of exceptions."""
+@pytest.mark.parametrize("looked_at", [400, 25])
+def test_duckdb_explains_changes_as_this_process_does(
+    looked_at: int, versions: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the node, by an argument, and by the types of exceptions; also if only some of the calls are looked at."""
     before, now = versions
+    monkeypatch.setattr(explained, "_MOST_ROWS", looked_at)
     found = compared("duckdb", [now], [before])
     assert found == compared("memory", [now], [before])
     subjects = {each["name"]: each for each in found["subjects"]}

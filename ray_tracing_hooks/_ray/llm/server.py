@@ -34,6 +34,9 @@ _OPERATIONS = {"completions": "text_completion"}
 _batched: ContextVar[_First | None] = ContextVar("ray_tracing_hooks_llm_batched", default=None)
 """What the batcher of the current request reads."""
 
+_held = encode.double_attribute(names.RAY_LLM_CHUNK_HELD)
+_interval = encode.double_attribute(names.RAY_LLM_BATCHING_INTERVAL)
+
 _SERVERS_FAULT = 500
 """From this status, an error is no fault of the request."""
 
@@ -143,7 +146,6 @@ def _note_held(since: float, span: RecordedSpan, server: Any) -> None:
     try:
         if since:
             interval = server._get_batch_interval_ms() / 1000  # noqa: SLF001  as the batcher gets it
-            held = {names.RAY_LLM_CHUNK_HELD: monotonic() - since, names.RAY_LLM_BATCHING_INTERVAL: interval}
-            span.add_encoded(encode.attributes(held))
+            span.add_encoded(_held(monotonic() - since) + _interval(interval))
     except Exception as error:  # noqa: BLE001  as above
         failed("recording how long the first part of a response was held", error)

@@ -126,7 +126,7 @@ class _Request:
 
     def first_chunk(self, start: int) -> bytes:
         """The encoded time from ``start`` to the first of several parts."""
-        return encode.attribute(names.RAY_SERVE_FIRST_CHUNK, (self.first - start) / 1e9) if self._parts > 1 else b""
+        return server.first_chunk((self.first - start) / 1e9) if self._parts > 1 else b""
 
 
 class _HttpRequest(_Request):

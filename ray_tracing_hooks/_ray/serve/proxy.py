@@ -206,7 +206,7 @@ def _end(proxy: Any, span: RecordedSpan, request: Any, status: Any, first: int =
     """
     try:
         if first:
-            span.set_attribute(names.RAY_SERVE_FIRST_CHUNK, (first - span.start_time) / 1e9)
+            span.add_encoded(server.first_chunk((first - span.start_time) / 1e9))
         _describe(proxy, span, request, status, refused)
     except Exception as error:  # noqa: BLE001  as above
         failed("describing a request at Serve's proxy", error)

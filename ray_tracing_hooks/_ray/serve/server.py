@@ -69,6 +69,7 @@ _ABOUT_NOW = 0.1
 
 _path = TextAttribute(names.URL_PATH).encoded
 _client_address = TextAttribute(names.CLIENT_ADDRESS).encoded
+first_chunk = encode.double_attribute(names.RAY_SERVE_FIRST_CHUNK)
 
 Described = tuple[Template, bytes] | None
 """The start of a span: its template and its own attributes. None for no span."""
@@ -154,11 +155,12 @@ def only_standard_headers() -> bool:
 
 
 def http_headers(given: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The headers of a request; empty if none of them can carry a context."""
+    """The headers of a request that can carry a context, and all of them if it is not known which can."""
     fields = _propagators.fields()
     if fields and fields.isdisjoint(dict(given)):
         return {}
-    return _joined((key.decode("latin-1").lower(), value.decode("latin-1")) for key, value in given)
+    read = (pair for pair in given if not fields or pair[0] in fields)
+    return _joined((key.decode("latin-1").lower(), value.decode("latin-1")) for key, value in read)
 
 
 def grpc_headers(metadata: Iterable[tuple[str, Any]] | None) -> dict[str, str]:

@@ -9,9 +9,10 @@ tracing replaces in Ray put back, and replaced again, by turns (``switched_hook`
 
 ``http`` and ``handle`` send one request after the other to a deployment that does nothing. ``stream`` is the shape of
 Ray Serve LLM without an engine: an ingress calls another deployment, which answers a request with a few tokens at once,
-or streams many. ``llm`` is Ray Serve LLM with vLLM on the CPU, where ``make prepare BESIDE=llm`` has installed it and
-this package is on ``PYTHONPATH``; ``MODEL`` is the folder that ``tests/ray/programs/llm_model.py`` writes. In each turn
-of these two, some clients at once ask for a few tokens, and then one client streams responses with many.
+or streams many. ``llm`` is Ray Serve LLM with vLLM on the CPU, which ``make prepare BESIDE=llm`` installs. This package
+is on ``PYTHONPATH`` then, from ``pip install --no-deps --target FOLDER .``, since a checkout lacks the compiled part;
+``MODEL`` is the folder that ``tests/ray/programs/llm_model.py`` writes. In each turn of these two, some clients at once
+ask for a few tokens, and then one client streams responses with many.
 
 Printed are the rate and the time that a request takes with tracing, relative to the turn without it beside: median over
 the turns of all sessions, with quartiles, and the medians of each session. The 99th percentile is that of all requests
@@ -51,8 +52,9 @@ from switching import connect, hand_over
 HERE = Path(__file__).parent
 HELPERS, PROGRAMS = str(HERE.parent / "helpers"), str(HERE.parent / "ray" / "programs")
 
-WARM_UP, AFTER_SWITCH = 400, 50
-"""Requests before the first turn, and before each: Python makes code fast again that has been replaced."""
+WARM_UP, AFTER_SWITCH = 400, 200
+"""Requests before the first turn, and before each: Python makes code fast again that has been replaced, and the first
+hundred requests with tracing take up to a tenth more."""
 
 CLIENTS, FEW, MANY, AT_ONCE = 4, 4, 100, 10
 """Clients at once, the tokens of their responses and of those that are streamed, and the tokens of a part of these."""
@@ -189,9 +191,9 @@ def session(by: str, model: str, turns: int, seconds: float) -> None:
 
 
 def warm(service: Service, requests: int) -> int:
-    for _ in range(requests // service.clients):
-        service.request()
-    return requests // service.clients
+    with ThreadPoolExecutor(service.clients) as pool:
+        list(pool.map(lambda _: service.request(), range(requests)))
+    return requests
 
 
 def processes(titles: dict[str, str]) -> dict[str, int]:

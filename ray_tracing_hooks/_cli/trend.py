@@ -74,7 +74,7 @@ def _lines(found: Trend) -> Iterator[str | Row]:
     if len(points) < LEAST_RUNS:
         yield f" With fewer than {LEAST_RUNS} runs, a change is not told from chance."
     elif not shifts:
-        yield " No change that is larger than runs differ."
+        yield " No change exceeds the differences between runs."
 
 
 def _document(found: Trend) -> dict[str, Any]:

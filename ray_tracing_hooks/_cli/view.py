@@ -216,8 +216,8 @@ def _part_of(
         for member, key in (("functions", "function"), ("findings", "title")):
             found[member] = [each for each in found[member] if '"' not in each[key]]
     whole = [f"{opened}. This section is about the whole run, and everything else about these.", *stored.parts(found)]
-    told = [each if isinstance(each, str) else each._asdict() for each in whole if each]
-    return part.file, told, trace is None or part.until_ns is not None or begin is not None or end is not None
+    shown = [each if isinstance(each, str) else each._asdict() for each in whole if each]
+    return part.file, shown, trace is None or part.until_ns is not None or begin is not None or end is not None
 
 
 def write(

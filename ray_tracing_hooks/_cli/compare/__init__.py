@@ -144,9 +144,9 @@ def compare(
     else:
         print_lines(text.lines(found))
     if page_file is not None:
-        told = [each if isinstance(each, str) else each._asdict() for each in text.parts(found)]
+        shown = [each if isinstance(each, str) else each._asdict() for each in text.parts(found)]
         newest = max(analyses[0], key=lambda each: each.path.start)
-        write(page_file, newest, replace=replace, source=new[-1], comparison=page_of(analyses[0], analyses[1], told))
+        write(page_file, newest, replace=replace, source=new[-1], comparison=page_of(analyses[0], analyses[1], shown))
     if any(each.fails(found) for each in bounds):
         raise click.exceptions.Exit(1)
 

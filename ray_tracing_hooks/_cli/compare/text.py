@@ -26,7 +26,7 @@ _SHOWN_NAMES = 3
 _NAME_WIDTH = 40
 
 _FEW_RUNS = 4
-"""Of fewer runs in all, next to no change can be told from chance."""
+"""Of fewer runs in all, chance explains almost any change."""
 
 
 def lines(found: Comparison) -> Iterator[str | Row]:
@@ -92,14 +92,15 @@ def _durations(found: Comparison) -> str:
             f"The run took {duration(before[0])} before and {duration(now[0])} now{ratio}. One run of each does not "
             "tell a change of the program from one of the machine's load: repeat both."
         )
-    told = " and ".join(
+    times = " and ".join(
         f"{' to '.join(dict.fromkeys(map(duration, side)))} {when}" for side, when in ((before, "before"), (now, "now"))
     )
     few = len(found.now) + len(found.before) < _FEW_RUNS
-    return f"A run took {told}. " + (
-        "With so few runs, next to no change can be told from chance: add runs."
+    return f"A run took {times}. " + (
+        "With so few runs, chance explains almost any change: add runs."
         if few
-        else f"Changes are listed that are larger than runs differ: at most {percent(LEVEL)} of them by chance."
+        else "The list has changes that exceed the differences between runs. "
+        f"At most {percent(LEVEL)} of them are by chance."
     )
 
 

@@ -208,13 +208,13 @@ def _change(asked: Question) -> Change | None:
         return None
     values, values_before = [each.value for each in now], [each.value for each in before]
     middle, middle_before = float(np.mean(values)), float(np.mean(values_before))
-    told = math.exp if asked.is_ratio else float
+    from_log = math.exp if asked.is_ratio else float
     low = high = None
     if len(now) == len(before) == 1 and asked.is_comparable:
         width = max(_width(now[0], before[0], is_ratio=asked.is_ratio), asked.varies)
         if width < math.inf:
-            low, high = told(middle - middle_before - width), told(middle - middle_before + width)
-    one, other = told(middle), told(middle_before)
+            low, high = from_log(middle - middle_before - width), from_log(middle - middle_before + width)
+    one, other = from_log(middle), from_log(middle_before)
     cost = round((one - other) * asked.calls)
     least = asked.least * min(one, other) if asked.is_ratio else asked.least
     return Change(
@@ -227,8 +227,8 @@ def _change(asked: Question) -> Change | None:
         high=high,
         matters=abs(one - other) > least and abs(cost) >= asked.least_cost,
         cost=cost,
-        runs=list(map(told, values)),
-        runs_before=list(map(told, values_before)),
+        runs=list(map(from_log, values)),
+        runs_before=list(map(from_log, values_before)),
     )
 
 
@@ -273,10 +273,10 @@ def _test(tested: Sequence[tuple[Change, Question]]) -> None:
             found.append(2 * float(stats.t.sf(abs(difference) / error, degrees)) if error else 0.0)
             widths.append(float(stats.t.ppf(1 - LEVEL / 2, degrees)) * error)
         probabilities.append(max(found))
-        told = math.exp if change.is_ratio else float
+        from_log = math.exp if change.is_ratio else float
         low, high = difference - max(widths), difference + max(widths)
         if not change.is_ratio or high < _MOST_OF_RATIO:
-            change.low, change.high = told(low), told(high)
+            change.low, change.high = from_log(low), from_log(high)
     corrected = stats.false_discovery_control(probabilities)
     for (change, _), probability in zip(tested, corrected.tolist(), strict=True):
         change.probability = probability

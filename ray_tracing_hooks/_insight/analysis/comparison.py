@@ -103,14 +103,14 @@ def _differences(now: Sequence[MeasuredRun], before: Sequence[MeasuredRun]) -> I
             if many:
                 some = f"the run{when} has" if len(runs) == 1 else f"{many} of the {len(runs)} runs{when} have"
                 yield f"{some} {text}"
-    for text, told in (
+    for text, found_in in (
         ("waits were {} before and are {} now", [[_WAITS[run.waits] for run in runs] for runs in (before, now)]),
         (
             "spans were of {} before and are of {} now",
             [[_SAMPLED[run.is_sampled] for run in runs] for runs in (before, now)],
         ),
     ):
-        sides = [sorted(set(each)) for each in told]
+        sides = [sorted(set(each)) for each in found_in]
         if sides[0] != sides[1]:
             yield text.format(*map(listed, sides))
     for key, one, several in (

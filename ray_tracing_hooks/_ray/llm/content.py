@@ -49,8 +49,8 @@ def is_captured() -> bool:
 def note(span: RecordedSpan, active: Tracing, key: str, find: Callable[[], list[Message]]) -> None:
     """Record the messages that ``find`` returns, if it finds any and they come below the limit of attributes."""
     try:
-        told = find()
-        text = _written(told, active) if told else None
+        messages_found = find()
+        text = _written(messages_found, active) if messages_found else None
         if text is not None:
             span.set_attribute(key, text)
     except Exception as error:  # noqa: BLE001  messages may be anything, and the request has to be made
@@ -59,9 +59,9 @@ def note(span: RecordedSpan, active: Tracing, key: str, find: Callable[[], list[
 
 def asked(prompt: Any) -> list[Message]:
     """What a request asks: its messages, else ``prompt``. Empty if there is no text of it."""
-    told = messages.get()
-    if type(told) is list:
-        return [_message(each) for each in told if isinstance(each, dict)]
+    messages_found = messages.get()
+    if type(messages_found) is list:
+        return [_message(each) for each in messages_found if isinstance(each, dict)]
     return [_of_text("user", prompt)] if type(prompt) is str else []
 
 
@@ -70,12 +70,12 @@ def answered(completions: Iterable[tuple[str, str]]) -> list[Message]:
     return [{**_of_text("assistant", text), "finish_reason": reason} for text, reason in completions]
 
 
-def _written(told: list[Message], active: Tracing) -> str | None:
+def _written(messages_found: list[Message], active: Tracing) -> str | None:
     """These messages as JSON, redacted and cut; None if even without texts it is longer than attributes may be."""
     limit, redactor = active.recorder.limits.value_length, Redactor(active.redact)
     most = MOST_CHARACTERS if limit is None else min(limit, MOST_CHARACTERS)
     while True:
-        text = json.dumps(_cut(told, redactor, most), ensure_ascii=False)
+        text = json.dumps(_cut(messages_found, redactor, most), ensure_ascii=False)
         if limit is None or len(text) <= limit:
             return text
         if not most:
@@ -83,9 +83,9 @@ def _written(told: list[Message], active: Tracing) -> str | None:
         most //= 2
 
 
-def _cut(told: list[Message], redactor: Redactor, left: int) -> list[Message]:
+def _cut(messages_found: list[Message], redactor: Redactor, left: int) -> list[Message]:
     found: list[Message] = []
-    for message in reversed(told[-_MOST_MESSAGES:]):
+    for message in reversed(messages_found[-_MOST_MESSAGES:]):
         parts: list[dict[str, Any]] = []
         for part in reversed(message["parts"][-_MOST_PARTS:]):
             shown = {}
@@ -97,7 +97,7 @@ def _cut(told: list[Message], redactor: Redactor, left: int) -> list[Message]:
                     shown[key] = text[:_LONGEST_NAME]
             parts.insert(0, shown)
         found.insert(0, {**message, "role": message["role"][:_LONGEST_NAME], "parts": parts})
-    if (earlier := len(told) - _MOST_MESSAGES) > 0:
+    if (earlier := len(messages_found) - _MOST_MESSAGES) > 0:
         found[0]["parts"].insert(0, {"type": "text", "content": f"... ({earlier} earlier messages)"})
     return found
 
@@ -106,14 +106,14 @@ def _of_text(role: str, text: str) -> Message:
     return {"role": role, "parts": [{"type": "text", "content": text}]}
 
 
-def _message(told: dict[str, Any]) -> Message:
+def _message(message: dict[str, Any]) -> Message:
     """A message of OpenAI's API."""
-    role, content, calls = str(told.get("role")), told.get("content"), told.get("tool_calls")
+    role, content, calls = str(message.get("role")), message.get("content"), message.get("tool_calls")
     given = [{"type": "text", "text": content}] if type(content) is str else content if type(content) is list else []
     parts = [_part(each) for each in given if isinstance(each, dict)]
     if role == "tool":
         text = "".join(each.get("content", "") for each in parts)
-        parts = [{"type": "tool_call_response", "id": str(told.get("tool_call_id")), "response": text}]
+        parts = [{"type": "tool_call_response", "id": str(message.get("tool_call_id")), "response": text}]
     for each in calls if type(calls) is list else []:
         function = each["function"]
         call = {"id": str(each.get("id")), "name": str(function["name"]), "arguments": str(function["arguments"])}
@@ -121,7 +121,7 @@ def _message(told: dict[str, Any]) -> Message:
     return {"role": role, "parts": parts}
 
 
-def _part(told: dict[str, Any]) -> dict[str, Any]:
+def _part(part: dict[str, Any]) -> dict[str, Any]:
     """A part of a message. What is no text, such as an image, is only named."""
-    kind, text = str(told.get("type")), told.get("text")
+    kind, text = str(part.get("type")), part.get("text")
     return {"type": kind, "content": text} if type(text) is str else {"type": kind}

@@ -210,8 +210,8 @@ class Generation:
         if self.has_content and writers:
             reasons = (self._reasons.get(each, "error") for each in self._states)
             texts = (getattr(each, "output_text", "") for each in writers)
-            told = zip(texts, reasons, strict=False)
-            content.note(self._span, self._active, names.GEN_AI_OUTPUT_MESSAGES, lambda: content.answered(told))
+            completions = zip(texts, reasons, strict=False)
+            content.note(self._span, self._active, names.GEN_AI_OUTPUT_MESSAGES, lambda: content.answered(completions))
         if not stats and writers:
             found[self._usage.output] = sum(each.num_output_tokens() for each in writers)
         if stats:

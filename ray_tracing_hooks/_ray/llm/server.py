@@ -97,13 +97,13 @@ def _watched(body: AsyncGenerator[Any, None], span: RecordedSpan, server: Any) -
 
 def _note_error(span: RecordedSpan, item: Any) -> None:
     try:
-        told = getattr(item, "error", None)
-        if told is None or type(item).__name__ != "ErrorResponse":
+        failure = getattr(item, "error", None)
+        if failure is None or type(item).__name__ != "ErrorResponse":
             return
-        kind, message = str(told.type), str(told.message)
+        kind, message = str(failure.type), str(failure.message)
         span.set_attribute(names.ERROR_TYPE, kind)
         span.add_event("exception", {names.EXCEPTION_TYPE: kind, names.EXCEPTION_MESSAGE: message})
-        if not isinstance(told.code, int) or told.code >= _SERVERS_FAULT:
+        if not isinstance(failure.code, int) or failure.code >= _SERVERS_FAULT:
             span.set_status(trace.StatusCode.ERROR, f"{kind}: {message}")
     except Exception as error:  # noqa: BLE001  as above
         failed("recording an error of an LLM engine", error)

@@ -59,11 +59,11 @@ def _traced(usual: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             active = tracing.active
             try:
-                told = {**parameters.bind_partial(self, *args, **kwargs).arguments, **kwargs}
+                arguments = {**parameters.bind_partial(self, *args, **kwargs).arguments, **kwargs}
             except TypeError:  # which the call raises
-                told = kwargs
-            context, span = begun(_begin, active, self, usual, told, kwargs) or (None, None)
-            asked = told.get("sampling_params")
+                arguments = kwargs
+            context, span = begun(_begin, active, self, usual, arguments, kwargs) or (None, None)
+            asked = arguments.get("sampling_params")
             generation = _Generation(active, span, asked) if active is not None and span is not None else None
             token = attach(context) if context is not None else None
             try:
@@ -83,7 +83,7 @@ def _traced(usual: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return wrap
 
 
-def _begin(active: Tracing, engine: Any, usual: str, told: dict[str, Any], kwargs: dict[str, Any]) -> Begun:
+def _begin(active: Tracing, engine: Any, usual: str, arguments: dict[str, Any], kwargs: dict[str, Any]) -> Begun:
     settings = getattr(engine, "server_args", None)
     model = str(getattr(settings, "served_model_name", None) or getattr(settings, "model_path", ""))
     doing = operation.get() or usual
@@ -91,12 +91,12 @@ def _begin(active: Tracing, engine: Any, usual: str, told: dict[str, Any], kwarg
     if model:
         attributes[names.GEN_AI_REQUEST_MODEL] = model
     if usual != "embeddings":
-        attributes[names.GEN_AI_STREAM] = bool(told.get("stream"))
-    asked = told.get("sampling_params")
+        attributes[names.GEN_AI_STREAM] = bool(arguments.get("stream"))
+    asked = arguments.get("sampling_params")
     if isinstance(asked, dict):
         attributes |= {key: asked[name] for name, key in _PARAMETERS.items() if asked.get(name) is not None}
     found = totals.begin(active, f"{doing} {model}".rstrip(), attributes)
-    if getattr(settings, "enable_trace", False) and told.get(_HEADERS) is None:
+    if getattr(settings, "enable_trace", False) and arguments.get(_HEADERS) is None:
         kwargs[_HEADERS] = {}
         propagate.inject(kwargs[_HEADERS], found[0])
     return found
@@ -148,21 +148,21 @@ class _Generation:
         end_call(self._span, None if is_aborted else error)
 
     def _described(self, *, is_aborted: bool) -> dict[str, Any]:
-        told = [part.get("meta_info") or {} for part in self.parts.values()]
+        metas = [part.get("meta_info") or {} for part in self.parts.values()]
         usage = usage_of(self._active)
         # Several completions of one prompt each count it.
         count = (self._asked.get("n") if isinstance(self._asked, dict) else None) or 1
         found: dict[str, Any] = {}
-        reasons = [each["finish_reason"]["type"] for each in told if each.get("finish_reason")]
+        reasons = [each["finish_reason"]["type"] for each in metas if each.get("finish_reason")]
         if reasons or is_aborted:
             found[names.GEN_AI_FINISH_REASONS] = reasons or [ABORTED]
-        if told:
-            found[names.GEN_AI_RESPONSE_ID] = told[0].get("id")
-            found[usage.input] = sum(each.get("prompt_tokens", 0) for each in told) // count
-            found[usage.output] = sum(each.get("completion_tokens", 0) for each in told)
-            found[usage.cached] = sum(each.get("cached_tokens", 0) for each in told) // count or None
-            found[names.RAY_LLM_PREEMPTIONS] = sum(each.get("num_retractions", 0) for each in told) or None
-            found[names.GEN_AI_QUEUE_TIME] = told[0].get("queue_time")
+        if metas:
+            found[names.GEN_AI_RESPONSE_ID] = metas[0].get("id")
+            found[usage.input] = sum(each.get("prompt_tokens", 0) for each in metas) // count
+            found[usage.output] = sum(each.get("completion_tokens", 0) for each in metas)
+            found[usage.cached] = sum(each.get("cached_tokens", 0) for each in metas) // count or None
+            found[names.RAY_LLM_PREEMPTIONS] = sum(each.get("num_retractions", 0) for each in metas) or None
+            found[names.GEN_AI_QUEUE_TIME] = metas[0].get("queue_time")
         if self._first:
             found[names.GEN_AI_FIRST_CHUNK] = (self._first - self._span.start_time) / 1e9
         return {key: value for key, value in found.items() if value is not None}

@@ -49,15 +49,15 @@ class Totals:
         self._sums: Counter[str] = Counter()
         self._buckets: dict[str, Counter[int]] = {key: Counter() for key in _TIMES}
 
-    def add(self, told: dict[str, Any]) -> None:
+    def add(self, attributes: dict[str, Any]) -> None:
         """Add a generation that has ended, given its attributes."""
         with _lock:
             self._sums[names.RAY_LLM_GENERATIONS] += 1
             for key, found in _TOKENS.items():
-                self._sums[key] += next((told[each] for each in found if told.get(each)), 0)
+                self._sums[key] += next((attributes[each] for each in found if attributes.get(each)), 0)
             for key, time in _TIMES.items():
-                if told.get(time) is not None:
-                    self._buckets[key][_bucket(told[time])] += 1
+                if attributes.get(time) is not None:
+                    self._buckets[key][_bucket(attributes[time])] += 1
 
     def encoded(self) -> bytes:
         """The attributes of the execution."""

@@ -19,15 +19,15 @@ _MOST_STACKS = 3_000
 _Stack = tuple[str, ...]
 
 
-def compared(now: Sequence[Analysis], before: Sequence[Analysis], told: Sequence[Any]) -> dict[str, Any]:
-    """The comparison of runs with earlier ones for the page; ``told`` has its sentences and tables."""
+def compared(now: Sequence[Analysis], before: Sequence[Analysis], lines: Sequence[Any]) -> dict[str, Any]:
+    """The comparison of runs with earlier ones for the page; ``lines`` has its sentences and tables."""
     sides = (before, now)
     stacks = [_stacks(runs) for runs in sides]
     most = Counter({stack: max(side[stack][0] for side in stacks) for stack in {*stacks[0], *stacks[1]}})
     kept = sorted(stack for stack, _ in most.most_common(_MOST_STACKS))
     number = {stack: place for place, stack in enumerate(kept)}
     return {
-        "told": list(told),
+        "told": list(lines),
         "paths": [_path(runs) for runs in sides],
         "flame": {
             "label": [truncated(stack[-1], LONGEST_NAME) for stack in kept],

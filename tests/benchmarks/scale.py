@@ -1,6 +1,6 @@
 """What a call costs of ours as a program grows: more call sites, attributes, open spans, spans in a trace, workers.
 
-    python tests/benchmarks/scale.py [--curves NAME,...] [--workers 1,10,50] [--plot FILE.svg]
+    python tests/benchmarks/scale.py [--curves NAME,...] [--workers 1,10,50]
 
 All but the workers are measured in one process, with the real recorder and spool and with stand-ins for what Ray hands
 to us. Sizes take turns, a few calls each; a figure is the least processor time of all turns, less that of the same
@@ -305,22 +305,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--curves", default=",".join([*chosen_curves, "workers"]), help="comma list; default: all")
     parser.add_argument("--workers", default="1,10,50", help="comma list of how many")
-    parser.add_argument("--plot", help="draw the curves into this SVG file")
     chosen = parser.parse_args()
     chosen_curves["workers"] = lambda: workers([int(size) for size in chosen.workers.split(",")])
     # A job whose trace its workers know, as those of Ray do.
     stand_ins.stand_in(all_traced=True, publish=publish, published=published)
-    curves: dict[str, Curve] = {}
     for name in chosen.curves.split(","):
         progress(name)
-        found = chosen_curves[name]()
-        print(table(found), flush=True)
-        curves |= found
-    if chosen.plot:
-        from plot import plot_curves
-
-        # A span with more attributes costs more, as it should.
-        plot_curves({name: curve.figures for name, curve in curves.items() if name != "a user's span"}, chosen.plot)
+        print(table(chosen_curves[name]()), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The rate of calls, and the processor time of a call, with tracing relative to the same without: Ray's own loops.
 
     python tests/benchmarks/calls [--all | --loops NAME,...] [--lanes NAME,...] [--options] [--rounds 3] [--sessions 2]
-                                  [--seconds 0.3] [--plot FILE.svg] [--json FILE]
+                                  [--seconds 0.3] [--json FILE]
 
 Every contender has a driver and a cluster of its own. All of them are up at once, and stand still (``SIGSTOP``) but in
 their turn. Turns are short, round after round, the order reversed each time, so that a slow moment of the machine hits
@@ -186,7 +186,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sessions", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=0.3)
-    parser.add_argument("--plot", help="draw the ratios into this SVG file")
     parser.add_argument("--json", help="write every figure to this file")
     chosen = parser.parse_args()
     lanes = usable_lanes(["again", "local", "unsampled", *OPTIONS] if chosen.options else chosen.lanes.split(","))
@@ -198,17 +197,6 @@ def main() -> None:
         print_tables(turns, lanes)
     if chosen.json:
         Path(chosen.json).write_text(json.dumps(turns))
-    if chosen.plot:
-        from plot import plot
-
-        by_rate, by_time = rates(turns), processor_times(turns)
-        plot(
-            loops,
-            lanes[1:],
-            lambda loop, lane: ratios(by_rate[loop], lane),
-            lambda loop, lane: ratios(by_time[loop], lane),
-            chosen.plot,
-        )
 
 
 if __name__ == "__main__":

@@ -240,7 +240,8 @@ def of_driver(spans: Sequence[Span], script: str) -> list[Span]:
 def tree(spans: Sequence[Span]) -> str:
     """The trace as indented names, without the driver's own line: failures with their type, equal siblings counted.
 
-    Siblings are sorted by their text, so that concurrency does not show.
+    ``NAME call`` is a submission that has not failed, with nothing but its one execution below it, which that line is
+    of. Siblings are sorted by their text, so that concurrency does not show.
     """
     known = {span.span_id for span in spans}
     children: dict[str, list[Span]] = {}
@@ -248,13 +249,18 @@ def tree(spans: Sequence[Span]) -> str:
         children.setdefault(span.parent_id if span.parent_id in known else "", []).append(span)
 
     def text(span: Span) -> str:
-        line = span.name
+        line, below = span.name, children.get(span.span_id, [])
+        if (
+            span.status_code != 2
+            and line.endswith(" ray.remote")
+            and [each.name for each in below] == [line + "_worker"]
+        ):
+            line, (span,) = f"{line.removesuffix('ray.remote')}call", below
         if span.status_code == 2:
             line += f" !{span.attributes.get('error.type', 'error')}"
         if span.attributes.get("ray.attempt"):
             line += f" #{span.attributes['ray.attempt']}"
-        below = [f"  {line}" for child in below_of(span.span_id) for line in child.splitlines()]
-        return "\n".join([line, *below])
+        return "\n".join([line, *(f"  {each}" for child in below_of(span.span_id) for each in child.splitlines())])
 
     def below_of(span_id: str) -> list[str]:
         counted = Counter(text(child) for child in children.get(span_id, []))

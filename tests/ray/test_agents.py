@@ -75,48 +75,34 @@ def test_agents_and_their_tools_are_in_the_trace(tmp_path: Path, server: tuple[s
 
 
 AGENTS = """
-LangChain.__init__ ray.remote
-  LangChain.__init__ ray.remote_worker
-LangChain.run ray.remote
-  LangChain.run ray.remote_worker
-    invoke_agent helper
-      chat gpt-4o-mini x2
-        POST
-      execute_tool four
-        __main__.look_up ray.remote
-          __main__.look_up ray.remote_worker
-      execute_tool one
-        __main__.look_up ray.remote
-          __main__.look_up ray.remote_worker
-      execute_tool three
-        __main__.look_up ray.remote
-          __main__.look_up ray.remote_worker
-      execute_tool two
-        __main__.look_up ray.remote
-          __main__.look_up ray.remote_worker
-LlamaIndex.__init__ ray.remote
-  LlamaIndex.__init__ ray.remote_worker
-LlamaIndex.run ray.remote
-  LlamaIndex.run ray.remote_worker
-    invoke_agent helper
-      chat gpt-4o-mini x2
-        POST
-      execute_tool four
-        __main__.look_up ray.remote
-          __main__.look_up ray.remote_worker
-      execute_tool one
-        __main__.look_up ray.remote
-          __main__.look_up ray.remote_worker
-      execute_tool three
-        __main__.look_up ray.remote
-          __main__.look_up ray.remote_worker
-      execute_tool two
-        __main__.look_up ray.remote
-          __main__.look_up ray.remote_worker
-__main__.by_hand ray.remote
-  __main__.by_hand ray.remote_worker
-    __main__.look_up ray.remote x4
-      __main__.look_up ray.remote_worker
+LangChain.__init__ call
+LangChain.run call
+  invoke_agent helper
     chat gpt-4o-mini x2
       POST
+    execute_tool four
+      __main__.look_up call
+    execute_tool one
+      __main__.look_up call
+    execute_tool three
+      __main__.look_up call
+    execute_tool two
+      __main__.look_up call
+LlamaIndex.__init__ call
+LlamaIndex.run call
+  invoke_agent helper
+    chat gpt-4o-mini x2
+      POST
+    execute_tool four
+      __main__.look_up call
+    execute_tool one
+      __main__.look_up call
+    execute_tool three
+      __main__.look_up call
+    execute_tool two
+      __main__.look_up call
+__main__.by_hand call
+  __main__.look_up call x4
+  chat gpt-4o-mini x2
+    POST
 """

@@ -28,44 +28,27 @@ def test_tasks_of_every_kind_make_a_submission_and_an_execution_span(cluster: Cl
 
 
 TASKS = """
-__main__.<lambda> ray.remote
-  __main__.<lambda> ray.remote_worker
-__main__.add ray.remote x7
-  __main__.add ray.remote_worker
-__main__.current_span ray.remote
-  __main__.current_span ray.remote_worker
-__main__.first ray.remote
-  __main__.first ray.remote_worker
-__main__.mean ray.remote
-  __main__.mean ray.remote_worker
-__main__.nested ray.remote
-  __main__.nested ray.remote_worker
-    __main__.nested ray.remote
-      __main__.nested ray.remote_worker
-        __main__.nested ray.remote
-          __main__.nested ray.remote_worker
-__main__.no_arguments ray.remote x2
-  __main__.no_arguments ray.remote_worker
-__main__.nothing ray.remote
-  __main__.nothing ray.remote_worker
-__main__.plain ray.remote
-  __main__.plain ray.remote_worker
+__main__.<lambda> call
+__main__.add call x7
+__main__.current_span call
+__main__.first call
+__main__.mean call
+__main__.nested call
+  __main__.nested call
+    __main__.nested call
+__main__.no_arguments call x2
+__main__.nothing call
+__main__.plain call
 __main__.renamed ray.remote
   a better name
-__main__.spans ray.remote
-  __main__.spans ray.remote_worker
-    outer
-      __main__.add ray.remote
-        __main__.add ray.remote_worker
-      inner
-        __main__.add ray.remote
-          __main__.add ray.remote_worker
-__main__.three ray.remote
-  __main__.three ray.remote_worker
-library.in_library ray.remote
-  library.in_library ray.remote_worker
-    library.in_library_too ray.remote
-      library.in_library_too ray.remote_worker
+__main__.spans call
+  outer
+    __main__.add call
+    inner
+      __main__.add call
+__main__.three call
+library.in_library call
+  library.in_library_too call
 """
 
 
@@ -75,18 +58,15 @@ library.in_library ray.remote
         (
             "task",
             """
-            __main__.double ray.remote x2
-              __main__.double ray.remote_worker
+            __main__.double call x2
             ray.get
             """,
         ),
         (
             "actor",
             """
-            Actor.__init__ ray.remote
-              Actor.__init__ ray.remote_worker
-            Actor.one ray.remote
-              Actor.one ray.remote_worker
+            Actor.__init__ call
+            Actor.one call
             ray.get
             """,
         ),
@@ -186,74 +166,43 @@ def test_actors_of_every_kind_make_a_submission_and_an_execution_span(cluster: C
 
 
 ACTORS = """
-Async.__init__ ray.remote
-  Async.__init__ ray.remote_worker
-Async.arrive ray.remote
-  Async.arrive ray.remote_worker
-Async.calls ray.remote
-  Async.calls ray.remote_worker
-    Plain.add ray.remote
-      Plain.add ray.remote_worker
-Async.inherited ray.remote
-  Async.inherited ray.remote_worker
-Async.sync ray.remote
-  Async.sync ray.remote_worker
-Async.work ray.remote
-  Async.work ray.remote_worker
-    work a
-Async.work ray.remote
-  Async.work ray.remote_worker
-    work b
-Grouped.__init__ ray.remote
-  Grouped.__init__ ray.remote_worker
-Grouped.compute ray.remote
-  Grouped.compute ray.remote_worker
-Grouped.meet ray.remote x2
-  Grouped.meet ray.remote_worker
-Outer.NoInit.__init__ ray.remote
-  Outer.NoInit.__init__ ray.remote_worker
-Outer.NoInit.hello ray.remote
-  Outer.NoInit.hello ray.remote_worker
-Plain.__init__ ray.remote x4
-  Plain.__init__ ray.remote_worker
-Plain.add ray.remote x6
-  Plain.add ray.remote_worker
-Plain.call ray.remote
-  Plain.call ray.remote_worker
-    Plain.add ray.remote
-      Plain.add ray.remote_worker
-Plain.decorated ray.remote
-  Plain.decorated ray.remote_worker
-Plain.inherited ray.remote
-  Plain.inherited ray.remote_worker
-Plain.none ray.remote
-  Plain.none ray.remote_worker
-Plain.of_class ray.remote
-  Plain.of_class ray.remote_worker
-Plain.overridden ray.remote
-  Plain.overridden ray.remote_worker
-Plain.spans ray.remote
-  Plain.spans ray.remote_worker
-    in actor
-Plain.static ray.remote
-  Plain.static ray.remote_worker
-Plain.two ray.remote
-  Plain.two ray.remote_worker
-Threaded.__init__ ray.remote
-  Threaded.__init__ ray.remote_worker
-Threaded.meet ray.remote
-  Threaded.meet ray.remote_worker
-    meet a
-Threaded.meet ray.remote
-  Threaded.meet ray.remote_worker
-    meet b
-Threaded.meet ray.remote
-  Threaded.meet ray.remote_worker
-    meet c
-__main__.use ray.remote
-  __main__.use ray.remote_worker
-    Plain.add ray.remote
-      Plain.add ray.remote_worker
+Async.__init__ call
+Async.arrive call
+Async.calls call
+  Plain.add call
+Async.inherited call
+Async.sync call
+Async.work call
+  work a
+Async.work call
+  work b
+Grouped.__init__ call
+Grouped.compute call
+Grouped.meet call x2
+Outer.NoInit.__init__ call
+Outer.NoInit.hello call
+Plain.__init__ call x4
+Plain.add call x6
+Plain.call call
+  Plain.add call
+Plain.decorated call
+Plain.inherited call
+Plain.none call
+Plain.of_class call
+Plain.overridden call
+Plain.spans call
+  in actor
+Plain.static call
+Plain.two call
+Threaded.__init__ call
+Threaded.meet call
+  meet a
+Threaded.meet call
+  meet b
+Threaded.meet call
+  meet c
+__main__.use call
+  Plain.add call
 """
 
 
@@ -276,15 +225,13 @@ def test_a_detached_actor_is_traced_for_each_driver_that_calls_it(cluster: Clust
     assert tree(created.spans) == DETACHED.strip()
     found = cluster.run("actors", "lookup")
     assert found.result == 7
-    assert tree(found.spans) == "Plain.add ray.remote\n  Plain.add ray.remote_worker"
+    assert tree(found.spans) == "Plain.add call"
     assert found.spans[0].trace_id != created.spans[0].trace_id
 
 
 DETACHED = """
-Plain.__init__ ray.remote
-  Plain.__init__ ray.remote_worker
-Plain.add ray.remote
-  Plain.add ray.remote_worker
+Plain.__init__ call
+Plain.add call
 """
 
 
@@ -326,55 +273,34 @@ def test_the_span_of_a_generator_lasts_until_it_is_done(cluster: Cluster) -> Non
 CANCELLED = "ray.exceptions.TaskCancelledError"
 
 GENERATORS = """
-Actor.__init__ ray.remote
-  Actor.__init__ ray.remote_worker
-Actor.generate ray.remote
-  Actor.generate ray.remote_worker
-Actor.span_across_yields ray.remote
-  Actor.span_across_yields ray.remote_worker
-    across
-Actor.static ray.remote
-  Actor.static ray.remote_worker
-Actor.with_kwargs ray.remote
-  Actor.with_kwargs ray.remote_worker
-AsyncActor.__init__ ray.remote
-  AsyncActor.__init__ ray.remote_worker
-AsyncActor.failing ray.remote
-  AsyncActor.failing ray.remote_worker !KeyError
-AsyncActor.generate ray.remote
-  AsyncActor.generate ray.remote_worker
-    async item 0
-      __main__.one ray.remote
-        __main__.one ray.remote_worker
-    async item 1
-      __main__.one ray.remote
-        __main__.one ray.remote_worker
-AsyncActor.span_across_yields ray.remote
-  AsyncActor.span_across_yields ray.remote_worker
-    across
-__main__.dynamic ray.remote
-  __main__.dynamic ray.remote_worker
-__main__.empty ray.remote
-  __main__.empty ray.remote_worker
-__main__.endless ray.remote
-  __main__.endless ray.remote_worker
-__main__.failing ray.remote
-  __main__.failing ray.remote_worker !ValueError
-__main__.fixed ray.remote
-  __main__.fixed ray.remote_worker
-__main__.streaming ray.remote
-  __main__.streaming ray.remote_worker
-    item 0
-      __main__.one ray.remote
-        __main__.one ray.remote_worker
-__main__.streaming ray.remote
-  __main__.streaming ray.remote_worker
-    item 0
-      __main__.one ray.remote
-        __main__.one ray.remote_worker
-    item 1
-      __main__.one ray.remote
-        __main__.one ray.remote_worker
+Actor.__init__ call
+Actor.generate call
+Actor.span_across_yields call
+  across
+Actor.static call
+Actor.with_kwargs call
+AsyncActor.__init__ call
+AsyncActor.failing call !KeyError
+AsyncActor.generate call
+  async item 0
+    __main__.one call
+  async item 1
+    __main__.one call
+AsyncActor.span_across_yields call
+  across
+__main__.dynamic call
+__main__.empty call
+__main__.endless call
+__main__.failing call !ValueError
+__main__.fixed call
+__main__.streaming call
+  item 0
+    __main__.one call
+__main__.streaming call
+  item 0
+    __main__.one call
+  item 1
+    __main__.one call
 """
 
 
@@ -406,59 +332,36 @@ def test_failures_are_on_the_span_where_they_happened(cluster: Cluster, tmp_path
 
 
 FAILURES = """
-Actor.__init__ ray.remote x2
-  Actor.__init__ ray.remote_worker
-Actor.exits ray.remote
-  Actor.exits ray.remote_worker
-Actor.fails ray.remote
-  Actor.fails ray.remote_worker !KeyError
+Actor.__init__ call x2
+Actor.exits call
+Actor.fails call !KeyError
 Actor.fails ray.remote !TypeError
-Actor.sys_exits ray.remote
-  Actor.sys_exits ray.remote_worker
-AsyncActor.__init__ ray.remote x2
-  AsyncActor.__init__ ray.remote_worker
-AsyncActor.exits ray.remote
-  AsyncActor.exits ray.remote_worker
-AsyncActor.fails ray.remote
-  AsyncActor.fails ray.remote_worker !KeyError
-AsyncActor.waits ray.remote
-  AsyncActor.waits ray.remote_worker !ray.exceptions.TaskCancelledError
-    Signal.set ray.remote
-      Signal.set ray.remote_worker
-FailsInit.__init__ ray.remote
-  FailsInit.__init__ ray.remote_worker !RuntimeError
+Actor.sys_exits call
+AsyncActor.__init__ call x2
+AsyncActor.exits call
+AsyncActor.fails call !KeyError
+AsyncActor.waits call !ray.exceptions.TaskCancelledError
+  Signal.set call
+FailsInit.__init__ call !RuntimeError
 FailsInit.never ray.remote
-Signal.__init__ ray.remote x3
-  Signal.__init__ ray.remote_worker
-Signal.wait ray.remote
-  Signal.wait ray.remote_worker
-__main__.chained ray.remote
-  __main__.chained ray.remote_worker !KeyError
-__main__.fails ray.remote
-  __main__.fails ray.remote_worker !ValueError
+Signal.__init__ call x3
+Signal.wait call
+__main__.chained call !KeyError
+__main__.fails call !ValueError
 __main__.fails ray.remote !TypeError x2
-__main__.interrupted ray.remote
-  __main__.interrupted ray.remote_worker !ray.exceptions.TaskCancelledError
-    Signal.set ray.remote
-      Signal.set ray.remote_worker
-__main__.killed ray.remote
-  __main__.killed ray.remote_worker !worker_died
-    Signal.set ray.remote
-      Signal.set ray.remote_worker
-__main__.odd ray.remote
-  __main__.odd ray.remote_worker !__main__.Odd
-__main__.once ray.remote x2
-  __main__.once ray.remote_worker
-__main__.passes_on ray.remote
-  __main__.passes_on ray.remote_worker !ValueError
-    __main__.fails ray.remote
-      __main__.fails ray.remote_worker !ValueError
+__main__.interrupted call !ray.exceptions.TaskCancelledError
+  Signal.set call
+__main__.killed call !worker_died
+  Signal.set call
+__main__.odd call !__main__.Odd
+__main__.once call x2
+__main__.passes_on call !ValueError
+  __main__.fails call !ValueError
 __main__.retried ray.remote
   __main__.retried ray.remote_worker !OSError
   __main__.retried ray.remote_worker !OSError #1
   __main__.retried ray.remote_worker #2
-__main__.terminated ray.remote
-  __main__.terminated ray.remote_worker !worker_died
+__main__.terminated call !worker_died
 """
 
 

@@ -162,39 +162,28 @@ def test_a_traced_client_of_an_untraced_cluster(heads: tuple[Head, Head], plain:
 
 
 OF_CALLS = """\
-__main__.double ray.remote
-  __main__.double ray.remote_worker
-    in task"""
+__main__.double call
+  in task"""
 
 TREE = """\
-__main__.double ray.remote x2
-  __main__.double ray.remote_worker
-    in task
+__main__.double call x2
+  in task
 first
-  __main__.below ray.remote
-    __main__.below ray.remote_worker
-      __main__.double ray.remote
-        __main__.double ray.remote_worker
-          in task
-      ray.get
-  __main__.double ray.remote
-    __main__.double ray.remote_worker
+  __main__.below call
+    __main__.double call
       in task
+    ray.get
+  __main__.double call
+    in task
   failing
-    __main__.fail ray.remote
-      __main__.fail ray.remote_worker !ValueError
+    __main__.fail call !ValueError
 second
-  Actor.__init__ ray.remote
-    Actor.__init__ ray.remote_worker
-  Actor.later ray.remote
-    Actor.later ray.remote_worker
-  Actor.one ray.remote
-    Actor.one ray.remote_worker
-  __main__.count ray.remote
-    __main__.count ray.remote_worker
-  __main__.double ray.remote
-    __main__.double ray.remote_worker
-      in task"""
+  Actor.__init__ call
+  Actor.later call
+  Actor.one call
+  __main__.count call
+  __main__.double call
+    in task"""
 
 RESULTS = [2, 4, 6, "RayTaskError(ValueError)", 1, 2, [0, 1], True, 8]
 

@@ -44,7 +44,7 @@ def test_what_an_actor_begins_after_the_end_of_a_call_that_started_it_is_a_trace
     assert soon == ["__main__.inside ray.remote"]
     for trace_id, root in ((with_span, "later"), (alone, "__main__.inside ray.remote")):
         found = [span for span in spans if span.trace_id == trace_id]
-        calls = "__main__.inside ray.remote\n  __main__.inside ray.remote_worker\n    deepest"
+        calls = "__main__.inside call\n  deepest"
         assert tree(found) == (calls if root != "later" else "later\n  " + calls.replace("\n", "\n  "))
         (first,) = (span for span in found if not span.parent_id)
         assert [(link.trace_id, link.span_id) for link in first.links] == [(start.trace_id, start.span_id)]
@@ -151,14 +151,10 @@ def test_calls_can_be_left_out_by_name_and_what_they_call_stays_in_the_trace(tmp
 
 
 LEFT = """
-__main__.nested ray.remote
-  __main__.nested ray.remote_worker
-    __main__.nested ray.remote
-      __main__.nested ray.remote_worker
-        __main__.nested ray.remote
-          __main__.nested ray.remote_worker
-library.in_library_too ray.remote
-  library.in_library_too ray.remote_worker
+__main__.nested call
+  __main__.nested call
+    __main__.nested call
+library.in_library_too call
 outer
   inner
 """

@@ -27,223 +27,180 @@ TREES = {
     "rows_one_by_one": """
         dataset ray.data
           {0} ray.data.operator
-            {0} ray.remote x2
-              {0} ray.remote_worker
+            {0} call x2
         take_all ray.data.iteration
         """.format("ReadRange->Map(plus_one)->Filter(<lambda>)->FlatMap(<lambda>)"),
     "batches_in_tasks": """
         dataset ray.data
           MapBatches(double) ray.data.operator
-            MapBatches(double) ray.remote x2
-              MapBatches(double) ray.remote_worker
-                user double
+            MapBatches(double) call x2
+              user double
           ReadRange->MapBatches(double) ray.data.operator
-            ReadRange->MapBatches(double) ray.remote x2
-              ReadRange->MapBatches(double) ray.remote_worker
-                user double
+            ReadRange->MapBatches(double) call x2
+              user double
         take_all ray.data.iteration
         """,
     "batches_in_actors": """
         dataset ray.data
           {0} ray.data.operator
-            MapWorker({0}).__init__ ray.remote
-              MapWorker({0}).__init__ ray.remote_worker
-                user Add.__init__
-            {0} ray.remote x2
-              {0} ray.remote_worker
-                user Add
-                user double
+            MapWorker({0}).__init__ call
+              user Add.__init__
+            {0} call x2
+              user Add
+              user double
         take_all ray.data.iteration
         """.format("ReadRange->MapBatches(double)->MapBatches(Add)"),
     "async_functions": """
         dataset ray.data
           {0} ray.data.operator
-            MapWorker({0}).__init__ ray.remote
-              MapWorker({0}).__init__ ray.remote_worker
-            {0} ray.remote x2
-              {0} ray.remote_worker
-                user AddLater
+            MapWorker({0}).__init__ call
+            {0} call x2
+              user AddLater
         take_all ray.data.iteration
         """.format("ReadRange->MapBatches(AddLater)"),
     "groups": """
         dataset ray.data
           {0} ray.data.operator
-            {0} ray.remote
-              {0} ray.remote_worker
+            {0} call
           {1} ray.data.operator
-            {1} ray.remote x2
-              {1} ray.remote_worker
+            {1} call x2
           ReadRange->MapBatches(<lambda>) ray.data.operator
-            ReadRange->MapBatches(<lambda>) ray.remote x2
-              ReadRange->MapBatches(<lambda>) ray.remote_worker
+            ReadRange->MapBatches(<lambda>) call x2
         take_all ray.data.iteration
         """.format(*(f"HashAggregate{step}(key_columns=('k',), num_partitions=2)" for step in ("Map", "Reduce"))),
     "sorting": """
         dataset ray.data
           ReadRange ray.data.operator
-            ReadRange ray.remote x2
-              ReadRange ray.remote_worker
+            ReadRange call x2
           SortSample(partitions=2) ray.data.operator
-            SortSample(partitions=2) ray.remote x2
-              SortSample(partitions=2) ray.remote_worker
+            SortSample(partitions=2) call x2
           SortShuffleMap(partitions=2) ray.data.operator
-            SortShuffleMap(partitions=2) ray.remote
-              SortShuffleMap(partitions=2) ray.remote_worker
+            SortShuffleMap(partitions=2) call
           SortShuffleReduce(partitions=2) ray.data.operator
-            SortShuffleReduce(partitions=2) ray.remote x2
-              SortShuffleReduce(partitions=2) ray.remote_worker
+            SortShuffleReduce(partitions=2) call x2
         take_all ray.data.iteration
         """,
     "shuffling": """
         dataset ray.data
           {0} ray.data.operator
-            {0} ray.remote x2
-              {0} ray.remote_worker
-            {0} ray.remote x2
-              {0} ray.remote_worker
-                user double
+            {0} call x2
+            {0} call x2
+              user double
         take_all ray.data.iteration
         """.format("ReadRange->MapBatches(double)->RandomShuffle"),
     "repartitioning": """
         dataset ray.data
           ReadRange ray.data.operator
-            ReadRange ray.remote x2
-              ReadRange ray.remote_worker
+            ReadRange call x2
           Repartition ray.data.operator
-            Repartition ray.remote x5
-              Repartition ray.remote_worker
+            Repartition call x5
         dataset ray.data
           ReadRange->Repartition ray.data.operator
-            ReadRange->Repartition ray.remote x5
-              ReadRange->Repartition ray.remote_worker
+            ReadRange->Repartition call x5
         take_all ray.data.iteration x2
         """,
     "joining": """
         dataset ray.data
           {0} ray.data.operator
-            {0} ray.remote
-              {0} ray.remote_worker
+            {0} call
           {1} ray.data.operator
-            {1} ray.remote
-              {1} ray.remote_worker
+            {1} call
           JoinShuffleReduce(num_partitions=2) ray.data.operator
-            JoinShuffleReduce(num_partitions=2) ray.remote x2
-              JoinShuffleReduce(num_partitions=2) ray.remote_worker
+            JoinShuffleReduce(num_partitions=2) call x2
           ReadRange->MapBatches(<lambda>) ray.data.operator x2
-            ReadRange->MapBatches(<lambda>) ray.remote x2
-              ReadRange->MapBatches(<lambda>) ray.remote_worker
+            ReadRange->MapBatches(<lambda>) call x2
         take_all ray.data.iteration
         """.format(*(f"JoinShuffleMap{side}(keys=('id',), parts=2)" for side in ("Left", "Right"))),
     "union_and_zip": """
         dataset ray.data
           ReadRange ray.data.operator
-            ReadRange ray.remote x2
-              ReadRange ray.remote_worker
+            ReadRange call x2
           ReadRange->MapBatches(<lambda>) ray.data.operator
-            ReadRange->MapBatches(<lambda>) ray.remote x2
-              ReadRange->MapBatches(<lambda>) ray.remote_worker
+            ReadRange->MapBatches(<lambda>) call x2
           {0} ray.data.operator
-            {0} ray.remote x2
-              {0} ray.remote_worker
+            {0} call x2
         dataset ray.data
           ReadRange ray.data.operator x2
-            ReadRange ray.remote x2
-              ReadRange ray.remote_worker
+            ReadRange call x2
           UnionOperator(ReadRange, ReadRange) ray.data.operator
         take_all ray.data.iteration x2
         """.format("ZipOperator(ReadRange, MapBatches(<lambda>))"),
     "limits": """
         dataset ray.data
           ReadRange ray.data.operator
-            ReadRange ray.remote x2
-              ReadRange ray.remote_worker
+            ReadRange call x2
           limit=25 ray.data.operator
-            limit=25 ray.remote
-              limit=25 ray.remote_worker
+            limit=25 call
         take ray.data.iteration
           dataset ray.data
             ReadRange ray.data.operator
-              ReadRange ray.remote
-                ReadRange ray.remote_worker
+              ReadRange call
             limit=3 ray.data.operator
-              limit=3 ray.remote
-                limit=3 ray.remote_worker
+              limit=3 call
         take_all ray.data.iteration
         """,
     "files": """
         dataset ray.data
           ListFiles ray.data.operator
-            ListFiles ray.remote
-              ListFiles ray.remote_worker
+            ListFiles call
           ReadFilesParquetV2->MapBatches(double) ray.data.operator
-            ReadFilesParquetV2->MapBatches(double) ray.remote
-              ReadFilesParquetV2->MapBatches(double) ray.remote_worker
-                user double
+            ReadFilesParquetV2->MapBatches(double) call
+              user double
         dataset ray.data
           ReadRange->MapBatches(double)->Write ray.data.operator
-            ReadRange->MapBatches(double)->Write ray.remote x2
-              ReadRange->MapBatches(double)->Write ray.remote_worker
-                user double
+            ReadRange->MapBatches(double)->Write call x2
+              user double
         take_all ray.data.iteration
         """,
     "batches_for_the_program": """
         iter_batches ray.data.iteration
           dataset ray.data
             ReadRange->MapBatches(double) ray.data.operator
-              ReadRange->MapBatches(double) ray.remote x2
-                ReadRange->MapBatches(double) ray.remote_worker
-                  user double
+              ReadRange->MapBatches(double) call x2
+                user double
         user body x3
         """,
     "batches_with_a_collate_function": """
         iterate ray.data.iteration
           dataset ray.data
             ReadRange ray.data.operator
-              ReadRange ray.remote x2
-                ReadRange ray.remote_worker
+              ReadRange call x2
           user collate x2
         """,
     "two_at_once": """
         user first
           dataset ray.data
             ReadRange->MapBatches(double) ray.data.operator
-              ReadRange->MapBatches(double) ray.remote x2
-                ReadRange->MapBatches(double) ray.remote_worker
-                  user double
+              ReadRange->MapBatches(double) call x2
+                user double
         user second
           dataset ray.data
             ReadRange->MapBatches(<lambda>) ray.data.operator
-              ReadRange->MapBatches(<lambda>) ray.remote x2
-                ReadRange->MapBatches(<lambda>) ray.remote_worker
+              ReadRange->MapBatches(<lambda>) call x2
         """,
     "a_dataset_with_a_name": """
         iter_batches ray.data.iteration x2
           numbers ray.data
             ReadRange->MapBatches(double) ray.data.operator
-              ReadRange->MapBatches(double) ray.remote x2
-                ReadRange->MapBatches(double) ray.remote_worker
-                  user double
+              ReadRange->MapBatches(double) call x2
+                user double
         """,
     "in_a_task": """
-        __main__.inside ray.remote
-          __main__.inside ray.remote_worker
-            dataset ray.data
-              ReadRange->MapBatches(double) ray.data.operator
-                ReadRange->MapBatches(double) ray.remote x2
-                  ReadRange->MapBatches(double) ray.remote_worker
-                    user double
+        __main__.inside call
+          dataset ray.data
+            ReadRange->MapBatches(double) ray.data.operator
+              ReadRange->MapBatches(double) call x2
+                user double
         """,
     "a_failing_function": """
         dataset ray.data !ValueError
           ReadRange->MapBatches(failing) ray.data.operator !ValueError
-            ReadRange->MapBatches(failing) ray.remote
-              ReadRange->MapBatches(failing) ray.remote_worker !ValueError
+            ReadRange->MapBatches(failing) call !ValueError
         """,
     "an_actor_that_does_not_start": """
         dataset ray.data !ray.exceptions.ActorDiedError
           {0} ray.data.operator
-            MapWorker({0}).__init__ ray.remote
-              MapWorker({0}).__init__ ray.remote_worker !ValueError
+            MapWorker({0}).__init__ call !ValueError
         """.format("ReadRange->MapBatches(FailsToStart)"),
     "a_worker_that_dies": """
         dataset ray.data
@@ -256,8 +213,7 @@ TREES = {
     "callbacks_of_the_program": """
         dataset ray.data
           ReadRange ray.data.operator
-            ReadRange ray.remote x2
-              ReadRange ray.remote_worker
+            ReadRange call x2
         dataset ray.data !RuntimeError
         """,
 }

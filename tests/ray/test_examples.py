@@ -101,13 +101,10 @@ def test_the_quickstart_is_one_trace(cluster: Cluster) -> None:
 
 
 QUICKSTART = """
-Total.__init__ ray.remote
-  Total.__init__ ray.remote_worker
-__main__.count ray.remote x3
-  __main__.count ray.remote_worker
-    Total.add ray.remote
-      Total.add ray.remote_worker
-    split
+Total.__init__ call
+__main__.count call x3
+  Total.add call
+  split
 """
 
 
@@ -214,8 +211,7 @@ GET /
           Prices.price serve.replica
         Stock.left serve.remote
           Stock.left serve.replica
-            __main__.count ray.remote
-              __main__.count ray.remote_worker
+            __main__.count call
 """
 
 

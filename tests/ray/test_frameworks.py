@@ -19,72 +19,50 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 FUSED = """
 user fused
-  AgentLoop.__init__ ray.remote
-    AgentLoop.__init__ ray.remote_worker
-  AgentLoop.run ray.remote x3
-    AgentLoop.run ray.remote_worker
-      user trajectory
-        user reward
-        user tokenize x2
-  FusedWorker.<lambda> ray.remote x2
-    FusedWorker.<lambda> ray.remote_worker
-  FusedWorker.__init__ ray.remote x2
-    FusedWorker.__init__ ray.remote_worker
-  FusedWorker.actor_generate ray.remote x2
-    FusedWorker.actor_generate ray.remote_worker
-      user generate
-  FusedWorker.count_roles ray.remote
-    FusedWorker.count_roles ray.remote_worker
-      user count
-  FusedWorker.critic_update ray.remote x2
-    FusedWorker.critic_update ray.remote_worker
-      user update
+  AgentLoop.__init__ call
+  AgentLoop.run call x3
+    user trajectory
+      user reward
+      user tokenize x2
+  FusedWorker.<lambda> call x2
+  FusedWorker.__init__ call x2
+  FusedWorker.actor_generate call x2
+    user generate
+  FusedWorker.count_roles call
+    user count
+  FusedWorker.critic_update call x2
+    user update
 """
 
 ISOLATED = """
 user isolated
-  Initializer.__init__ ray.remote x2
-    Initializer.__init__ ray.remote_worker
-  Initializer.create_worker ray.remote x2
-    Initializer.create_worker ray.remote_worker
-      PolicyWorker.__init__ ray.remote
-        PolicyWorker.__init__ ray.remote_worker
-  PolicyWorker.hang ray.remote x2
-    PolicyWorker.hang ray.remote_worker !worker_died
-      Signals.send ray.remote
-        Signals.send ray.remote_worker
-      user last
-  PolicyWorker.refit ray.remote x2
-    PolicyWorker.refit ray.remote_worker
-      user receive
-  PolicyWorker.train ray.remote x2
-    PolicyWorker.train ray.remote_worker
-      user train
-  Signals.__init__ ray.remote
-    Signals.__init__ ray.remote_worker
-  Signals.wait ray.remote x2
-    Signals.wait ray.remote_worker
+  Initializer.__init__ call x2
+  Initializer.create_worker call x2
+    PolicyWorker.__init__ call
+  PolicyWorker.hang call !worker_died x2
+    Signals.send call
+    user last
+  PolicyWorker.refit call x2
+    user receive
+  PolicyWorker.train call x2
+    user train
+  Signals.__init__ call
+  Signals.wait call x2
 """
 
 BATCHES = """
 user batches
-  Engine.__init__ ray.remote
-    Engine.__init__ ray.remote_worker
-  Engine.update_weight ray.remote
-    Engine.update_weight ray.remote_worker
-      user update weight
-  ModelActor.__init__ ray.remote x2
-    ModelActor.__init__ ray.remote_worker
-  ModelActor.forward ray.remote
-    ModelActor.forward ray.remote_worker
-      user forward
-  ModelActor.forward ray.remote x2
-    ModelActor.forward ray.remote_worker
-      user forward x2
+  Engine.__init__ call
+  Engine.update_weight call
+    user update weight
+  ModelActor.__init__ call x2
+  ModelActor.forward call
+    user forward
+  ModelActor.forward call x2
+    user forward x2
   user prefetch
-    ModelActor.forward ray.remote
-      ModelActor.forward ray.remote_worker
-        user forward
+    ModelActor.forward call
+      user forward
 """
 
 

@@ -100,32 +100,22 @@ def test_threads_and_children_of_tasks_are_in_the_trace_with_the_instrumentation
 
 
 THREADS = """
-Asynchronous.__init__ ray.remote
-  Asynchronous.__init__ ray.remote_worker
-Asynchronous.starts_threads ray.remote
-  Asynchronous.starts_threads ray.remote_worker
-    run_in_executor
-      __main__.called ray.remote
-        __main__.called ray.remote_worker
-    to_thread
-      __main__.called ray.remote
-        __main__.called ray.remote_worker
-__main__.forks ray.remote
-  __main__.forks ray.remote_worker
-    around the pool
-      in a child
-__main__.starts_threads ray.remote
-  __main__.starts_threads ray.remote_worker
-    map
-      __main__.called ray.remote
-        __main__.called ray.remote_worker
-    pool
-      __main__.called ray.remote
-        __main__.called ray.remote_worker
-    thread
-      __main__.called ray.remote
-        __main__.called ray.remote_worker
-    timer
-      __main__.called ray.remote
-        __main__.called ray.remote_worker
+Asynchronous.__init__ call
+Asynchronous.starts_threads call
+  run_in_executor
+    __main__.called call
+  to_thread
+    __main__.called call
+__main__.forks call
+  around the pool
+    in a child
+__main__.starts_threads call
+  map
+    __main__.called call
+  pool
+    __main__.called call
+  thread
+    __main__.called call
+  timer
+    __main__.called call
 """

@@ -50,8 +50,7 @@ def check_job_without_a_trace(spans: list[Span], submission: str) -> None:
 
 
 TREE_WITHOUT_A_TRACE = """
-__main__.double ray.remote
-  __main__.double ray.remote_worker
+__main__.double call
 ray.job
 """
 
@@ -59,14 +58,11 @@ TREE = """
 ray.job
 ray.job
   submitted.py ray.driver
-    __main__.double ray.remote
-      __main__.double ray.remote_worker
+    __main__.double call
 ray.job
   submitted.py ray.driver
-    __main__.double ray.remote
-      __main__.double ray.remote_worker
+    __main__.double call
 ray.job !job_failed
   submitted.py ray.driver
-    __main__.double ray.remote
-      __main__.double ray.remote_worker
+    __main__.double call
 """

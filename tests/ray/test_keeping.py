@@ -166,28 +166,22 @@ def driver(cluster: Cluster, program: str) -> Run:
 SUBMITTED, RAN = "__main__.<lambda> ray.remote", "__main__.<lambda> ray.remote_worker"
 
 FAILED = """
-Actor.call ray.remote
-  Actor.call ray.remote_worker !ValueError
-    __main__.branch ray.remote
-      __main__.branch ray.remote_worker !ValueError
-        __main__.leaf ray.remote
-          __main__.leaf ray.remote_worker !ValueError
-            in leaf !error
+Actor.call call !ValueError
+  __main__.branch call !ValueError
+    __main__.leaf call !ValueError
+      in leaf !error
 """
 
 SLOW = FAILED.replace(" !ValueError", "").replace(" !error", "")
 
 CAUGHT = """
-__main__.leaf ray.remote
-  __main__.leaf ray.remote_worker !ValueError
-    in leaf !error
+__main__.leaf call !ValueError
+  in leaf !error
 """
 
 KILLED = """
-Actor.call ray.remote
-  Actor.call ray.remote_worker !ray.exceptions.WorkerCrashedError
-    __main__.branch ray.remote
-      __main__.branch ray.remote_worker !ray.exceptions.WorkerCrashedError
+Actor.call call !ray.exceptions.WorkerCrashedError
+  __main__.branch call !ray.exceptions.WorkerCrashedError
 """
 
 REQUEST = """

@@ -25,23 +25,14 @@ def test_what_is_above_the_limit_is_counted_and_what_it_calls_stays_in_the_trace
 
 
 EXPECTED = """
-Actor.__init__ ray.remote
-  Actor.__init__ ray.remote_worker
-Actor.loop ray.remote
-  Actor.loop ray.remote_worker
-    inner
-      __main__.below ray.remote x9
-        __main__.below ray.remote_worker
-      __main__.leaf ray.remote
-        __main__.leaf ray.remote_worker
-          __main__.below ray.remote
-            __main__.below ray.remote_worker
-Actor.nothing ray.remote
-  Actor.nothing ray.remote_worker
-__main__.below ray.remote x19
-  __main__.below ray.remote_worker
-__main__.leaf ray.remote
-  __main__.leaf ray.remote_worker
-    __main__.below ray.remote
-      __main__.below ray.remote_worker
+Actor.__init__ call
+Actor.loop call
+  inner
+    __main__.below call x9
+    __main__.leaf call
+      __main__.below call
+Actor.nothing call
+__main__.below call x19
+__main__.leaf call
+  __main__.below call
 """

@@ -18,24 +18,18 @@ pytestmark = [NEEDS_TRAIN_V2, pytest.mark.slow]  # RLlib takes long to start
 ITERATION = """
 PPO ray.rllib
   PPO ray.rllib.synch_env_connectors
-    SingleAgentEnvRunner.get_state ray.remote x2
-      SingleAgentEnvRunner.get_state ray.remote_worker
-    SingleAgentEnvRunner.set_state ray.remote x2
-      SingleAgentEnvRunner.set_state ray.remote_worker
+    SingleAgentEnvRunner.get_state call x2
+    SingleAgentEnvRunner.set_state call x2
   PPO ray.rllib.training_iteration
     PPO ray.rllib.restore_env_runners
     PPO ray.rllib.training_step
       PPO ray.rllib.env_runner_sampling
-        SingleAgentEnvRunner.sample ray.remote x2
-          SingleAgentEnvRunner.sample ray.remote_worker
+        SingleAgentEnvRunner.sample call x2
       PPO ray.rllib.learner_update
-        Learner.update ray.remote
-          Learner.update ray.remote_worker
+        Learner.update call
       PPO ray.rllib.synch_weights
-        Learner.get_state ray.remote
-          Learner.get_state ray.remote_worker
-        SingleAgentEnvRunner.set_state ray.remote x2
-          SingleAgentEnvRunner.set_state ray.remote_worker
+        Learner.get_state call
+        SingleAgentEnvRunner.set_state call x2
 """
 
 
@@ -59,7 +53,7 @@ def test_an_iteration_has_its_phases(run: Run) -> None:
     assert first.attributes[names.RAY_RLLIB_ALGORITHM] == "PPO"
     spans = [span for span in run.spans if span.span_id != second.span_id]
     found = tree(below(spans, "PPO ray.rllib"))
-    assert found == ITERATION.strip() if IS_FIRST else found.count("SingleAgentEnvRunner.sample ray.remote x2") == 1
+    assert found == ITERATION.strip() if IS_FIRST else found.count("SingleAgentEnvRunner.sample call x2") == 1
 
 
 def test_an_evaluation_is_a_phase(run: Run) -> None:

@@ -79,10 +79,8 @@ def test_a_request_is_one_trace_from_the_proxy_to_the_last_task(served: Served) 
         "        Model.predict serve.remote\n"
         "          Model.predict serve.replica\n"
         "            predict 3\n"
-        "              Counter.add ray.remote\n"
-        "                Counter.add ray.remote_worker\n"
-        "              __main__.square ray.remote\n"
-        "                __main__.square ray.remote_worker"
+        "              Counter.add call\n"
+        "              __main__.square call"
     )
     (proxy,) = (span for span in served.trace("predict") if span.kind == SERVER and "ray.pid" in span.attributes)
     assert proxy.parent_id == CLIENT
@@ -164,8 +162,7 @@ def test_concurrent_requests_are_not_mixed_up(served: Served) -> None:
             "        Model.predict serve.remote\n"
             "          Model.predict serve.replica\n"
             f"            predict {CONCURRENT + i}\n"
-            "              Counter.add ray.remote\n"
-            "                Counter.add ray.remote_worker"
+            "              Counter.add call"
         )
 
 
@@ -255,12 +252,7 @@ def test_handles_in_drivers_and_tasks_are_in_the_traces_of_their_callers(served:
     )
     (root,) = (span for span in served.spans if span.name == "by task")
     assert tree([span for span in below if span is root or under(span, root, below)]) == (
-        "by task\n"
-        "  __main__.calling ray.remote\n"
-        "    __main__.calling ray.remote_worker\n"
-        "      Model.plain serve.remote\n"
-        "        Model.plain serve.replica\n"
-        "          plain"
+        "by task\n  __main__.calling call\n    Model.plain serve.remote\n      Model.plain serve.replica\n        plain"
     )
 
 
@@ -283,18 +275,14 @@ def test_the_start_of_a_replica_is_a_trace_of_its_own(served: Served) -> None:
     (start,) = by_name(served.spans, "Model.__init__ serve.replica")
     assert not start.parent_id
     of_start = [span for span in served.spans if span.trace_id == start.trace_id]
-    assert tree(of_start) == (
-        "Model.__init__ serve.replica\n  Counter.__init__ ray.remote\n    Counter.__init__ ray.remote_worker"
-    )
+    assert tree(of_start) == "Model.__init__ serve.replica\n  Counter.__init__ call"
     assert (start.attributes["ray.serve.deployment"], start.attributes["ray.serve.application"]) == ("Model", "api")
 
 
 def test_a_deployment_in_the_process_of_the_program_is_part_of_its_code(served: Served) -> None:
     """In Serve's local testing mode there are no replicas and no requests."""
     assert served.result["in this process"] == 8
-    assert tree(below(served.spans, "in this process")) == (
-        "in this process\n  Counter.__init__ ray.remote\n    Counter.__init__ ray.remote_worker\n  plain"
-    )
+    assert tree(below(served.spans, "in this process")) == "in this process\n  Counter.__init__ call\n  plain"
     assert not [span.name for span in served.spans if span.name.startswith(".")]
 
 

@@ -77,7 +77,7 @@ def passed(number: int, method: str = "__call__", held: str = "") -> str:
     )
 
 
-HELD = "\n                  Gate.passing ray.remote\n                    Gate.passing ray.remote_worker"
+HELD = "\n                  Gate.passing call"
 
 
 def by_http(text: str) -> str:
@@ -130,8 +130,7 @@ def test_requests_in_a_replica_that_is_killed_are_whole_traces_with_the_error(lo
             "                Chunks.items serve.replica !worker_died\n"
             f"                  item 0 of {number}\n"
             f"                  item 1 of {number} !worker_died\n"
-            "                    Gate.passing ray.remote\n"
-            "                      Gate.passing ray.remote_worker"
+            "                    Gate.passing call"
         )
 
 

@@ -149,8 +149,7 @@ def test_calls_from_tasks_and_actors_are_in_the_trace_of_the_request(served: Ser
     assert served.answer("tasks") == [6, 7]
 
     def executed(name: str, x: int) -> str:
-        below = "\n".join(f"    {line}" for line in added(x).splitlines())
-        return f"{name} ray.remote\n  {name} ray.remote_worker\n{below}"
+        return "\n".join([f"{name} call", *(f"  {line}" for line in added(x).splitlines())])
 
     assert served.tree("tasks") == replica(
         "Shop.__call__",

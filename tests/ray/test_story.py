@@ -90,14 +90,11 @@ def of_the_last_to_run_out(spans: list[Span]) -> list[Span]:
 STORY = """
 ray.job
   story.py ray.driver
-    Asynchronous.__init__ ray.remote
-      Asynchronous.__init__ ray.remote_worker
-    Asynchronous.later ray.remote
-      Asynchronous.later ray.remote_worker
-        __main__.inner ray.remote
-          __main__.inner ray.remote_worker
-            computes
-        ray.await
+    Asynchronous.__init__ call
+    Asynchronous.later call
+      __main__.inner call
+        computes
+      ray.await
     Restarts.__init__ ray.remote
       Restarts.__init__ ray.remote_worker
       Restarts.__init__ ray.remote_worker #1
@@ -107,24 +104,17 @@ ray.job
     __main__.fails_once ray.remote
       __main__.fails_once ray.remote_worker !OSError
       __main__.fails_once ray.remote_worker #1
-    __main__.is_cancelled ray.remote
-      __main__.is_cancelled ray.remote_worker !ray.exceptions.TaskCancelledError
-    __main__.is_killed ray.remote
-      __main__.is_killed ray.remote_worker !worker_died
-    __main__.outer ray.remote
-      __main__.outer ray.remote_worker
-        __main__.inner ray.remote x2
-          __main__.inner ray.remote_worker
-            computes
-        ray.get
-    __main__.runs_out_of_memory ray.remote
-      __main__.runs_out_of_memory ray.remote_worker !ray.exceptions.OutOfMemoryError
-    __main__.starts_a_thread ray.remote
-      __main__.starts_a_thread ray.remote_worker
-        __main__.inner ray.remote
-          __main__.inner ray.remote_worker
-            computes
-        ray.get
+    __main__.is_cancelled call !ray.exceptions.TaskCancelledError
+    __main__.is_killed call !worker_died
+    __main__.outer call
+      __main__.inner call x2
+        computes
+      ray.get
+    __main__.runs_out_of_memory call !ray.exceptions.OutOfMemoryError
+    __main__.starts_a_thread call
+      __main__.inner call
+        computes
+      ray.get
     ray.get x3
     ray.get !ray.exceptions.OutOfMemoryError
     ray.get !ray.exceptions.TaskCancelledError

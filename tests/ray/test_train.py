@@ -43,47 +43,34 @@ RESTARTED = """
 user training
   restarted ray.train
     restarted ray.train.attempt
-      RayTrainWorker.__init__ ray.remote x2
-        RayTrainWorker.__init__ ray.remote_worker
-      RayTrainWorker._set_torch_distributed_env_vars ray.remote x2
-        RayTrainWorker._set_torch_distributed_env_vars ray.remote_worker
-      RayTrainWorker._setup_torch_process_group ray.remote x2
-        RayTrainWorker._setup_torch_process_group ray.remote_worker
-      RayTrainWorker._shutdown_torch ray.remote x4
-        RayTrainWorker._shutdown_torch ray.remote_worker
-      RayTrainWorker.set_env_vars ray.remote x2
-        RayTrainWorker.set_env_vars ray.remote_worker
+      RayTrainWorker.__init__ call x2
+      RayTrainWorker._set_torch_distributed_env_vars call x2
+      RayTrainWorker._setup_torch_process_group call x2
+      RayTrainWorker._shutdown_torch call x4
+      RayTrainWorker.set_env_vars call x2
       restarted ray.train.worker
         ray.train.report
           ray.train.checkpoint_transfer
         user step
-          __main__.helper ray.remote
-            __main__.helper ray.remote_worker
+          __main__.helper call
       restarted ray.train.worker
         ray.train.report
         user step
-          __main__.helper ray.remote
-            __main__.helper ray.remote_worker
+          __main__.helper call
     restarted ray.train.attempt !ValueError
-      RayTrainWorker.__init__ ray.remote x2
-        RayTrainWorker.__init__ ray.remote_worker
-      RayTrainWorker._set_torch_distributed_env_vars ray.remote x2
-        RayTrainWorker._set_torch_distributed_env_vars ray.remote_worker
-      RayTrainWorker._setup_torch_process_group ray.remote x2
-        RayTrainWorker._setup_torch_process_group ray.remote_worker
-      RayTrainWorker.set_env_vars ray.remote x2
-        RayTrainWorker.set_env_vars ray.remote_worker
+      RayTrainWorker.__init__ call x2
+      RayTrainWorker._set_torch_distributed_env_vars call x2
+      RayTrainWorker._setup_torch_process_group call x2
+      RayTrainWorker.set_env_vars call x2
       restarted ray.train.worker !ValueError
         ray.train.report
         user step
-          __main__.helper ray.remote
-            __main__.helper ray.remote_worker
+          __main__.helper call
       restarted ray.train.worker !worker_died
         ray.train.report
           ray.train.checkpoint_transfer
         user step
-          __main__.helper ray.remote
-            __main__.helper ray.remote_worker
+          __main__.helper call
 """
 
 
@@ -223,8 +210,7 @@ def test_a_checkpoint_is_transferred_below_its_report(runs: Run) -> None:
 FAILED = """
 failed ray.train !KeyError
   failed ray.train.attempt !KeyError
-    RayTrainWorker.__init__ ray.remote
-      RayTrainWorker.__init__ ray.remote_worker
+    RayTrainWorker.__init__ call
     failed ray.train.worker !KeyError
 """
 
@@ -234,8 +220,7 @@ ray_train_run ray.train
     ray_train_run ray.train.worker
       ray.train.report
       user step
-        __main__.helper ray.remote
-          __main__.helper ray.remote_worker
+        __main__.helper call
 """
 
 

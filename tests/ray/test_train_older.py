@@ -19,36 +19,25 @@ TRAINING = """
 user training
   older ray.tune
     older ray.tune.trial
-      TrainTrainable.stop ray.remote
-        TrainTrainable.stop ray.remote_worker
-      TrainTrainable.train ray.remote x2
-        TrainTrainable.train ray.remote_worker
-      TrainTrainable.train ray.remote
-        TrainTrainable.train ray.remote_worker
-          RayTrainWorker.__init__ ray.remote x2
-            RayTrainWorker.__init__ ray.remote_worker
-          user step x4
-            __main__.helper ray.remote
-              __main__.helper ray.remote_worker
-      _Inner.__init__ ray.remote
-        _Inner.__init__ ray.remote_worker
+      TrainTrainable.stop call
+      TrainTrainable.train call x2
+      TrainTrainable.train call
+        RayTrainWorker.__init__ call x2
+        user step x4
+          __main__.helper call
+      _Inner.__init__ call
 """
 
 TUNING = """
 user tuning
   functions ray.tune
     functions ray.tune.trial x2
-      ImplicitFunc.__init__ ray.remote
-        ImplicitFunc.__init__ ray.remote_worker
-      objective.stop ray.remote
-        objective.stop ray.remote_worker
-      objective.train ray.remote
-        objective.train ray.remote_worker
-      objective.train ray.remote x2
-        objective.train ray.remote_worker
-          user step
-            __main__.helper ray.remote
-              __main__.helper ray.remote_worker
+      ImplicitFunc.__init__ call
+      objective.stop call
+      objective.train call
+      objective.train call x2
+        user step
+          __main__.helper call
 """
 
 

@@ -38,62 +38,41 @@ def runs(training: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Run:
 FUNCTIONS = """
 functions ray.tune
   functions ray.tune.trial
-    ImplicitFunc.__init__ ray.remote
-      ImplicitFunc.__init__ ray.remote_worker
-    training.save ray.remote x3
-      training.save ray.remote_worker
-    training.stop ray.remote
-      training.stop ray.remote_worker
-    training.train ray.remote
-      training.train ray.remote_worker
-    training.train ray.remote x3
-      training.train ray.remote_worker
-        user step
-          __main__.helper ray.remote
-            __main__.helper ray.remote_worker
+    ImplicitFunc.__init__ call
+    training.save call x3
+    training.stop call
+    training.train call
+    training.train call x3
+      user step
+        __main__.helper call
   functions ray.tune.trial !ValueError
-    ImplicitFunc.__init__ ray.remote x2
-      ImplicitFunc.__init__ ray.remote_worker
-    training.restore ray.remote
-      training.restore ray.remote_worker
-    training.save ray.remote
-      training.save ray.remote_worker
-    training.stop ray.remote x2
-      training.stop ray.remote_worker
-    training.train ray.remote
-      training.train ray.remote_worker
-        user step
-          __main__.helper ray.remote
-            __main__.helper ray.remote_worker
-    training.train ray.remote
-      training.train ray.remote_worker !ValueError
-    training.train ray.remote
-      training.train ray.remote_worker !ValueError
-        user step
-          __main__.helper ray.remote
-            __main__.helper ray.remote_worker
+    ImplicitFunc.__init__ call x2
+    training.restore call
+    training.save call
+    training.stop call x2
+    training.train call
+      user step
+        __main__.helper call
+    training.train call !ValueError
+    training.train call !ValueError
+      user step
+        __main__.helper call
 """
 
 WITH_TRAIN = """
 train ray.tune
   train ray.tune.trial
-    ImplicitFunc.__init__ ray.remote
-      ImplicitFunc.__init__ ray.remote_worker
-    with_train.stop ray.remote
-      with_train.stop ray.remote_worker
-    with_train.train ray.remote
-      with_train.train ray.remote_worker
-    with_train.train ray.remote
-      with_train.train ray.remote_worker
-        inner ray.train
-          inner ray.train.attempt
-            RayTrainWorker.__init__ ray.remote
-              RayTrainWorker.__init__ ray.remote_worker
-            inner ray.train.worker
-              ray.train.report
-              user step
-                __main__.helper ray.remote
-                  __main__.helper ray.remote_worker
+    ImplicitFunc.__init__ call
+    with_train.stop call
+    with_train.train call
+    with_train.train call
+      inner ray.train
+        inner ray.train.attempt
+          RayTrainWorker.__init__ call
+          inner ray.train.worker
+            ray.train.report
+            user step
+              __main__.helper call
 """
 
 

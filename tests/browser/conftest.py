@@ -10,6 +10,7 @@ import pytest
 from browser import chromium
 from browsing import MakeReport, Report
 from playwright.sync_api import Browser, BrowserContext
+from recordings import recorded
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.ingest.files import span_files
@@ -17,8 +18,6 @@ from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views import page as pages
-
-RECORDED = Path(__file__).parent.parent / "insight" / "recorded"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def report(browser: Browser, tmp_path: Path) -> Iterator[MakeReport]:
         **options: Any,
     ) -> Report:
         if isinstance(run, str):
-            run = load(span_files([str(RECORDED / f"{run}.jsonl.gz")]))
+            run = load(span_files([recorded(run)]))
         elif not isinstance(run, (Table, Analysis)):
             run = Table.of(run)
         analysis = run if isinstance(run, Analysis) else Analysis(run)

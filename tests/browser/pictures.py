@@ -69,8 +69,10 @@ def main() -> None:
 
 def opened(browser: Browser, made: str, run: str, state: str, scheme: str) -> Page:
     """The report of a recorded run."""
+    from recordings import recorded
+
     path = os.path.join(made, f"{run}.html")
-    table = load(span_files([os.path.join(HERE, "..", "insight", "recorded", f"{run}.jsonl.gz")]))
+    table = load(span_files([recorded(run)]))
     with open(path, "wb") as file:
         pages.write(file, Analysis(table), source=run)
     failed = next((row for row in range(len(table)) if table.failed(row) and table.kind[row] == CONSUMER), 0)

@@ -85,7 +85,7 @@ def test_the_page_holds_the_spans_as_they_were_read(report: MakeReport) -> None:
     assert {row: shown[row] for row in queued} == {row: -1 if ns is None else ns for row, ns in queued.items()}
 
 
-@pytest.mark.parametrize("run", ["worker_tree", "bottleneck", "killed"])
+@pytest.mark.parametrize("run", ["worker_tree", "bottleneck", "killed_worker"])
 def test_figures_are_those_of_the_summary(report: MakeReport, run: str) -> None:
     """What the page says of the time is what the analysis says; the browser adds up flames as Python does."""
     opened = report(run).open(view="findings", actors=0)
@@ -243,7 +243,7 @@ def test_a_kind_of_time_has_its_colour_for_good(report: MakeReport) -> None:
     assert {"scheduling", "retrying", "get", "delivery"} <= set(known)
     assert {len(colours) for colours in known.values()} == {1}
     assert len(set.union(*known.values())) == len(known)
-    opened = report("healthy").open()
+    opened = report("two_stages").open()
     every = opened.js(f"[...{list(paths.KINDS)}, 'none of them'].map(kind => app.colours.ofKind(kind))")
     assert len(set(every)) == len(paths.KINDS) + 1
 
@@ -541,14 +541,14 @@ def test_the_physical_view_says_whether_waits_count(report: MakeReport, run: str
 
 def test_accelerators_show_how_much_they_are_used(report: MakeReport) -> None:
     """On their node, by the figures of the summary; not where attributes are not to be shown."""
-    opened = report("idle_gpu").open(view="physical")
+    opened = report("starved_gpu").open(view="physical")
     (accelerator,) = opened.analysis.accelerators
     box = opened.page.locator("#view-physical .node .accelerator")
     text = box.inner_text()
     assert text.split("\n")[:2] == ["GPU:0", f"{100 * accelerator.busy_share:.1f} %"]
-    assert f"held for {duration(accelerator.held)} by Trainer" in text
+    assert f"held for {duration(accelerator.held)} by Gpu" in text
     assert f"used for {duration(accelerator.busy)}, longest gap {duration(accelerator.longest_gap)}" in text
-    opened = report("idle_gpu", redaction=Redaction(attributes=False)).open(view="physical")
+    opened = report("starved_gpu", redaction=Redaction(attributes=False)).open(view="physical")
     assert opened.page.locator("#view-physical .node .place").count() > 1
     assert opened.page.locator("#view-physical .accelerator").count() == 0
 
@@ -605,7 +605,7 @@ def test_a_span_without_an_end_has_no_duration(report: MakeReport) -> None:
     for row, said in ((1, "unknown: the program never ended it"), (2, "unknown: its end was not recorded")):
         opened.select(row)
         opened.page.locator(".details dd", has_text=said).wait_for()
-    opened = report("healthy").open(view="timeline")
+    opened = report("two_stages").open(view="timeline")
     opened.page.get_by_role("button", name="Legend").click()
     legend = opened.page.get_by_role("list", name="Legend")
     assert "submits a call" in legend.inner_text()
@@ -932,7 +932,7 @@ def test_it_fits_a_phone(report: MakeReport, run: str) -> None:
 
 def test_the_first_visit_has_a_hint(report: MakeReport) -> None:
     """Until it is read, and not where the address says what to look at."""
-    opened = report("healthy").open(view="findings")
+    opened = report("two_stages").open(view="findings")
     hint = opened.page.locator("#hint")
     assert not hint.is_visible()
     opened.page.goto("about:blank")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from pathlib import Path
 
 import pytest
 from browsing import MakeReport, Report
+from recordings import recorded
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.utilization import Key, Series
 
-RECORDED = Path(__file__).parent.parent / "insight" / "recorded"
 CANVAS = "#view-ranks canvas"
 
 
@@ -68,12 +67,12 @@ def test_cells_are_reached_by_keyboard_and_lead_to_their_spans(report: MakeRepor
     assert page.evaluate("document.activeElement.getAttribute('role')") == "application"
     for key in ("ArrowRight", "ArrowDown", "ArrowDown", "End", "ArrowLeft"):
         page.keyboard.press(key)
-    assert (page.locator("#live").text_content() or "").startswith("Rank 2, step 15, own time ")
+    assert (page.locator("#live").text_content() or "").startswith("Rank 2, step 11, own time ")
     page.keyboard.press("Enter")
     opened.settle()
     table = opened.analysis.table
     (attempt,) = opened.analysis.train_runs[0].attempts
-    step = attempt.ranks[2].steps[14]
+    step = attempt.ranks[2].steps[10]
     assert opened.js("store.chosenRow") == step.row
     assert page.locator(".details h2, .details h3").first.text_content() == table.name_of(step.row)
     page.keyboard.press("Enter")
@@ -105,13 +104,10 @@ def test_cells_are_pointed_at_and_clicked(report: MakeReport) -> None:
 
 def test_attempts_are_chosen(report: MakeReport) -> None:
     """The latest first; what failed has a mark."""
-    opened = report("training_fails").open(view="ranks")
+    opened = report("rank_fails").open(view="ranks")
     chooser = opened.page.get_by_label("Attempt")
     labels = chooser.locator("option").all_text_contents()
-    assert [label.partition(":")[0] for label in labels] == [
-        "training_fails, attempt 1 ✗",
-        "training_fails, attempt 2",
-    ]
+    assert [label.partition(":")[0] for label in labels] == ["job, attempt 1 ✗", "job, attempt 2"]
     assert opened.js("app.views.ranks.attempt.attempt") == 2
     chooser.select_option("0")
     assert opened.js("app.views.ranks.attempt.attempt") == 1
@@ -129,7 +125,7 @@ def test_a_run_without_training_has_no_tab_for_it(report: MakeReport) -> None:
 
 def test_lanes_show_how_much_of_a_node_was_in_use(report: MakeReport) -> None:
     """Below the timeline, with its times: the first half full, then nothing; what is pointed at is said."""
-    table = load(span_files([str(RECORDED / "late_rank.jsonl.gz")]))
+    table = load(span_files([recorded("late_rank")]))
     begin, end = table.start[0], max(table.end)
     node = next(place.node for place in Analysis(table).calls.places if place.node)
     times = array("q", range(begin, end, (end - begin) // 100))

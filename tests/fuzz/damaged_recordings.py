@@ -15,7 +15,7 @@ from recordings import RECORDED
 
 
 def main(first: int = 0, number: int = 10_000) -> None:
-    names = tuple(sorted(path.name for path in RECORDED.glob("*.jsonl.gz")))
+    names = tuple(sorted(path.name.partition(".")[0] for path in RECORDED.glob("*.jsonl.gz")))
     seen: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(first, first + number):

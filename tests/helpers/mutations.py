@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from click.testing import CliRunner
-from recordings import RECORDED
+from recordings import recorded
 
 from ray_tracing_hooks._cli import main
 
@@ -34,7 +34,7 @@ COMMANDS = (("summary", "--json"), ("summary", "-v"), ("tree",), ("view",))
 @lru_cache(maxsize=4)
 def _spans(name: str) -> list[Part]:
     found = []
-    with gzip.open(RECORDED / name, "rt") as file:
+    with gzip.open(recorded(name), "rt") as file:
         for line in file:
             for group in json.loads(line)["resourceSpans"]:
                 for of_scope in group["scopeSpans"]:

@@ -1,4 +1,4 @@
-"""The runs that ``tests/insight/corpus/scenes.py`` has recorded, and what commands show of them."""
+"""Recorded runs of ``tests/insight/corpus``, its scenes and its programs, and what commands show of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ RECORDED = Path(__file__).parent.parent / "insight" / "recorded"
 
 
 def recorded(name: str) -> str:
-    """The file of a run."""
-    return str(RECORDED / f"{name}.jsonl.gz")
+    """The file of a run: of a scene, or else of a program of the corpus."""
+    path = RECORDED / f"{name}.jsonl.gz"
+    return str(path if path.exists() else RECORDED.parent / "corpus" / "recorded" / path.name)
 
 
 def shown(*arguments: str) -> str:

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from mutations import mutated, problems
 
-SMALL = tuple(f"{name}.jsonl.gz" for name in ("bottleneck", "held_resources", "killed", "trials_fail", "worker_tree"))
+SMALL = ("bottleneck", "rank_fails", "killed_worker", "failed_trials", "worker_tree")
 
 
 @pytest.mark.parametrize("first", range(0, 40, 10))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from hand_made import HandMade
+from recordings import recorded
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
@@ -23,8 +24,6 @@ from ray_tracing_hooks._insight.model.span import SERVER
 from ray_tracing_hooks._insight.views.exports import FORMATS
 from ray_tracing_hooks._insight.views.page import report
 from ray_tracing_hooks._insight.views.redaction import Redaction
-
-RECORDED = Path(__file__).parent / "recorded"
 
 OF_RESOURCES: dict[str, Any] = {
     "host.name": "qa00-host",
@@ -111,9 +110,9 @@ def test_a_redacted_value_is_in_no_output(folder: Path, everything: dict[str, by
     assert {"page", "otlp"} <= {name for name, found in hidden.items() if mark(other) in found}
 
 
-def findings(path: Path, into: Path, *options: str) -> str:
+def findings(path: str, into: Path, *options: str) -> str:
     """The findings in the page of a recorded run."""
-    result = CliRunner().invoke(main, ["view", str(path), "-o", str(into), "--force", *options])
+    result = CliRunner().invoke(main, ["view", path, "-o", str(into), "--force", *options])
     assert result.exit_code == 0, result.output
     (data,) = re.findall(r'<script type="text/plain" id="meta">([^<]*)</script>', into.read_text())
     return "\n".join(each["text"] for each in json.loads(gzip.decompress(base64.b64decode(data)))["findings"])
@@ -124,17 +123,17 @@ def findings(path: Path, into: Path, *options: str) -> str:
     [
         ("worker_tree", names.ERROR_TYPE, "FileNotFoundError"),
         ("worker_tree", names.EXCEPTION_TYPE, "FileNotFoundError"),
-        ("training_fails", names.ERROR_TYPE, "RuntimeError"),
-        ("trials_fail", names.ERROR_TYPE, "ValueError"),
+        ("rank_fails", names.ERROR_TYPE, "RuntimeError"),
+        ("failed_trials", names.ERROR_TYPE, "ValueError"),
         ("data_bottleneck", names.RAY_DATA_CONSUMER, "iter_batches"),
         ("data_bottleneck", names.RAY_DATA_OPERATOR, "MapBatches(Embedder)"),
         ("data_backpressure", f"{names.RAY_DATA_BACKPRESSURE_POLICY}*", "ResourceBudget"),
-        ("idle_gpu", names.RAY_ACCELERATOR_IDS, "GPU:0"),
+        ("starved_gpu", names.RAY_ACCELERATOR_IDS, "GPU:0"),
     ],
 )
 def test_findings_quote_no_redacted_value(recording: str, key: str, value: str, tmp_path: Path) -> None:
     """They are as many, and say the rest."""
-    path = RECORDED / f"{recording}.jsonl.gz"
+    path = recorded(recording)
     shown, hidden = (findings(path, tmp_path / "page", *options) for options in ((), ("--redact", key)))
     assert value in shown
     assert value not in hidden
@@ -227,11 +226,11 @@ def test_the_requests_of_a_page_hide_applications_and_methods(tmp_path: Path, op
 
 def test_an_export_of_which_all_is_hidden_has_all_spans(tmp_path: Path) -> None:
     """Times of submissions and ids of tasks are texts in it, which are neither times nor equal ids."""
-    given, made = RECORDED / "worker_tree.jsonl.gz", tmp_path / "hidden.jsonl"
+    given, made = recorded("worker_tree"), tmp_path / "hidden.jsonl"
     CliRunner().invoke(
-        main, ["export", str(given), "--format", "otlp", "--redact", "*", "--output", str(made)], catch_exceptions=False
+        main, ["export", given, "--format", "otlp", "--redact", "*", "--output", str(made)], catch_exceptions=False
     )
     table = load([str(made)])
-    assert len(table) == len(load([str(given)]))
+    assert len(table) == len(load([given]))
     assert not table.quality.bad_spans
     assert not set(table.submitted) - {0}

@@ -146,7 +146,7 @@ def test_it_says_what_the_summary_says(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("run", ["bottleneck", "worker_tree", "slow_node", "bottleneck_inferred"])
+@pytest.mark.parametrize("run", ["bottleneck", "worker_tree", "bottleneck_inferred"])
 def test_the_parts_of_the_time_consist_of_all_of_it(tmp_path: Path, run: str) -> None:
     """What each part consists of adds up to the part, and names spans of the page."""
     assert view(RECORDED / f"{run}.jsonl.gz", "--output", tmp_path / "report.html").exit_code == 0

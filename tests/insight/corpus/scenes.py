@@ -37,9 +37,8 @@ _CORE = "task,actor,get,wait,put"
 _DATA = "task,actor,data,get,wait,put"
 _ALONE = "task,actor,job,serve"
 _INTERNAL = (("RAY_TRACING_INTERNAL", "1"),)
-_OF_CORE = ("healthy", "bottleneck", "killed", "slow_node", "idle_gpu", "tree", "pipeline")
+_OF_CORE = ("bottleneck", "tree", "pipeline")
 _OF_DATA = ("data_bottleneck", "data_skewed", "data_backpressure", "data_spill")
-_OF_TRAINING = ("late_rank", "held_resources", "training_fails", "trials_fail")
 
 SCENES = {
     **{name: Scene("planted", name, _CORE) for name in _OF_CORE},
@@ -48,7 +47,6 @@ SCENES = {
     **{name: Scene("planted_data", name, _DATA, "data") for name in _OF_DATA},
     "data_pipeline": Scene("planted", "data_pipeline", _ALONE, "data"),
     "data_pipeline_internal": Scene("planted", "data_pipeline", "task,actor,get,wait", "data", _INTERNAL),
-    **{name: Scene("planted_training", name, "+get,wait", "train") for name in _OF_TRAINING},
     "worker_tree": Scene("worker_tree", "worker_tree", _CORE),
 }
 """By the name of the recording."""

@@ -3,8 +3,6 @@
 Each runs as ``planted.py NAME``. Work is sleep (``spend``), so that they show the same on any machine.
 """
 
-import os
-import signal
 import socket
 import sys
 import time
@@ -33,18 +31,6 @@ def start_all(tasks):
         ray.get(started)
 
 
-@ray.remote(num_cpus=1)
-def work(milliseconds):
-    spend(milliseconds)
-    return milliseconds
-
-
-@ray.remote(num_cpus=1)
-def combine(*parts):
-    spend(40)
-    return sum(parts)
-
-
 @ray.remote(num_cpus=0)
 class Store:
     def __init__(self):
@@ -54,12 +40,6 @@ class Store:
         spend(20)
         self.values[key] = self.values.get(key, 0) + 1
         return key
-
-
-def healthy():
-    """Two stages that keep all four workers busy, the second fed by the first."""
-    loaded = [work.remote(100) for _ in range(24)]
-    return ray.get([combine.remote(*loaded[first : first + 4]) for first in range(0, 24, 4)])
 
 
 @ray.remote(num_cpus=1)
@@ -73,51 +53,6 @@ def bottleneck():
     store = Store.remote()
     ray.get(store.update.remote("first"))
     return ray.get([client.remote(store, number) for number in range(8)])
-
-
-@ray.remote(num_cpus=1, max_retries=2)
-def dies_once(path):
-    if not os.path.exists(path):
-        with open(path, "w"):
-            pass
-        spend(200)
-        os.kill(os.getpid(), signal.SIGKILL)
-    spend(100)
-    return path
-
-
-def killed():
-    """A worker is killed, and its task tried again."""
-    path = os.path.join(os.environ["PLANTED_FOLDER"], "died")
-    return ray.get([dies_once.remote(path), *[work.remote(100) for _ in range(11)]])
-
-
-@ray.remote(num_cpus=1)
-def shard(number, milliseconds):
-    spend(milliseconds)
-    return number
-
-
-def slow_node():
-    """Of two nodes one takes four times as long for the same work."""
-    usual = [shard.options(resources={"usual": 1}).remote(number, 100) for number in range(16)]
-    slow = [shard.options(resources={"slow": 1}).remote(number, 400) for number in range(8)]
-    return ray.get(usual + slow)
-
-
-@ray.remote(num_cpus=0, num_gpus=1)
-class Trainer:
-    def train(self, batches):
-        for batch in batches:
-            ray.get(batch)
-            spend(20)
-        return len(batches)
-
-
-def idle_gpu():
-    """A GPU waits for batches that are loaded far slower than it works them up."""
-    trainer = Trainer.remote()
-    return ray.get(trainer.train.remote([work.remote(300) for _ in range(20)]))
 
 
 @ray.remote(num_cpus=0)
@@ -295,18 +230,9 @@ HOOK = "ray_tracing_hooks.local:setup"
 
 def main():
     name = sys.argv[1]
-    if name == "slow_node":
-        from ray.cluster_utils import Cluster
-
-        head = {"num_cpus": 2, "resources": {"usual": 100}, "include_dashboard": False, "tracing_startup_hook": HOOK}
-        cluster = Cluster(initialize_head=True, head_node_args=head)
-        cluster.add_node(num_cpus=2, resources={"slow": 100})
-        ray.init(address=cluster.address)
-        start_all([start_up.options(resources={kind: 1}) for kind in ("usual", "usual", "slow", "slow")])
-    else:
-        ray.init("local", num_cpus=4, num_gpus=1, include_dashboard=False, _tracing_startup_hook=HOOK)
-        # Ray Data has three actors of its own.
-        start_all([start_up.options(num_cpus=0.5)] * 8 if name == "data_pipeline" else [start_up] * 4)
+    ray.init("local", num_cpus=4, include_dashboard=False, _tracing_startup_hook=HOOK)
+    # Ray Data has three actors of its own.
+    start_all([start_up.options(num_cpus=0.5)] * 8 if name == "data_pipeline" else [start_up] * 4)
     print(name, globals()[name]())
     ray.shutdown()
 

@@ -24,6 +24,8 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     WORKER_QUEUE,
     Path,
 )
+from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
+from ray_tracing_hooks._insight.analysis.findings import find
 from ray_tracing_hooks._insight.analysis.walk import critical_path, time_split
 from ray_tracing_hooks._insight.model.calls import PARTLY, Calls
 
@@ -665,7 +667,9 @@ def test_causes_that_seem_to_come_late_are_clamped() -> None:
 
 
 def test_a_deadlock_ends_the_path_and_is_told() -> None:
-    """Two actors that wait for each other, still running."""
+    """Two actors that wait for each other, still running, are named in their order. If one of them will give up, it is
+    none.
+    """
     run, driver = HandMade.driven(None)
     one, other = run.actor(), run.actor()
     first = run.submit(driver, "A.f", 0, actor=one)
@@ -673,7 +677,7 @@ def test_a_deadlock_ends_the_path_and_is_told() -> None:
     second = run.submit(frame, "B.f", 10, actor=other, worker="w1")
     below = run.run(second, 15, None, state="running", worker="w2")
     third = run.submit(below, "A.g", 20, actor=one, worker="w2")
-    run.get(below, [third], 21, None, state="running", worker="w2")
+    waits = run.get(below, [third], 21, None, state="running", worker="w2")
     run.get(frame, [second], 11, None, state="running", worker="w1")
     run.get(driver, [first], 1, None, state="running")
     path, calls = critical(run, now=1000)
@@ -682,6 +686,12 @@ def test_a_deadlock_ends_the_path_and_is_told() -> None:
     assert steps(path, calls)[-1] == (UNEXPLAINED, "ray.get", 21, 1000)
     assert [calls.frame_name(frame) for frame in path.circle] == ["A.f", "B.f"]
     assert path.is_estimated
+    (finding,) = find(Analysis(run.table(1000)))
+    assert "2 calls had not ended" in finding.text
+    assert finding.text.endswith("A.f > B.f > A.f")
+    assert deadlocks(Calls(run.table(1000)))
+    next(span for span in run.spans if span.span_id == waits).attributes["ray.timeout"] = 5.0
+    assert not deadlocks(Calls(run.table(1000)))
 
 
 def test_calls_that_wait_for_each_other_make_a_circle() -> None:

@@ -374,23 +374,6 @@ def test_a_hung_run_is_told_with_what_it_hangs_in() -> None:
     assert "inner, for 1m 00s" in finding.text
 
 
-def test_a_deadlock_is_told_as_the_circle_that_it_is() -> None:
-    """Actors that wait for each other are named in their order."""
-    run, driver = HandMade.driven(None)
-    actor, other = run.actor(), run.actor()
-    first = run.submit(driver, "A.f", 0, actor=actor)
-    frame = run.run(first, 5, None, state="running", worker="w1")
-    second = run.submit(frame, "B.g", 10, actor=other, worker="w1")
-    below = run.run(second, 15, None, state="running", worker="w2")
-    third = run.submit(below, "A.h", 20, actor=actor, worker="w2")
-    run.get(below, [third], 21, None, state="running", worker="w2")
-    run.get(frame, [second], 11, None, state="running", worker="w1")
-    run.get(driver, [first], 1, None, state="running")
-    (finding,) = findings(run, now=1000)
-    assert "2 calls had not ended" in finding.text
-    assert finding.text.endswith("A.f > B.g > A.f")
-
-
 def test_a_deadlock_that_a_timeout_has_ended_is_told() -> None:
     """The driver gives up, and Ray ends the actors with it. It has cost what the driver waited."""
     run, driver = HandMade.driven(1000)
@@ -431,21 +414,6 @@ def test_an_actor_with_several_slots_is_in_a_deadlock_if_all_of_them_wait(others
     if others == 2:
         run.run(run.submit(driver, "A.busy", 3, actor=actor), 9, None, state="running", attributes=two)
     assert bool(deadlocks(Calls(run.table(1000)))) == bool(circles)
-
-
-def test_a_wait_that_will_time_out_is_in_no_deadlock() -> None:
-    """Two actors that call each other, one of which gives up."""
-    run = HandMade()
-    actor, other = run.actor(), run.actor()
-    frame = run.run(run.submit("", "A.f", 0, actor=actor), 5, None, state="running", worker="w1")
-    second = run.submit(frame, "B.g", 10, actor=other, worker="w1")
-    below = run.run(second, 15, None, state="running", worker="w2")
-    third = run.submit(below, "A.h", 20, actor=actor, worker="w2")
-    run.get(frame, [second], 11, None, state="running", worker="w1")
-    waits = run.get(below, [third], 21, None, state="running", worker="w2")
-    assert deadlocks(Calls(run.table(1000)))
-    next(span for span in run.spans if span.span_id == waits).attributes["ray.timeout"] = 5.0
-    assert not deadlocks(Calls(run.table(1000)))
 
 
 def test_calls_that_have_ended_are_in_no_deadlock() -> None:

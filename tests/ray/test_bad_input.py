@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
-from mounts import mounted
 from support import HOOK, Run, run_program, spans_in
 
 RESULT = [2, 3]
@@ -88,23 +83,3 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     assert waiting.startswith("7 spans wait in ")
     assert "ray-tracing-hooks replay" in waiting
     assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
-@pytest.fixture
-def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mounts a small file system of its own, with the options given."""
-    with contextlib.ExitStack() as stack:
-        yield lambda options: stack.enter_context(mounted(tmp_path / "mounted", options))
-
-
-def test_a_full_disk_is_said_once(mount: Callable[[str], Path]) -> None:
-    folder = mount("size=64k,mode=0700")
-    filler = os.open(folder / "filler", os.O_CREAT | os.O_WRONLY)
-    with contextlib.suppress(OSError):
-        while os.write(filler, b"x" * 4096):
-            pass
-    os.close(filler)
-    run = run_small(RAY_TRACING_LOCAL_DIR=str(folder), RAY_TRACING_FLUSH_TIMEOUT="5")
-    (problem,) = problems(run)
-    assert str(folder) in problem
-    assert "No space left" in problem

@@ -86,7 +86,7 @@ def submitted(spans: list[Any]) -> Counter[str]:
 
 
 def test_the_spans_of_all_nodes_come_to_one_folder(spread: Spread, tmp_path: Path) -> None:
-    """Also those that wait for a destination that is not there. A second run fetches only what is new."""
+    """Also those that wait for a destination that is not there. A second run finds nothing new."""
     output = tmp_path / "output"
     spread.run("head,second,sending")
     done = spread.collect(str(output))
@@ -102,16 +102,12 @@ def test_the_spans_of_all_nodes_come_to_one_folder(spread: Spread, tmp_path: Pat
     assert len(known) == len(spans), "each once"
     assert not any("Visitor" in span.name for span in spans)
 
-    again = spread.collect(str(output))
+    again = spread.collect(str(output), "--json")
     assert again.returncode == 0
-    assert "; nothing new" in again.stdout
-    spread.run("second")
-    more = spread.collect(str(output), "--json")
-    assert more.returncode == 0
-    described = json.loads(more.stdout)
+    described = json.loads(again.stdout)
     assert (described["output"], described["sources"], described["problems"]) == (str(output), 3, [])
-    assert described["bytes"] > described["fetched_bytes"] > 0
-    assert len(spans_in(output)) == len(spans) + 21, "a root, ten submissions, and ten executions"
+    assert described["bytes"] > described["fetched_bytes"] == 0
+    assert len(spans_in(output)) == len(spans)
 
 
 @pytest.mark.slow  # it collects three times
@@ -183,6 +179,7 @@ def run_at_end(address: str, nodes: str, output: Path, hook: str = "", **variabl
     return python("-c", program, address, nodes, **{**variables, "RAY_TRACING_COLLECT_TO": str(output)}).stderr
 
 
+@pytest.mark.slow  # a cluster of its own; tests/unit/test_collect.py has spools that are left
 def test_after_its_end_a_session_is_collected_from_its_folder(short_tmp: Callable[[], Path], tmp_path: Path) -> None:
     """What no shipper could deliver is in its spools."""
     folder = short_tmp()

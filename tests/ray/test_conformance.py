@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conformance import LOGS, NAMES, TRAINING, WITH_DATA, WITH_LOGS, check, made_of, recorded
+from conformance import LOGS, NAMES, NOT_RECORDED, TRAINING, WITH_DATA, WITH_LOGS, check, made_of, recorded
 from conftest import Cluster, start_head, stop_head
-from support import HOOK
+from support import HOOK, PROGRAMS
 
 pytestmark = pytest.mark.apart
 
 EVERYTHING = {"RAY_TRACING_RAY": "task,actor,get,wait,put", "RAY_TRACING_LOGS": "ids,otlp"}
 
-COMMON = {"conform_actors", "conform_functions"}
-"""What most programs do; the others are run with the slow tests."""
+COMMON = ("conform_actors", "conform_functions")
+"""What most programs do; the other programs are run with the slow tests."""
+
+LATER = NOT_RECORDED | {
+    "creations_that_fail",
+    "detached_and_used_by_another_driver",
+    "ended_on_purpose",
+    "killed",
+    "methods_retried",
+    "out_of_scope",
+    "restarted",
+}
+"""Scenarios of common programs that run with the slow tests too: those that need an untraced cluster to compare with,
+and ends of actors, which take many processes. What a program gets of an actor that ends is in test_calls.py too.
+"""
+
+
+def scenarios(program: str, *, later: bool) -> str:
+    found = re.findall(r"^@scenario\ndef (\w+)", (PROGRAMS / f"{program}.py").read_text(), re.MULTILINE)
+    return ",".join(name for name in found if (name in LATER) == later)
 
 
 @pytest.fixture
@@ -28,15 +47,17 @@ def with_logs(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     stop_head(head)
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        name if name in COMMON else pytest.param(name, marks=pytest.mark.slow)
-        for name in sorted({*NAMES} - WITH_LOGS - WITH_DATA)
-    ],
-)
+@pytest.mark.parametrize("program", COMMON)
+def test_common_scenarios_come_to_the_same(program: str, cluster: Cluster, short_tmp: Callable[[], Path]) -> None:
+    run = cluster.run(program, **EVERYTHING, RTH_ONLY=scenarios(program, later=False))
+    check(program, run, cluster, short_tmp(), **EVERYTHING)
+
+
+@pytest.mark.slow  # many processes
+@pytest.mark.parametrize("program", sorted({*NAMES} - WITH_LOGS - WITH_DATA))
 def test_every_scenario_comes_to_the_same(program: str, cluster: Cluster, short_tmp: Callable[[], Path]) -> None:
-    check(program, cluster.run(program, **EVERYTHING), cluster, short_tmp(), **EVERYTHING)
+    only = {"RTH_ONLY": scenarios(program, later=True)} if program in COMMON else {}
+    check(program, cluster.run(program, **EVERYTHING, **only), cluster, short_tmp(), **EVERYTHING)
 
 
 @pytest.mark.slow  # each needs a cluster of its own

@@ -495,6 +495,7 @@ def test_an_execution_that_the_program_leaves_behind_is_abandoned(many: Run) -> 
     assert len(below.iterations) == len(below.executions) == 1
 
 
+@pytest.mark.slow  # another program; test_endings.py has the ends of drivers
 def test_an_execution_shows_as_interrupted_if_its_driver_is_killed(cluster: Cluster) -> None:
     variables: dict[str, Any] = {**cluster.variables, "RAY_TRACING_LOCAL_DIR": str(cluster.spans)}
     run_program("data_killed", RTH_ADDRESS=cluster.address, **variables)
@@ -532,6 +533,10 @@ def endings(cluster: Cluster) -> Run:
     return run
 
 
+ANOTHER = pytest.mark.slow  # another program; what ends an execution is in the first one too
+
+
+@ANOTHER
 @pytest.mark.parametrize("way", ["taken", "left_by_break", "left_by_an_error", "left_by_break_in_a_handler"])
 def test_tasks_of_which_ray_data_needs_no_more_blocks_have_not_failed(way: str, endings: Run) -> None:
     below = Below(endings.spans, way)
@@ -543,6 +548,7 @@ def test_tasks_of_which_ray_data_needs_no_more_blocks_have_not_failed(way: str, 
     assert not [each.text for each in found if each.is_failure]
 
 
+@ANOTHER
 @pytest.mark.skipif(not KNOWS_2_60, reason="an iteration leaves it to the garbage collector to end its execution")
 @pytest.mark.parametrize(("way", "outcome"), [("interrupted", "cancelled"), ("failing_collate_function", "failed")])
 def test_what_an_iteration_ends_with_is_what_its_execution_ends_with(way: str, outcome: str, endings: Run) -> None:
@@ -552,6 +558,7 @@ def test_what_an_iteration_ends_with_is_what_its_execution_ends_with(way: str, o
     assert error_text(execution) == error_text(iteration)
 
 
+@ANOTHER
 @pytest.mark.parametrize(
     ("way", "error"),
     [
@@ -573,6 +580,7 @@ def test_the_error_of_a_dataset_is_that_of_the_program(way: str, error: str, end
         assert "DataContext" not in event[names.EXCEPTION_MESSAGE] + each.status_message
 
 
+@ANOTHER
 def test_the_consumer_of_an_iterator_that_was_sent_to_a_task_is_no_function_of_ray_data(endings: Run) -> None:
     (execution,) = Below(endings.spans, "sent_to_a_task").executions
     assert execution.attributes[names.RAY_DATA_CONSUMER] == ""

@@ -85,6 +85,7 @@ def test_every_span_has_its_parent(runs: Run) -> None:
     check_links(runs.spans)
 
 
+@pytest.mark.slow(older_rays=True)  # all of it once more, as test_conformance.py does it with other programs
 def test_programs_run_as_they_do_untraced(runs: Run) -> None:
     """Results, and the exception of a thread."""
     plain = run_program("frameworks")

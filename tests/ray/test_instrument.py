@@ -59,6 +59,7 @@ def test_requests_of_drivers_tasks_and_actors_are_in_the_trace(
         assert trace_id == requests[span_id].trace_id == sender.trace_id
 
 
+@pytest.mark.slow  # it imports Ray Data; other instrumentations are tried in cheaper programs
 @pytest.mark.skipif(not find_spec("opentelemetry.instrumentation.aiohttp_client"), reason="needs the instrumentation")
 def test_the_http_stage_of_ray_data_llm_continues_its_trace(tmp_path: Path) -> None:
     heard: list[str] = []

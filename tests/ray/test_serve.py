@@ -256,6 +256,7 @@ def test_handles_in_drivers_and_tasks_are_in_the_traces_of_their_callers(served:
     )
 
 
+@pytest.mark.slow(older_rays=True)  # another application; recorded runs and unit tests have its parts
 def test_the_critical_path_goes_through_the_requests_that_a_driver_waits_for(serving: Cluster) -> None:
     """The driver alone records its waits: what a replica waits for is assumed."""
     run = serving.run("serve_waits", RAY_TRACING_RAY="+get,wait")

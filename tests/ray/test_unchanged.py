@@ -17,14 +17,8 @@ pytestmark = pytest.mark.xdist_group("runs")  # files that look at the same runs
 RECOVER = f"{arguments.signature_module().__name__} recover_args"
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        "tasks",
-        "actors",
-        *(pytest.param(each, marks=pytest.mark.slow(older_rays=True)) for each in ("generators", "errors", "pickles")),
-    ],
-)
+@pytest.mark.slow(older_rays=True)  # with the newest Ray, the programs of test_conformance.py say more
+@pytest.mark.parametrize("program", ["tasks", "actors", "generators", "errors", "pickles"])
 def test_results_errors_signatures_and_pickles_are_the_same(program: str, cluster: Cluster, untraced: str) -> None:
     """Each program says the same about itself on a traced and on an untraced cluster."""
     traced = cluster.once(program)

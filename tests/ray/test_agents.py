@@ -74,9 +74,9 @@ def test_agents_and_their_tools_are_in_the_trace(tmp_path: Path, server: tuple[s
     assert {each["gen_ai.usage.input_tokens"] for each in chats} == {7}
 
 
-AGENTS = """
-LangChain.__init__ call
-LangChain.run call
+BY_FRAMEWORK = """
+{0}.__init__ call
+{0}.run call
   invoke_agent helper
     chat gpt-4o-mini x2
       POST
@@ -87,20 +87,9 @@ LangChain.run call
     execute_tool three
       __main__.look_up call
     execute_tool two
-      __main__.look_up call
-LlamaIndex.__init__ call
-LlamaIndex.run call
-  invoke_agent helper
-    chat gpt-4o-mini x2
-      POST
-    execute_tool four
-      __main__.look_up call
-    execute_tool one
-      __main__.look_up call
-    execute_tool three
-      __main__.look_up call
-    execute_tool two
-      __main__.look_up call
+      __main__.look_up call"""
+
+AGENTS = f"""{BY_FRAMEWORK.format("LangChain")}{BY_FRAMEWORK.format("LlamaIndex")}
 __main__.by_hand call
   __main__.look_up call x4
   chat gpt-4o-mini x2

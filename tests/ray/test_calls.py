@@ -312,10 +312,12 @@ def test_failures_are_on_the_span_where_they_happened(cluster: Cluster, tmp_path
         *("RayTaskError(RuntimeError)", "RayTaskError(KeyError)", "RayTaskError(KeyError)", "ActorDiedError"),
         *("WorkerCrashedError", "missing a required argument: 'a'", "got an unexpected keyword argument 'unknown'"),
         *("too many positional arguments", "ActorDiedError", "ActorDiedError", "ActorDiedError"),
-        *("RayTaskError(TaskCancelledError)", "RayTaskError(TaskCancelledError)", "WorkerCrashedError"),
+        *("RayTaskError(TaskCancelledError)", "RayTaskError(TaskCancelledError)", "WorkerCrashedError", 1),
     ]
     check_links(run.spans)
     assert tree(run.spans) == FAILURES.strip()
+    (again,) = [span for span in run.spans if any(event.name == names.ACTOR_RESTARTED for event in span.events)]
+    assert (again.name, again.attributes[names.RAY_ATTEMPT]) == ("Restarts.__init__ ray.remote_worker", 1)
     inner, outer = sorted(
         (span for span in run.spans if span.status_message == "ValueError: bad inner"), key=lambda span: span.end_ns
     )
@@ -344,6 +346,12 @@ AsyncActor.waits call !ray.exceptions.TaskCancelledError
   Signal.set call
 FailsInit.__init__ call !RuntimeError
 FailsInit.never ray.remote
+Restarts.__init__ ray.remote
+  Restarts.__init__ ray.remote_worker
+  Restarts.__init__ ray.remote_worker #1
+Restarts.work ray.remote
+  Restarts.work ray.remote_worker !worker_died
+  Restarts.work ray.remote_worker #1
 Signal.__init__ call x3
 Signal.wait call
 __main__.chained call !KeyError

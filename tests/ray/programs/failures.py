@@ -141,6 +141,15 @@ def await_reached(path):
         return int(file.read())
 
 
+@ray.remote(max_restarts=1, max_task_retries=1)
+class Restarts:
+    def work(self, marker):
+        if not os.path.exists(marker):
+            open(marker, "w").close()
+            os._exit(1)
+        return 1
+
+
 def outcome(call):
     try:
         return call()
@@ -187,6 +196,7 @@ def main():
     ref = killed.remote(started, reached)
     os.kill(await_reached(reached), signal.SIGKILL)
     results.append(outcome(lambda: ray.get(ref)))
+    results.append(outcome(lambda: ray.get((_actor := Restarts.remote()).work.remote(f"{folder}/restarted"))))
     return results
 
 

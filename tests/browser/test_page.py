@@ -234,7 +234,7 @@ def test_a_class_is_one_box_or_a_box_for_each_actor(report: MakeReport) -> None:
 def test_a_kind_of_time_has_its_colour_for_good(report: MakeReport) -> None:
     """It is the same whatever else there is, light or dark."""
     known: dict[str, set[str]] = {}
-    for run, scheme in (("bottleneck", "light"), ("worker_tree", "dark"), ("pipeline", "light")):
+    for run, scheme in (("bottleneck", "light"), ("worker_tree", "dark"), ("pipeline_of_actors", "light")):
         opened = report(run, scheme=scheme).open()
         for part in opened.page.locator("td:has([data-kind])").all():
             colour = part.locator(".key").evaluate("key => getComputedStyle(key).backgroundColor")
@@ -407,7 +407,7 @@ FRAMES = """() => {
 }"""
 
 
-@pytest.mark.parametrize("run", ["bottleneck", "worker_tree", "pipeline"])
+@pytest.mark.parametrize("run", ["bottleneck", "worker_tree"])
 @pytest.mark.parametrize("mode", ["wall", "summed"])
 def test_a_frame_is_drawn_as_wide_as_it_says(report: MakeReport, run: str, mode: str) -> None:
     """The share that stands on a frame is that of its width in the picture; waiting has none in summed time."""

@@ -282,7 +282,7 @@ def test_ratios_beyond_any_measure_are_unknown(tmp_path: Path) -> None:
 
 
 def test_a_page_does_not_replace_another_file(tmp_path: Path) -> None:
-    run, other_file = recorded("pipeline"), tmp_path / "notes.html"
+    run, other_file = recorded("pipeline_of_actors"), tmp_path / "notes.html"
     other_file.write_text("mine")
     for place, said in ((other_file, "--force overwrites it, --page names another"), (tmp_path, "(--page)")):
         assert said in comparison(run, run, "--page", str(place), code=1).stderr
@@ -292,7 +292,7 @@ def test_a_page_does_not_replace_another_file(tmp_path: Path) -> None:
 def test_a_side_without_spans_ends_the_command(tmp_path: Path) -> None:
     none = str(tmp_path / "none")
     said = f"Error: {none!r} does not exist: expected a folder or a file of spans\n"
-    assert comparison(recorded("pipeline"), none, code=1).stderr == said
+    assert comparison(recorded("pipeline_of_actors"), none, code=1).stderr == said
 
 
 def other(**resource: object) -> HandMade:
@@ -386,7 +386,11 @@ def test_recorded_runs_of_one_program_compared() -> None:
 
 
 def test_against_itself_nothing_changed() -> None:
-    found = json.loads(comparison(recorded("pipeline"), recorded("pipeline"), "--json", "--fail-on", "slower").stdout)
+    found = json.loads(
+        comparison(
+            recorded("pipeline_of_actors"), recorded("pipeline_of_actors"), "--json", "--fail-on", "slower"
+        ).stdout
+    )
     changes = [change for each in found["subjects"] for change in each["changes"].values()]
     assert changes
     assert not any(each["change"] for each in changes)

@@ -171,11 +171,9 @@ def test_who_is_polled_is_on_the_path() -> None:
     assert split["waiting"] > 20 * split["get"]
 
 
-@pytest.mark.parametrize("name", ["pipeline", "serving"])
-def test_a_healthy_program_has_no_findings(name: str) -> None:
-    """Nothing is named where nothing was planted: a pipeline with actors, a Serve application."""
-    assert document(name)["findings"] == []
-    assert "Findings: none" in summary(recorded(name), "--check").stdout
+def test_a_healthy_program_has_no_findings() -> None:
+    assert document("serving")["findings"] == []
+    assert "Findings: none" in summary(recorded("serving"), "--check").stdout
 
 
 def test_the_example_of_flow_insight() -> None:
@@ -320,7 +318,7 @@ def test_evidence_is_shown_on_request() -> None:
 
 def test_of_several_runs_the_newest_is_shown(tmp_path: Path) -> None:
     """A folder collects runs. One that is asked for by its trace is shown instead."""
-    several = ("pipeline", "killed_worker", "bottleneck")
+    several = ("pipeline_of_actors", "killed_worker", "bottleneck")
     for name in several:
         os.symlink(recorded(name), tmp_path / f"{name}.jsonl.gz")
     found = json.loads(summary(str(tmp_path), "--json").stdout)
@@ -337,8 +335,8 @@ def test_of_several_runs_the_newest_is_shown(tmp_path: Path) -> None:
 
 def test_wrong_use(tmp_path: Path) -> None:
     """What is no trace id: exit code 2. A trace or a path that is not there, no spans: 1."""
-    summary(recorded("pipeline"), "--trace", "xyz", code=2)
-    summary(recorded("pipeline"), "--trace", "0123456789abcdef", code=1)
+    summary(recorded("pipeline_of_actors"), "--trace", "xyz", code=2)
+    summary(recorded("pipeline_of_actors"), "--trace", "0123456789abcdef", code=1)
     none = str(tmp_path / "none")
     said = f"Error: {none!r} does not exist: expected a folder or a file of spans\n"
     assert summary(none, code=1).stderr == said
@@ -543,7 +541,7 @@ def test_spans_of_ray_itself_are_read_as_what_they_mean(tmp_path: Path) -> None:
 def test_what_is_wrong_with_the_data_comes_first(tmp_path: Path) -> None:
     """Bad lines and cut spans stand above the findings, since they may be the reason for them."""
     (tmp_path / "a.jsonl").write_text("no json\n")
-    os.symlink(recorded("pipeline"), tmp_path / "pipeline.jsonl.gz")
+    os.symlink(recorded("pipeline_of_actors"), tmp_path / "pipeline_of_actors.jsonl.gz")
     text = " ".join(summary(str(tmp_path)).stdout.split())
     assert text.index("1 bad line skipped (the first: ") < text.index("Findings")
     assert text.count("Data:") == 1

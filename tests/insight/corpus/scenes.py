@@ -37,7 +37,7 @@ _CORE = "task,actor,get,wait,put"
 _DATA = "task,actor,data,get,wait,put"
 _ALONE = "task,actor,job,serve"
 _INTERNAL = (("RAY_TRACING_INTERNAL", "1"),)
-_OF_CORE = ("bottleneck", "tree", "pipeline")
+_OF_CORE = ("bottleneck", "tree")
 _OF_DATA = ("data_bottleneck", "data_skewed", "data_backpressure", "data_spill")
 
 SCENES = {

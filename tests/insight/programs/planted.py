@@ -82,39 +82,6 @@ def tree():
     return ray.get(root.process.remote())
 
 
-@ray.remote(num_cpus=1)
-def read(number):
-    spend(60)
-    return list(range(number, number + 1000))
-
-
-@ray.remote(num_cpus=0)
-class Model:
-    def __init__(self):
-        spend(50)
-
-    def predict(self, rows):
-        spend(90)
-        return [row * 2 for row in rows]
-
-
-@ray.remote(num_cpus=1)
-def write(parts):
-    spend(30)
-    return len(parts)
-
-
-def pipeline():
-    """Parts are read, go through a pool of actors and are written, as they come."""
-    models = [Model.remote() for _ in range(4)]
-    parts = [models[number % 4].predict.remote(read.remote(number)) for number in range(32)]
-    pending, written = [write.remote(part) for part in parts], 0
-    while pending:
-        done, pending = ray.wait(pending, num_returns=1)
-        written += sum(ray.get(done))
-    return written
-
-
 def serving():
     """A Serve application that answers two hundred and forty requests, eight at a time."""
     from ray import serve

@@ -31,6 +31,7 @@ def warnings_of(stderr: str) -> list[str]:
     return sorted(line for line in stderr.splitlines() if "Warning" in line)
 
 
+@pytest.mark.slow(older_rays=True)  # test_calls.py has the results of the same program; the rest is about Ray
 def test_an_actor_that_rays_own_tracing_breaks_works(cluster: Cluster) -> None:
     """Ray's own hook makes a call to a static, generator or async generator method fail, and this one does not."""
     assert cluster.once("generators").result[6:10] == [[0, 1, 2], [1, 2], [["x"]], 4]

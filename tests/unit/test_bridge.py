@@ -472,7 +472,8 @@ added = kinds()
 recorder.record(Template("of Ray", 4, {}), identity_of(bytes(range(16)), bytes(range(8)), None), 1, 2, b"")
 seen = exported()
 bridge.uninstall()
-print(json.dumps([before, joined, added, seen, sorted(kinds())]))
+print(json.dumps([before, joined, added, seen, sorted(kinds())]), flush=True)
+os._exit(0)  # or its exporters look for the collectors
 """
     found = in_a_process(OWN + program, tmp_path, stderr=None, OTEL_EXPORTER_OTLP_ENDPOINT="http://collector:4317")
     before, joined, added, seen, left = found

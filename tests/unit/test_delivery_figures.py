@@ -35,6 +35,8 @@ from ray_tracing_hooks._spool.reader import segments
 from ray_tracing_hooks._spool.writer import SpoolWriter
 from ray_tracing_hooks.names import Metric
 
+pytestmark = pytest.mark.apart
+
 TRACES = "/v1/traces"
 
 

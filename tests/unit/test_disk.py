@@ -32,6 +32,8 @@ from ray_tracing_hooks._spool.writer import DEFAULT_SEGMENT_BYTES, SpoolWriter, 
 Mount = Callable[..., Path]
 Faulty = Callable[..., FaultyDisk]
 
+pytestmark = pytest.mark.apart
+
 
 def encoded(number: int, extra: bytes = b"") -> bytes:
     """A span, with its number for its ids."""

@@ -22,6 +22,8 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._ship.files import SOCKET
 from ray_tracing_hooks._ship.flush import FlushResult
 
+pytestmark = pytest.mark.apart
+
 METRICS, TRACES = "/v1/metrics", "/v1/traces"
 RAN = names.EXECUTION_DURATION
 

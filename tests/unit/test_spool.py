@@ -459,7 +459,7 @@ def test_a_limit_of_descriptors_that_is_lowered_costs_no_span(tmp_path: Path) ->
         assert writer._descriptor < 256
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(number)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (128, limit[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (writer._descriptor, limit[1]))
         writer.close()
         assert not any(is_locked(path) for _, paths, _ in iterate(str(tmp_path)) for path in paths)
         writer.span(prefix, b"after close")

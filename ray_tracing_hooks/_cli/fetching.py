@@ -157,6 +157,17 @@ def _sum_up(result: Collected, target: Target, sources: int, *, are_nodes: bool,
         click.echo(f"next: ray-tracing-hooks summary {shlex.quote(safe(target.text))}")
 
 
+_NONE = (
+    "it has run no tasks, RAY_task_events is off, or they are not reported to the GCS "
+    "(RAY_enable_core_worker_task_event_to_gcs=0) and its dashboard has none or does not answer. Give the place where "
+    "KubeRay's History Server keeps its events with --events"
+)
+_NONE_OF_DASHBOARD = (
+    "the GCS has none, and its dashboard, which keeps them (RAY_enable_task_events_to_dashboard_head=1), has none "
+    "either. It has run no tasks, or they are not reported yet: run the command again in some seconds"
+)
+
+
 # --- States of tasks -----------------------------------------------------------------------------------------------
 
 
@@ -164,25 +175,72 @@ def _sum_up(result: Collected, target: Target, sources: int, *, are_nodes: bool,
     epilog=examples(
         "ray-tracing-hooks states",
         "ray-tracing-hooks states /tmp/spans --address 10.0.0.1:6379",
+        "ray-tracing-hooks states spans --events s3://ray-historyserver/cluster-history",
     ),
 )
 @click.argument("folder", metavar="[DIR]", required=False)
+@click.option(
+    "--events",
+    metavar="PATH",
+    help="Read them from the job events of KubeRay's History Server instead, below this folder or a URL for fsspec, "
+    "such as s3://bucket/cluster-history.",
+)
 @address_option
 @timeout_option()
 @json_option
-def states(folder: str | None, address: str | None, timeout: float, in_json: bool) -> None:
+def states(folder: str | None, events: str | None, address: str | None, timeout: float, in_json: bool) -> None:
     """Fetch the times at which tasks entered each state, for summary and view.
 
     They are written to task-states-SESSION.ndjson in DIR, by default RAY_TRACING_LOCAL_DIR, /tmp/spans. With this file,
     summary and view show the causes of queue time: arguments, resources and workers, fetching, or the actor. Ray keeps
     the states while the cluster runs, by default for the last 100,000 attempts. Run the command again later to add to
     the file. Ray must be installed here.
+
+    After the end of a cluster, --events reads what KubeRay's History Server has kept of it, and needs no Ray. It writes
+    a file for each session there.
     """
+    if events is not None and address is not None:
+        raise click.UsageError("give either --events or --address")
     folder = folder or load(os.environ, warn).in_session().local_dir
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise SafeError(f"{folder!r} is not a folder: name one for the task states")
-    address = _address(address)
+    if events is None:
+        _of_cluster(folder, _address(address), timeout, in_json=in_json)
+    else:
+        _of_events(folder, events, in_json=in_json)
+
+
+def _of_cluster(folder: str, address: str, timeout: float, *, in_json: bool) -> None:
     answer = _ask(address, timeout)
+    if not _write(folder, answer, in_json=in_json):
+        why = _NONE_OF_DASHBOARD if answer.is_of_dashboard else _NONE
+        raise SafeError(f"the cluster at {address} has no task states: {why}")
+    if answer.dropped:
+        warn(f"Ray has dropped {count(answer.dropped, 'event')} of tasks: what these waited for is unknown", "note")
+
+
+def _of_events(folder: str, place: str, *, in_json: bool) -> None:
+    # The analysis takes long to import, and most states are fetched without it.
+    from ray_tracing_hooks._cli.inputs import errors  # noqa: PLC0415
+    from ray_tracing_hooks._insight.ingest.job_events import sessions_of  # noqa: PLC0415
+    from ray_tracing_hooks._insight.ingest.sources import shown  # noqa: PLC0415
+
+    missing, written = 0, False
+    with errors():
+        for session, undefined, attempts in sessions_of(place, warn):
+            missing += undefined
+            written |= _write(folder, Answer(session, undefined, iter(attempts)), in_json=in_json)
+    if missing:
+        warn(f"the definitions of {count(missing, 'attempt')} are missing: what these waited for is unknown", "note")
+    if not written:
+        raise SafeError(
+            f"no task states in {shown(place)}: expected files SESSION/NODE/job_events/JOB/*.jsonl.gz of the collector "
+            "of KubeRay's History Server, with events of tasks"
+        )
+
+
+def _write(folder: str, answer: Answer, *, in_json: bool) -> bool:
+    """Add an answer to the file of its session, and say so; whether it has states."""
     path = os.path.join(folder, task_states.file_name(answer.session))
     try:
         _, known, fetched = keep(folder, answer)
@@ -190,17 +248,12 @@ def states(folder: str | None, address: str | None, timeout: float, in_json: boo
         raise SafeError(f"{path}: {error.strerror or error}") from None
     except ValueError as error:
         raise SafeError(f"{path} is left as it is: {error}. Move it away, or name another folder") from None
-    if not fetched:
-        raise SafeError(
-            f"the cluster at {address} has no task states: it has run no tasks, RAY_task_events is off, or they are "
-            "reported to its dashboard alone (RAY_enable_core_worker_task_event_to_gcs=0), which does not answer"
-        )
-    if answer.dropped:
-        warn(f"Ray has dropped {count(answer.dropped, 'event')} of tasks: what these waited for is unknown", "note")
-    if in_json:
-        click.echo(json.dumps({"output": path, "attempts": known, "fetched": fetched, "dropped": answer.dropped}))
-    else:
+    if fetched and in_json:
+        about = {"output": path, "attempts": known, "fetched": fetched, "dropped": answer.dropped}
+        click.echo(json.dumps(about))
+    elif fetched:
         click.echo(f"{safe(path)}: {count(known, 'attempt')} of tasks, {fetched:,} of them fetched now")
+    return bool(fetched)
 
 
 def _address(given: str | None) -> str:

@@ -31,6 +31,8 @@ class Answer(NamedTuple):
     dropped: int
     """How many events or attempts are missing from the answer."""
     attempts: Iterator[Attempt]
+    is_of_dashboard: bool = False
+    """Whether the GCS has none, and the dashboard keeps them."""
 
 
 def ask(address: str, timeout: float, most: int | None = None) -> Answer:
@@ -53,15 +55,18 @@ def ask(address: str, timeout: float, most: int | None = None) -> Answer:
         if most is not None:
             request.limit = most
         reply = gcs_service_pb2_grpc.TaskInfoGcsServiceStub(channel).GetTaskEvents(request, timeout=timeout)
+        by_dashboard = None
         if not reply.events_by_task:
             at = store.InternalKVGet(
                 gcs_service_pb2.InternalKVGetRequest(namespace=b"dashboard", key=b"dashboard"), timeout=timeout
             )
-            reply = _reply_of_dashboard(at.value.decode(errors="replace"), request, timeout) or reply
+            by_dashboard = _reply_of_dashboard(at.value.decode(errors="replace"), request, timeout)
     finally:
         channel.close()
     session = kept.value.decode(errors="replace") or "unknown"
-    return Answer(session, reply.num_status_task_events_dropped + reply.num_truncated, _attempts(reply))
+    reply = reply if by_dashboard is None else by_dashboard
+    dropped = reply.num_status_task_events_dropped + reply.num_truncated
+    return Answer(session, dropped, _attempts(reply), by_dashboard is not None)
 
 
 def _reply_of_dashboard(address: str, request: Any, timeout: float) -> Any:

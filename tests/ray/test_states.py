@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from conftest import Cluster
+from conftest import Cluster, dashboard_options, start_head, stop_head
 from http_server import Answer, Request, http_server
 from ports import free_port
 from ray.core.generated import common_pb2, gcs_service_pb2
-from support import HOOK, command, environment, python, run_program
+from support import HOOK, command, environment, python, run_program, with_extras
 
 from ray_tracing_hooks._formats import task_states
 
@@ -134,7 +135,66 @@ def test_states_that_only_the_dashboard_has_are_fetched_from_there(tmp_path: Pat
         assert (attempt.task_id, attempt.attempt, attempt.name, attempt.states) == ("ab", 1, "f", {"RUNNING": 7})
     else:
         assert done.returncode == 1
-        assert "reported to its dashboard alone (RAY_enable_core_worker_task_event_to_gcs=0)" in done.stderr
+        assert "not reported to the GCS (RAY_enable_core_worker_task_event_to_gcs=0)" in done.stderr
+
+
+THREE_CALLS = """
+import ray
+
+ray.init()
+
+@ray.remote(num_cpus=0)
+class Actor:
+    def method(self):
+        pass
+
+@ray.remote
+def f():
+    pass
+
+(actor := Actor.remote())
+ray.get([f.remote(), actor.method.remote()])
+"""
+
+
+@pytest.mark.slow  # a cluster with a dashboard and its agents
+def test_the_dashboard_and_the_history_server_have_the_same_states(short_tmp: Callable[[], Path]) -> None:
+    """Where the GCS has none. A server writes the events as the collector of KubeRay's History Server does."""
+    folder = short_tmp()
+    (events := folder / "history" / "session" / "node" / "job_events" / "01000000").mkdir(parents=True)
+
+    def received(request: Request) -> Answer:
+        with open(events / "node-2026-11-29-17-1.jsonl", "a") as file:
+            file.writelines(json.dumps(event) + "\n" for event in json.loads(request.body))
+        return Answer()
+
+    def states(name: str, *source: object) -> dict[Any, Any]:
+        """The states of three calls, once these have ended."""
+        for _ in range(100):
+            done = command("states", folder / name, *source, RAY_AUTH_MODE="disabled")
+            file = next((folder / name).glob("*"), None) if done.returncode == 0 else None
+            found = [] if file is None else list(task_states.read(str(file))[1])
+            if sum("FINISHED" in each.states for each in found) == 3:
+                return {each[:2]: each for each in found}
+        raise AssertionError(f"no states of three calls from {source}")
+
+    with http_server(received) as url:
+        settings = {
+            "RAY_enable_ray_event": "1",
+            "RAY_enable_core_worker_ray_event_to_aggregator": "1",
+            "RAY_enable_core_worker_task_event_to_gcs": "0",
+            "RAY_enable_task_events_to_dashboard_head": "1",
+            "RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR": f"{url}/v1/events",
+            **with_extras(),
+        }
+        head, address = start_head(folder, *dashboard_options(free_port()), **settings)
+        try:
+            python("-c", THREE_CALLS, RAY_ADDRESS=address, **settings)
+            by_the_dashboard = states("dashboard", "--address", address)
+            assert states("events", "--events", folder / "history") == by_the_dashboard
+        finally:
+            stop_head(head)
+    assert {each.name for each in by_the_dashboard.values()} == {"f", "Actor.__init__", "Actor.method"}
 
 
 def test_without_a_cluster_it_says_so(tmp_path: Path) -> None:

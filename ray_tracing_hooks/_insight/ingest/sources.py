@@ -65,7 +65,7 @@ def local(place: str, told: Callable[[str], None]) -> str:
         except ValueError as error:
             raise PlaceError(str(error)) from None
         return path
-    path = _fetched(place) if is_elsewhere(place) else place
+    path = fetched(place, _has_spans_or_states) if is_elsewhere(place) else place
     if os.path.isfile(path) and is_other(path):
         into = os.path.join(tempfile.mkdtemp(dir=_folder()), f"{os.path.basename(path)}.jsonl")
         try:
@@ -94,7 +94,10 @@ def unfetched(folder: str) -> tuple[Any, list[str]]:
     return system, [name for name, _ in files]
 
 
-def _fetched(url: str) -> str:
+def listed(url: str) -> tuple[Any, str, list[str]]:
+    """The file system of a URL for fsspec, its path there, and the names of all files below it, at least one. Raises
+    PlaceError.
+    """
     named = without_credentials(url.partition("?")[0])
     try:
         from fsspec.core import (  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: PLC0415  optional
@@ -112,6 +115,14 @@ def _fetched(url: str) -> str:
         ) from error
     if not names:
         raise PlaceError(f"{named} does not exist, or has no files: expected a folder, a file or a store of spans")
+    return system, path, names
+
+
+def fetched(url: str, is_wanted: Callable[[str], bool]) -> str:
+    """The path of a copy of a file or of the files of a folder that are wanted, by their names there. Of a run of a
+    store, only its description is copied until :func:`complete`. Raises PlaceError.
+    """
+    system, path, names = listed(url)
     into = os.path.join(tempfile.mkdtemp(dir=_folder()), os.path.basename(path) or "spans")
     if names == [path]:
         _get(system, [(path, into)])
@@ -128,10 +139,14 @@ def _fetched(url: str) -> str:
             now.append((name, to))
         elif run and os.path.basename(run).startswith(PREFIX):
             _pending.setdefault(os.path.dirname(places[f"{run}/{RUN_FILE}"]), (system, []))[1].append((name, to))
-        elif is_span_file(name) or task_states.is_file_name(os.path.basename(name)) or _METRICS in name:
+        elif is_wanted(name):
             now.append((name, to))
     _get(system, now)
     return into
+
+
+def _has_spans_or_states(name: str) -> bool:
+    return is_span_file(name) or task_states.is_file_name(os.path.basename(name)) or _METRICS in name
 
 
 def _get(system: Any, files: list[tuple[str, str]]) -> None:

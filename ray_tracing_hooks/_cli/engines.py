@@ -60,4 +60,4 @@ def errors(what: str, extra: str = "ray-tracing-hooks[insight]") -> Iterator[Non
         package = str(error.name).partition(".")[0]
         raise SafeError(f"{what} needs {package}: pip install '{extra}'") from None
     except OSError as error:
-        raise SafeError(f"{what} fails, since a run cannot be read: {error.strerror}") from None
+        raise SafeError(f"{what} fails, since a run cannot be read: {error.strerror or error}") from None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -139,6 +141,8 @@ def test_states_that_only_the_dashboard_has_are_fetched_from_there(tmp_path: Pat
 
 
 THREE_CALLS = """
+import sys
+
 import ray
 
 ray.init()
@@ -154,6 +158,7 @@ def f():
 
 (actor := Actor.remote())
 ray.get([f.remote(), actor.method.remote()])
+sys.stdin.read()  # what a driver has to report as it ends may be lost
 """
 
 
@@ -189,9 +194,10 @@ def test_the_dashboard_and_the_history_server_have_the_same_states(short_tmp: Ca
         }
         head, address = start_head(folder, *dashboard_options(free_port()), **settings)
         try:
-            python("-c", THREE_CALLS, RAY_ADDRESS=address, **settings)
-            by_the_dashboard = states("dashboard", "--address", address)
-            assert states("events", "--events", folder / "history") == by_the_dashboard
+            program, variables = [sys.executable, "-c", THREE_CALLS], environment(RAY_ADDRESS=address, **settings)
+            with subprocess.Popen(program, env=variables, stdin=subprocess.PIPE):
+                by_the_dashboard = states("dashboard", "--address", address)
+                assert states("events", "--events", folder / "history") == by_the_dashboard
         finally:
             stop_head(head)
     assert {each.name for each in by_the_dashboard.values()} == {"f", "Actor.__init__", "Actor.method"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
@@ -37,7 +38,8 @@ from ray_tracing_hooks._insight.analysis.findings import find
     "--engine",
     type=click.Choice([MEMORY, DUCKDB, RAY]),
     help=f"What computes it: by default duckdb for a run of a store with {LARGE:,} spans or more. This one, and "
-    "ray, which is Ray Data on a cluster, show only functions and the findings from when it was stored.",
+    "ray, which is Ray Data on a cluster, show only functions and the findings from when it was stored. With ray, PATH "
+    "may also be a folder of Parquet files that no store has, with the columns of OTLP.",
 )
 @address_option
 @click.option("-v", "--verbose", is_flag=True, help="Also show evidence: span ids and the steps of the critical path.")
@@ -63,22 +65,21 @@ def summary(
     which = inputs.Which(trace_id, job)
     if address is not None and engine != RAY:
         raise click.UsageError("--address is the cluster of --engine ray")
+    system, tables = stored.tables(paths) if engine == RAY and trace_id is None and job is None else (None, [])
+    if tables:
+        _show(stored.document_of_tables(paths[0], tables, system, address), check=check, in_json=in_json)
+        return
     files = which.files(paths, fetches=engine != RAY)
     run = which.kept[0] if len(which.kept) == 1 and trace_id is None else None
     if engine in {DUCKDB, RAY} and run is None:
         raise click.UsageError(
             f"--engine {engine} summarizes a run of a store: give the path of a store, and no --trace"
+            + (". It also takes one folder of Parquet files, without --job" if engine == RAY else "")
         )
     if run is not None and engine is None and run.spans >= LARGE:
         engine = DUCKDB
     if run is not None and engine in {DUCKDB, RAY}:
-        from_store = stored.document(run, engine, address)
-        if in_json:
-            click.echo(json.dumps(from_store))
-        else:
-            print_lines(stored.lines(from_store))
-        if check and from_store["findings"]:
-            raise click.exceptions.Exit(1)
+        _show(stored.document(run, engine, address), check=check, in_json=in_json)
         return
     part, number = which.of(which.read(files, paths))
     analysis = inputs.analysed(part, which.folders)
@@ -88,6 +89,16 @@ def summary(
     else:
         print_lines(text.lines(analysis, findings, number, verbose=verbose, trace_url=inputs.trace_url()))
     if check and findings:
+        raise click.exceptions.Exit(1)
+
+
+def _show(found: dict[str, Any], *, check: bool, in_json: bool) -> None:
+    """Show a document that memory need not hold."""
+    if in_json:
+        click.echo(json.dumps(found))
+    else:
+        print_lines(stored.lines(found))
+    if check and found["findings"]:
         raise click.exceptions.Exit(1)
 
 

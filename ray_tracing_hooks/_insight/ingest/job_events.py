@@ -58,16 +58,16 @@ _decoded = msgspec.json.Decoder(_Event | list[_Event]).decode
 _Sessions = dict[str, dict[tuple[str, int], Attempt]]
 
 
-def sessions_of(place: str, told: Callable[[str], None]) -> Iterator[tuple[str, int, list[Attempt]]]:
+def sessions_of(place: str, warn: Callable[[str], None]) -> Iterator[tuple[str, int, list[Attempt]]]:
     """For each session below a folder or a URL for fsspec: its name, the number of attempts whose definition is
     missing, and the other attempts, without those of drivers. One session is in memory at a time.
 
-    ``told`` is called with what cannot be read, as sentences. Raises PlaceError or OSError.
+    ``warn`` is called with what cannot be read, as sentences. Raises PlaceError or OSError.
     """
     for _, files in groupby(_files(place), key=lambda path: path.rpartition(_FOLDER)[0].rpartition("/")[0]):
         found: _Sessions = {}
         for path in files:
-            _read(path, found, told)
+            _read(path, found, warn)
         for session, attempts in found.items():
             # Without its definition, the kind of an attempt is unknown.
             whole = [each for each in attempts.values() if each.kind]
@@ -87,7 +87,7 @@ def _refuse(error: OSError) -> None:
     raise error
 
 
-def _read(path: str, found: _Sessions, told: Callable[[str], None]) -> None:
+def _read(path: str, found: _Sessions, warn: Callable[[str], None]) -> None:
     bad = 0
     try:
         with open(path, "rb") as file:
@@ -100,9 +100,9 @@ def _read(path: str, found: _Sessions, told: Callable[[str], None]) -> None:
                 except (*MALFORMED, msgspec.MsgspecError):
                     bad += 1
     except UNREADABLE as error:
-        told(f"{path}: {reason(error)}; its other events are missing")
+        warn(f"{path}: {reason(error)}; its other events are missing")
     if bad:
-        told(f"{path}: lines that are not events of Ray, left out: {bad:,}")
+        warn(f"{path}: lines that are not events of Ray, left out: {bad:,}")
 
 
 def _add(event: _Event, attempts: dict[tuple[str, int], Attempt]) -> None:

@@ -20,17 +20,18 @@ from ray_tracing_hooks._insight.ingest.otlp_json import explain, id_text
 from ray_tracing_hooks._insight.model.columns import ENDED, LOST, MOST_TIME, RUNNING, STATES, Columns, Row, as_byte
 from ray_tracing_hooks._insight.model.span import Event, Link, Span
 
-__all__ = ["PARQUET", "Groups", "read_stored"]
+__all__ = ["NEEDED", "PARQUET", "START", "STATE", "Groups", "read_rows", "read_stored", "span_of"]
 
 START, DURATION = "start_time_unix_nano", "duration_time_unix_nano"
 
-_NEEDED = (
+NEEDED = (
     *(START, DURATION, "trace_id", "span_id", "parent_span_id", "name", "kind", "status_code"),
     *("resource_attributes", "scope_name", "span_attributes"),
 )
 """The columns that a table is made of; without any of them, a file is not one of spans."""
 
-_STATE = "state"
+STATE = "state"
+"""A column of a store, which other programs do not write."""
 
 _decoded = msgspec.json.Decoder(dict[str, Any]).decode
 _decoded_list = msgspec.json.Decoder(list[dict[str, Any]]).decode
@@ -43,10 +44,18 @@ def read_stored(part: Part) -> Columns:
     adder = _Adder(columns, part.path)
     for number in range(file.num_row_groups):
         try:
-            adder.add(number, _group(file, number, [*_NEEDED, _STATE]))
+            adder.add(number, _group(file, number, [*NEEDED, STATE]))
         except UNREADABLE as error:
             columns.quality.incomplete(part.path, 0, f"row group {number} cannot be read: {reason(error)}")
     return columns
+
+
+def read_rows(columns: Columns, rows: Any) -> None:
+    """Add the spans of a table of pyarrow with the columns ``NEEDED``, and perhaps ``STATE``; ``START`` is in
+    nanoseconds.
+    """
+    found = {name: rows.column(name).to_pylist() for name in (*NEEDED, STATE) if name in rows.column_names}
+    _Adder(columns, "").add(0, found)
 
 
 def _opened(path: str) -> Any:
@@ -57,7 +66,7 @@ def _opened(path: str) -> Any:
         raise OSError("reading it needs pyarrow: pip install 'ray-tracing-hooks[insight]'") from None
     # Read as a whole into memory that is freed, and not mapped: another process may replace the file.
     file = parquet.ParquetFile(path, memory_map=False)
-    if missing := [name for name in _NEEDED if name not in file.schema_arrow.names]:
+    if missing := [name for name in NEEDED if name not in file.schema_arrow.names]:
         raise ValueError(f"it is not a table of spans: it has no column {missing[0]}")
     return file
 
@@ -82,9 +91,9 @@ class _Adder:
         """Add a row group."""
         columns = self._columns
         columns.origins.begin(number, len(columns))
-        states = found.get(_STATE) or [None] * len(found[START])
+        states = found.get(STATE) or [None] * len(found[START])
         rows: list[Row] = []
-        for place, values in enumerate(zip(*(found[name] for name in _NEEDED), states, strict=True)):
+        for place, values in enumerate(zip(*(found[name] for name in NEEDED), states, strict=True)):
             try:
                 rows.append(self._row(len(columns) + len(rows), *values))
             except (*MALFORMED, msgspec.MsgspecError) as error:
@@ -143,13 +152,56 @@ _BLOCK = 256
 
 _OF_SPANS = frozenset(
     {
-        *_NEEDED,
-        _STATE,
+        *NEEDED,
+        STATE,
         *("trace_state", "status_status_message", "scope_version", "scope_attributes", "events_json", "links_json"),
         *("dropped_attributes_count", "dropped_events_count", "dropped_links_count", "flags"),
     }
 )
 """The columns that a span is made of."""
+
+
+def span_of(row: Mapping[str, Any], resource: dict[str, Any], scope: str) -> Span:
+    """The span of a row, which may lack columns that are not ``NEEDED``. Raises one of ``MALFORMED``."""
+    attributes = _decoded(row["span_attributes"]) if row["span_attributes"] else {}
+    end = row[START] + row[DURATION] if row[DURATION] is not None else 0
+    return Span(
+        trace_id=id_text(row["trace_id"], 16),
+        span_id=id_text(row["span_id"], 8),
+        parent_id=id_text(row["parent_span_id"] or "", 8),
+        name=row["name"] or "",
+        kind=row["kind"] or 0,
+        start_ns=row[START],
+        end_ns=end,
+        status_code=row["status_code"] or 0,
+        status_message=row.get("status_status_message") or "",
+        attributes=attributes,
+        events=[
+            Event(str(each.get("name") or ""), int(each.get("time_unix_nano") or 0), each.get("attributes") or {})
+            for each in _decoded_list(row.get("events_json") or b"[]")
+        ],
+        links=[
+            Link(
+                id_text(each.get("trace_id") or "", 16),
+                id_text(each.get("span_id") or "", 8),
+                each.get("attributes") or {},
+                str(each.get("trace_state") or ""),
+            )
+            for each in _decoded_list(row.get("links_json") or b"[]")
+        ],
+        resource=resource,
+        scope=scope,
+        state=STATES[its_state(end, attributes, row.get(STATE))],
+        trace_state=row.get("trace_state") or "",
+        flags=row.get("flags") or 0,
+        dropped=(
+            row.get("dropped_attributes_count") or 0,
+            row.get("dropped_events_count") or 0,
+            row.get("dropped_links_count") or 0,
+        ),
+        scope_version=row.get("scope_version") or "",
+        scope_attributes=_decoded(row["scope_attributes"]) if row.get("scope_attributes") else {},
+    )
 
 
 class Groups:
@@ -169,45 +221,7 @@ class Groups:
         if place % _BLOCK >= len(rows):
             return None
         row = rows[place % _BLOCK]
-        attributes = _decoded(row["span_attributes"]) if row["span_attributes"] else {}
-        end = row[START] + row[DURATION] if row[DURATION] is not None else 0
-        return Span(
-            trace_id=id_text(row["trace_id"], 16),
-            span_id=id_text(row["span_id"], 8),
-            parent_id=id_text(row["parent_span_id"] or "", 8),
-            name=row["name"] or "",
-            kind=row["kind"] or 0,
-            start_ns=row[START],
-            end_ns=end,
-            status_code=row["status_code"] or 0,
-            status_message=row.get("status_status_message") or "",
-            attributes=attributes,
-            events=[
-                Event(str(each.get("name") or ""), int(each.get("time_unix_nano") or 0), each.get("attributes") or {})
-                for each in _decoded_list(row.get("events_json") or b"[]")
-            ],
-            links=[
-                Link(
-                    id_text(each.get("trace_id") or "", 16),
-                    id_text(each.get("span_id") or "", 8),
-                    each.get("attributes") or {},
-                    str(each.get("trace_state") or ""),
-                )
-                for each in _decoded_list(row.get("links_json") or b"[]")
-            ],
-            resource=resource,
-            scope=scope,
-            state=STATES[its_state(end, attributes, row.get(_STATE))],
-            trace_state=row.get("trace_state") or "",
-            flags=row.get("flags") or 0,
-            dropped=(
-                row.get("dropped_attributes_count") or 0,
-                row.get("dropped_events_count") or 0,
-                row.get("dropped_links_count") or 0,
-            ),
-            scope_version=row.get("scope_version") or "",
-            scope_attributes=_decoded(row["scope_attributes"]) if row.get("scope_attributes") else {},
-        )
+        return span_of(row, resource, scope)
 
     def close(self) -> None:
         self._files.clear()

@@ -9,6 +9,7 @@ where a percentile is. So nodes send counts, and no node holds the times of a fu
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from bisect import bisect_right
 from collections import defaultdict
@@ -99,8 +100,12 @@ def functions(
                 percentile(times, share)
         exact = _gathered(count({key: times.seen for key, times in rounded.items()}))
     except Exception as error:
-        # Before the last line, Ray has the stack of the node.
-        raise OSError(0, f"Ray Data: {str(error).strip().rpartition(chr(10))[2]}") from error
+        # Before it, Ray has the stack of the node, and behind it perhaps advice on retries.
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        why = next(
+            (line for line in reversed(lines) if re.match(r"[\w.]+(Error|Invalid|Exception): ", line)), lines[-1]
+        )
+        raise OSError(0, f"Ray Data: {why}") from error
     finally:
         ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
     found: dict[str, dict[str, Any]] = {}

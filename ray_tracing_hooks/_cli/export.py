@@ -136,7 +136,7 @@ def export(
 def _keep(which: inputs.Which, paths: tuple[str, ...], output: str, redaction: Redaction, *, in_json: bool) -> None:
     """Write the runs to a store."""
     # pyarrow is large, and most commands do not need what writes with it.
-    from ray_tracing_hooks._cli.keeping import keep, told  # noqa: PLC0415
+    from ray_tracing_hooks._cli.keeping import keep, written_text  # noqa: PLC0415
 
     if output == "-" or (os.path.lexists(output) and not os.path.isdir(output)):
         raise click.BadParameter(f"{output!r} is no folder: name one for the store", param_hint="--output")
@@ -150,7 +150,7 @@ def _keep(which: inputs.Which, paths: tuple[str, ...], output: str, redaction: R
         ids = [each["id"] for each in kept]
         click.echo(json.dumps({"output": output, "format": _PARQUET, "spans": len(table), "runs": ids}))
     else:
-        click.echo(told(output, kept))
+        click.echo(written_text(output, kept))
 
 
 def _size(count: int) -> str:

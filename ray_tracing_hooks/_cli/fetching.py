@@ -98,9 +98,9 @@ def collect(
     else:
         _sum_up(result, target, len(found), are_nodes=not folders, is_store=is_store)
         if kept:
-            from ray_tracing_hooks._cli.keeping import told  # noqa: PLC0415  as in `_keep`
+            from ray_tracing_hooks._cli.keeping import written_text  # noqa: PLC0415  as in `_keep`
 
-            click.echo(told(place.removeprefix(STORE), kept))
+            click.echo(written_text(place.removeprefix(STORE), kept))
     if result.problems:
         context.exit(1)
 

@@ -72,7 +72,7 @@ def keep(
         target.close()
 
 
-def told(place: str, kept: Sequence[Mapping[str, Any]]) -> str:
+def written_text(place: str, kept: Sequence[Mapping[str, Any]]) -> str:
     """What was written, and what to do next."""
     spans = sum(each["counts"]["spans"] for each in kept)
     ids = f" ({kept[0]['id']})" if len(kept) == 1 else ""

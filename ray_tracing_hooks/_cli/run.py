@@ -325,10 +325,10 @@ def _show(
     click.echo(err=True)
     print_summary(analysis, number, most=_MOST_LINES - 3, err=True)
     if kept is not None:
-        from ray_tracing_hooks._cli.keeping import keep, told  # noqa: PLC0415  as above
+        from ray_tracing_hooks._cli.keeping import keep, written_text  # noqa: PLC0415  as above
 
         written = keep(kept.store, table, which.folders, more=lambda known: kept.more(known, settings), hint="--keep")
-        click.echo(told(kept.store, written), err=True)
+        click.echo(written_text(kept.store, written), err=True)
     quoted = safe(shlex.quote(folder) + (f" --trace {trace_id}" if trace_id else ""))
     if not views:
         click.echo(f"more: ray-tracing-hooks summary {quoted}", err=True)

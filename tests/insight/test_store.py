@@ -23,7 +23,7 @@ from made_spans import CONSUMER, PRODUCER, process, span
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
-from ray_tracing_hooks._cli.keeping import told
+from ray_tracing_hooks._cli.keeping import written_text
 from ray_tracing_hooks._cli.run import redacted
 from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.model.span import Event, Link, Span
@@ -676,7 +676,7 @@ def test_a_place_is_named_as_it_was_given_without_a_password(tmp_path: Path) -> 
     source = written(made(), tmp_path / "spans")
     text = run("export", source, "--format", "parquet", "-o", place).output
     assert f"next: ray-tracing-hooks runs '{place}'" in text
-    assert "s3cret" not in told("s3://key:s3cret@bucket/runs", [])
+    assert "s3cret" not in written_text("s3://key:s3cret@bucket/runs", [])
 
 
 def test_a_store_cannot_be_where_a_file_is(tmp_path: Path) -> None:

@@ -47,11 +47,11 @@ def shown(place: str) -> str:
     return without_credentials(place) if is_elsewhere(place) else place
 
 
-def local(place: str, told: Callable[[str], None]) -> str:
+def local(place: str, warn: Callable[[str], None]) -> str:
     """The path of the spans of a place: a path, a URL for fsspec, or ``jaeger:``, ``tempo:`` or
     ``clickhouse:`` and an address.
 
-    ``told`` is called with what could not be had of it, as sentences. Of a store of runs elsewhere, only the
+    ``warn`` is called with what could not be had of it, as sentences. Of a store of runs elsewhere, only the
     descriptions are fetched until :func:`complete`. Raises AddressError, PlaceError or OSError.
     """
     kind, _, address = place.partition(":")
@@ -59,7 +59,7 @@ def local(place: str, told: Callable[[str], None]) -> str:
         path = os.path.join(tempfile.mkdtemp(dir=_folder()), f"{kind}.jsonl")
         try:
             with open(path, "wb") as file:
-                file.writelines(traces_of(kind, address, told))
+                file.writelines(traces_of(kind, address, warn))
         except AddressError:
             raise
         except ValueError as error:
@@ -69,7 +69,7 @@ def local(place: str, told: Callable[[str], None]) -> str:
     if os.path.isfile(path) and is_other(path):
         into = os.path.join(tempfile.mkdtemp(dir=_folder()), f"{os.path.basename(path)}.jsonl")
         try:
-            converted(path, into, lambda problem: told(f"{shown(place)}: {problem}"))
+            converted(path, into, lambda problem: warn(f"{shown(place)}: {problem}"))
         except (ValueError, ImportError) as error:
             raise PlaceError(f"{shown(place)}: {error}") from None
         return into

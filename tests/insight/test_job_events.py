@@ -1,6 +1,6 @@
 """Task states from the events that KubeRay's History Server keeps.
 
-``recorded/history_server`` has the events that Ray 2.60 sent of a real run, as its collector writes them, and in
+``history_server`` has the events that Ray 2.60 sent of a real run, as its collector writes them, and in
 ``by-the-gcs.ndjson`` the states that ``ray-tracing-hooks states`` had from the GCS of this run.
 """
 
@@ -23,7 +23,7 @@ from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._formats.task_states import Attempt
 
-HISTORY = Path(__file__).parent / "recorded" / "history_server"
+HISTORY = Path(__file__).parent / "history_server"
 SESSION = "session_2026-11-29_17-34-22_839148_11844"
 
 

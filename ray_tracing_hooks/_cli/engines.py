@@ -53,11 +53,11 @@ def runs_of(
 
 @contextmanager
 def errors(what: str, extra: str = "ray-tracing-hooks[insight]") -> Iterator[None]:
-    """Ends the command with exit code 1 if ``what`` needs a package that is not installed, or cannot read a run."""
+    """Ends the command with exit code 1 if ``what`` needs a package that is not installed, or a run cannot be read."""
     try:
         yield
     except ImportError as error:
         package = str(error.name).partition(".")[0]
         raise SafeError(f"{what} needs {package}: pip install '{extra}'") from None
     except OSError as error:
-        raise SafeError(f"{what} fails, since a run cannot be read: {error.strerror or error}") from None
+        raise SafeError(f"{what} fails: {error.strerror or error}") from None

@@ -118,24 +118,23 @@ def view(
 
     def make() -> str:
         """Write the report, and return what to say of it."""
-        with TemporaryDirectory() as folder:
-            return made(folder)
-
-    def made(folder: str) -> str:
         replace = outputs.may_replace(output, force=force, is_ours=page.is_report)
         redaction = page.Redaction(attributes=not no_attributes, redact=redact)
         files, whole, is_part = which.files(paths), list[Any](), False
         if is_by_duckdb(which.kept, engine):
             most = max_spans or _MOST_OF_PART
-            file, whole, is_part = _part_of(which.kept, folder, most, trace_id, begin, end, redaction)
-            table = which.read([file], paths)
+            with errors(f"--engine {DUCKDB}"), TemporaryDirectory() as folder:
+                file, whole, is_part = _part_of(which.kept, folder, most, trace_id, begin, end, redaction)
+                table = which.read([file], paths)
             redaction.apply(table)
             _, others = which.of(table)
+            drawn = len(table)
         else:
             table = which.read(files, paths)
             redaction.apply(table)
             table, others = which.of(table)
             table = inputs.between(table, begin, end)
+            drawn = max_spans or page.MOST_SPANS
         analysis = inputs.analysed(table, which.folders)
         analysis.is_part = is_part
         where = ", ".join(map(os.path.basename, paths)) or "spans"
@@ -145,7 +144,7 @@ def view(
             replace=replace,
             source=where,
             redaction=redaction,
-            max_spans=max_spans or page.MOST_SPANS,
+            max_spans=drawn,
             whole=whole,
         )
         if others > 1:
@@ -185,30 +184,28 @@ def _part_of(
     """The file of a part of a run that DuckDB reads, what the page says of the whole run, and whether the part is more
     or less than one whole trace. Ends the command with exit code 1 or 2 if there is no such part.
     """
-    run, trace = kept[0], None
-    with errors(f"--engine {DUCKDB}"):
-        if beginning is not None:
-            of_run = {each: run for run in kept for each in traces_of(run, beginning.lower())}
-            if not of_run:
-                raise SafeError(f"no trace of {count(len(kept), 'run')} starts with {beginning!r} (--trace)")
-            trace = inputs.the_trace([*of_run], beginning)
-            run = of_run[trace]
-        elif len(kept) > 1:
-            raise click.UsageError(
-                f"--all needs --engine {MEMORY}, since one of the runs is large: name a run, PATH@RUN"
-            )
-        part = copied(run, folder, most, trace=trace, begin=begin, end=end)
+    run, trace, is_timed = kept[0], None, begin is not None or end is not None
+    if beginning is not None:
+        of_run = {each: run for run in kept for each in traces_of(run, beginning.lower())}
+        if not of_run:
+            raise SafeError(f"no trace of {count(len(kept), 'run')} starts with {beginning!r} (--trace)")
+        trace = inputs.the_trace([*of_run], beginning)
+        run = of_run[trace]
+    elif len(kept) > 1:
+        raise click.UsageError(f"--all needs --engine {MEMORY}, since one of the runs is large: name a run, PATH@RUN")
+    part = copied(run, folder, most, trace=trace, begin=begin, end=end)
     if not part.spans:
-        raise SafeError(f"no span ran then (--from, --to): the run took {duration(run.document['wall_ns'])}")
+        of = f" of trace {trace}" if trace else ""
+        raise SafeError(f"no span{of} ran then (--from, --to): the run took {duration(run.document['wall_ns'])}")
     if part.spans == run.spans:
         return part.file, [], False
-    if part.until_ns is not None:
-        which = f"those that began in the first {duration(part.until_ns)}"
-    elif begin is not None or end is not None:
-        which = "those that ran in the time that was asked for"
-    else:
-        which = f"trace {trace}" if trace else "some traces as a whole"
-    opened = f"The page opens {part.spans:,} of {count(run.spans, 'span')}: {which}"
+    which = (
+        f"those of trace {trace}" if trace else "",
+        "those that ran in the time that was asked for" if is_timed else "",
+        "some traces as a whole" if part.is_sample else "",
+        "" if part.until_ns is None else f"those that began in the first {duration(part.until_ns)}",
+    )
+    opened = f"The page opens {part.spans:,} of {count(run.spans, 'span')}: {', of these '.join(filter(None, which))}"
     warn(f"{opened}; --trace, --from and --to choose others", "note")
     found = stored.document(run, DUCKDB, None)
     if redaction.hides_names:
@@ -217,7 +214,7 @@ def _part_of(
             found[member] = [each for each in found[member] if '"' not in each[key]]
     whole = [f"{opened}. This section is about the whole run, and everything else about these.", *stored.parts(found)]
     shown = [each if isinstance(each, str) else each._asdict() for each in whole if each]
-    return part.file, shown, trace is None or part.until_ns is not None or begin is not None or end is not None
+    return part.file, shown, trace is None or part.until_ns is not None or is_timed
 
 
 def write(

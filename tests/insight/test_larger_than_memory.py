@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from ray_tracing_hooks._cli.engines import runs_of
 from ray_tracing_hooks._insight.analysis import explained
 from ray_tracing_hooks._insight.analysis.comparison import compare
 from ray_tracing_hooks._insight.analysis.measured import FUNCTION
+from ray_tracing_hooks._insight.store.tables import opened
 
 __all__ = ["packages"]
 
@@ -110,7 +115,29 @@ def test_a_damaged_file_ends_the_comparison(versions: tuple[Path, Path], tmp_pat
     for damaged in (whole[:-100], bytes(1000) + whole[1000:]):
         path.write_bytes(damaged)
         said = run("compare", "--all", store, "--to", versions[1], "--engine", "duckdb", code=1).output
-        assert "comparing several runs fails, since a run cannot be read: " in said
+        assert f"comparing several runs fails: {path.parent}: " in said
+        assert "SELECT" not in said
+
+
+def test_the_name_of_a_folder_is_no_pattern(versions: tuple[Path, Path], tmp_path: Path) -> None:
+    for name in ("runs[1]", "runs1"):
+        shutil.copytree(versions[0], tmp_path / name)
+    for other in (tmp_path / "runs1").glob("run=*/traces-*.parquet"):
+        other.write_bytes(b"")
+    run("compare", "--all", tmp_path / "runs[1]", "--to", versions[1], "--engine", "duckdb")
+
+
+def test_an_interrupt_ends_a_query(versions: tuple[Path, Path]) -> None:
+    """As it ends Python, which a command then tells."""
+    files = [*map(str, versions[0].glob("run=*/traces-*.parquet"))]
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        with pytest.raises(KeyboardInterrupt), opened(files) as database:  # noqa: PT012  it awaits the interrupt
+            timer.start()
+            database.execute("SELECT sum(hash(range)) FROM range(1000000000)")
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 @pytest.mark.parametrize("options", [(), ("--function", "f")])
@@ -127,6 +154,9 @@ def test_a_trend_by_duckdb_is_the_same(options: tuple[str, ...], tmp_path: Path)
     ]
     assert found[0] == found[1]
     assert [each["run"] for each in found[0]["shifts"]] == [len(STEADY)]
+    said = run("trend", tmp_path / "runs", "--engine", "duckdb", "--function", "job.py", code=1).output
+    assert "no function of 12 runs of job.py is named 'job.py'" in " ".join(said.split())
+    assert "--engine memory has methods of deployments and spans" in " ".join(said.split())
 
 
 # --- A page of a part -----------------------------------------------------------------------------------------------
@@ -178,9 +208,22 @@ def test_a_page_opens_the_first_spans_of_a_large_trace(tmp_path: Path) -> None:
     found, said = page_of(store, "--max-spans", 6)
     assert (found["spans"], functions(found)) == (6, ["job.py", "f0", "f1", "f2"])
     assert "The page opens 6 of 21 spans: those that began in the first 20.0 ms" in said
+    found, said = page_of(store, "--max-spans", 2, "--from", "32ms")
+    assert (found["spans"], functions(found)) == (3, ["job.py", "f3"])
+    assert "those that ran in the time that was asked for, of these those that began in the first 35.0 ms" in said
+    assert "draws" not in said
     found, said = page_of(store)
     assert (found["spans"], found["whole"]) == (21, [])
     assert "The page opens" not in said
+
+
+def test_only_a_page_of_a_part_needs_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = with_traces(tmp_path / "runs")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    page = tmp_path / "report.html"
+    run("view", store, "--output", page)
+    said = run("view", store, "--output", page, "--engine", "duckdb", code=1).output
+    assert "Error: --engine duckdb fails: No such file or directory" in said
 
 
 def test_a_page_opens_whole_traces_or_one_of_them(tmp_path: Path) -> None:
@@ -207,6 +250,13 @@ def test_a_page_opens_whole_traces_or_one_of_them(tmp_path: Path) -> None:
     one, said = page_of(tmp_path / "runs", "--trace", "5")
     assert (one["spans"], [each[0] for each in one["traces"]]) == (3, ["5"])
     assert one["nothing_found"]
+    one, said = page_of(tmp_path / "runs", "--trace", "5", "--to", "1ms")
+    assert (one["spans"], [each[0] for each in one["traces"]]) == (1, ["5"])
+    assert "those of trace 5" in said
+    assert (
+        "those that ran in the time that was asked for, of these some traces as a whole"
+        in page_of(tmp_path / "runs", "--to", "100ms", "--max-spans", 10)[1]
+    )
     refused = run("view", tmp_path / "runs", "--engine", "duckdb", "--trace", "fe", code=1).output
     assert "no trace of 1 run starts with 'fe' (--trace)" in refused
 

@@ -19,7 +19,9 @@ class Part(NamedTuple):
     file: str
     spans: int
     until_ns: int | None
-    """If a trace has too many spans: when the last span of the part began, from the first of the run on."""
+    """If a trace has too many spans: when the last span of the part began, from the first of the run or trace on."""
+    is_sample: bool
+    """Whether it has only some of the traces."""
 
 
 def traces_of(run: KeptRun, beginning: str) -> list[str]:
@@ -35,14 +37,16 @@ def copied(
     """Copy the spans of a trace, or those that ran between two times, with their ancestors; at most about ``most``.
 
     If there are more, they are whole traces that their ids choose. If a trace has more than ``most``, they are the
-    first ones. Times are nanoseconds from the first span of the run on. Raises ImportError without DuckDB, and OSError
-    if files cannot be read or written.
+    first ones. Times are nanoseconds from the first span of the run on, or of the trace. Raises ImportError without
+    DuckDB, and OSError if files cannot be read or written.
     """
     into = os.path.join(folder, os.path.basename(os.path.abspath(run.folder)))
     os.makedirs(into)
     with opened(run.files) as database:
-        (first,) = database.execute("SELECT min(epoch_ns(start_time_unix_nano)) FROM spans").fetchone()
-        spans, until = _choose(database, most, *_which(first, trace, begin, end))
+        (first,) = database.execute(
+            "SELECT min(epoch_ns(start_time_unix_nano)) FROM spans WHERE trace_id = coalesce(?, trace_id)", [trace]
+        ).fetchone()
+        spans, until, is_sample = _choose(database, most, *_which(first, trace, begin, end))
         if until is not None or begin is not None or end is not None:
             spans += _add_ancestors(database)
         path = os.path.join(into, _FILE)
@@ -52,7 +56,7 @@ def copied(
         )
     with open(os.path.join(into, RUN_FILE), "w", encoding="utf-8") as described:
         json.dump(run.document | {"files": [{"name": _FILE, "rows": spans}]}, described)
-    return Part(path, spans, None if until is None else until - first)
+    return Part(path, spans, None if until is None else until - first, is_sample)
 
 
 def _which(first: int, trace: str | None, begin: int | None, end: int | None) -> tuple[str, list[Any]]:
@@ -68,15 +72,18 @@ def _which(first: int, trace: str | None, begin: int | None, end: int | None) ->
     return " AND ".join(["true", *(each for each, _ in wanted)]), [value for _, value in wanted]
 
 
-def _choose(database: Any, most: int, which: str, values: Sequence[Any]) -> tuple[int, int | None]:
-    """Make the table ``chosen``; the number of its spans, and when the last one began if they are the first ones."""
+def _choose(database: Any, most: int, which: str, values: Sequence[Any]) -> tuple[int, int | None, bool]:
+    """Make the table ``chosen``; the number of its spans, when the last one began if they are the first ones, and
+    whether they are of some traces.
+    """
     database.execute(
         f"CREATE TEMP TABLE traces AS SELECT trace_id, count(*) AS many FROM spans WHERE {which} GROUP BY ALL",  # noqa: S608
         values,
     )
     largest, total = database.execute("SELECT coalesce(max(many), 0), coalesce(sum(many), 0) FROM traces").fetchone()
     is_cut = largest > most
-    if total > most and not is_cut:
+    is_sample = total > most and not is_cut
+    if is_sample:
         database.execute(
             "DELETE FROM traces WHERE trace_id NOT IN (SELECT trace_id FROM (SELECT trace_id, sum(many) OVER "
             "(ORDER BY hash(trace_id), trace_id) AS upto FROM traces) WHERE upto <= ?)",
@@ -95,7 +102,7 @@ def _choose(database: Any, most: int, which: str, values: Sequence[Any]) -> tupl
         values,
     )
     spans, last = database.execute("SELECT count(*), max(start) FROM chosen").fetchone()
-    return spans, last if is_cut else None
+    return spans, last if is_cut else None, is_sample
 
 
 def _add_ancestors(database: Any) -> int:

@@ -5,6 +5,8 @@ DuckDB computes them out of core, so a run may be larger than memory.
 
 from __future__ import annotations
 
+import glob
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,7 +44,7 @@ def quoted(path: str) -> str:
 def opened(files: Sequence[str]) -> Iterator[Any]:
     """A connection to DuckDB with a view ``spans``: these files, with their order in ``file`` and ``file_row_number``.
 
-    Raises ImportError without DuckDB, and OSError if the files cannot be read.
+    Raises ImportError without DuckDB, OSError if the files cannot be read, and KeyboardInterrupt for Ctrl-C.
     """
     duckdb = import_module("duckdb")
     with tempfile.TemporaryDirectory() as folder, duckdb.connect() as database:
@@ -56,14 +58,19 @@ def opened(files: Sequence[str]) -> Iterator[Any]:
             database.execute(f"SET {name} = ?", [value])
         options = "file_row_number = true, hive_partitioning = false"
         rows = (
-            f"SELECT {number} AS file, * FROM read_parquet({quoted(each)}, {options})"  # noqa: S608
+            f"SELECT {number} AS file, * FROM read_parquet({quoted(glob.escape(each))}, {options})"  # noqa: S608
             for number, each in enumerate(files)
         )
         try:
             database.execute(f"CREATE VIEW spans AS {' UNION ALL '.join(rows)}")
             yield database
         except duckdb.Error as error:
-            raise OSError(0, " ".join(str(error).split())) from None
+            said, _, _ = str(error).partition("LINE 1:")  # the query
+            raise OSError(0, f"{os.path.dirname(files[0])}: {' '.join(said.split())}") from None
+        except RuntimeError as error:
+            if str(error) == "Query interrupted":
+                raise KeyboardInterrupt from None
+            raise
 
 
 def functions(files: Sequence[str], percentiles: Mapping[str, float]) -> list[dict[str, Any]]:

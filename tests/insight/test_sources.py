@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -221,6 +222,21 @@ def test_a_scheme_without_its_package_is_said() -> None:
     shown = run("summary", "nothing://me:hunter2@bucket/spans", code=1).output
     assert "it needs fsspec and the package for its scheme" in " ".join(shown.split())
     assert "hunter2" not in shown
+
+
+def test_a_file_that_cannot_be_fetched_is_said_without_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system of HTTP names a file by its URL, and so do its errors, some without the user."""
+    url = "https://me:hunter2@host/a.jsonl?sig=k3y"
+
+    def refused(name: str, _to: str) -> None:
+        raise OSError(f"{name}: 403, url='https://host/a.jsonl?sig=k3y'")
+
+    system = SimpleNamespace(find=lambda name: [name], get_file=refused)
+    monkeypatch.setattr(import_module("fsspec.core"), "url_to_fs", lambda url: (system, url))
+    shown = run("summary", url, code=1).output
+    assert "cannot read https://********@host/a.jsonl" in shown
+    assert "hunter2" not in shown
+    assert "k3y" not in shown
 
 
 # --- Back ends ------------------------------------------------------------------------------------------------------

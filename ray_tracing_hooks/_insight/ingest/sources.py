@@ -20,7 +20,7 @@ from ray_tracing_hooks._insight.ingest.converted import converted, is_other
 from ray_tracing_hooks._insight.ingest.files import is_span_file
 from ray_tracing_hooks._insight.ingest.kept_runs import PREFIX, RUN_FILE
 from ray_tracing_hooks._safety.guard import TracingError
-from ray_tracing_hooks._settings.values import without_credentials
+from ray_tracing_hooks._settings.values import MASK, without_credentials
 
 _METRICS = "/metrics/"
 
@@ -98,7 +98,7 @@ def listed(url: str) -> tuple[Any, str, list[str]]:
     """The file system of a URL for fsspec, its path there, and the names of all files below it, at least one. Raises
     PlaceError.
     """
-    named = without_credentials(url.partition("?")[0])
+    named = shown(url.partition("?")[0])
     try:
         from fsspec.core import (  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: PLC0415  optional
             url_to_fs,
@@ -108,10 +108,9 @@ def listed(url: str) -> tuple[Any, str, list[str]]:
         path = str(path).rstrip("/")
         names = [str(name) for name in system.find(path)]
     except Exception as error:
-        reason = str(error).replace(url, named)
         raise PlaceError(
             f"cannot read {named}: it needs fsspec and the package for its scheme, such as `pip install s3fs` "
-            f"({reason})"
+            f"({_without_secrets(error, url)})"
         ) from error
     if not names:
         raise PlaceError(f"{named} does not exist, or has no files: expected a folder, a file or a store of spans")
@@ -155,4 +154,10 @@ def _get(system: Any, files: list[tuple[str, str]]) -> None:
             os.makedirs(os.path.dirname(to), exist_ok=True)
             system.get_file(name, to)
         except Exception as error:
-            raise PlaceError(f"cannot read {name}: {error}") from error
+            raise PlaceError(f"cannot read {shown(name)}: {_without_secrets(error, name)}") from error
+
+
+def _without_secrets(error: Exception, url: str) -> str:
+    """The text of an error, which may quote the URL, or the URL without its user."""
+    text, query = str(error).replace(url, shown(url)), url.partition("?")[2]
+    return text.replace(query, MASK) if query else text

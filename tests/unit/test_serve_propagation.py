@@ -12,6 +12,8 @@ import pytest
 from opentelemetry import baggage, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.propagators.composite import CompositePropagator
+from opentelemetry.propagators.textmap import default_getter
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util._importlib_metadata import entry_points
 from stand_ins import tracing_of
 
@@ -150,6 +152,26 @@ def test_each_form_of_b3_is_read_where_the_other_one_is_written(active: Tracing,
     context = passed_on(active, http_headers(headers))
     here, found = trace.get_current_span(context).get_span_context(), found_by_application(context, headers)
     assert (found.trace_id, found.span_id) == (here.trace_id, here.span_id)
+
+
+class OfCompany(TraceContextTextMapPropagator):
+    """Prefers a header of its own, and writes those of the W3C."""
+
+    def extract(self, carrier: Any, context: Context | None = None, getter: Any = default_getter) -> Context:
+        own = getter.get(carrier, "x-trace")
+        return super().extract({"traceparent": own[0]} if own else carrier, context)
+
+
+def test_a_propagator_of_the_application_reads_further_headers() -> None:
+    of_others, own = (f"00-{each * 32}-{each * 16}-01".encode() for each in "ab")
+    before = propagate.get_global_textmap()
+    try:
+        propagate.set_global_textmap(CompositePropagator([CompositePropagator([OfCompany()])]))
+        headers = http_headers([(b"traceparent", of_others), (b"x-trace", own)])
+        found = trace.get_current_span(propagate.extract(headers, Context())).get_span_context()
+    finally:
+        propagate.set_global_textmap(before)
+    assert found.trace_id == int("b" * 32, 16)
 
 
 def test_a_request_in_the_span_of_a_middleware_is_below_that(active: Tracing) -> None:

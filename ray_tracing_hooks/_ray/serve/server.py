@@ -140,9 +140,16 @@ class _Propagators:
         if known is not textmap:
             # These are the headers that they write. Other propagators may read more, such as both forms of B3.
             written = [field.lower() for field in textmap.fields]
-            fields = frozenset(field.encode() for field in written) if all(map(is_standard, written)) else frozenset()
+            is_known = all(map(is_standard, written)) and _reads_what_it_writes(textmap)
+            fields = frozenset(field.encode() for field in written) if is_known else frozenset()
             self._known = (textmap, fields)
         return fields
+
+
+def _reads_what_it_writes(propagator: Any) -> bool:
+    """Whether it and its parts are no classes of an application, which may read further headers."""
+    is_known = type(propagator).__module__.startswith(("opentelemetry.", "ray_tracing_hooks."))
+    return is_known and all(map(_reads_what_it_writes, getattr(propagator, "_propagators", ())))
 
 
 _propagators = _Propagators()

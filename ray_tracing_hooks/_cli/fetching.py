@@ -201,6 +201,8 @@ def states(folder: str | None, events: str | None, address: str | None, timeout:
     """
     if events is not None and address is not None:
         raise click.UsageError("give either --events or --address")
+    if events == "":
+        raise click.UsageError("--events is empty: give a folder or a URL")
     folder = folder or load(os.environ, warn).in_session().local_dir
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise SafeError(f"{folder!r} is not a folder: name one for the task states")

@@ -101,9 +101,21 @@ def keep(folder: str, answer: Answer) -> tuple[str, int, int]:
     fetched = {(each.task_id, each.attempt): each for each in answer.attempts}
     if not fetched:
         return path, 0, 0
-    known = dict(_known(path)) | fetched
+    known = dict(_known(path))
+    for key, attempt in fetched.items():
+        known[key] = _merged(known[key], attempt) if key in known else attempt
     _write(path, About(answer.session, now_ns(), answer.dropped), known)
     return path, len(known), len(fetched)
+
+
+def _merged(known: Attempt, fetched: Attempt) -> Attempt:
+    """All that is known of an attempt: events lack states that the GCS adds itself, and either may lack the definition.
+    As in the GCS, the last time of a state counts.
+    """
+    states = dict(known.states)
+    for state, began in fetched.states.items():
+        states[state] = max(began, states.get(state, 0))
+    return (fetched if fetched.name else known)._replace(states=states)
 
 
 def keep_at_the_end(address: str, folder: str, seconds: float) -> None:

@@ -95,6 +95,21 @@ def test_they_are_those_that_the_gcs_had(place: Callable[[Path], object], tmp_pa
     ]
 
 
+def test_states_that_only_the_gcs_had_are_kept(tmp_path: Path) -> None:
+    """It adds FAILED itself to a task whose worker has died. Its times of other states remain if they are later."""
+    about, attempts = task_states.read(str(HISTORY / "by-the-gcs.ndjson"))
+    first, second, *others = attempts
+    first.states["FAILED"] = second.states["RUNNING"] = 1 << 62
+    del second.states["FINISHED"]
+    file = tmp_path / task_states.file_name(SESSION)
+    file.write_bytes(b"".join(task_states.lines(about, [first, second, *others])))
+    states(tmp_path, "--events", HISTORY)
+    by_both = read(file)
+    assert by_both[first[:2]].states == first.states
+    assert by_both[second[:2]].states.keys() == second.states.keys() | {"FINISHED"}
+    assert by_both[second[:2]].states["RUNNING"] == 1 << 62
+
+
 def test_each_session_has_a_file(tmp_path: Path) -> None:
     shutil.copytree(HISTORY, tmp_path / "history")
     (file,) = HISTORY.glob("**/job_events/01000000/*.gz")
@@ -137,6 +152,7 @@ def test_wrong_use_says_what_is_expected(tmp_path: Path) -> None:
     nothing = states(tmp_path / "spans", "--events", tmp_path, code=1).stderr
     assert f"no task states in {tmp_path}: expected files SESSION/NODE/job_events/JOB/*.jsonl.gz" in nothing
     assert "give either --events or --address" in states("--events", "x", "--address", "127.0.0.1:1", code=2).stderr
+    assert "--events is empty" in states("--events", "", code=2).stderr
     gone = states(tmp_path / "spans", "--events", tmp_path / "gone", code=1).stderr
     assert f"{tmp_path / 'gone'}: No such file or directory" in gone
     assert not (tmp_path / "spans").exists()

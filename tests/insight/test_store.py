@@ -602,6 +602,27 @@ def test_a_run_of_another_version_is_said_and_the_others_are_read(store: Path) -
         assert "has version 2" in run("runs", store, *option, code=1).stderr
 
 
+def test_columns_of_other_types_are_converted_or_said(tmp_path: Path) -> None:
+    """As pandas writes them, with floats in place of integers; a type for something else is no traceback."""
+    keep(written(made(), tmp_path / "spans"), tmp_path / "runs")
+    (path,) = traces_of(tmp_path / "runs")
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    table, file = parquet.read_table(path), tmp_path / "tables.parquet"
+
+    def changed(name: str, values: Any) -> Path:
+        parquet.write_table(table.set_column(table.schema.get_field_index(name), name, values), file)
+        return file
+
+    expected = json.loads(run("summary", path, "--json").stdout)["functions"]
+    for name in ("duration_time_unix_nano", "kind", "status_code"):
+        floats = table[name].cast(arrow.float64(), safe=False)
+        assert json.loads(run("summary", changed(name, floats), "--json").stdout)["functions"] == expected
+    for name, why in (("name", "expected text"), ("kind", "expected a number"), ("start_time_unix_nano", "a number")):
+        lists = changed(name, arrow.array([[1]] * len(table)))
+        assert f"{name} has the type list<" in (said := " ".join(run("summary", lists, code=1).output.split()))
+        assert why in said
+
+
 def test_a_damaged_row_group_is_said_and_the_others_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """How many spans are missing is not known."""
     monkeypatch.setattr("ray_tracing_hooks._insight.store.write._ROWS", 100)

@@ -20,7 +20,7 @@ from ray_tracing_hooks._insight.ingest.otlp_json import explain, id_text
 from ray_tracing_hooks._insight.model.columns import ENDED, LOST, MOST_TIME, RUNNING, STATES, Columns, Row, as_byte
 from ray_tracing_hooks._insight.model.span import Event, Link, Span
 
-__all__ = ["NEEDED", "PARQUET", "START", "STATE", "Groups", "read_rows", "read_stored", "span_of"]
+__all__ = ["NEEDED", "PARQUET", "STATE", "Groups", "read_rows", "read_stored", "span_of", "typed"]
 
 START, DURATION = "start_time_unix_nano", "duration_time_unix_nano"
 
@@ -32,6 +32,20 @@ NEEDED = (
 
 STATE = "state"
 """A column of a store, which other programs do not write."""
+
+_NUMBERS = frozenset(
+    {
+        *(START, DURATION, "kind", "status_code", "flags"),
+        *("dropped_attributes_count", "dropped_events_count", "dropped_links_count"),
+    }
+)
+
+_OF_SPANS = _NUMBERS | {
+    *NEEDED,
+    STATE,
+    *("trace_state", "status_status_message", "scope_version", "scope_attributes", "events_json", "links_json"),
+}
+"""The columns that a span is made of."""
 
 _decoded = msgspec.json.Decoder(dict[str, Any]).decode
 _decoded_list = msgspec.json.Decoder(list[dict[str, Any]]).decode
@@ -51,8 +65,8 @@ def read_stored(part: Part) -> Columns:
 
 
 def read_rows(columns: Columns, rows: Any) -> None:
-    """Add the spans of a table of pyarrow with the columns ``NEEDED``, and perhaps ``STATE``; ``START`` is in
-    nanoseconds.
+    """Add the spans of a table of pyarrow with the columns ``NEEDED``, and perhaps ``STATE``, all of them
+    :func:`typed`.
     """
     found = {name: rows.column(name).to_pylist() for name in (*NEEDED, STATE) if name in rows.column_names}
     _Adder(columns, "").add(0, found)
@@ -74,10 +88,28 @@ def _opened(path: str) -> Any:
 def _group(file: Any, number: int, wanted: list[str]) -> dict[str, list[Any]]:
     """The values of a row group, by column. Raises one of ``UNREADABLE``."""
     table = file.read_row_group(number, columns=[name for name in wanted if name in file.schema_arrow.names])
+    return typed(table).to_pydict()  # type: ignore[no-any-return, unused-ignore]
+
+
+def typed(table: Any) -> Any:
+    """The table with the columns that a span is made of, as texts and integers; times are in nanoseconds. Raises
+    ValueError if a column has a type for something else.
+    """
     arrow = import_module("pyarrow")
-    found = {name: table.column(name) for name in table.column_names}
-    found[START] = found[START].cast(arrow.timestamp("ns")).cast(arrow.int64())
-    return {name: column.to_pylist() for name, column in found.items()}
+    for place, name in enumerate(table.column_names):
+        if name in _OF_SPANS:
+            column = table.column(name)
+            # Pandas has floats in place of integers some of which are missing.
+            is_number = arrow.types.is_integer(column.type) or arrow.types.is_floating(column.type)
+            try:
+                if name == START and not is_number:
+                    column = column.cast(arrow.timestamp("ns"))
+                column = column.cast(arrow.int64() if name in _NUMBERS else arrow.string())
+            except arrow.ArrowNotImplementedError:
+                expected = "a number" if name in _NUMBERS else "text"
+                raise ValueError(f"{name} has the type {column.type}: expected {expected}") from None
+            table = table.set_column(place, name, column)
+    return table
 
 
 class _Adder:
@@ -149,16 +181,6 @@ _MOST_GROUPS = 4
 
 _BLOCK = 256
 """How many rows become objects at once."""
-
-_OF_SPANS = frozenset(
-    {
-        *NEEDED,
-        STATE,
-        *("trace_state", "status_status_message", "scope_version", "scope_attributes", "events_json", "links_json"),
-        *("dropped_attributes_count", "dropped_events_count", "dropped_links_count", "flags"),
-    }
-)
-"""The columns that a span is made of."""
 
 
 def span_of(row: Mapping[str, Any], resource: dict[str, Any], scope: str) -> Span:
@@ -240,11 +262,9 @@ class Groups:
         if table is None:
             if path not in self._files:
                 self._files[path] = _opened(path)
-            arrow = import_module("pyarrow")
             file = self._files[path]
             table = file.read_row_group(number, [each for each in file.schema_arrow.names if each in _OF_SPANS])
-            at = table.schema.get_field_index(START)
-            table = table.set_column(at, START, table.column(at).cast(arrow.timestamp("ns")).cast(arrow.int64()))
+            table = typed(table)
             self._read[path, number] = table
             if len(self._read) > _MOST_GROUPS:
                 self._read.popitem(last=False)

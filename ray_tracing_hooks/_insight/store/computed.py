@@ -16,7 +16,7 @@ import numpy as np
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.ingest.parallel import collector_paused
-from ray_tracing_hooks._insight.ingest.parquet import START, read_rows, span_of
+from ray_tracing_hooks._insight.ingest.parquet import read_rows, span_of, typed
 from ray_tracing_hooks._insight.model.columns import Columns, Origins
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import ProcessPlace
@@ -78,10 +78,8 @@ def computed(spans: Any, now_ns: int | None = None) -> Any:
 
 def _traces(spans: Any) -> Iterator[Any]:
     """The rows of each trace."""
-    arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
-    start = spans[START].cast(arrow.timestamp("ns")).cast(arrow.int64())
-    spans = spans.set_column(spans.schema.get_field_index(START), START, start)
-    spans = spans.append_column("trace", compute.utf8_lower(spans["trace_id"].cast(arrow.string())))
+    compute, spans = import_module("pyarrow.compute"), typed(spans)
+    spans = spans.append_column("trace", compute.utf8_lower(spans["trace_id"]))
     spans = spans.take(compute.sort_indices(spans["trace"])).combine_chunks()
     ids = spans["trace"].to_numpy(zero_copy_only=False)
     begins = np.nonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))[0].tolist() if len(ids) else []

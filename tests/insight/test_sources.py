@@ -496,14 +496,17 @@ def test_a_back_end_that_is_not_there_is_said() -> None:
         ("tempo:http://h?service=ray&last=soon", "expected a number and s, m, h or d"),
         ("tempo:http://h?service=ray&start=soon", "is no time"),
         ("tempo:http://h?service=ray&start=0001-01-01", "is no time"),
-        ("tempo:http://h:port?service=ray", "tempo: Port could not be cast"),
+        ("tempo:http://me:s3cret/@h?service=ray", "tempo: the port is no number up to 65535; in a password, write /"),
         ("tempo:http://h?service=ray&limit=0", "expected a number of traces"),
         ("tempo:http://h?service=ray&start=2026-01-02T00:00:00Z&end=2026-01-01T00:00:00Z", "not before the end"),
     ],
 )
 def test_a_wrong_address_is_said(place: str, why: str) -> None:
     """With what is expected."""
-    assert why in " ".join(run("summary", place, code=2).output.split())
+    shown = " ".join(run("summary", place, code=2).output.split())
+    assert why in shown
+    assert "s3cret" not in shown
+    assert run("summary", place, "--engine", "ray", code=2).output
 
 
 @pytest.mark.parametrize(

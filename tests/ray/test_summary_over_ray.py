@@ -110,11 +110,16 @@ def test_ray_data_analyzes_the_traces_of_tables_with_the_columns_of_otlp_alone(
 
 
 def test_rows_that_are_no_spans_are_counted(address: str, short_tmp: Callable[[], Path]) -> None:
-    folder = short_tmp()
-    python("-c", NO_SPANS, folder / "tables.parquet", **with_data())
-    done = command("summary", folder / "tables.parquet", "--engine", "ray", "--address", address, **with_data())
+    file = short_tmp() / "tables.parquet"
+    python("-c", NO_SPANS, file, **with_data())
+    done = command("summary", file, "--engine", "ray", "--address", address, **with_data())
     assert "tables.parquet: 1 row of its tables cannot be read as a span" in done.stderr
     assert "0 calls of 0 functions, 1 span" in done.stdout
+    python("-c", NO_SPANS.replace('"ab" * 16, "no id"', "None, None"), file, **with_data())
+    assert "no spans in" in asked("summary", file, "--engine", "ray", "--address", address, code=1)
+    file.write_bytes(b"PAR1")
+    said = asked("summary", file, "--engine", "ray", "--address", address, code=1)
+    assert f"{file} is damaged, or not Parquet" in " ".join(said.split())
 
 
 NO_SPANS = """
@@ -124,7 +129,8 @@ import pyarrow.parquet as parquet
 
 texts = ["parent_span_id", "resource_attributes", "scope_name", "span_attributes"]
 columns = {name: pyarrow.array([None, None], pyarrow.string()) for name in texts}
-columns |= {"trace_id": ["ab" * 16, "no id"], "span_id": ["ab" * 8] * 2, "name": ["f"] * 2, "kind": [1, 1]}
+columns |= {"trace_id": pyarrow.array(["ab" * 16, "no id"], pyarrow.string()), "span_id": ["ab" * 8] * 2}
+columns |= {"name": ["f"] * 2, "kind": [1, 1]}
 columns |= {"duration_time_unix_nano": [5, 5], "status_code": [0, 0]}
 columns["start_time_unix_nano"] = pyarrow.array([10**18] * 2, pyarrow.timestamp("ns"))
 parquet.write_table(pyarrow.table(columns), sys.argv[1])

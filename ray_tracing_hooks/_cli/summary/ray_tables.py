@@ -100,11 +100,10 @@ def functions(
                 percentile(times, share)
         exact = _gathered(count({key: times.seen for key, times in rounded.items()}))
     except Exception as error:
-        # Before it, Ray has the stack of the node, and behind it perhaps advice on retries.
+        # Before it, Ray has the stack of the node, and behind it perhaps that a function failed, or advice on retries.
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        why = next(
-            (line for line in reversed(lines) if re.match(r"[\w.]+(Error|Invalid|Exception): ", line)), lines[-1]
-        )
+        whys = [line for line in lines if re.match(r"(?!.*UserCode)[\w.]+(Error|Invalid|Exception): ", line)]
+        why = (whys or lines)[-1]
         raise OSError(0, f"Ray Data: {why}") from error
     finally:
         ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
@@ -155,7 +154,11 @@ def _opened(name: str, system: Any) -> Iterator[Any]:
     import pyarrow.parquet as pq  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: PLC0415
 
     with open(name, "rb") if system is None else system.open(name) as file:
-        yield pq.ParquetFile(file)
+        try:
+            parquet = pq.ParquetFile(file)
+        except ValueError as error:
+            raise ValueError(f"{name} is damaged, or not Parquet: {error}") from None
+        yield parquet
 
 
 def _names(name: str, system: Any) -> list[str]:
@@ -257,9 +260,9 @@ def _spans(batch: Any, system: Any, needed: Sequence[str], groups: int) -> Itera
             columns = [*needed, *(each for each in ("state", "events_json") if each in names)]
             for each in file.iter_batches(_ROWS, columns=columns):
                 rows = pa.Table.from_batches([each])
-                ids = rows["trace_id"].cast(pa.string()).combine_chunks().dictionary_encode()
+                ids = rows["trace_id"].cast(pa.string()).combine_chunks().fill_null("").dictionary_encode()
                 of_id = [crc32(str(trace).lower().encode()) % groups for trace in ids.dictionary.to_pylist()]
-                yield rows.append_column(_GROUP, pa.array(of_id, pa.int32()).take(ids.indices.fill_null(0)))
+                yield rows.append_column(_GROUP, pa.array(of_id, pa.int32()).take(ids.indices))
 
 
 def _of_traces(spans: Any, version: str, now_ns: int | None) -> Any:

@@ -15,6 +15,7 @@ from ray_tracing_hooks._cli.summary import ray_tables
 from ray_tracing_hooks._cli.summary.document import run as run_of
 from ray_tracing_hooks._cli.summary.requests import PERCENTILES
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, plain
+from ray_tracing_hooks._insight.ingest.backends import BACKENDS
 from ray_tracing_hooks._insight.ingest.files import PARQUET, is_span_file
 from ray_tracing_hooks._insight.ingest.kept_runs import PREFIX, KeptRun
 from ray_tracing_hooks._insight.ingest.sources import is_elsewhere, listed, shown, unfetched
@@ -54,10 +55,10 @@ def _document(engine: str, run: dict[str, Any], quality: Any, functions: Any, fi
 
 def tables(paths: Sequence[str]) -> tuple[Any, list[str]]:
     """The file system of the Parquet files below a path, None for this machine; and these files. There are none for
-    several paths, for a store or a run of it, and beside other files of spans. Ends the command with exit code 1 if the
-    path cannot be read.
+    several paths, for a back end, for a store or a run of it, and beside other files of spans. Ends the command with
+    exit code 1 if the path cannot be read.
     """
-    if len(paths) != 1 or inputs.run_of(paths[0]):
+    if len(paths) != 1 or inputs.run_of(paths[0]) or paths[0].partition(":")[0] in BACKENDS:
         return None, []
     (place,) = paths
     with inputs.errors():
@@ -72,9 +73,13 @@ def tables(paths: Sequence[str]) -> tuple[Any, list[str]]:
 
 
 def document_of_tables(place: str, files: Sequence[str], system: Any, address: str | None) -> dict[str, Any]:
-    """As :func:`document` by Ray Data, of files that belong to no run. ``findings`` is null: nothing looks for any."""
+    """As :func:`document` by Ray Data, of files that belong to no run. Ends the command without a span, too.
+    ``findings`` is null: nothing looks for any.
+    """
     found, spans = _by_ray(shown(place), files, system, address)
     known = spans or ray_tables.Spans(0, 0, 0, 0)
+    if not known.spans:
+        raise SafeError(f"no spans in {shown(place)}: no row of its tables can be read as one")
     about = {
         "name": os.path.basename(shown(place).rstrip("/")),
         "session": "",

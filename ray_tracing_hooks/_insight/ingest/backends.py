@@ -66,7 +66,10 @@ class _Query:
         if self.start >= self.end:
             raise ValueError("the start is not before the end")
         where = parts.hostname if ":" not in parts.hostname else f"[{parts.hostname}]"
-        host = f"{where}:{parts.port}" if parts.port else where
+        try:
+            host = f"{where}:{parts.port}" if parts.port else where
+        except ValueError:  # with a text that may be part of a password
+            raise ValueError("the port is no number up to 65535; in a password, write / as %2F") from None
         self.shown = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
         self.headers = {"Accept": "application/json"}
         self.authorization = ""

@@ -157,5 +157,5 @@ def test_a_file_that_cannot_be_read_is_said(address: str, store: Path) -> None:
     (copied / "run.json").write_bytes((run / "run.json").read_bytes())
     (copied / traces.name).write_bytes(b"PAR1 nothing PAR1")
     said = asked("summary", copied.parent, "--engine", "ray", "--address", address, code=1)
-    assert f"{copied}: Ray Data: " in said
+    assert f"Ray Data: {copied / traces.name} is damaged, or not Parquet: " in said
     assert "Traceback" not in said

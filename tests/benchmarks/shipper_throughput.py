@@ -29,6 +29,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count as count_from
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -41,7 +42,6 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from plans import made_plan
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span import encode
@@ -56,6 +56,10 @@ from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool.layout import segment_name
 from ray_tracing_hooks._spool.reader import segments
 from ray_tracing_hooks._spool.writer import SpoolWriter
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+
+from plans import made_plan
 
 SPANS, OFFICIAL_SPANS, ROUNDS = 300_000, 8_192, 7
 OPEN_SPANS = 1_000_000

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support import environment
 from terminal import STYLE, in_terminal
 
@@ -23,6 +24,7 @@ WITH_WORKERS_AT_HAND = {"RAY_prestart_worker_first_driver": "1", "RAY_enable_wor
 """As Ray is by default, and not as in other tests."""
 
 
+@pytest.mark.slow(older_rays=True)  # `make demo` is the same
 def test_it_finds_the_bottleneck_and_that_it_is_gone(tmp_path: Path) -> None:
     """On a screen of 80 columns, whatever is set for other programs. All that it names is there.
 

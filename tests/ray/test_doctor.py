@@ -428,10 +428,7 @@ HOOKS = {
 @pytest.mark.parametrize(
     "hook",
     # Each takes ten seconds: the other ways to be wrong are tried with the slow tests.
-    [
-        hook if hook in ("", "ray_tracing_hooks.oltp:setup") else pytest.param(hook, marks=pytest.mark.slow)
-        for hook in HOOKS
-    ],
+    [hook if hook == "ray_tracing_hooks.oltp:setup" else pytest.param(hook, marks=pytest.mark.slow) for hook in HOOKS],
     ids=lambda hook: hook or "none",
 )
 def test_a_wrong_hook_is_named(untraced: str, hook: str) -> None:

@@ -99,6 +99,7 @@ def test_a_shipper_that_is_killed_loses_nothing(
     assert warnings(tmp_path) == []
 
 
+@pytest.mark.slow(older_rays=True)  # as the one above, with another driver
 def test_another_shipper_is_started_by_whoever_connects(cluster: Cluster, tmp_path: Path) -> None:
     """Whoever connects to Ray on the node starts one. (Those that write spans look for one too, but seldom.)"""
     with shipping(cluster, tmp_path) as program:

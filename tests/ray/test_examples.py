@@ -108,6 +108,7 @@ __main__.count call x3
 """
 
 
+@pytest.mark.slow(older_rays=True)  # the corpus has its finding, and test_context.py its spans
 def test_a_step_waits_for_its_last_trajectory(tmp_path: Path) -> None:
     """Of half of the samples, the calls of all rollouts are below their trajectories, and of the others none."""
     run("rollouts.py", tmp_path)
@@ -140,6 +141,7 @@ def test_the_settings_of_the_file_apply(tmp_path: Path) -> None:
     assert sources.count("settings.yaml") > len(yaml.safe_load((EXAMPLES / "settings.yaml").read_text()))
 
 
+@pytest.mark.slow(older_rays=True)  # test_instrument.py has requests
 def test_requests_and_statements_are_below_their_tasks(tmp_path: Path) -> None:
     printed = run("libraries.py", tmp_path, RAY_TRACING_INSTRUMENT="requests,sqlalchemy")
     spans = spans_in(tmp_path)

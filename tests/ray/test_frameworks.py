@@ -66,6 +66,11 @@ user batches
 """
 
 
+pytestmark = pytest.mark.slow(
+    older_rays=True
+)  # a program of many actors; test_calls.py and test_context.py have its parts
+
+
 def test_a_fused_worker_is_named_by_role_and_method(runs: Run) -> None:
     """As in verl. Tokenizer and reward run in threads of executors, below the trajectory."""
     assert tree(below(runs.spans, "user fused")) == FUSED.strip()

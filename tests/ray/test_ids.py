@@ -7,12 +7,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from conftest import Cluster
 from support import HOOK, Run, await_spans, by_name, check_links, run_program, spans_in
 
 from ray_tracing_hooks._insight.model.span import Span
 
 
+@pytest.mark.slow(older_rays=True)  # many calls; test_calls.py checks the ids of its programs
 def test_no_two_spans_of_a_trace_have_one_id(cluster: Cluster, tmp_path: Path) -> None:
     """Over retries, dead workers, actors made anew and objects made again, in two jobs of one cluster and in another
     cluster, all parts of the trace that their environment tells of. What a task calls is below the attempt that did.

@@ -406,10 +406,13 @@ TOLD = {
 EXPORTER = "serve_exporter:make"
 
 
+# A server of its own each.
 @pytest.mark.parametrize(
     ("options", "in_proxies"),
     [
-        ({"RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": EXPORTER}, True),
+        pytest.param(
+            {"RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": EXPORTER}, True, marks=pytest.mark.slow(older_rays=True)
+        ),
         # Serve tells its proxies nothing of that.
         pytest.param(
             {"TRACING": json.dumps({"enabled": True, "exporter_import_path": EXPORTER})}, False, marks=pytest.mark.slow

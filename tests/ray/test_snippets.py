@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 from support import EXAMPLES, PATIENCE, environment, with_lean_clusters
 
@@ -48,6 +49,7 @@ def test_the_program_of_the_kubernetes_page_and_of_its_job_runs(tmp_path: Path) 
     assert "traced" in done([sys.executable, *shlex.split(shown)[1:]], tmp_path).splitlines()
 
 
+@pytest.mark.slow(older_rays=True)  # two programs and four commands; the corpus has the finding
 def test_the_slow_job_is_slow_for_the_reason_that_is_shown_and_no_more_once_it_is_mended(tmp_path: Path) -> None:
     os.symlink(EXAMPLES, tmp_path / "examples")
     printed, shown = [], blocks("docs/tutorials/slow-job.md", "console")

@@ -92,6 +92,7 @@ def test_tracing_can_be_stopped_and_begun_again(tmp_path: Path) -> None:
     assert [known.get(span.parent_id) == span.trace_id for span in executions].count(True) == 4
 
 
+@pytest.mark.slow(older_rays=True)  # several drivers, one after the other
 def test_a_driver_that_shuts_down_and_goes_untraced_is_left_alone(cluster: Cluster, untraced: str) -> None:
     """Untraced, then traced, and both again in one process: each part works, and has spans and a root span of its own
     or none. The hook that such a driver names in ``ray.init`` as well changes nothing.

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 import ray_tracing_hooks
+
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = re.findall(r"(\w+\.py)", re.findall("BENCHMARKS [?]= .*", (ROOT / "Makefile").read_text())[0])
 
 
 def test_all_names_what_is_public() -> None:
@@ -38,3 +48,13 @@ def test_the_tests_run_against_the_installed_package() -> None:
         if str(file) == "ray_tracing_hooks/__init__.py"
     )
     assert str(init.locate()) == ray_tracing_hooks.__file__
+
+
+@pytest.mark.slow(older_rays=True)  # each imports much
+@pytest.mark.parametrize("name", [each for each in BENCHMARKS if each != "instructions.py"])  # it has no options
+def test_a_benchmark_finds_what_it_imports(name: str, tmp_path: Path) -> None:
+    """From any folder, and without help of the tests."""
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [sys.executable, str(ROOT / "tests/benchmarks" / name), "--help"]
+    done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

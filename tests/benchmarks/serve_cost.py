@@ -329,6 +329,7 @@ def main() -> None:
     if "llm" in ways:
         if not Path(chosen.model, "config.json").exists():
             parser.error("--model is needed for llm: the folder that tests/ray/programs/llm_model.py has written")
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GB: by default, it takes most of the memory
         front_end()
     for by in ways:
         sessions = []

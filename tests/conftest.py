@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import platform
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import hypothesis
 import ports
 import psutil
 import pytest
+from installed import folder as installed
 
 from ray_tracing_hooks._safety import guard
 
@@ -136,6 +138,15 @@ def reports() -> Iterator[list[str]]:
     guard.forget_reports()
     guard.set_reporter(None)
     guard.set_strict(False)
+
+
+@pytest.fixture(scope="module")
+def packages() -> Iterator[None]:
+    """Those that read and write Parquet, which other tests run without."""
+    added = [installed("data"), installed("store")]
+    sys.path += added
+    yield
+    sys.path[:] = [path for path in sys.path if path not in added]
 
 
 @pytest.fixture(autouse=True)

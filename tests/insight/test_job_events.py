@@ -9,15 +9,13 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from installed import folder as installed
 
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._formats import task_states
@@ -27,13 +25,7 @@ HISTORY = Path(__file__).parent / "history_server"
 SESSION = "session_2026-11-29_17-34-22_839148_11844"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def packages() -> Iterator[None]:
-    """Those of the extra, which other tests run without."""
-    added = installed("data")
-    sys.path.append(added)
-    yield
-    sys.path.remove(added)
+pytestmark = pytest.mark.usefixtures("packages")
 
 
 def states(*arguments: object, code: int = 0) -> Result:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hand_made import HandMade
 from test_compare import version, written
-from test_store import RECORDED, keep, packages, run
+from test_store import RECORDED, keep, run
 from test_trend import STEADY, run_of
 from test_view import meta
 
@@ -27,7 +27,7 @@ from ray_tracing_hooks._insight.analysis.comparison import compare
 from ray_tracing_hooks._insight.analysis.measured import FUNCTION
 from ray_tracing_hooks._insight.store.tables import opened
 
-__all__ = ["packages"]
+pytestmark = pytest.mark.usefixtures("packages")
 
 
 def compared(engine: str, now: list[Path], before: list[Path]) -> dict[str, Any]:

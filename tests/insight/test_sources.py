@@ -21,7 +21,6 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from click.testing import CliRunner, Result
 from google.protobuf.json_format import Parse
-from installed import folder as installed
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from protobuf_json import with_protobuf_ids
 
@@ -35,13 +34,7 @@ LINES = gzip.decompress(RECORDED.read_bytes()).splitlines(keepends=True)
 TRACE_ID = json.loads(LINES[0])["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["traceId"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def packages() -> Iterator[None]:
-    """Those of the extra, which other tests run without."""
-    added = installed("data")
-    sys.path.append(added)
-    yield
-    sys.path.remove(added)
+pytestmark = pytest.mark.usefixtures("packages")
 
 
 def run(*arguments: object, code: int = 0) -> Result:

@@ -9,7 +9,6 @@ import resource
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -41,13 +40,7 @@ OF_EVERY_LIBRARY = (
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def packages() -> Iterator[None]:
-    """Those of the extra, which other tests run without."""
-    added = [installed("data"), installed("store")]
-    sys.path += added
-    yield
-    sys.path[:] = [path for path in sys.path if path not in added]
+pytestmark = pytest.mark.usefixtures("packages")
 
 
 def run(*arguments: object, code: int = 0) -> Result:

@@ -52,7 +52,7 @@ def runs_of(
 
 
 @contextmanager
-def errors(what: str, extra: str = "ray-tracing-hooks[insight]") -> Iterator[None]:
+def engine_errors(what: str, extra: str = "ray-tracing-hooks[insight]") -> Iterator[None]:
     """Ends the command with exit code 1 if ``what`` needs a package that is not installed, or a run cannot be read."""
     try:
         yield

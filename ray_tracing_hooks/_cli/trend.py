@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ray_tracing_hooks._cli.engines import MEMORY, engine_option, errors, runs_of
+from ray_tracing_hooks._cli.engines import MEMORY, engine_errors, engine_option, runs_of
 from ray_tracing_hooks._cli.options import Number, examples, json_option, paths_argument
 from ray_tracing_hooks._cli.screen import Row, SafeError, aligned, print_lines
 from ray_tracing_hooks._cli.summary.document import run
@@ -41,7 +41,7 @@ def trend(paths: tuple[str, ...], function: str, last: int, engine: str | None, 
     """
     runs = runs_of(paths, engine, everything=True, last=last)
     runs = [each for each in runs if each.name == runs[-1].name]
-    with errors("finding changes"):
+    with engine_errors("finding changes"):
         found = found_trend(runs, function)
     if not found.points:
         known = f"{count(len(runs), 'run')} of {runs[-1].name}"
@@ -76,7 +76,7 @@ def _lines(found: Trend) -> Iterator[str | Row]:
         lacks = "without a call of it" if found.function else "without a known end"
         yield f" Left out: {count(found.left_out, 'run')} {lacks}."
     if len(points) < LEAST_RUNS:
-        yield f" With fewer than {LEAST_RUNS} runs, a change is not told from chance."
+        yield f" With fewer than {LEAST_RUNS} runs, chance explains almost any change."
     elif not shifts:
         yield " No change exceeds the differences between runs."
 

@@ -13,7 +13,7 @@ import click
 
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli import output as outputs
-from ray_tracing_hooks._cli.engines import DUCKDB, MEMORY, engine_option, errors, is_by_duckdb
+from ray_tracing_hooks._cli.engines import DUCKDB, MEMORY, engine_errors, engine_option, is_by_duckdb
 from ray_tracing_hooks._cli.options import (
     Number,
     all_option,
@@ -123,7 +123,7 @@ def view(
         files, whole, is_part = which.files(paths), list[Any](), False
         if is_by_duckdb(which.kept, engine):
             most = max_spans or _MOST_OF_PART
-            with errors(f"--engine {DUCKDB}"), TemporaryDirectory() as folder:
+            with engine_errors(f"--engine {DUCKDB}"), TemporaryDirectory() as folder:
                 file, whole, is_part = _part_of(which.kept, folder, most, trace_id, begin, end, redaction)
                 table = which.read([file], paths)
             redaction.apply(table)

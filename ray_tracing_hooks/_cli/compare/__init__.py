@@ -11,7 +11,7 @@ import click
 
 from ray_tracing_hooks._cli import output as outputs
 from ray_tracing_hooks._cli.compare import document, text
-from ray_tracing_hooks._cli.engines import MEMORY, engine_option, errors, runs_of
+from ray_tracing_hooks._cli.engines import MEMORY, engine_errors, engine_option, runs_of
 from ray_tracing_hooks._cli.options import examples, json_option
 from ray_tracing_hooks._cli.screen import print_lines
 from ray_tracing_hooks._cli.view import write
@@ -135,7 +135,7 @@ def compare(
     analyses = [[each.analysis for each in runs if isinstance(each, AnalyzedRun)] for runs in (now, before)]
     if page_file is not None and [*map(len, analyses)] != [len(now), len(before)]:
         raise click.UsageError(f"--page shows runs in memory: give --engine {MEMORY}, which takes more of it")
-    with errors("comparing several runs"):
+    with engine_errors("comparing several runs"):
         found = compared(now, before)
     if in_json:
         click.echo(json.dumps(document.document(found)))

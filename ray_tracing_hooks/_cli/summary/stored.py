@@ -9,7 +9,7 @@ from typing import Any
 
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.asking import answering_cluster
-from ray_tracing_hooks._cli.engines import RAY, errors
+from ray_tracing_hooks._cli.engines import RAY, engine_errors
 from ray_tracing_hooks._cli.screen import Row, SafeError, Table, warn
 from ray_tracing_hooks._cli.summary import ray_tables
 from ray_tracing_hooks._cli.summary.document import run as run_of
@@ -37,7 +37,7 @@ def document(run: KeptRun, engine: str, address: str | None) -> dict[str, Any]:
         files = [name for name in names if os.path.basename(name) in wanted] or run.files
         found, _ = _by_ray(run.folder, files, system, address, known["read_unix_nano"])
     else:
-        with errors(f"--engine {engine}"):
+        with engine_errors(f"--engine {engine}"):
             found = functions(run.files, PERCENTILES)
     return _document(engine, run_of(StoredRun(run)), known["quality"], found, known.get("findings") or [])
 
@@ -99,7 +99,7 @@ def _by_ray(
     """The functions of a run over a cluster, whose nodes read the files."""
     found = answering_cluster(address)
     try:
-        with connected(found), errors(f"--engine {RAY}", "ray[data]"):
+        with connected(found), engine_errors(f"--engine {RAY}", "ray[data]"):
             names = list(files) if system is not None else [os.path.abspath(each) for each in files]
             functions_found, spans = ray_tables.functions(names, PERCENTILES, system, now_ns)
     except ConnectError as error:

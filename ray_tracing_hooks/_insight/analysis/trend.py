@@ -22,7 +22,7 @@ from ray_tracing_hooks._insight.analysis.subjects import LITTLE_OF_SEVERAL
 from ray_tracing_hooks._insight.analysis.wording import plain
 
 LEAST_RUNS = 10
-"""Of fewer runs, changes are not told from chance."""
+"""Of fewer runs, chance explains almost any change."""
 
 PENALTY = 3
 """Of 300 series of 10 to 50 equal runs, with normal noise or outliers, up to ten had a change; with 2, up to 43."""

@@ -8,6 +8,7 @@ import time
 
 import harness
 import ray
+from ray._private import state
 from ray.exceptions import RayError
 
 
@@ -141,13 +142,10 @@ def await_reached(path):
         return int(file.read())
 
 
-@ray.remote(max_restarts=1, max_task_retries=1)
+@ray.remote(max_restarts=1)
 class Restarts:
-    def work(self, marker):
-        if not os.path.exists(marker):
-            open(marker, "w").close()
-            os._exit(1)
-        return 1
+    def dies(self):
+        os._exit(1)
 
 
 def outcome(call):
@@ -157,6 +155,17 @@ def outcome(call):
         return type(error).__name__
     except TypeError as error:
         return str(error)
+
+
+def until_restarted(actor):
+    """Once the GCS says so, the worker has told it that the second ``__init__`` is done."""
+    deadline = time.monotonic() + 60
+    while True:
+        known = state.actors(actor._actor_id.hex())
+        if (int(known["NumRestarts"]), known["State"]) == (1, "ALIVE"):
+            return
+        assert time.monotonic() < deadline, known
+        time.sleep(0.02)
 
 
 def main():
@@ -196,7 +205,10 @@ def main():
     ref = killed.remote(started, reached)
     os.kill(await_reached(reached), signal.SIGKILL)
     results.append(outcome(lambda: ray.get(ref)))
-    results.append(outcome(lambda: ray.get((_actor := Restarts.remote()).work.remote(f"{folder}/restarted"))))
+
+    actor = Restarts.remote()
+    results.append(outcome(lambda: ray.get(actor.dies.remote())).replace("Unavailable", "Died"))  # whichever is first
+    until_restarted(actor)
     return results
 
 

@@ -375,6 +375,9 @@ def _run_child(command: list[str], environ: Mapping[str, str]) -> int:
     if the program cannot start.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
+    # Our parent may have set it to be ignored, and then the end of the child would not be signalled. Set once the child
+    # runs, it would discard the signal of one that has ended already.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         # Not subprocess: it closes further files that the shell has opened for the program.
         child = os.posix_spawn(
@@ -385,8 +388,6 @@ def _run_child(command: list[str], environ: Mapping[str, str]) -> int:
             # Python ignores them, and the program would inherit that.
             setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
         )
-        # Our parent may have set it to be ignored, and then the end of the child would not be signalled.
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         while True:
             received = signal.sigwaitinfo({*_PASSED_ON, signal.SIGCHLD})
             number = received.si_signo

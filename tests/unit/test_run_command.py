@@ -133,6 +133,32 @@ def test_the_command_ends_as_the_program_ends(tmp_path: Path, does: str, code: i
     assert not (tmp_path / "spans").exists()
 
 
+ENDED_AT_ONCE = """
+import os
+spawned = os.posix_spawn
+def ended(*arguments, **options):
+    child = spawned(*arguments, **options)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    return child
+os.posix_spawn = ended
+from ray_tracing_hooks._cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("parents", [signal.SIG_DFL, signal.SIG_IGN])
+def test_a_program_may_end_before_the_command_waits_for_it(tmp_path: Path, parents: signal.Handlers) -> None:
+    """Its end is noticed, whether or not the parent of the command ignored the ends of its children."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED_AT_ONCE, "run", program(tmp_path, "raise SystemExit(7)")],
+        capture_output=True,
+        check=False,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, parents),
+    )
+    assert done.returncode == 7
+
+
 COUNTS = """
 import os, signal, sys
 receives, notes = os.pipe()

@@ -136,10 +136,9 @@ def export(
 def _keep(which: inputs.Which, paths: tuple[str, ...], output: str, redaction: Redaction, *, in_json: bool) -> None:
     """Write the runs to a store."""
     # pyarrow is large, and most commands do not need what writes with it.
-    from ray_tracing_hooks._cli.keeping import keep, written_text  # noqa: PLC0415
+    from ray_tracing_hooks._cli.keeping import check, keep, written_text  # noqa: PLC0415
 
-    if output == "-" or (os.path.lexists(output) and not os.path.isdir(output)):
-        raise click.BadParameter(f"{output!r} is no folder: name one for the store", param_hint="--output")
+    check(output, "--output")  # before the spans are read, which can take minutes
     table = which.table(paths)
     redaction.apply(table)
     table, _ = which.of(table)

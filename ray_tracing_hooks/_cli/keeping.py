@@ -29,7 +29,7 @@ _LONG_SPANS = 20_000
 
 def check(place: str, hint: str) -> None:
     """End the command with exit code 2 if there cannot be a store at ``place``, and with 1 without pyarrow."""
-    if not is_elsewhere(place) and (not place or (os.path.lexists(place) and not os.path.isdir(place))):
+    if not is_elsewhere(place) and (place in {"", "-"} or (os.path.lexists(place) and not os.path.isdir(place))):
         raise click.BadParameter(f"{place!r} is no folder: name one for the store", param_hint=hint)
     if is_elsewhere(place):
         try:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
-
-TOOLS = Path(__file__).parents[3] / "shared" / "tools"
-"""Where programs and definitions may be that no package index has, beside the checkout."""
-
 
 def needs(*names: str) -> pytest.MarkDecorator:
     """A mark for tests that use what .ci/beside.py installs by these names in this environment."""
@@ -36,8 +31,3 @@ def program(*names: str) -> str:
     if found is None:
         pytest.skip(f"needs {' or '.join(names)}")
     return found
-
-
-def tool(variable: str, name: str) -> str:
-    """What the environment names by a variable, or :data:`TOOLS` contains; else empty."""
-    return os.environ.get(variable) or (str(TOOLS / name) if (TOOLS / name).exists() else "")

@@ -964,7 +964,7 @@ def test_ids_come_first_and_can_be_copied(report: MakeReport) -> None:
     page.get_by_role("button", name="Copy as Markdown").click()
     page.locator("#hidden", has_text="Copied").wait_for()
     copied = page.evaluate("navigator.clipboard.readText()")
-    assert "1. **Actor Store#93fc54dc is a bottleneck**: at most 1.31 s, 50 % of the run\n   - actor Store#" in copied
+    assert "1. **Actor Store#93fc54dc is a bottleneck**: at most 1.31 s, 50 % of the run\n   - Actor Store#" in copied
     assert "\n   - → an actor runs its calls one at a time" in copied
 
 

@@ -18,6 +18,7 @@ from hand_made import HandMade
 from hypothesis import given
 from hypothesis import strategies as st
 from made_spans import line
+from recordings import recorded
 
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._insight.views.exports.otlp import _attributes
@@ -138,12 +139,30 @@ def test_it_says_what_the_summary_says(tmp_path: Path) -> None:
     assert view(spans, "--output", tmp_path / "report.html").exit_code == 0
     shown = meta(tmp_path / "report.html")
     said = json.loads(CliRunner().invoke(main, ["summary", str(spans), "--json"]).stdout)
-    assert [each["text"] for each in shown["findings"]] == [each["text"] for each in said["findings"]]
+    assert [each["text"] for each in shown["findings"]] == [
+        each["text"][:1].upper() + each["text"][1:] for each in said["findings"]
+    ]
     assert shown["findings"]
     assert shown["path"]["total"] == said["run"]["wall_ns"]
     assert {each["label"]: each["ns"] for each in shown["path"]["by"] if each["function"] >= 0} == {
         each["function"]: each["ns"] for each in said["critical_path"]["functions"] if each["ns"]
     }
+
+
+@pytest.mark.parametrize(
+    ("run", "beginning"),
+    [
+        ("bottleneck", "Actor Store#93fc54dc "),
+        ("late_rank", "Rank 2 of job "),
+        ("get_in_loop_of_a_task", "album waits for each call of "),
+        ("rank_fails", "job was restarted "),
+    ],
+)
+def test_the_sentence_of_a_finding_begins_with_a_capital_letter_unless_with_a_name(
+    tmp_path: Path, run: str, beginning: str
+) -> None:
+    assert view(recorded(run), "--output", tmp_path / "report.html").exit_code == 0
+    assert any(each["text"].startswith(beginning) for each in meta(tmp_path / "report.html")["findings"])
 
 
 @pytest.mark.parametrize("run", ["bottleneck", "worker_tree", "bottleneck_inferred"])

@@ -517,14 +517,15 @@ def _timed_out(analysis: Analysis, in_deadlock: list[tuple[int, int]]) -> list[F
     rows = [row for row, _ in waited.most_common()]
     functions = Counter(name for row in rows for name in set(_awaited(analysis, row)))
     what = listed([quoted(name) for name, _ in functions.most_common(_SHOWN)]) or "objects"
+    caller = calls.frame_name(calls.frame[rows[0]])
     text = (
-        f"{quoted(calls.frame_name(calls.frame[rows[0]]))} gave up on results of {what} {count(len(rows), 'time')}, "
+        f"{quoted(caller)} gave up on results of {what} {count(len(rows), 'time')}, "
         f"after it had waited {duration(cost)} in all"
     )
     advice = (
         "find out why they take longer than the timeout; if that is expected, do other work meanwhile, and use ray.wait"
     )
-    figures = figures_of(timeouts=len(rows), waited_ns=cost)
+    figures = figures_of(caller=caller, timeouts=len(rows), waited_ns=cost)
     title = f"Waits for {what} time out"
     return [Finding("timed-out", text, advice, cost / path.wall, rows, figures, is_failure=True, title=title)]
 

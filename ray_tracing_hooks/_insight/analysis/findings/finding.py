@@ -33,7 +33,8 @@ class Finding:
     rows: Sequence[int]
     """The rows of spans that show it, the most telling first. Only the first :data:`MOST_ROWS` are kept."""
     figures: dict[str, float | int | str] = field(default_factory=dict)
-    """The figures of the text, for programs. Suffixes: ``_ns``, ``_share``; numbers without one are counts."""
+    """The figures of the text, for programs. Suffixes: ``_ns``, ``_share``; numbers without one are counts. A name at
+    the beginning of the text is among them."""
     is_assumed: bool = False
     """Whether it assumes something that was not recorded, such as waiting without ``ray.get`` spans."""
     is_failure: bool = False

@@ -402,7 +402,9 @@ def slow_replica_starts(analysis: Analysis) -> Iterator[Finding]:
             f"{duration(usual)}{' (median)' if len(rows) > 1 else ''}"
         )
         advice = "load less in __init__, or load it faster, from a local disk; deploy while something else runs"
-        figures = figures_of(deployment=deployment, replicas=len(rows), median_ns=usual, waited_ns=waited)
+        figures = figures_of(
+            caller=analysis.name, deployment=deployment, replicas=len(rows), median_ns=usual, waited_ns=waited
+        )
         title = f"Replicas of {quoted(deployment)} take long to construct"
         longest = sorted(rows, key=lambda row: -table.duration(row))
         share = waited / path.wall

@@ -324,12 +324,14 @@ def _show(
     analysis = inputs.analysed(table, which.folders)
     click.echo(err=True)
     print_summary(analysis, number, most=_MOST_LINES - 3, err=True)
+    quoted = safe(shlex.quote(folder) + (f" --trace {trace_id}" if trace_id else ""))
     if kept is not None:
         from ray_tracing_hooks._cli.keeping import keep, written_text  # noqa: PLC0415  as above
+        from ray_tracing_hooks._insight.ingest.sources import shown as without_user  # noqa: PLC0415  as above
 
         written = keep(kept.store, table, which.folders, more=lambda known: kept.more(known, settings), hint="--keep")
         click.echo(written_text(kept.store, written), err=True)
-    quoted = safe(shlex.quote(folder) + (f" --trace {trace_id}" if trace_id else ""))
+        quoted = safe(shlex.quote(f"{without_user(kept.store)}@{written[0]['id']}"))
     if not views:
         click.echo(f"more: ray-tracing-hooks summary {quoted}", err=True)
         click.echo(f"as a report: ray-tracing-hooks view {quoted} --open", err=True)

@@ -6,6 +6,8 @@ import json
 import os
 import re
 import resource
+import shlex
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -23,12 +25,13 @@ from made_spans import CONSUMER, PRODUCER, process, span
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._cli.keeping import written_text
-from ray_tracing_hooks._cli.run import redacted
+from ray_tracing_hooks._cli.run import Kept, _show, redacted
 from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.model.span import Event, Link, Span
 from ray_tracing_hooks._insight.store.columns import COLUMNS, OF_OTLP
 from ray_tracing_hooks._insight.store.computed import OF_CALLS, computed
 from ray_tracing_hooks._insight.views.exports.otlp import _attributes, _described
+from ray_tracing_hooks._settings.table import Settings
 
 RECORDED = Path(__file__).parent / "corpus" / "recorded"
 OF_EVERY_LIBRARY = (
@@ -372,6 +375,22 @@ def test_redacted_attributes_are_not_in_it(tmp_path: Path) -> None:
         keep(folder, store, *options)
         rows = import_module("pandas").read_parquet(traces_of(store)).astype(str).to_csv()
         assert "hush" not in rows + (store / os.listdir(store)[0] / "run.json").read_text()
+
+
+def test_after_run_the_commands_that_it_names_show_the_run_of_the_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That folder of spans may be gone by then, and the store may have a newer run."""
+    spans, store = written(made(), tmp_path / "spans"), tmp_path / "my runs"
+    keep(written(made(job="newer"), tmp_path / "other"), store)
+    _show([], str(spans), Settings(), Kept(str(store), (), {}), is_of_run=True, views=False, opens=False)
+    shutil.rmtree(spans)
+    named = re.findall(r": ray-tracing-hooks (.+)", capsys.readouterr().err)
+    assert [each.split()[0] for each in named] == ["runs", "summary", "view"]
+    listed, summary, view = map(shlex.split, named)
+    run(*listed)
+    assert json.loads(run(*summary, "--json").stdout)["run"]["session"] == "session_a"
+    assert run(*(each for each in view if each != "--open"), "-o", tmp_path / "report.html").stdout
 
 
 # --- Runs -----------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from ray_tracing_hooks._cli.screen import Advance, SafeError, counted, progress,
 from ray_tracing_hooks._insight.analysis.data_quality import unread
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.ingest.parallel import collector_paused
+from ray_tracing_hooks._insight.ingest.sources import named
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.views.exports import FORMATS, writer
 from ray_tracing_hooks._insight.views.exports.selection import Source
@@ -122,7 +123,7 @@ def export(
     for note in notes:
         warn(note, "note")
     if problems := unread(exported.quality):
-        warn(problems, "note")
+        warn(named(problems), "note")
     taken = 0 if is_stream or output == "-" else os.path.getsize(output)
     if in_json:
         click.echo(json.dumps({"output": output, "format": format_name, "spans": exported.spans, "bytes": taken}))

@@ -21,7 +21,7 @@ from ray_tracing_hooks._insight.ingest.backends import AddressError
 from ray_tracing_hooks._insight.ingest.files import folders_of, span_files
 from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun, kept_runs
 from ray_tracing_hooks._insight.ingest.load import load
-from ray_tracing_hooks._insight.ingest.sources import PlaceError, complete, local, shown
+from ray_tracing_hooks._insight.ingest.sources import PlaceError, complete, local, named, shown
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.runs import part_of, run_id, runs, sessions
@@ -58,7 +58,7 @@ def analysed(table: Table, folders: Sequence[str]) -> Analysis:
     states = states_beside(folders, table.ids, sessions(table))
     samples, unreadable = utilization.samples_beside(folders, table.start[0], table.now_ns)
     for problem in (*states.problems, *unreadable):
-        warn(problem)
+        warn(named(problem))
     return Analysis.corrected(table, states, samples)
 
 
@@ -96,6 +96,7 @@ class Which:
     def read(self, files: Sequence[str], paths: Sequence[str]) -> Table:
         """The same for files that were found."""
         read = with_progress(files, load)
+        read.quality.problems = [each._replace(file=named(each.file)) for each in read.quality.problems]
         if not len(read):
             raise SafeError(no_spans(paths, read.quality))
         return read
@@ -106,12 +107,12 @@ class Which:
 
         Ends the command with exit code 1 if there are no such files, or a path cannot be read.
         """
-        named = {run for path in paths if (run := run_of(path))}
-        if named and (len(named) > 1 or self._trace_id is not None or self._job is not None or self._everything):
+        wanted = {run for path in paths if (run := run_of(path))}
+        if wanted and (len(wanted) > 1 or self._trace_id is not None or self._job is not None or self._everything):
             raise click.UsageError("PATH@RUN names one run: give no other run, and neither --trace, --job nor --all")
-        self._run = next(iter(named), "")
+        self._run = next(iter(wanted), "")
         places = here(paths)
-        kept, problems = kept_runs(places)
+        kept, problems = stored_runs(places)
         if kept or problems:
             places = self._of_store(kept, problems, _where(paths))
         if not fetches:
@@ -230,6 +231,12 @@ def here(paths: Sequence[str]) -> list[str]:
         return [local(place, warn) for place in given(paths)]
 
 
+def stored_runs(places: Sequence[str]) -> tuple[list[KeptRun], list[str]]:
+    """:func:`kept_runs` of places that :func:`here` has returned."""
+    kept, problems = kept_runs(places)
+    return kept, list(map(named, problems))
+
+
 @contextmanager
 def errors() -> Iterator[None]:
     """Ends the command with exit code 1 if there are no spans to be had from elsewhere, and 2 for a wrong address."""
@@ -240,7 +247,7 @@ def errors() -> Iterator[None]:
     except PlaceError as error:
         raise SafeError(str(error)) from None
     except OSError as error:
-        raise SafeError(f"{error.filename or ''}{': ' if error.filename else ''}{error.strerror}") from None
+        raise SafeError(f"{named(error.filename or '')}{': ' if error.filename else ''}{error.strerror}") from None
 
 
 def files(places: Sequence[str], *, are_given: bool) -> list[str]:
@@ -252,10 +259,10 @@ def files(places: Sequence[str], *, are_given: bool) -> list[str]:
             raise SafeError(f"no spans yet: the folder {', '.join(places)} does not exist. {_HOW_TO_RECORD}") from None
         raise SafeError(f"{error.filename!r} does not exist: expected a folder or a file of spans") from None
     except OSError as error:
-        raise SafeError(f"{error.filename!r} cannot be read: {error.strerror}") from None
+        raise SafeError(f"{named(error.filename)!r} cannot be read: {error.strerror}") from None
     if not found:
         raise SafeError(
-            f"no spans in {', '.join(places)}: it contains no *.jsonl, *.jsonl.gz, *.parquet or *.spool. "
+            f"no spans in {named(', '.join(places))}: it contains no *.jsonl, *.jsonl.gz, *.parquet or *.spool. "
             f"{_HOW_TO_RECORD}"
         )
     return found

@@ -15,7 +15,6 @@ from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.options import Number, examples, json_option, paths_argument
 from ray_tracing_hooks._cli.screen import Row, SafeError, aligned, print_lines, warn
 from ray_tracing_hooks._insight.analysis.wording import duration, shortened
-from ray_tracing_hooks._insight.ingest.kept_runs import kept_runs
 from ray_tracing_hooks._insight.model.runs import part_of, run_id
 from ray_tracing_hooks._insight.model.runs import runs as runs_of
 from ray_tracing_hooks._insight.store.about import about
@@ -65,7 +64,7 @@ def runs(paths: tuple[str, ...], name: str | None, job: str | None, errors: bool
 def _documents(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
     """What is known of each run, as in its ``run.json``, the newest first."""
     places = inputs.here(paths)
-    kept, problems = kept_runs(places)
+    kept, problems = inputs.stored_runs(places)
     if problems and not kept:
         raise SafeError(problems[0])
     for problem in problems:

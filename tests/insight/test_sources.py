@@ -8,6 +8,7 @@ import json
 import struct
 import sys
 import threading
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import datetime, timezone
@@ -172,6 +173,26 @@ def test_files_of_an_object_store_are_read(bucket: Any) -> None:
     assert summary("memory://bucket/spans") == summary(RECORDED)
     assert summary("memory://bucket/spans/a.jsonl.gz") == summary(RECORDED)
     assert "does not exist" in run("summary", "memory://bucket/other", code=1).output
+
+
+def test_what_is_wrong_with_fetched_files_names_their_place(bucket: Any, tmp_path: Path) -> None:
+    """Not that of their copies here: of spans, of task states, of runs and of job events."""
+    bucket.pipe("/bucket/spans/a.jsonl.gz", RECORDED.read_bytes())
+    bucket.pipe("/bucket/spans/b.jsonl", b"{nonsense}\n")
+    bucket.pipe("/bucket/spans/task-states-s.ndjson", b"{}\n")
+    bucket.pipe("/bucket/runs/run=kkk/run.json", b"{}\n")
+    bucket.pipe("/bucket/history/s/n/job_events/01/a.jsonl", b"{nonsense}\n")
+    said = [
+        *(run(command, "memory://bucket/spans", *more).output for command, more in (("summary", ()), ("tree", ()))),
+        run("export", "memory://bucket/spans", "--format", "otlp", "-o", tmp_path / "spans.jsonl").output,
+        run("runs", "memory://bucket/runs", code=1).output,
+        run("states", tmp_path / "states", "--events", "memory://bucket/history", code=1).output,
+    ]
+    assert not [each for each in said if tempfile.gettempdir() + "/ray-tracing-hooks-" in each]
+    assert "memory://bucket/spans/task-states-s.ndjson: it is not a file of task states" in said[0]
+    for number, place in enumerate(("spans/b.jsonl", "spans/b.jsonl", "spans/b.jsonl", "runs/run=kkk/run.json")):
+        assert f"memory://bucket/{place}" in "".join(said[number].split("\n"))
+    assert "memory://bucket/history/s/n/job_events/01/a.jsonl: lines that are not events" in said[4]
 
 
 def test_a_store_in_an_object_store_is_written_listed_and_read(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:

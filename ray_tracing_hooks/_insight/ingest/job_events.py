@@ -19,7 +19,7 @@ from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._formats.task_states import Attempt
 from ray_tracing_hooks._insight.ingest.files import UNREADABLE, lines_of, reason
-from ray_tracing_hooks._insight.ingest.sources import fetched, is_elsewhere
+from ray_tracing_hooks._insight.ingest.sources import fetched, is_elsewhere, named
 
 _FOLDER = "/job_events/"
 _DRIVER = "DRIVER_TASK"
@@ -100,9 +100,9 @@ def _read(path: str, found: _Sessions, warn: Callable[[str], None]) -> None:
                 except (*MALFORMED, msgspec.MsgspecError):
                     bad += 1
     except UNREADABLE as error:
-        warn(f"{path}: {reason(error)}; its other events are missing")
+        warn(f"{named(path)}: {reason(error)}; its other events are missing")
     if bad:
-        warn(f"{path}: lines that are not events of Ray, left out: {bad:,}")
+        warn(f"{named(path)}: lines that are not events of Ray, left out: {bad:,}")
 
 
 def _add(event: _Event, attempts: dict[tuple[str, int], Attempt]) -> None:

@@ -29,6 +29,13 @@ class PlaceError(TracingError):
     """There are no spans to be had from a place."""
 
 
+def _copy(place: str, name: str) -> str:
+    """The path for a copy of a place."""
+    path = os.path.join(tempfile.mkdtemp(dir=_folder()), name)
+    _copies[path] = shown(place.partition("?")[0].rstrip("/") if is_elsewhere(place) else place)
+    return path
+
+
 @cache
 def _folder() -> str:
     """The temporary folder of this process."""
@@ -47,6 +54,17 @@ def shown(place: str) -> str:
     return without_credentials(place) if is_elsewhere(place) else place
 
 
+_copies: dict[str, str] = {}
+"""By the path of a copy on this machine: the place that it was made of, as messages name it."""
+
+
+def named(text: str) -> str:
+    """A text that names files, with the places that these were fetched from instead of their copies."""
+    for copy, place in _copies.items():
+        text = text.replace(copy, place)
+    return text
+
+
 def local(place: str, warn: Callable[[str], None]) -> str:
     """The path of the spans of a place: a path, a URL for fsspec, or ``jaeger:``, ``tempo:`` or
     ``clickhouse:`` and an address.
@@ -56,7 +74,7 @@ def local(place: str, warn: Callable[[str], None]) -> str:
     """
     kind, _, address = place.partition(":")
     if kind in BACKENDS and is_elsewhere(address):
-        path = os.path.join(tempfile.mkdtemp(dir=_folder()), f"{kind}.jsonl")
+        path = _copy(place, f"{kind}.jsonl")
         try:
             with open(path, "wb") as file:
                 file.writelines(traces_of(kind, address, warn))
@@ -67,7 +85,7 @@ def local(place: str, warn: Callable[[str], None]) -> str:
         return path
     path = fetched(place, _has_spans_or_states) if is_elsewhere(place) else place
     if os.path.isfile(path) and is_other(path):
-        into = os.path.join(tempfile.mkdtemp(dir=_folder()), f"{os.path.basename(path)}.jsonl")
+        into = _copy(place, f"{os.path.basename(path)}.jsonl")
         try:
             converted(path, into, lambda problem: warn(f"{shown(place)}: {problem}"))
         except (ValueError, ImportError) as error:
@@ -122,7 +140,7 @@ def fetched(url: str, is_wanted: Callable[[str], bool]) -> str:
     store, only its description is copied until :func:`complete`. Raises PlaceError.
     """
     system, path, names = listed(url)
-    into = os.path.join(tempfile.mkdtemp(dir=_folder()), os.path.basename(path) or "spans")
+    into = _copy(url, os.path.basename(path) or "spans")
     if names == [path]:
         _get(system, [(path, into)])
         return into

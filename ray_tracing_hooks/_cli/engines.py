@@ -13,6 +13,7 @@ from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, MeasuredRu
 from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun
 from ray_tracing_hooks._insight.model.runs import part_of, runs
 from ray_tracing_hooks._insight.store.figures import StoredRun
+from ray_tracing_hooks._insight.views.redaction import RedactedRun, Redaction
 
 LARGE = 5_000_000
 """From this number of spans on, DuckDB reads a run unless ``--engine`` names another: it takes less memory."""
@@ -34,10 +35,15 @@ def is_by_duckdb(kept: Sequence[KeptRun], engine: str | None) -> bool:
 
 
 def runs_of(
-    paths: Sequence[str], engine: str | None, *, everything: bool, last: int | None = None
+    paths: Sequence[str],
+    engine: str | None,
+    *,
+    everything: bool,
+    last: int | None = None,
+    redaction: Redaction | None = None,
 ) -> Sequence[MeasuredRun]:
     """The newest run below these paths or the one that is named, or with ``everything`` all, by start; at most the
-    ``last`` ones of them.
+    ``last`` ones of them. Of runs in memory, ``redaction`` hides attributes.
     """
     if everything and any(map(inputs.run_of, paths)):
         raise click.UsageError("PATH@RUN names one run, and several are read here: name the place without @RUN")
@@ -47,8 +53,11 @@ def runs_of(
     if is_by_duckdb(kept, engine):
         return [StoredRun(run) for run in reversed(kept)]
     read = which.read(files, paths)
+    if redaction is not None:
+        redaction.apply(read)
     parts = [part_of(read, run) for run in reversed(runs(read)[:last])] if everything else [which.of(read)[0]]
-    return [AnalyzedRun(inputs.analysed(part, which.folders)) for part in parts]
+    analyses = [inputs.analysed(part, which.folders) for part in parts]
+    return [AnalyzedRun(each) if redaction is None else RedactedRun(each, redaction) for each in analyses]
 
 
 @contextmanager

@@ -627,6 +627,45 @@ def test_markdown_of_a_pull_request_formats_nothing_of_the_runs(tmp_path: Path) 
     assert row.startswith(r"| &#64;me\|\<b\>\_f\_ | self time | 13.0 ms | 33.0 ms | x2.54 |")
 
 
+def test_what_is_redacted_is_in_no_part_of_a_comparison(tmp_path: Path) -> None:
+    """Machines, arguments and types of errors explain what changed, and what is hidden explains nothing."""
+    pytest.importorskip("scipy")
+    now = [version(seed, slow_node=1.2, storm=True, scale=4) for seed in range(3, 6)]
+    sides = [written(tmp_path / f"before{seed}", version(seed)) for seed in range(3)]
+    sides += ["--to", *(written(tmp_path / f"now{number}", run) for number, run in enumerate(now))]
+    values = "host-n2", "argument scale", "ConnectionError"
+    for options, hidden in (
+        ([], [False] * 3),
+        (["--redact", "host.*", "--redact", "error.*", "--redact", "ray.arguments"], [True] * 3),
+        (["--redact", "host.*"], [True, False, False]),
+        (["--no-attributes"], [True] * 3),
+    ):
+        shown = [CliRunner().invoke(main, ["compare", *sides, *more, *options]).output for more in ([], ["--json"])]
+        assert [value not in " ".join(shown[0].split()) for value in values] == hidden, options
+        found = {each["name"]: each for each in json.loads(shown[1])["subjects"]}
+        assert found["work"]["changes"]["self time"]["change"] == "more"
+        assert ["host-n2" not in shown[1], not found["resize"]["explained"], not found["fetch"]["errors"]] == hidden
+
+
+def test_what_both_sides_have_stays_on_both_where_its_name_is_hidden(tmp_path: Path) -> None:
+    """A class of actors that comes second in one run is the same as the one that comes first in the other."""
+    sides = []
+    for number, actors in enumerate((("Store", "Cache"), ("Cache", "Store"))):
+        run, driver = HandMade.driven(1000)
+        for place, actor in enumerate(actors):
+            took = 8 if actor == "Store" else 1
+            for call in range(100):
+                run.task(driver, f"{actor}.get", 1, 2 + took * call, 2 + took * (call + 1), actor=f"{place}", worker=actor)
+        for span in run.spans:
+            if (name := span.name.partition(".")[0]) in actors:
+                span.attributes[names.RAY_ACTOR_CLASS] = name
+        sides.append(written(tmp_path / str(number), run))
+    for options in ((), ("--redact", "ray.actor*")):
+        found = json.loads(comparison(*sides, "--json", *options).stdout)["findings"]
+        assert [(each["kind"], each["change"]) for each in found] == [("bottleneck-actor", "stayed")], options
+        assert ("Store" in str(found)) == (not options)
+
+
 def test_several_runs_need_scipy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(__import__("sys").modules, "scipy.stats", None)
     runs = [written(tmp_path / str(len(times)), run_of(times)) for times in (SHORT, LONG * 2, LONG * 3)]

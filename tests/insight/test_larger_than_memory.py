@@ -99,7 +99,9 @@ def test_the_command_compares_large_runs_by_duckdb(
     run("compare", *sides, "--fail-on", "slower=300%")
     memory = json.loads(run("compare", *sides, "--engine", "memory", "--json").stdout)
     assert (memory["engine"], "span" in {each["kind"] for each in memory["subjects"]}) == ("memory", True)
-    assert "--page shows runs in memory" in run("compare", *sides, "--page", tmp_path / "page.html", code=2).output
+    for options in (("--page", tmp_path / "page.html"), ("--redact", "x"), ("--no-attributes",)):
+        assert f"{options[0]}" in (said := run("compare", *sides, *options, code=2).output)
+        assert "needs runs in memory" in said
     spans = written(tmp_path / "spans", version(1))
     refused = run("compare", now, "--to", spans, "--engine", "duckdb", code=2).output
     assert "--engine duckdb reads runs of a store" in " ".join(refused.split())

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,18 +72,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             del span.attributes[names.ERROR_TYPE]
     found = tmp_path_factory.mktemp("redacted")
     (found / "a.jsonl").write_bytes(made.as_json_lines())
+    made.session = "earlier"
+    made.spans = [replace(each, trace_id="e" * 32) for each in made.spans]
+    (found / "earlier").mkdir()
+    (found / "earlier" / "a.jsonl.gz").write_bytes(gzip.compress(made.as_json_lines()))
     return found
 
 
 def outputs(folder: Path, into: Path, *options: str) -> dict[str, bytes]:
-    """What each command writes, unpacked."""
+    """What each command writes, unpacked; of a comparison also what it prints."""
     found = {}
-    for name in ("page", *FORMATS):
-        command = ["view"] if name == "page" else ["export", "--format", name]
+    for name in ("page", "comparison", *FORMATS):
         out = into / name
-        result = CliRunner().invoke(main, [*command, str(folder), "-o", str(out), "--force", *options])
+        command = ["export", str(folder), "--format", name, "-o"]
+        if name == "page":
+            command = ["view", str(folder), "-o"]
+        elif name == "comparison":
+            command = ["compare", f"{folder}/earlier", "--to", f"{folder}/a.jsonl", "--json", "--page"]
+        result = CliRunner().invoke(main, [*command, str(out), "--force", *options])
         assert result.exit_code == 0, result.output
-        found[name] = unpacked(out.read_text()) if name == "page" else out.read_bytes()
+        found[name] = out.read_bytes() if name in FORMATS else unpacked(out.read_text()) + result.stdout.encode()
     return found
 
 
@@ -104,7 +113,7 @@ def test_a_redacted_value_is_in_no_output(folder: Path, everything: dict[str, by
     """Without the option it is in nearly all. Values of other keys are still there."""
     hidden = outputs(folder, tmp_path, "--redact", key)
     with_it = [name for name, found in everything.items() if mark(key) in found]
-    assert {"page", "otlp"} <= set(with_it)
+    assert {"page", "comparison", "otlp"} <= set(with_it)
     assert [name for name, found in hidden.items() if mark(key) in found] == []
     other = "host.name" if key != "host.name" else "service.name"
     assert {"page", "otlp"} <= {name for name, found in hidden.items() if mark(other) in found}

@@ -12,7 +12,7 @@ import click
 from ray_tracing_hooks._cli import output as outputs
 from ray_tracing_hooks._cli.compare import document, text
 from ray_tracing_hooks._cli.engines import MEMORY, engine_errors, engine_option, runs_of
-from ray_tracing_hooks._cli.options import examples, json_option
+from ray_tracing_hooks._cli.options import examples, json_option, redaction_options
 from ray_tracing_hooks._cli.screen import print_lines
 from ray_tracing_hooks._cli.view import write
 from ray_tracing_hooks._insight.analysis.comparison import Comparison
@@ -101,6 +101,7 @@ class _Bound(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # gener
     "--page", "page_file", metavar="FILE", help="Also write a report that compares both sides, one HTML file."
 )
 @click.option("--force", is_flag=True, help="Overwrite a file that is not a report with --page.")
+@redaction_options
 @engine_option
 @json_option
 def compare(
@@ -111,6 +112,8 @@ def compare(
     in_markdown: bool,
     page_file: str | None,
     force: bool,
+    no_attributes: bool,
+    redact: tuple[str, ...],
     engine: str | None,
     in_json: bool,
 ) -> None:
@@ -121,8 +124,8 @@ def compare(
     differ, so it counts if it is more than the calls of a run vary. If the runs cannot be compared in full, the first
     lines say so.
 
-    The report of --page shows both critical paths and flame graphs, and all views of the newest run of NEW. It contains
-    attributes: check it before you share it.
+    The report of --page shows both critical paths and flame graphs, and all views of the newest run of NEW. Attributes
+    may contain confidential data: --no-attributes and --redact hide them in all that the command prints and writes.
 
     Exit codes: 0, 1 if --fail-on applies or there are no spans, 2 for wrong usage.
     """
@@ -131,10 +134,14 @@ def compare(
     replace = page_file is not None and outputs.may_replace(
         page_file, force=force, is_ours=page.is_report, option="--page"
     )
-    now, before = (_runs(paths, what, engine, everything=everything) for paths, what in ((new, _TO), (base, "BASE")))
+    redaction = page.Redaction(attributes=not no_attributes, redact=redact)
+    now, before = (
+        _runs(paths, what, engine, redaction, everything=everything) for paths, what in ((new, _TO), (base, "BASE"))
+    )
     analyses = [[each.analysis for each in runs if isinstance(each, AnalyzedRun)] for runs in (now, before)]
-    if page_file is not None and [*map(len, analyses)] != [len(now), len(before)]:
-        raise click.UsageError(f"--page shows runs in memory: give --engine {MEMORY}, which takes more of it")
+    option = "--page" if page_file is not None else "" if redaction.shows_all else "--no-attributes or --redact"
+    if option and [*map(len, analyses)] != [len(now), len(before)]:
+        raise click.UsageError(f"{option} needs runs in memory: give --engine {MEMORY}, which takes more of it")
     with engine_errors("comparing several runs"):
         found = compared(now, before)
     if in_json:
@@ -146,16 +153,19 @@ def compare(
     if page_file is not None:
         shown = [each if isinstance(each, str) else each._asdict() for each in text.parts(found)]
         newest = max(analyses[0], key=lambda each: each.path.start)
-        write(page_file, newest, replace=replace, source=new[-1], comparison=page_of(analyses[0], analyses[1], shown))
+        compared_page = page_of(analyses[0], analyses[1], shown)
+        write(page_file, newest, replace=replace, source=new[-1], redaction=redaction, comparison=compared_page)
     if any(each.fails(found) for each in bounds):
         raise click.exceptions.Exit(1)
 
 
-def _runs(paths: Sequence[str], what: str, engine: str | None, *, everything: bool) -> list[MeasuredRun]:
+def _runs(
+    paths: Sequence[str], what: str, engine: str | None, redaction: page.Redaction, *, everything: bool
+) -> list[MeasuredRun]:
     """The runs of a side. Ends the command with exit code 2 if one is given twice."""
     found: dict[str, MeasuredRun] = {}
     for path in paths:
-        for run in runs_of([path], engine, everything=everything):
+        for run in runs_of([path], engine, everything=everything, redaction=redaction):
             if run.id in found:
                 message = f"{safe(path)} has run {run.id}, which {what} has already: give each run once"
                 raise click.BadParameter(message, param_hint=what)

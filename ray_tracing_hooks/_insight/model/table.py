@@ -267,12 +267,13 @@ class Table:
         """Discard the names that ``.options(name=...)`` gave to calls."""
         self.named = IdLists()
 
-    def hide(self, hides: Callable[[str], bool], mark: str) -> None:
+    def hide(self, hides: Callable[[str], bool], mark: str, marks: dict[str, str]) -> None:
         """Replace the values of ``NAMING_KEYS`` for whose keys ``hides`` says so.
 
-        Different values stay different: they become ``mark``, ``mark`` and 2, and so on.
+        Different values stay different: they become ``mark``, ``mark`` and 2, and so on. ``marks`` keeps what each has
+        become, so that equal values of several tables stay equal.
         """
-        hidden = _Hidden(frozenset(filter(hides, NAMING_KEYS)), mark)
+        hidden = _Hidden(frozenset(filter(hides, NAMING_KEYS)), mark, marks)
         if hidden.keys:
             self._hidden = hidden
             self.resources, self.sites = list(map(hidden.shown, self.resources)), list(map(hidden.shown, self.sites))
@@ -438,10 +439,10 @@ def _with(span: Span, **changed: Any) -> Span:
 class _Hidden:
     """Values that are replaced: equal ones alike, so that what belongs together still does."""
 
-    def __init__(self, keys: frozenset[str], mark: str) -> None:
+    def __init__(self, keys: frozenset[str], mark: str, marks: dict[str, str]) -> None:
         self.keys = keys
         self._mark = mark
-        self._marks: dict[str, str] = {}
+        self._marks = marks
 
     def shown(self, attributes: dict[str, Any]) -> dict[str, Any]:
         """The attributes, with other values for the keys."""

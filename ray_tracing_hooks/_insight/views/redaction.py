@@ -1,12 +1,16 @@
-"""Hides parts of spans in output that is passed on: the page and the exports."""
+"""Hides parts of spans in output that is passed on: the page, the exports and comparisons."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.findings import Finding, find
+from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, MeasuredFinding, Places, Sample, Work
 from ray_tracing_hooks._insight.model.span import HIDDEN
 from ray_tracing_hooks._insight.model.table import Table
 
@@ -23,6 +27,9 @@ _OF_REQUESTS = frozenset({names.RAY_SERVE_APPLICATION, names.RAY_SERVE_DEPLOYMEN
 """Attributes that name what requests to Ray Serve are for. The names of their spans do not show all of them."""
 
 
+_OF_ERRORS = (names.ERROR_TYPE, names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE)
+
+
 class Redaction:
     """Hides the values of attributes whose key matches a pattern such as ``*.password``, ignoring case.
 
@@ -37,6 +44,7 @@ class Redaction:
         self.attributes = attributes
         self._patterns = [pattern.lower() for pattern in redact]
         self._known: dict[str, bool] = {}
+        self._marks: dict[str, str] = {}
 
     @property
     def shows_all(self) -> bool:
@@ -62,7 +70,7 @@ class Redaction:
         if self.hides_names:
             table.forget_names()
         if not self.shows_all:
-            table.hide(lambda key: self.hides(key) or (not self.attributes and key in _OF_REQUESTS), HIDDEN)
+            table.hide(lambda key: self.hides(key) or (not self.attributes and key in _OF_REQUESTS), HIDDEN, self._marks)
 
     def shown(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         if self.shows_all:
@@ -74,7 +82,54 @@ class Redaction:
             return ""
         return HIDDEN if self.hides("exception.message") else text
 
+    @property
+    def hides_errors(self) -> bool:
+        """Whether the types or the messages of exceptions are hidden."""
+        return not self.attributes or any(map(self.hides, _OF_ERRORS))
+
+    def evidence(self, finding: Finding) -> str:
+        """The text of a finding, without the hidden values that it quotes."""
+        text = (self.hides_errors and finding.without_errors) or finding.text
+        for key, value in finding.quotes.items():
+            if value and (not self.attributes or self.hides(key)):
+                text = text.replace(value, HIDDEN)
+        return text
+
     def _shown(self, value: Any) -> Any:
         if isinstance(value, Mapping):
             return {key: HIDDEN if self.hides(key) else self._shown(item) for key, item in value.items()}
         return [self._shown(item) for item in value] if isinstance(value, list) else value
+
+
+class RedactedRun(AnalyzedRun):
+    """A run in memory for comparisons, in whose table ``redaction`` has hidden the names."""
+
+    def __init__(self, analysis: Analysis, redaction: Redaction) -> None:
+        super().__init__(analysis)
+        self._redaction = redaction
+        self.session = HIDDEN if redaction.hides(names.RESOURCE_SESSION_NAME) else self.session
+        self.job = HIDDEN if redaction.hides(names.RAY_JOB_ID) else self.job
+
+    @cached_property
+    def resources(self) -> Mapping[int, Mapping[str, Any]]:
+        return {number: self._redaction.shown(each) for number, each in super().resources.items()}
+
+    @cached_property
+    def findings(self) -> Sequence[MeasuredFinding]:
+        texts = map(self._redaction.evidence, find(self.analysis))
+        return [each._replace(text=text) for each, text in zip(super().findings, texts, strict=True)]
+
+    def work(self, places: Places, wanted: Callable[[str], bool] = bool) -> dict[tuple[str, str], Work]:
+        found = super().work(places, wanted)
+        for each in found.values():
+            each.sample = self._shown(each.sample)
+            each.errors = dict if self._redaction.hides_errors else each.errors
+        return found
+
+    def _shown(self, sample: Callable[[int], Sample]) -> Callable[[int], Sample]:
+        def shown(most: int) -> Sample:
+            own, failed, spans = sample(most)
+            kept = self._redaction.shown
+            return Sample(own, failed, ((at, kept(resource), kept(attributes)) for at, resource, attributes in spans))
+
+        return shown

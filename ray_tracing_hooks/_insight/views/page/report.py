@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import critical_path as paths
 from ray_tracing_hooks._insight.analysis import data_quality, recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
@@ -20,7 +19,6 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.queues import PHASES
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.calls import WAITS, Calls
-from ray_tracing_hooks._insight.model.span import HIDDEN
 from ray_tracing_hooks._insight.views.page.pack import LONGEST_NAME, truncated
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
@@ -194,16 +192,9 @@ def quality(analysis: Analysis) -> list[str]:
     )
 
 
-_OF_ERRORS = (names.ERROR_TYPE, names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE)
-
-
 def _text(finding: Finding, redaction: Redaction) -> str:
     """The evidence as a sentence: its first word has a capital letter, unless it is a name."""
-    hides_errors = not redaction.attributes or any(map(redaction.hides, _OF_ERRORS))
-    text = (hides_errors and finding.without_errors) or finding.text
-    for key, value in finding.quotes.items():
-        if value and (not redaction.attributes or redaction.hides(key)):
-            text = text.replace(value, HIDDEN)
+    text = redaction.evidence(finding)
     word = _FIRST_WORD.match(text)
     names_of = {quoted(each) for each in finding.figures.values() if isinstance(each, str)}
     return text[:1].upper() + text[1:] if word and word[0] not in names_of else text

@@ -9,7 +9,7 @@ import click
 
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.screen import SafeError
-from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, MeasuredRun
+from ray_tracing_hooks._insight.analysis.measured import MeasuredRun
 from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun
 from ray_tracing_hooks._insight.model.runs import part_of, runs
 from ray_tracing_hooks._insight.store.figures import StoredRun
@@ -52,12 +52,16 @@ def runs_of(
     kept = which.kept[:last]
     if is_by_duckdb(kept, engine):
         return [StoredRun(run) for run in reversed(kept)]
-    read = which.read(files, paths)
-    if redaction is not None:
-        redaction.apply(read)
-    parts = [part_of(read, run) for run in reversed(runs(read)[:last])] if everything else [which.of(read)[0]]
-    analyses = [inputs.analysed(part, which.folders) for part in parts]
-    return [AnalyzedRun(each) if redaction is None else RedactedRun(each, redaction) for each in analyses]
+    redaction = redaction or Redaction()
+    if kept and all(run.is_whole for run in kept):
+        parts = [(which.read(run.files, paths), run.id) for run in reversed(kept)]
+    else:
+        read = which.read(files, paths)
+        found = [part_of(read, run) for run in reversed(runs(read)[:last])] if everything else [which.of(read)[0]]
+        parts = [(part, "") for part in found]
+    for table, _ in parts:
+        redaction.apply(table)
+    return [RedactedRun(inputs.analysed(table, which.folders), redaction, run) for table, run in parts]
 
 
 @contextmanager

@@ -153,6 +153,8 @@ class Which:
         if self._trace_id is not None:
             wanted = table.traces.index(the_trace(table.traces, self._trace_id))
             return table.part(row for row, trace in enumerate(table.trace) if trace == wanted), 1
+        if len(self.kept) == 1 and self.kept[0].is_whole and self._job is None:
+            return table, self._number
         found = runs(table)
         if self._run:
             return part_of(table, found[the_run([run_id(table, run) for run in found], self._run, "this place")]), 1

@@ -26,6 +26,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._cli.keeping import written_text
 from ray_tracing_hooks._cli.run import Kept, _show, redacted
+from ray_tracing_hooks._formats.task_states import About, Attempt, file_name, lines
 from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.model.span import Event, Link, Span
 from ray_tracing_hooks._insight.store.columns import COLUMNS, OF_OTLP
@@ -375,6 +376,53 @@ def test_redacted_attributes_are_not_in_it(tmp_path: Path) -> None:
         keep(folder, store, *options)
         rows = import_module("pandas").read_parquet(traces_of(store)).astype(str).to_csv()
         assert "hush" not in rows + (store / os.listdir(store)[0] / "run.json").read_text()
+
+
+def test_what_is_redacted_is_neither_in_the_description_nor_beside_the_spans(tmp_path: Path) -> None:
+    """The id stays, by which other commands find the run."""
+    found = made()
+    found.spans[0].attributes[names.RAY_ENTRYPOINT] = "/home/me/train.py"
+    for each in found.spans:
+        each.resource |= {"vcs.ref.head.revision": "c0ffee", names.RESOURCE_GCS_ADDRESS: "10.9.8.7:6379"}
+        each.resource |= {names.RESOURCE_RAY_VERSION: "2.60.0"}
+    folder = written(found, tmp_path / "spans")
+    task = next(each.attributes[names.RAY_TASK_ID] for each in found.spans if names.RAY_TASK_ID in each.attributes)
+    states = lines(About("session_a", 1, 0), [Attempt(task, 0, "f", "NORMAL_TASK", "01000000", {"RUNNING": 1})])
+    (folder / file_name("session_a")).write_bytes(b"".join(states))
+    shown = keep(folder, tmp_path / "shown")
+    values = "/home/me/train.py", "c0ffee", "10.9.8.7:6379", "2.60.0", "session_a", "01000000"
+    for number, (options, hidden) in enumerate(
+        (
+            ((), ()),
+            (("--redact", "*"), values),
+            (("--redact", "ray.entrypoint"), values[:1]),
+            (("--redact", "ray.cluster.session*"), ("session_a",)),
+            (("--no-attributes",), values[:4]),
+        )
+    ):
+        document = keep(folder, store := tmp_path / f"runs{number}", *options)
+        assert document["id"] == shown["id"]
+        assert {each for each in values if f'"{each}"' not in json.dumps(document)} == set(hidden), options
+        beside = [path.name for path in store.glob("run=*/task-states-*")]
+        assert bool(beside) == ("session_a" not in hidden and "--no-attributes" not in options), options
+        assert functions(f"{store}@{shown['id']}") == ["f"]
+
+
+def test_runs_stay_apart_and_whole_where_what_tells_them_apart_is_hidden(tmp_path: Path) -> None:
+    """Two runs of two traces each."""
+    for number in range(2):
+        found = made("f", f"{number}", spans=2)
+        for at, each in enumerate(found.spans):
+            each.trace_id = f"{10 + 2 * number + at // 3:032x}"
+        written(found, tmp_path / f"spans{number}")
+    for place, options in enumerate((["--redact", "*"], ["--no-attributes"])):
+        store = tmp_path / f"runs{place}"
+        for number in range(2):
+            keep(tmp_path / f"spans{number}", store, *options)
+        trend = json.loads(run("trend", store, "--json").stdout)["runs"]
+        assert [each["spans"] for each in trend] == [5, 5]
+        assert json.loads(run("summary", store, "--json").stdout)["run"]["spans"] == 5
+        run("compare", f"{store}@latest~1", "--to", store)
 
 
 def test_after_run_the_commands_that_it_names_show_the_run_of_the_store(

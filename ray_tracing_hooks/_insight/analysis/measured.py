@@ -158,12 +158,12 @@ class MeasuredRun(ABC):
 
 
 class AnalyzedRun(MeasuredRun):
-    """A run in memory."""
+    """A run in memory. Its ``run`` is the id, by default as its spans say."""
 
-    def __init__(self, analysis: Analysis) -> None:
+    def __init__(self, analysis: Analysis, run: str = "") -> None:
         table, path = analysis.table, analysis.path
         super().__init__(
-            id=run_id(table, runs(table)[0]) if len(table) else "",
+            id=run or (run_id(table, runs(table)[0]) if len(table) else ""),
             name=analysis.name,
             session=analysis.session,
             job=analysis.job,

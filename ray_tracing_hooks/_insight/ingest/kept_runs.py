@@ -102,6 +102,11 @@ class KeptRun(NamedTuple):
         return sum(each["rows"] for each in self.document["files"])
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it is one run, whatever its spans still say of that; else traces of no job."""
+        return bool(self.document["cluster"].get("job"))
+
+    @property
     def files(self) -> list[str]:
         """The paths of its files of spans."""
         return [os.path.join(self.folder, each["name"]) for each in self.document["files"]]

@@ -13,6 +13,7 @@ from ray_tracing_hooks._insight.analysis.findings import find
 from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, subject_of
 from ray_tracing_hooks._insight.ingest.kept_runs import COUNTS
 from ray_tracing_hooks._insight.model.grouped import by_first
+from ray_tracing_hooks._insight.model.span import HIDDEN
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
@@ -29,24 +30,34 @@ _VERSIONS = {
 def about(analysis: Analysis, recorded: Table, redaction: Redaction | None = None) -> dict[str, Any]:
     """What is known of a run. Raises no error for what was not recorded, which is then null."""
     table, path, quality, run = analysis.table, analysis.path, recorded.quality, AnalyzedRun(analysis)
-    findings = find(analysis)
+    findings, redaction = find(analysis), redaction or Redaction()
+
+    def shown(key: str, found: str | None) -> str | None:
+        """The value of an attribute."""
+        return redaction.shown({key: found}).get(key) if found else None
+
+    def of_resources(key: str) -> str | None:
+        return shown(key, _of_resources(table, key))
+
+    def identifier(key: str, found: str) -> str | None:
+        """The value of one that is an id, which --no-attributes keeps."""
+        return HIDDEN if found and redaction.hides(key) else found or None
+
     return {
         "program": {
             "name": analysis.name,
-            "entrypoint": _of_sites(table, names.RAY_ENTRYPOINT),
+            "entrypoint": shown(names.RAY_ENTRYPOINT, _of_sites(table, names.RAY_ENTRYPOINT)),
             "arguments": None,
-            "commit": _of_resources(table, _COMMIT),
+            "commit": of_resources(_COMMIT),
         },
         "cluster": {
-            "session": analysis.session or None,
-            "job": analysis.job or None,
-            "address": None
-            if redaction and not redaction.shows_all
-            else _of_resources(table, names.RESOURCE_GCS_ADDRESS),
+            "session": identifier(names.RESOURCE_SESSION_NAME, analysis.session),
+            "job": identifier(names.RAY_JOB_ID, analysis.job),
+            "address": of_resources(names.RESOURCE_GCS_ADDRESS),
             "nodes": analysis.parallelism.nodes,
             "workers": analysis.parallelism.workers,
         },
-        "versions": {name: _of_resources(table, key) for name, key in _VERSIONS.items()},
+        "versions": {name: of_resources(key) for name, key in _VERSIONS.items()},
         "settings": {},
         "start_unix_nano": path.start,
         "wall_ns": path.wall,
@@ -64,7 +75,7 @@ def about(analysis: Analysis, recorded: Table, redaction: Redaction | None = Non
                 "subject": subject_of(analysis, each),
                 "title": each.title,
                 # The title quotes no attribute.
-                "text": each.text if redaction is None or redaction.shows_all else "",
+                "text": each.text if redaction.shows_all else "",
                 "share": each.share,
                 "cost_ns": round(each.share * path.wall),
             }

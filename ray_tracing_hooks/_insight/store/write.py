@@ -72,7 +72,7 @@ class Store:
             for number, (first, last) in enumerate(_pieces(len(table)))
         ]
         others = {RUN_FILE, *(each["name"] for each in files)}
-        for name, lines in beside(self._folders, analysis):
+        for name, lines in beside(self._folders, analysis, self._redaction):
             with self._target.create(f"{folder}/{name}") as out:
                 out.writelines(lines)
             others.add(name)

@@ -104,8 +104,8 @@ class Redaction:
 class RedactedRun(AnalyzedRun):
     """A run in memory for comparisons, in whose table ``redaction`` has hidden the names."""
 
-    def __init__(self, analysis: Analysis, redaction: Redaction) -> None:
-        super().__init__(analysis)
+    def __init__(self, analysis: Analysis, redaction: Redaction, run: str = "") -> None:
+        super().__init__(analysis, run)
         self._redaction = redaction
         self.session = HIDDEN if redaction.hides(names.RESOURCE_SESSION_NAME) else self.session
         self.job = HIDDEN if redaction.hides(names.RAY_JOB_ID) else self.job

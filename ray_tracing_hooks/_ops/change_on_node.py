@@ -153,7 +153,9 @@ def _of_commands(accessor: Any, tables: Any) -> set[str]:
     from ray._private import utils  # noqa: PLC0415
 
     found = set()
-    for job in map(tables.JobTableData.FromString, _jobs(accessor)):
+    # Without these arguments, the head asks each driver.
+    jobs = accessor.get_job_table(skip_submission_job_info_field=True, skip_is_running_tasks_field=True)
+    for job in map(tables.JobTableData.FromString, jobs):
         if job.config.ray_namespace != head.COMMAND_NAMESPACE:
             continue
         identity = ray.JobID(job.job_id)
@@ -163,14 +165,6 @@ def _of_commands(accessor: Any, tables: Any) -> set[str]:
             actors = map(tables.ActorTableData.FromString, accessor.get_actor_table(identity, None))
             found |= {actor.address.worker_id.hex() for actor in actors}
     return found
-
-
-def _jobs(accessor: Any) -> Any:
-    try:
-        # Otherwise the head asks each driver.
-        return accessor.get_job_table(skip_submission_job_info_field=True, skip_is_running_tasks_field=True)
-    except TypeError:
-        return accessor.get_job_table()  # older Rays
 
 
 def _accessor() -> Any:

@@ -16,13 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._ops import probe
-from ray_tracing_hooks._ops.head import (
-    CLIENT,
-    COMMAND_NAMESPACE,
-    entrypoint_without_values,
-    refusing_silent_raylets,
-    untraced,
-)
+from ray_tracing_hooks._ops.head import CLIENT, COMMAND_NAMESPACE, as_command
 from ray_tracing_hooks._safety.guard import TracingError, describe
 
 _STAND_IN = '''
@@ -209,8 +203,7 @@ def connected(address: str, *, skips_hook: bool = False) -> Iterator[None]:
     import ray  # noqa: PLC0415  only where a cluster is asked
 
     with ExitStack() as stack:
-        stack.enter_context(untraced())
-        stack.enter_context(refusing_silent_raylets())
+        stack.enter_context(as_command())
         # Otherwise functions of the module would be sent by name, and nodes would import it.
         ray.cloudpickle.register_pickle_by_value(probe)
         stack.callback(ray.cloudpickle.unregister_pickle_by_value, probe)
@@ -224,8 +217,7 @@ def connected(address: str, *, skips_hook: bool = False) -> Iterator[None]:
                 file.write(_STAND_IN)
             options["runtime_env"] = {"py_modules": [folder]}
         try:
-            with entrypoint_without_values():
-                ray.init(address, **options)
+            ray.init(address, **options)
         except Exception as error:
             raise ConnectError(" ".join(str(error).split()) or describe(error)) from error
         stack.callback(ray.shutdown)

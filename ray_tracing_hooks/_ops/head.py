@@ -189,27 +189,28 @@ it.
 
 
 @contextmanager
-def untraced() -> Iterator[None]:
-    """Connections of this process within this block make no spans and print nothing."""
+def as_command() -> Iterator[None]:
+    """Connections of this process within this block make no spans and print nothing, and the table of jobs has their
+    command line without values. They raise SilentRayletError where Ray would end the process.
+    """
     import ray  # noqa: PLC0415  only where a cluster is asked
-    from ray._private import worker  # noqa: PLC0415
+    from ray._private import services, utils, worker  # noqa: PLC0415
     from ray.util.tracing import tracing_helper  # noqa: PLC0415
 
     patches = Patches()
     patches.set(ray, "__traced__", True, back=getattr(ray, "__traced__", ABSENT))
-    patches.wrap(tracing_helper, "_enable_tracing", _nothing)
-    patches.wrap(worker, "listen_error_messages", _nothing)
+    patches.wrap(tracing_helper, "_enable_tracing", _returning(lambda: None))
+    patches.wrap(worker, "listen_error_messages", _returning(lambda: None))
+    patches.wrap(utils, "get_entrypoint_name", _returning(lambda: without_values(sys.argv[1:])))
+    patches.wrap(services, "get_node_to_connect_for_driver", _asked_first)
     try:
         yield
     finally:
         patches.undo()
 
 
-def _nothing(_original: Callable[..., Any]) -> Callable[..., None]:
-    def nothing(*_arguments: Any, **_options: Any) -> None:
-        """Takes the place of a function of Ray."""
-
-    return nothing
+def _returning(result: Callable[[], Any]) -> Callable[[Any], Callable[..., Any]]:
+    return lambda _original: lambda *_arguments, **_options: result()
 
 
 _NAME = re.compile(r"(-{0,2}[A-Za-z][\w-]*)(=.*)?", re.ASCII | re.DOTALL)
@@ -218,30 +219,9 @@ _NAME = re.compile(r"(-{0,2}[A-Za-z][\w-]*)(=.*)?", re.ASCII | re.DOTALL)
 _LEFT_OUT = "..."
 
 
-@contextmanager
-def entrypoint_without_values() -> Iterator[None]:
-    """In the table of jobs, drivers that connect within this block have the command line without values."""
-    from ray._private import utils  # noqa: PLC0415  only where a cluster is asked
-
-    patches = Patches()
-    patches.wrap(utils, "get_entrypoint_name", _command)
-    try:
-        yield
-    finally:
-        patches.undo()
-
-
 def without_values(words: Sequence[str]) -> str:
     """The command line of these words; of all but the first, the command, names are left."""
     return " ".join(("ray-tracing-hooks", *words[:1], *map(_name, words[1:])))
-
-
-def _command(_original: Callable[..., Any]) -> Callable[..., str]:
-    def command(*_arguments: Any, **_options: Any) -> str:
-        """Takes the place of a function of Ray."""
-        return without_values(sys.argv[1:])
-
-    return command
 
 
 def _name(word: str) -> str:
@@ -260,22 +240,8 @@ class SilentRayletError(TracingError):
     """The raylet that a driver would connect to does not answer."""
 
 
-@contextmanager
-def refusing_silent_raylets() -> Iterator[None]:
-    """Connections of this process within this block raise SilentRayletError where Ray would end the process."""
-    from ray._private import services  # noqa: PLC0415  only where a cluster is asked
-
-    patches = Patches()
-    patches.wrap(services, "get_node_to_connect_for_driver", _asked_first)
-    try:
-        yield
-    finally:
-        patches.undo()
-
-
 def _asked_first(choose: Callable[..., Any]) -> Callable[..., Any]:
     def choose_one_that_answers(*arguments: Any, **options: Any) -> Any:
-        """Takes the place of a function of Ray."""
         chosen = choose(*arguments, **options)
         address = _address(chosen, arguments)
         if address and not _answers(address):

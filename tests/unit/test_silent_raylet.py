@@ -13,7 +13,7 @@ import pytest
 from ray._private import services
 
 from ray_tracing_hooks._ops import head
-from ray_tracing_hooks._ops.head import SilentRayletError, refusing_silent_raylets
+from ray_tracing_hooks._ops.head import SilentRayletError, as_command
 
 NAME = "get_node_to_connect_for_driver"
 
@@ -51,14 +51,14 @@ def test_a_raylet_that_only_accepts_connections_is_refused(chosen: Callable[[Any
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         chosen(SimpleNamespace(node_manager_address="127.0.0.1", node_manager_port=port))
-        with refusing_silent_raylets(), pytest.raises(SilentRayletError, match=f"at 127.0.0.1:{port}, did not answer"):
+        with as_command(), pytest.raises(SilentRayletError, match=f"at 127.0.0.1:{port}, did not answer"):
             choice()
 
 
 def test_one_that_answers_is_connected_to(chosen: Callable[[Any], None], answering_port: int) -> None:
     node = SimpleNamespace(node_manager_address="127.0.0.1", node_manager_port=answering_port)
     chosen(node)
-    with refusing_silent_raylets():
+    with as_command():
         assert choice() is node
 
 
@@ -66,17 +66,17 @@ def test_one_that_answers_is_connected_to(chosen: Callable[[Any], None], answeri
 def test_what_another_ray_chooses_is_left_to_it(chosen: Callable[[Any], None], node: Any) -> None:
     """Where the address cannot be known, Ray connects as without this."""
     chosen(node)
-    with refusing_silent_raylets():
+    with as_command():
         assert choice() is node
 
 
 def test_ray_is_wrapped_once_and_unwrapped(chosen: Callable[[Any], None]) -> None:
     chosen({})
     original = getattr(services, NAME)
-    with refusing_silent_raylets():
+    with as_command():
         wrapped = getattr(services, NAME)
         assert wrapped is not original
-        with refusing_silent_raylets():
+        with as_command():
             assert getattr(services, NAME) is wrapped
         assert getattr(services, NAME) is wrapped
     assert getattr(services, NAME) is original
@@ -84,5 +84,5 @@ def test_ray_is_wrapped_once_and_unwrapped(chosen: Callable[[Any], None]) -> Non
 
 def test_a_ray_without_this_function_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(services, NAME)
-    with refusing_silent_raylets():
+    with as_command():
         assert not hasattr(services, NAME)

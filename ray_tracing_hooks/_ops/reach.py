@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -40,58 +40,42 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Step(NamedTuple):
-    """One step on the way to a server.
-
-    Attributes:
-        step: ``name``, ``connection`` or ``TLS``.
-        error: Why it failed; None if it did not.
-    """
+    """A step on the way to a server, ``name``, ``connection`` or ``TLS``, and why it failed."""
 
     step: str
-    error: str | None
+    error: str
 
 
-def steps(addresses: Sequence[str], tls: Tls | None) -> list[Step]:
-    """The steps to the first of these servers, up to one that fails. None if the environment names a proxy for it."""
-    return list(_steps(addresses[0], tls)) if addresses else []
-
-
-def _steps(address: str, tls: Tls | None) -> Iterator[Step]:
+def failed_step(address: str, tls: Tls | None) -> Step | None:
+    """The step to this server that fails; None if none does, or if the environment names a proxy for it."""
     parts = urlsplit(address)
     if parts.scheme not in _PORTS or not parts.hostname:
-        return  # a unix socket, or UDP, where nothing answers
+        return None  # a unix socket, or UDP, where nothing answers
     host, port = parts.hostname, parts.port or _PORTS[parts.scheme]
     if not {parts.scheme, "grpc", "all"}.isdisjoint(getproxies_environment()) and not proxy_bypass(host):
-        return  # the proxy resolves the name, and connects
+        return None  # the proxy resolves the name, and connects
     try:
         _in_time(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except (OSError, UnicodeError) as error:
-        yield Step("name", f"{host} cannot be resolved: {getattr(error, 'strerror', None) or error}")
-        return
-    yield Step("name", None)
+        return Step("name", f"{host} cannot be resolved: {getattr(error, 'strerror', None) or error}")
     try:
         connection = socket.create_connection((host, port), timeout=_TIMEOUT)
     except OSError as error:
-        yield Step("connection", f"no connection to {host} port {port}: {error.strerror or error}")
-        return
+        return Step("connection", f"no connection to {host} port {port}: {error.strerror or error}")
     with connection:
-        yield Step("connection", None)
         if parts.scheme != "https":
-            if _speaks_tls(connection):
-                yield Step("TLS", SPEAKS_TLS)
-            return
+            return Step("TLS", SPEAKS_TLS) if _speaks_tls(connection) else None
         try:
             context = _context(tls)
-        except (OSError, ssl.SSLError) as error:
-            yield Step("TLS", f"the certificates of this side cannot be used: {_reason(error)}")
-            return
+        except OSError as error:  # ssl.SSLError is one
+            return Step("TLS", f"the certificates of this side cannot be used: {_reason(error)}")
         try:
             with context.wrap_socket(connection, server_hostname=host):
-                yield Step("TLS", None)
+                return None
         except ssl.SSLCertVerificationError as error:
-            yield Step("TLS", f"its certificate is not accepted: {error.verify_message}")
-        except (OSError, ssl.SSLError) as error:
-            yield Step("TLS", f"no TLS there: {_reason(error)}")
+            return Step("TLS", f"its certificate is not accepted: {error.verify_message}")
+        except OSError as error:
+            return Step("TLS", f"no TLS there: {_reason(error)}")
 
 
 def _speaks_tls(connection: socket.socket) -> bool:
@@ -102,7 +86,7 @@ def _speaks_tls(connection: socket.socket) -> bool:
     try:
         with context.wrap_socket(connection):
             return True
-    except (OSError, ssl.SSLError):
+    except OSError:
         return False
 
 
@@ -219,7 +203,7 @@ def _try(plan: ShipPlan, environ: dict[str, str], trace_id: str | None, secrets:
     found["warnings"] = [secrets.mask(text) for text in heard.problems]
     if found["error"] is not None:
         found["error"] = secrets.mask(found["error"])
-        failed = next((step for step in steps(destination.addresses, destination.tls) if step.error), None)
+        failed = failed_step(destination.addresses[0], destination.tls) if destination.addresses else None
         if failed is not None:
             found |= {"step": failed.step, "step_error": failed.error}
     return found

@@ -23,7 +23,7 @@ import fcntl, sys, termios
 fcntl.ioctl(int(sys.argv[3]), termios.TIOCSCTTY, 0)  # where OpenSSL would ask
 from ray_tracing_hooks._ops import reach
 from ray_tracing_hooks._ship.sink import Tls
-print(reach.steps([sys.argv[1]], Tls(None, sys.argv[2], sys.argv[2]))[-1])
+print(reach.failed_step(sys.argv[1], Tls(None, sys.argv[2], sys.argv[2])))
 """
 
 
@@ -69,7 +69,7 @@ def test_tls_where_none_is_expected_and_none_where_it_is() -> None:
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
-        assert reach.steps([address], None)[-1] == reach.Step("TLS", reach.SPEAKS_TLS)
+        assert reach.failed_step(address, None) == reach.Step("TLS", reach.SPEAKS_TLS)
         thread.join()
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -83,10 +83,11 @@ def test_tls_where_none_is_expected_and_none_where_it_is() -> None:
 
         thread = threading.Thread(target=hang_up, daemon=True)
         thread.start()
-        assert reach.steps([f"http://127.0.0.1:{port}"], None)[-1] == reach.Step("connection", None)
-        last = reach.steps([f"https://127.0.0.1:{port}"], Tls())[-1]
-        assert last.step == "TLS"
-        assert "no TLS there" in str(last.error)
+        assert reach.failed_step(f"http://127.0.0.1:{port}", None) is None
+        failed = reach.failed_step(f"https://127.0.0.1:{port}", Tls())
+        assert failed is not None
+        assert failed.step == "TLS"
+        assert "no TLS there" in failed.error
         thread.join()
 
 
@@ -94,8 +95,13 @@ def test_a_server_behind_a_proxy_is_not_looked_for_here(monkeypatch: pytest.Monk
     """The proxy resolves its name, and connects."""
     address = "https://collector.invalid:4318"
     monkeypatch.setenv("no_proxy", "")
-    assert reach.steps([address], None)[-1].step == "name"
+    assert _step(address) == "name"
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
-    assert reach.steps([address], None) == []
+    assert _step(address) is None
     monkeypatch.setenv("no_proxy", "collector.invalid")
-    assert reach.steps([address], None)[-1].step == "name"
+    assert _step(address) == "name"
+
+
+def _step(address: str) -> str | None:
+    failed = reach.failed_step(address, None)
+    return failed.step if failed is not None else None

@@ -8,7 +8,6 @@ dashboard answers the same request (Ray 2.60 ``dashboard/modules/task_events/tas
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from http.client import OK, HTTPConnection
@@ -18,7 +17,7 @@ from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._formats.task_states import About, Attempt
 from ray_tracing_hooks._safety.exceptions import is_interruption
-from ray_tracing_hooks._safety.private import inside, open_file, open_folder
+from ray_tracing_hooks._safety.private import inside, open_file, open_folder, write_atomically
 
 MOST_AT_THE_END = 20_000
 """Most attempts to fetch at the end of a driver: these are read and written within a second."""
@@ -97,14 +96,20 @@ def keep(folder: str, answer: Answer) -> tuple[str, int, int]:
     Returns the path of the file, how many attempts it contains, and how many of them are in this answer. An empty
     answer creates no file. Raises OSError, and ValueError if there is a file that is not of this version.
     """
-    path = os.path.join(folder, task_states.file_name(answer.session))
+    name = task_states.file_name(answer.session)
+    path = os.path.join(folder, name)
     fetched = {(each.task_id, each.attempt): each for each in answer.attempts}
     if not fetched:
         return path, 0, 0
     known = dict(_known(path))
     for key, attempt in fetched.items():
         known[key] = _merged(known[key], attempt) if key in known else attempt
-    _write(path, About(answer.session, now_ns(), answer.dropped), known)
+    place = open_folder(folder, given=True)
+    try:
+        about = About(answer.session, now_ns(), answer.dropped)
+        write_atomically(os.path.join(inside(place), name), *task_states.lines(about, known.values()))
+    finally:
+        os.close(place)
     return path, len(known), len(fetched)
 
 
@@ -170,22 +175,3 @@ def _known(path: str) -> Iterator[tuple[tuple[str, int], Attempt]]:
             yield (attempt.task_id, attempt.attempt), attempt
     finally:
         os.close(file)
-
-
-def _write(path: str, about: About, known: dict[tuple[str, int], Attempt]) -> None:
-    """Replace the file, which is private, atomically."""
-    folder, name = os.path.split(path)
-    place = open_folder(folder, given=True)
-    temporary = f".{name}.{secrets.token_hex(4)}"
-    try:
-        descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=place)
-        try:
-            with open(descriptor, "wb") as file:
-                file.writelines(task_states.lines(about, known.values()))
-            os.rename(temporary, name, src_dir_fd=place, dst_dir_fd=place)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(temporary, dir_fd=place)
-            raise
-    finally:
-        os.close(place)

@@ -22,29 +22,33 @@ from ray_tracing_hooks._ship.registry import make_sink
 from ray_tracing_hooks._ship.sink import Backoff, Batch, DeliveryError, Sink, SinkContext, retry_after
 from ray_tracing_hooks._spool.progress import Progress, decode, encode, file_name
 
+_COUNTS = (
+    *("received", "delivered", "delivered_bytes", "refused", "dropped"),
+    *("retries", "delivered_ns", "failed_ns", "error", "is_failing"),
+)
+"""The fields of :class:`~ray_tracing_hooks._ship.figures.DestinationFigures` that a stage counts."""
+
 
 class DeliveryCounters:
-    """The counts of one destination: spans, or log records, and attempts.
+    """The counts of one destination, which are fields of its figures: spans, or log records, and attempts.
 
     ``ended`` returns when an encoded item ended.
     """
 
     def __init__(self, ended: Callable[[bytes], int]) -> None:
         self._ended = ended
-        self.dropped = 0
-        """How many were removed from the spool before they were read, since it reached its limit."""
         self.resource = b""
         """The encoded resource of the first item that was read."""
-        self._received = self._delivered = self._delivered_bytes = self._refused = self._retries = 0
-        self._delivered_ns = self._failed_ns = 0
-        self._error = ""
-        self._is_failing = False
+        self.received = self.delivered = self.delivered_bytes = self.refused = self.dropped = self.retries = 0
+        self.delivered_ns = self.failed_ns = 0
+        self.error = ""
+        self.is_failing = False
         self._oldest_ns = 0
 
     @property
     def in_hand(self) -> int:
         """How many have been read from the spool, and neither been accepted nor refused yet."""
-        return self._received - self._delivered - self._refused
+        return self.received - self.delivered - self.refused
 
     @property
     def oldest_ns(self) -> int:
@@ -57,44 +61,28 @@ class DeliveryCounters:
             self._oldest_ns = self._ended(batches[0].spans[0])
         if not self.resource and batches:
             self.resource = batches[0].resource
-        self._received += sum(len(batch.spans) for batch in batches)
+        self.received += sum(len(batch.spans) for batch in batches)
 
-    def refused(self, count: int) -> None:
+    def lost(self, count: int) -> None:
         """Count items that the destination will never accept."""
-        self._refused += min(count, self.in_hand)
+        self.refused += min(count, self.in_hand)
 
     def accepted(self, size: int) -> None:
         """The destination has accepted all that is in hand, of ``size`` bytes."""
-        self._delivered += self.in_hand
-        self._delivered_bytes += size
-        self._delivered_ns = time.time_ns()
-        self._is_failing = False
+        self.delivered += self.in_hand
+        self.delivered_bytes += size
+        self.delivered_ns = time.time_ns()
+        self.is_failing = False
 
     def failed(self, error: str) -> None:
         """Count an attempt that failed."""
-        self._retries += 1
-        self._failed_ns = time.time_ns()
-        self._error = error
-        self._is_failing = True
-
-    def recovered(self) -> None:
-        """The last attempt did not fail."""
-        self._is_failing = False
+        self.retries += 1
+        self.failed_ns = time.time_ns()
+        self.error = error
+        self.is_failing = True
 
     def counts(self) -> dict[str, Any]:
-        """The counts, by the fields of :class:`~ray_tracing_hooks._ship.figures.DestinationFigures`."""
-        return {
-            "received": self._received,
-            "delivered": self._delivered,
-            "delivered_bytes": self._delivered_bytes,
-            "refused": self._refused,
-            "dropped": self.dropped,
-            "retries": self._retries,
-            "delivered_ns": self._delivered_ns,
-            "failed_ns": self._failed_ns,
-            "error": self._error,
-            "is_failing": self._is_failing,
-        }
+        return {name: getattr(self, name) for name in _COUNTS}
 
 
 _REST_AFTER = 10.0
@@ -270,7 +258,7 @@ class Stage(ABC):
                 rest, asked = backoff.next(), retry_after(error)
             else:
                 self._problems.clear(key)
-                self.counters.recovered()
+                self.counters.is_failing = False
                 if flush:
                     self.flushed = snapshot.number
                 with self._news:
@@ -440,7 +428,7 @@ class SinkStage(Stage):
 
     def _lost(self, text: str, number: int) -> None:
         self._problems.count(text, number)
-        self.counters.refused(number)
+        self.counters.lost(number)
 
     def _deliver(self, sink: Sink) -> None:
         if self._pending:

@@ -82,11 +82,16 @@ def _spools(folders: list[str], node_id: str) -> Iterator[str]:
                 yield path
 
 
+def _plan(path: str) -> ShipPlan | None:
+    with suppress(OSError, ValueError):
+        return ShipPlan.load(path)
+    return None
+
+
 def _is_of(session: str, path: str) -> bool:
     """Whether a spool is of the session with this folder."""
-    with suppress(OSError, ValueError):
-        return ShipPlan.load(path).label.startswith(f"{os.path.basename(session).removeprefix('session_')}-")
-    return False
+    plan = _plan(path)
+    return plan is not None and plan.label.startswith(f"{os.path.basename(session).removeprefix('session_')}-")
 
 
 def _look(path: str) -> dict[str, Any]:
@@ -101,17 +106,21 @@ def _look(path: str) -> dict[str, Any]:
     size = sum(_size(each) for _, paths, _ in segments for each in paths)
     stale_ns = time.time_ns() - _STALE_NS
     is_outdated = figures is None or (size != figures.bytes and figures.updated_ns < stale_ns)
-    is_stuck = runs and is_outdated and figures is not None and _touched_ns(os.path.join(path, STATUS)) < stale_ns
+    is_stuck = False
+    if runs and is_outdated and figures is not None:
+        with suppress(OSError):
+            is_stuck = os.stat(os.path.join(path, STATUS)).st_mtime_ns < stale_ns
     if figures is None or not runs or is_outdated:
         figures = _counted(path, figures or Figures(), segments, size)
     figures = replace(figures, delivered_earlier=delivered_earlier(path))
+    plan = _plan(path)
     return {
         "path": path,
         "runs": runs,
         "is_stuck": is_stuck,
         "error": error,
         "exporters": list(_exporters(path)),
-        "local_dir": _local_dir(path),
+        "local_dir": plan.settings.local_dir if plan is not None and "local" in plan.exporters else None,
         "figures": asdict(figures),
         "reached": [each.exporter for each in figures.destinations if is_reached(path, figures, each.exporter)],
     }
@@ -149,14 +158,6 @@ def _counted(path: str, before: Figures, segments: list[tuple[str, list[str], bo
     return replace(before, destinations=tuple(destinations), bytes=size, writers=writers)
 
 
-def _local_dir(path: str) -> str | None:
-    """The folder of the local files of a spool, if it has any."""
-    with suppress(OSError, ValueError):
-        plan = ShipPlan.load(path)
-        return plan.settings.local_dir if "local" in plan.exporters else None
-    return None
-
-
 def _progress(path: str, label: str) -> Progress:
     with suppress(OSError, ValueError, TypeError, KeyError):
         return decode(read_file(os.path.join(path, file_name(label))))
@@ -164,25 +165,17 @@ def _progress(path: str, label: str) -> Progress:
 
 
 def _exporters(path: str) -> tuple[str, ...]:
-    with suppress(OSError, ValueError):
-        return ShipPlan.load(path).exporters
+    if (plan := _plan(path)) is not None:
+        return plan.exporters
     with suppress(OSError, ValueError):
         return tuple(json.loads(read_file(os.path.join(path, PLAN)))["exporters"])
     return ()
 
 
-def _touched_ns(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return 0
-
-
 def _size(path: str) -> int:
-    try:
+    with suppress(OSError):
         return os.stat(path).st_size
-    except OSError:
-        return 0
+    return 0
 
 
 SPOOL, LOCAL = "spool", "local"

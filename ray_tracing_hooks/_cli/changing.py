@@ -114,7 +114,7 @@ def _lines(address: str, outcome: Outcome) -> Iterator[Any]:
 
 def _why(process: Any, outcome: Outcome) -> str:
     if process.state == FAILED:
-        return str(process.text)
+        return str(process.error)
     return "may have started before the hook was set" if outcome.is_hook_late else "no answer"
 
 

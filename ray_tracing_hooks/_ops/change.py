@@ -158,7 +158,7 @@ class Process(NamedTuple):
         kind: ``driver`` or ``worker``.
         title: What Ray calls it, such as ``ray::Counter``; empty if that was not asked.
         state: ``applied``, ``failed`` there, or ``silent``: no answer.
-        text: What failed.
+        error: What failed, or None.
     """
 
     node: str
@@ -167,7 +167,7 @@ class Process(NamedTuple):
     kind: str
     title: str
     state: str
-    text: str
+    error: str | None
 
 
 class Outcome(NamedTuple):
@@ -333,26 +333,10 @@ def as_json(address: str, outcome: Outcome, shown: Mapping[str, str]) -> dict[st
         "address": address,
         "hook": outcome.hook,
         "hook_is_late": outcome.is_hook_late,
-        "set": {
-            "version": outcome.control.version,
-            "enabled": outcome.control.enabled,
-            "until": outcome.control.until,
-            "variables": dict(shown),
-        },
+        "set": {**outcome.control._asdict(), "variables": dict(shown)},
         "nodes": [{"name": node.name, "id": node.id, "error": error or None} for node, error in outcome.nodes.items()],
         **{state: counts[state] for state in (APPLIED, FAILED, SILENT)},
-        "processes": [
-            {
-                "node": each.node,
-                "id": each.id,
-                "pid": each.pid,
-                "kind": each.kind,
-                "title": each.title,
-                "state": each.state,
-                "error": each.text or None,
-            }
-            for each in outcome.processes
-        ],
+        "processes": [each._asdict() for each in outcome.processes],
         "actors": [{"name": name, "error": error or None} for name, error in sorted(outcome.actors.items())],
     }
 
@@ -429,7 +413,7 @@ def _described(
             "driver" if each["is_driver"] else "worker",
             titles.get((each["node"], each["pid"]), ""),
             SILENT if answers.get(each["id"]) is None else FAILED if answers[each["id"]] else APPLIED,
-            answers.get(each["id"], ""),
+            answers.get(each["id"]) or None,
         )
         for each in living
     )

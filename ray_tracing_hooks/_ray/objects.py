@@ -68,24 +68,12 @@ _last_object = threading.local()
 
 
 def _noting(size: Callable[[Any, Any], int]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def note(self: Any, given: Any, *rest: Any, **others: Any) -> Any:
-            try:
-                result = original(self, given, *rest, **others)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-            # Only now, since code of the program that was called meanwhile may have handled other objects.
-            try:
-                _last_object.size = size(given, result)
-            except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
-                _last_object.size = None
-                failed("reading the size of an object", error)
-            return result
+    def note(result: Any, _self: Any, given: Any, *_rest: Any, **_others: Any) -> None:
+        # Only now, since code of the program that was called meanwhile may have handled other objects.
+        begin_size()
+        begin_size(size(given, result))
 
-        return note
-
-    return wrap
+    return followed_by(note, "reading the size of an object")
 
 
 def _serialized(_value: Any, serialized: Any) -> int:

@@ -169,7 +169,7 @@ def describe() -> RayProcess:
         session_name=node.session_name,
         session_dir=node.get_session_dir_path(),
         node_id=worker.core_worker.get_current_node_id().hex(),
-        worker_id=_hex(worker.worker_id),
+        worker_id=worker.worker_id.hex(),
         job_id=worker.core_worker.get_current_job_id().hex() if is_driver else "",
         namespace=_text(getattr(worker, "namespace", "")) if is_driver else "",
         node_ip=_text(getattr(node, "node_ip_address", "")),
@@ -179,12 +179,6 @@ def describe() -> RayProcess:
         ray_version=ray.__version__,
         worker=worker,
     )
-
-
-def _hex(identifier: Any) -> str:
-    if isinstance(identifier, bytes):
-        return identifier.hex()
-    return str(identifier.hex())
 
 
 def _text(value: Any) -> str:

@@ -43,16 +43,12 @@ def sampler_for_sdk(environ: Mapping[str, str]) -> Any:
 
     The SDK would warn of an empty value, and of an invalid one that has already been reported.
     """
-
-    def ignore(_problem: str) -> None:
-        """Setting up tracing has reported it."""
-
-    name: str = otel.read("OTEL_TRACES_SAMPLER", environ, ignore)
+    name: str = otel.read("OTEL_TRACES_SAMPLER", environ, lambda _problem: None)
     base: Any = {"always_on": sampling.ALWAYS_ON, "always_off": sampling.ALWAYS_OFF}.get(
         name.removeprefix("parentbased_")
     )
     if name.endswith("traceidratio"):
-        ratio = otel.read("OTEL_TRACES_SAMPLER_ARG", environ, ignore)
+        ratio = otel.read("OTEL_TRACES_SAMPLER_ARG", environ, lambda _problem: None)
         base = sampling.TraceIdRatioBased(1.0 if ratio is None else ratio)
     if base is None:
         return None

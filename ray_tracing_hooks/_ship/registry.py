@@ -113,9 +113,7 @@ def configured(plan: ShipPlan, environ: Mapping[str, str]) -> tuple[list[Destina
 
 def otlp_targets(plan: ShipPlan, environ: Mapping[str, str]) -> frozenset[str]:
     """The OTLP endpoints of this plan's exporters: ``host:port`` for gRPC, a URL for HTTP."""
-
-    def ignore(_problem: str) -> None:
-        """The driver has reported it."""
-
-    targets = {destination_of(name, plan, environ, ignore).otlp_target for name in plan.exporters if name in SINKS}
+    ours = [name for name in plan.exporters if name in SINKS]
+    # The driver has reported their problems.
+    targets = {destination_of(name, plan, environ, lambda _problem: None).otlp_target for name in ours}
     return frozenset(target for target in targets if target is not None)

@@ -311,11 +311,9 @@ def _has_ray_ended(folder: str) -> bool:
 def check(plan: ShipPlan, environ: Mapping[str, str]) -> None:
     """Make the sink of the plan, and close it again: nothing is sent. Raises TracingError if it cannot work now."""
     (exporter,) = plan.exporters
-
-    def ignore(*_said: object) -> None:
-        """Invalid settings have been reported, and without a state there is nothing else."""
-
-    make_sink(exporter, SinkContext(plan, {}, ignore, ignore, environ, ignore)).close()
+    # Invalid settings have been reported, and without a state there is nothing else to be said.
+    context = SinkContext(plan, {}, lambda _state: None, lambda *_loss: None, environ, lambda _problem: None)
+    make_sink(exporter, context).close()
 
 
 class ReplayProgress:

@@ -238,10 +238,6 @@ def _counted(destination: DestinationFigures, counters: DeliveryCounters) -> Des
 
 def _address(exporter: str, plan: ShipPlan, environ: Mapping[str, str]) -> str:
     try:
-        return destination_of(exporter, plan, environ, _ignore).text
+        return destination_of(exporter, plan, environ, lambda _problem: None).text
     except Exception:  # noqa: BLE001  as above; the sink reports what is wrong
         return exporter
-
-
-def _ignore(_problem: str) -> None:
-    """The sink has reported it."""

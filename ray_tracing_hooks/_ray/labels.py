@@ -26,7 +26,7 @@ from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._ray.templates import shown_class
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import failed, guarded
 
 if TYPE_CHECKING:
     from dis import Instruction
@@ -99,11 +99,9 @@ class Namings:
         """
         for part, modules, ours in self._namings:
             if module.startswith(modules):
-                try:
-                    found: CallLabeler | None = import_module(ours).labeler_for(module, class_name, function)
-                except Exception as error:  # noqa: BLE001  as above
-                    failed("naming calls of a library", error)
-                    continue
+                found: CallLabeler | None = None
+                with guarded("naming calls of a library"):
+                    found = import_module(ours).labeler_for(module, class_name, function)
                 if found is not None:
                     return found._replace(part=part)
         return None

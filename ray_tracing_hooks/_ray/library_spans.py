@@ -21,7 +21,7 @@ from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_curr
 from ray_tracing_hooks._record.recorder import SAMPLED
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import guarded
 
 
 def begin(
@@ -66,15 +66,10 @@ End = Callable[[RecordedSpan, "BaseException | None"], None]
 """Ends the span of a call, given the error that ended the call, or None."""
 
 
+@guarded("tracing a call of a library")
 def begun(begin: Begin, active: Tracing | None, *args: Any, **kwargs: Any) -> Begun | None:
     """What ``begin`` returns; None if this process is not traced, or on failure."""
-    if active is None:
-        return None
-    try:
-        return begin(active, *args, **kwargs)
-    except Exception as error:  # noqa: BLE001  the user's call must be made whatever fails here
-        failed("tracing a call of a library", error)
-        return None
+    return begin(active, *args, **kwargs) if active is not None else None
 
 
 def end_call(span: RecordedSpan, error: BaseException | None) -> None:
@@ -115,11 +110,9 @@ def spanned(begin: Begin, end: End = end_call) -> Callable[[Callable[..., Any]],
 
 
 def _end(end: End, span: RecordedSpan, error: BaseException | None) -> None:
-    try:
+    with guarded("ending the span of a call of a library"):
         end(span, error)
-    except Exception as fault:  # noqa: BLE001  as above
-        failed("ending the span of a call of a library", fault)
-        span.end()
+    span.end()
 
 
 def within(find: Callable[..., Any], doing: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -132,11 +125,9 @@ def within(find: Callable[..., Any], doing: str) -> Callable[[Callable[..., Any]
         def call(*args: Any, **kwargs: Any) -> Any:
             token = None
             if tracing.active is not None:
-                try:
+                with guarded(doing):
                     context = find(*args, **kwargs)
                     token = attach(context) if context is not None else None
-                except Exception as error:  # noqa: BLE001  as above
-                    failed(doing, error)
             try:
                 with hidden_frame:
                     return original(*args, **kwargs)
@@ -158,10 +149,8 @@ def followed_by(note: Callable[..., None], doing: str) -> Callable[[Callable[...
             with hidden_frame:
                 result = original(*args, **kwargs)
             if tracing.active is not None:
-                try:
+                with guarded(doing):
                     note(result, *args, **kwargs)
-                except Exception as error:  # noqa: BLE001  as above
-                    failed(doing, error)
             return result
 
         return call

@@ -54,7 +54,7 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, BaseException]]
     found: list[tuple[str, BaseException]] = []
     monkeypatch.setattr(tracing, "active", object())
     monkeypatch.setattr(
-        "ray_tracing_hooks._ray.library_spans.failed", lambda doing, error: found.append((doing, error))
+        "ray_tracing_hooks._safety.guard.failed", lambda doing, error: found.append((doing, error))
     )
     return found
 

@@ -24,7 +24,7 @@ from ray_tracing_hooks._ray.library_spans import followed_by, preceded_by
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
-from ray_tracing_hooks._safety.guard import failed, guarded
+from ray_tracing_hooks._safety.guard import guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 _STAGES = (
@@ -214,11 +214,9 @@ class Iteration:
         if span is None or not span.is_recording():
             return
         self._add_open()
-        try:
-            outcome = outcome or operators.outcome_of(error, is_complete=error is None)
+        outcome = outcome or operators.outcome_of(error, is_complete=error is None)
+        with guarded("describing an iteration over a dataset"):
             span.set_attributes(self._attributes(outcome))
-        except Exception as fault:  # noqa: BLE001  as above
-            failed("describing an iteration over a dataset", fault)
         if error is not None and outcome in {operators.FAILED, operators.CANCELLED}:
             end_with(span, error)
         else:

@@ -29,7 +29,7 @@ from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import class_name, hide_frame, is_a, qualified_name, text_of, without_colours
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import ABSENT, Patches
 
 FINISHED = "finished"
@@ -188,7 +188,7 @@ class Operator:
         span = self.span
         if span is None or not span.is_recording():
             return
-        try:
+        with guarded("describing an operator of a dataset"):
             for each in self.inputs:
                 if each.span is not None and each not in self._linked:
                     span.add_link(each.span.get_span_context())
@@ -197,8 +197,6 @@ class Operator:
             if self.actors:
                 span.set_attribute(names.RAY_DATA_ACTORS, self.actors)
             span.set_attributes(self.timeline.attributes())
-        except Exception as fault:  # noqa: BLE001  the program must run whatever fails here
-            failed("describing an operator of a dataset", fault)
         if error is not None:
             end_with(span, error)
         else:

@@ -15,7 +15,7 @@ from typing import Any
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.argument_text import Redactor
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import guarded
 
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
@@ -46,15 +46,13 @@ def is_captured() -> bool:
     return otel.read(CAPTURE, os.environ, lambda _problem: None) in otel.CAPTURING
 
 
+@guarded("recording the messages of a generation")
 def note(span: RecordedSpan, active: Tracing, key: str, find: Callable[[], list[Message]]) -> None:
     """Record the messages that ``find`` returns, if it finds any and they come below the limit of attributes."""
-    try:
-        messages_found = find()
-        text = _written(messages_found, active) if messages_found else None
-        if text is not None:
-            span.set_attribute(key, text)
-    except Exception as error:  # noqa: BLE001  messages may be anything, and the request has to be made
-        failed("recording the messages of a generation", error)
+    messages_found = find()
+    text = _written(messages_found, active) if messages_found else None
+    if text is not None:
+        span.set_attribute(key, text)
 
 
 def asked(prompt: Any) -> list[Message]:

@@ -30,7 +30,7 @@ from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 _PROCESSOR = "vllm.v1.engine.output_processor"
@@ -179,13 +179,11 @@ class Generation:
             return
         self._has_ended = True
         span, end_time = self._span, now_ns()
-        try:
+        with guarded("describing a generation"):
             self._describe()
             if "error" in self._reasons.values():
                 span.set_status(trace.StatusCode.ERROR)
                 span.set_attribute(names.ERROR_TYPE, "error")
-        except Exception as fault:  # noqa: BLE001  vLLM may have changed; the span has to end in any case
-            failed("describing a generation", fault)
         if error is not None:
             fail(span, error)
         else:
@@ -308,7 +306,7 @@ def _add_request(original: Callable[..., None]) -> Callable[..., None]:
 
 def _begin(active: Tracing, processor: Any, request: Any, parent: Any, prompt: Any) -> Generation | None:
     known: Generation | None = None
-    try:
+    with guarded("tracing a generation"):
         if request.request_id in processor.request_states:
             return None  # more input for that one
         known = _open.get(processor, {}).get(parent.request_id) if parent is not None else None
@@ -320,8 +318,6 @@ def _begin(active: Tracing, processor: Any, request: Any, parent: Any, prompt: A
             carried: dict[str, str] = {}
             propagate.inject(carried, context)
             request.trace_headers = {key: value for key, value in carried.items() if key in _HEADERS}
-    except Exception as error:  # noqa: BLE001  vLLM may have changed, and the request has to be made
-        failed("tracing a generation", error)
     return known
 
 
@@ -378,21 +374,19 @@ def _float(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
+@guarded("tracing a generation")
 def _opened(processor: Any, generation: Generation | None, request: Any, parent: Any) -> None:
-    try:
-        request_id = request.request_id
-        state = processor.request_states.get(request_id)
-        if generation is not None:
-            opened = _open.setdefault(processor, {})
-            opened[request_id] = generation
-            if parent is not None:
-                opened[parent.request_id] = generation
-                generation.parent_id = parent.request_id
-            generation.add(request_id, state)
-        elif state is None:
-            _ended(processor, request_id, None)  # that was the end of its input, after all of its output
-    except Exception as error:  # noqa: BLE001  as above
-        failed("tracing a generation", error)
+    request_id = request.request_id
+    state = processor.request_states.get(request_id)
+    if generation is not None:
+        opened = _open.setdefault(processor, {})
+        opened[request_id] = generation
+        if parent is not None:
+            opened[parent.request_id] = generation
+            generation.parent_id = parent.request_id
+        generation.add(request_id, state)
+    elif state is None:
+        _ended(processor, request_id, None)  # that was the end of its input, after all of its output
 
 
 def _ended(processor: Any, request_id: str, reason: str | None) -> None:

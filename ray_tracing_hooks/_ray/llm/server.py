@@ -25,7 +25,7 @@ from ray_tracing_hooks._ray.llm import content, engine
 from ray_tracing_hooks._record.current import REQUEST
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 _OPERATIONS = {"completions": "text_completion"}
@@ -68,16 +68,14 @@ def _run_request(original: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
     return run_request
 
 
+@guarded("reading a request to Ray Serve LLM")
 def _note_request(server: Any, request: Any, method: str) -> None:
-    try:
-        engine.operation.set(_OPERATIONS.get(method, method))
-        # The tasks that an engine begins with its first request keep this context.
-        content.messages.set(getattr(request, "messages", None) if content.is_captured() else None)
-        client = getattr(server.engine, "_engine_client", None)
-        if hasattr(client, "output_processor"):
-            engine.note_model(client, server._llm_config.model_id)  # noqa: SLF001  the name that vLLM's own server gets
-    except Exception as error:  # noqa: BLE001  a fault here must not reach the user's request
-        failed("reading a request to Ray Serve LLM", error)
+    engine.operation.set(_OPERATIONS.get(method, method))
+    # The tasks that an engine begins with its first request keep this context.
+    content.messages.set(getattr(request, "messages", None) if content.is_captured() else None)
+    client = getattr(server.engine, "_engine_client", None)
+    if hasattr(client, "output_processor"):
+        engine.note_model(client, server._llm_config.model_id)  # noqa: SLF001  the name that vLLM's own server gets
 
 
 def _watched(body: AsyncGenerator[Any, None], span: RecordedSpan, server: Any) -> AsyncGenerator[Any, Any]:
@@ -95,18 +93,16 @@ def _watched(body: AsyncGenerator[Any, None], span: RecordedSpan, server: Any) -
     return watched(body, look)
 
 
+@guarded("recording an error of an LLM engine")
 def _note_error(span: RecordedSpan, item: Any) -> None:
-    try:
-        failure = getattr(item, "error", None)
-        if failure is None or type(item).__name__ != "ErrorResponse":
-            return
-        kind, message = str(failure.type), str(failure.message)
-        span.set_attribute(names.ERROR_TYPE, kind)
-        span.add_event("exception", {names.EXCEPTION_TYPE: kind, names.EXCEPTION_MESSAGE: message})
-        if not isinstance(failure.code, int) or failure.code >= _SERVERS_FAULT:
-            span.set_status(trace.StatusCode.ERROR, f"{kind}: {message}")
-    except Exception as error:  # noqa: BLE001  as above
-        failed("recording an error of an LLM engine", error)
+    failure = getattr(item, "error", None)
+    if failure is None or type(item).__name__ != "ErrorResponse":
+        return
+    kind, message = str(failure.type), str(failure.message)
+    span.set_attribute(names.ERROR_TYPE, kind)
+    span.add_event("exception", {names.EXCEPTION_TYPE: kind, names.EXCEPTION_MESSAGE: message})
+    if not isinstance(failure.code, int) or failure.code >= _SERVERS_FAULT:
+        span.set_status(trace.StatusCode.ERROR, f"{kind}: {message}")
 
 
 def _batch_output_stream(original: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., Any]:
@@ -142,10 +138,8 @@ class _First:
         return getattr(self._body, name)
 
 
+@guarded("recording how long the first part of a response was held")
 def _note_held(since: float, span: RecordedSpan, server: Any) -> None:
-    try:
-        if since:
-            interval = server._get_batch_interval_ms() / 1000  # noqa: SLF001  as the batcher gets it
-            span.add_encoded(_held(monotonic() - since) + _interval(interval))
-    except Exception as error:  # noqa: BLE001  as above
-        failed("recording how long the first part of a response was held", error)
+    if since:
+        interval = server._get_batch_interval_ms() / 1000  # noqa: SLF001  as the batcher gets it
+        span.add_encoded(_held(monotonic() - since) + _interval(interval))

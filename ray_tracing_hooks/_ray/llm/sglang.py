@@ -28,7 +28,7 @@ from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame, is_a
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 _PROVIDER = "sglang"
@@ -141,10 +141,8 @@ class _Generation:
             return
         self._has_ended = True
         is_aborted = is_a(error, GeneratorExit, asyncio.CancelledError)
-        try:
+        with guarded("describing a generation"):
             self._span.add_encoded(encode.attributes(self._described(is_aborted=is_aborted)))
-        except Exception as fault:  # noqa: BLE001  SGLang may have changed; the span has to end in any case
-            failed("describing a generation", fault)
         end_call(self._span, None if is_aborted else error)
 
     def _described(self, *, is_aborted: bool) -> dict[str, Any]:

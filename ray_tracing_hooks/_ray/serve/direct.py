@@ -434,10 +434,8 @@ class _Direct(server.InReplica):
         wrapper = self._replica._user_callable_wrapper  # noqa: SLF001  as above
         if isinstance(request, _HttpRequest) and not getattr(wrapper, "_run_user_code_in_separate_thread", True):
             # On this path, Serve does not call the method that otherwise adds the context to the headers.
-            try:
+            with guarded("passing the context to an application"):
                 request.scope["headers"] = server.with_context(request.scope["headers"])
-            except Exception as error:  # noqa: BLE001  as above
-                failed("passing the context to an application", error)
         return result
 
     def _finish(self, span: RecordedSpan, error: BaseException | None) -> None:

@@ -26,7 +26,7 @@ from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current, reset
 from ray_tracing_hooks._record.span import NameAndKind, RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame, is_a
-from ray_tracing_hooks._safety.guard import failed
+from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 
@@ -58,13 +58,11 @@ def _get_http_response_status(original: Callable[..., Any]) -> Callable[..., Any
 
     def get_http_response_status(*args: Any, **kwargs: Any) -> Any:
         status = original(*args, **kwargs)
-        try:
+        with guarded("recording the error of a request at Serve's proxy"):
             span = get_current().get(SPAN_KEY)
             error, _ = server.outcome_of_http(str(status.code))
             if error and not _was_refused.get() and type(span) is RecordedSpan and span.is_recording():
                 _failed(span, error, status.message)
-        except Exception as fault:  # noqa: BLE001  a fault here must not reach the user's request
-            failed("recording the error of a request at Serve's proxy", fault)
         return status
 
     return get_http_response_status
@@ -185,16 +183,14 @@ _GONE = {"http": "499", "websocket": "1006", "grpc": 1}
 """The outcome of a request whose client is gone, by type: 1 is CANCELLED."""
 
 
+@guarded("recording an abandoned request at Serve's proxy")
 def _left(span: RecordedSpan | None, request: Any, code: int) -> None:
     """Record that the response was abandoned, in which case Serve does not report its outcome."""
     if span is None or span.end_time is not None:
         return
-    try:
-        error, outcome = _outcome(request, _GONE[request.request_type])
-        span.add_encoded(outcome if code == _UNKNOWN else of_status(code))
-        _failed(span, error, "")
-    except Exception as fault:  # noqa: BLE001  as above
-        failed("recording an abandoned request at Serve's proxy", fault)
+    error, outcome = _outcome(request, _GONE[request.request_type])
+    span.add_encoded(outcome if code == _UNKNOWN else of_status(code))
+    _failed(span, error, "")
 
 
 def _end(proxy: Any, span: RecordedSpan, request: Any, status: Any, first: int = 0, refused: str = "") -> None:

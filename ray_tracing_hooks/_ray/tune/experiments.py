@@ -30,7 +30,7 @@ from ray_tracing_hooks._ray.tune.trials import (
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
-from ray_tracing_hooks._safety.guard import failed, guarded
+from ray_tracing_hooks._safety.guard import guarded
 from ray_tracing_hooks._safety.patching import Patches
 
 _IN_EXPERIMENT = ("setup_experiments", "checkpoint")
@@ -362,10 +362,7 @@ def _result(original: Callable[..., Any]) -> Callable[..., Any]:
     return process
 
 
+@guarded("recording what ended a trial")
 def _is_done(result: Any) -> bool:
     """Whether a result is a last one. What a trial reports may be anything, and need not be true or false."""
-    try:
-        return any(result.get(key) for key in _DONE)
-    except Exception as error:  # noqa: BLE001  the experiment must go on whatever fails here
-        failed("recording what ended a trial", error)
-        return False
+    return any(result.get(key) for key in _DONE)

@@ -55,15 +55,13 @@ def examine(address: str | None, options: Options, progress: Progress) -> Facts:
         "trace_id": trace_id,
         "timeout": min(options.timeout, 15.0),
     }
+    if address is None:
+        progress("looking at this machine", 0, 1)
+        hook = options.hook or BY_SETTINGS
+        here = _here({**request, "hook": hook}, is_alone=True)
+        return Facts(None, None, "", False, hook, (), here, options.alone)
     with ThreadPoolExecutor(1) as threads:
-        if address is None:
-            progress("looking at this machine", 0, 1)
-            hook = options.hook or BY_SETTINGS
-            here = _here({**request, "hook": hook}, is_alone=True)
-            facts = Facts(None, None, "", False, hook, (), here, options.alone)
-        else:
-            facts = _of_cluster(address, options, request, progress, threads)
-    return facts
+        return _of_cluster(address, options, request, progress, threads)
 
 
 def _of_cluster(
@@ -172,7 +170,9 @@ def _here(request: dict[str, Any], *, is_alone: bool = False) -> Host:
     """What is found on this machine. Where no cluster runs, that includes whether the hook can be imported, and what an
     earlier cluster has left.
     """
-    left = {"spool_dirs": _last_session()} if is_alone else {}
+    left: dict[str, Any] = {}
+    if is_alone and os.path.isdir(path := latest_session()):
+        left["spool_dirs"] = list(session_folders(os.path.realpath(path)))
     try:
         found = probe.look({**request, **left, "is_worker": False})
         if is_alone:
@@ -191,9 +191,3 @@ def _ray_version() -> str:
     except ImportError:
         return ""
     return str(ray.__version__)
-
-
-def _last_session() -> list[str]:
-    """The folders of spools in the last Ray session of this machine, if there is one."""
-    path = latest_session()
-    return list(session_folders(os.path.realpath(path))) if os.path.isdir(path) else []

@@ -95,7 +95,8 @@ def _against_ray(environ: Mapping[str, str]) -> list[str]:
 def _result(request: Mapping[str, Any]) -> dict[str, Any]:
     environ: dict[str, str] = request["environ"]
     live: dict[str, Any] = request.get("tracing") or {}
-    directory = _directory(live.get("directory"))
+    given = live.get("directory")  # that relative paths are relative to
+    directory: Callable[[], str] = (lambda: given) if given else os.getcwd
     found = effective(environ, exporters_of(request.get("hook"), live.get("exporters")), directory)
     secrets = Secrets(environ, found.environ)
     session = request.get("session_dir")
@@ -120,11 +121,6 @@ def _result(request: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "spools": spools_of(session, request.get("node_id") or "", spool, request),
     }
-
-
-def _directory(given: str | None) -> Callable[[], str]:
-    """The folder that relative paths are relative to."""
-    return (lambda: given) if given else os.getcwd
 
 
 def _spool(found: Effective, session: str | None) -> str | None:

@@ -170,7 +170,8 @@ class DriverTrace:
         elif self._is_terminated:
             root.set_status(trace.StatusCode.ERROR, "driver died: SIGTERM")
             root.set_attribute(names.ERROR_TYPE, names.DRIVER_DIED)
-        if isinstance(root, RecordedSpan) and (libraries := _imported_libraries()):
+        libraries = [library.part for library in LIBRARIES if f"ray.{library.part}" in sys.modules]
+        if isinstance(root, RecordedSpan) and libraries:
             root.set_attribute(names.RAY_LIBRARIES, libraries)
         root.end(_exit_began[0] if _exit_began else None)
         self._tracing.recorder.fallback = None
@@ -226,11 +227,6 @@ def _start_root_span(
     span = recording.start(template, trace_id, flags, parent, reference(context, parent), start_time)
     recorder.fallback = Parent(trace_id, span.span_id, flags, span.trace_state, remote=False)
     return span
-
-
-def _imported_libraries() -> list[str]:
-    """The libraries of Ray that this process has imported."""
-    return [library.part for library in LIBRARIES if f"ray.{library.part}" in sys.modules]
 
 
 def fatal_error() -> BaseException | None:

@@ -55,14 +55,11 @@ def patch(patches: Patches) -> bool:
 
 def _format_error_message(original: Callable[..., str]) -> Callable[..., str]:
     def format_error_message(exception_message: str, *args: Any, **kwargs: Any) -> str:
-        return original(without_our_frames(exception_message), *args, **kwargs)
+        if _FOLDER in exception_message:
+            exception_message = re.sub(_FRAME, "", exception_message, flags=re.MULTILINE)
+        return original(exception_message, *args, **kwargs)
 
     return format_error_message
-
-
-def without_our_frames(text: str) -> str:
-    """A formatted traceback without the frames of this folder."""
-    return re.sub(_FRAME, "", text, flags=re.MULTILINE) if _FOLDER in text else text
 
 
 def fail(span: RecordedSpan, error: BaseException) -> None:

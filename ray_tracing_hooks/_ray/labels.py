@@ -183,7 +183,7 @@ def name_of(function: Any) -> str | None:
         # It may be of a class of the program, whose methods would run where it is compared or shown.
         name = str.__str__(function.__name__)
         if name == _LAMBDA:
-            return _name_of_lambda(function.__code__)
+            return _first_method(function.__code__) or _LAMBDA
         variable = _CALLS_BY_NAME.get((function.__module__, function.__qualname__))
         return name if variable is None else _value_in(function, variable) or name
     return str(function.__name__) if kind is BuiltinFunctionType else None
@@ -199,12 +199,8 @@ def _value_in(function: FunctionType, variable: str) -> str | None:
 
 
 @functools.lru_cache(maxsize=_MOST_NAMES)
-def _name_of_lambda(code: CodeType) -> str:
-    # Equal code is equal as a key, also where it was unpickled anew.
-    return _first_method(code) or _LAMBDA
-
-
 def _first_method(code: CodeType) -> str:
+    # Equal code is equal as a key, also where it was unpickled anew.
     if not code.co_argcount:
         return ""
     from dis import get_instructions  # noqa: PLC0415  few programs pass lambdas to actors

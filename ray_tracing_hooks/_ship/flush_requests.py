@@ -174,7 +174,8 @@ class FlushRequests:
                 logger.warning("a request is malformed: %r", error)
                 connection.close()
                 continue
-            self._waiting.append(_Waiting(connection, request, _time_to_answer(request.timeout)))
+            seconds = request.timeout - max(_COUNTING, min(_TO_ANSWER, request.timeout / 10))
+            self._waiting.append(_Waiting(connection, request, time.monotonic() + max(0.0, seconds)))
             self.flush = True
 
     def answer(self, snapshot: FolderSnapshot, *, seen: bool) -> None:
@@ -214,11 +215,6 @@ def _is_gone(connection: socket.socket) -> bool:
         return False
     except OSError:
         return True
-
-
-def _time_to_answer(timeout: float) -> float:
-    """The monotonic time at which to answer a request with this time-out."""
-    return time.monotonic() + max(0.0, timeout - max(_COUNTING, min(_TO_ANSWER, timeout / 10)))
 
 
 def _is_writing(snapshot: FolderSnapshot, request: Request) -> bool:

@@ -74,10 +74,6 @@ class ShipPlan(NamedTuple):
         """The same with other settings."""
         return self._replace(settings=Settings(**{**vars(self.settings), **changes}))
 
-    def delivered_as(self, other: ShipPlan) -> ShipPlan | None:
-        """This plan with the addresses and credentials of another one; None if the exporters are not the same."""
-        return self._replace(environment=other.environment) if self.exporters == other.exporters else None
-
     def as_json(self) -> str:
         planned = {name: getattr(self.settings, name) for name in PLANNED}
         return json.dumps({**self._asdict(), "settings": planned}, sort_keys=True)

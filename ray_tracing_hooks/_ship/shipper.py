@@ -231,7 +231,8 @@ class Shipper:
             else:
                 self._problems.clear("look")
                 self._blind_since = None
-            self._offer(snapshot)
+            flush, self._requests.flush = self._requests.flush, False
+            self._stages.submit(snapshot, flush=flush)
             removed = self._retention.remove_delivered(snapshot)
             self._retention.keep_below_cap(snapshot, removed)
             self._status.publish(snapshot)
@@ -254,10 +255,6 @@ class Shipper:
         self._paused.update(_paused(snapshot))
         self._retention.notice_removals(snapshot)
         return snapshot
-
-    def _offer(self, snapshot: FolderSnapshot) -> None:
-        flush, self._requests.flush = self._requests.flush, False
-        self._stages.submit(snapshot, flush=flush)
 
     def _wait(self, snapshot: FolderSnapshot, removed: int) -> None:
         """Wait for the next snapshot. ``removed`` is the number of bytes removed since this one."""
@@ -444,9 +441,10 @@ class TakeOver:
 
     def _take(self, path: str) -> None:
         theirs = ShipPlan.load(path)
-        ours = theirs.delivered_as(self._plan)
-        if ours is None:
+        if theirs.exporters != self._plan.exporters:
             return
+        # With the addresses and credentials of this one.
+        ours = theirs._replace(environment=self._plan.environment)
         if theirs != ours:
             figures = read(path)
             if figures is not None and any(each.is_failing and each.waiting for each in figures.destinations):

@@ -179,7 +179,7 @@ class Stage(ABC):
         """
         with self._news:
             before = self._processed
-            if before is not None and not flush and snapshot.processes == before.processes and not self._is_due():
+            if before is not None and not flush and snapshot.processes == before.processes and not self._is_unstored:
                 self.drained = snapshot.number
                 return
             self._snapshot = snapshot
@@ -229,10 +229,6 @@ class Stage(ABC):
     @abstractmethod
     def _turn(self, snapshot: FolderSnapshot, *, flush: bool) -> None:
         """Process and store what is new in ``snapshot``. Raises any exception on failure, and is then retried."""
-
-    def _is_due(self) -> bool:
-        """Whether a turn is needed although nothing has come. Called by the main thread, between two turns."""
-        return self._is_unstored
 
     def _on_idle(self) -> None:  # noqa: B027  not every stage holds something
         """Release what takes processor time while nothing comes."""

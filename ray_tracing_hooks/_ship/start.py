@@ -127,18 +127,18 @@ def _start(spool_dir: str, lock: int, environ: Mapping[str, str]) -> None:
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment variables of a process that delivers, as ``environ`` configures it."""
     return {
-        **{name: value for name, value in copied(os.environ).items() if not _is_left_behind(name)},
+        # The other OTEL_* variables are for the traced program; some invalid values make any import of the API fail.
+        **{
+            name: value
+            for name, value in copied(os.environ).items()
+            if not name.startswith("OTEL_") and not is_of_delivery(name)
+        },
         **of_delivery(environ),
         # A settings file may say so, which a shipper does not read.
         _compiled.VARIABLE: str(int(_compiled.use.is_on)),
         "PYTHONPATH": os.pathsep.join(_import_path()),
         "PYTHONSAFEPATH": "1",
     }
-
-
-def _is_left_behind(variable: str) -> bool:
-    # The other OTEL_* variables are for the traced program; some invalid values make any import of the API fail.
-    return variable.startswith("OTEL_") or is_of_delivery(variable)
 
 
 def _import_path() -> list[str]:

@@ -53,9 +53,7 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, BaseException]]
     """Tracing is on, and what is reported."""
     found: list[tuple[str, BaseException]] = []
     monkeypatch.setattr(tracing, "active", object())
-    monkeypatch.setattr(
-        "ray_tracing_hooks._safety.guard.failed", lambda doing, error: found.append((doing, error))
-    )
+    monkeypatch.setattr("ray_tracing_hooks._safety.guard.failed", lambda doing, error: found.append((doing, error)))
     return found
 
 

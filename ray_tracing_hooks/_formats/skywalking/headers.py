@@ -105,8 +105,8 @@ def read_sw6(header: str) -> Reference | None:
     """The reference in an ``sw6`` header; None if it is not one."""
     if len(header) > _MOST_HEADER:
         return None
-    parts = _split_sw6(header.strip())
-    if parts is None or parts[0] not in ("0", "1"):
+    parts = header.strip().split("-")  # none has a dash: base64 has none, and the numbers are not negative
+    if len(parts) != 9 or parts[0] not in ("0", "1"):
         return None
     trace_id, segment_id, address, entry, parent = (_read(parts[index]) for index in (1, 2, 6, 7, 8))
     span, instance, first = _number(parts[3]), _number(parts[4]), _number(parts[5])
@@ -185,12 +185,6 @@ def write_extension(*, skip: bool) -> str:
 def cut(text: str, most: int) -> str:
     """The text within its limit, as the header and the segment both have it, or a dash for an empty one."""
     return text.strip()[:most] or "-"
-
-
-def _split_sw6(header: str) -> list[str] | None:
-    """The nine parts. None of them has a dash: base64 has none, and the numbers are not negative."""
-    parts = header.split("-")
-    return parts if len(parts) == 9 else None
 
 
 def _is_named(text: str | None) -> bool:

@@ -127,9 +127,7 @@ def collection_json(segments: Iterable[bytes]) -> bytes:
 
 def instance_properties_json(identity: Identity, properties: Sequence[Pair]) -> bytes:
     """The body for ``/v3/management/reportProperties``."""
-    return _json(
-        {**_identity_json(identity), "properties": [{"key": key, "value": value} for key, value in properties]}
-    )
+    return _json({**_identity_json(identity), "properties": _pairs_json(properties)})
 
 
 def ping_json(identity: Identity) -> bytes:

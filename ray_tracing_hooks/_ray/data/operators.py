@@ -177,7 +177,11 @@ class Operator:
         }
         # One of several inputs may begin only later.
         self._linked = [each for each in self.inputs if each.span is not None]
-        links = b"".join(_link_to(each.span) for each in self._linked if each.span is not None)
+        links = b"".join(
+            encode.link(each.span.trace_id, each.span.span_id, "", None, remote=False)
+            for each in self._linked
+            if each.span is not None
+        )
         name = f"{self.name} {names.DATA_OPERATOR}"
         self._context, self.span = library_spans.begin(active, name, self._around.context, attributes, more=links)
         self.held_back.span = self.span
@@ -201,10 +205,6 @@ class Operator:
             end_with(span, error)
         else:
             span.end()
-
-
-def _link_to(span: RecordedSpan) -> bytes:
-    return encode.link(span.trace_id, span.span_id, "", None, remote=False)
 
 
 _WORK = (

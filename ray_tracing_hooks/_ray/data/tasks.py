@@ -86,14 +86,10 @@ def _named_by_context(position: int) -> Any:
     def by(args: Any, _kwargs: Any) -> CallLabel | None:
         _count(at_work.operator)
         context = args[position]
-        return CallLabel(*_of_task(context.op_name, context.task_idx))
+        name, encoded = _of_operator(context.op_name)
+        return CallLabel(name, encoded + encode.attribute(names.RAY_DATA_TASK_INDEX, context.task_idx))
 
     return by
-
-
-def _of_task(name: str, index: int) -> tuple[str, bytes]:
-    name, encoded = _of_operator(name)
-    return name, encoded + encode.attribute(names.RAY_DATA_TASK_INDEX, index)
 
 
 @lru_cache(maxsize=1000)

@@ -13,7 +13,7 @@ import functools
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 from opentelemetry import propagate, trace
@@ -343,7 +343,8 @@ def _new(active: Tracing, processor: Any, request: Any, parent: Any, prompt: Any
     # Of several requests to the engine, the first one decides for all.
     if span is None and of_call is None and parent is None:
         return None, context
-    generation = Generation(active, context, span or totals.no_span(), usage, count, request.arrival_time)
+    recorded = span or cast("RecordedSpan", totals.NoSpan())
+    generation = Generation(active, context, recorded, usage, count, request.arrival_time)
     generation.totals = of_call if usage is not _PREFILL else None
     if span is not None and asked is not None and usage is not _PREFILL and content.is_captured():
         generation.has_content = True

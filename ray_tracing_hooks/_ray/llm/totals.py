@@ -10,7 +10,7 @@ import math
 import threading
 from collections import Counter
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from opentelemetry import trace
@@ -118,12 +118,7 @@ def _template(name: str) -> Template:
     return Template(name, _EXECUTION, {names.RAY_FUNCTION: name})
 
 
-def no_span() -> RecordedSpan:
-    """What stands for the span of a generation that is left out: nothing of it is recorded."""
-    return cast("RecordedSpan", _NoSpan())
-
-
-class _NoSpan:
+class NoSpan:
     """Stands for the span of a generation that is left out, of which ``is_recording()`` is not true."""
 
     def __getattr__(self, _name: str) -> Any:

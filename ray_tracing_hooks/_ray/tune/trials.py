@@ -326,11 +326,8 @@ def _start(session: Any) -> None:
     context = get_current()
     _sessions[session] = _Contexts(context)
     thread = session.training_thread
-    thread._target = _in_context(thread._target, context)  # noqa: SLF001  where `RunnerThread.run` calls it
-
-
-def _in_context(function: Callable[..., Any], context: Context) -> Callable[..., Any]:
-    return functools.wraps(function)(in_context(function, context))
+    function = thread._target  # noqa: SLF001  where `RunnerThread.run` calls it
+    thread._target = functools.wraps(function)(in_context(function, context))  # noqa: SLF001
 
 
 def _asked(session: Any) -> None:

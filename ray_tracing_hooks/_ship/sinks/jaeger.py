@@ -170,7 +170,8 @@ def make(context: SinkContext) -> Sink:
     """The sink for the settings. Raises SettingError if a package is missing."""
     settings = read(context.environ, context.problem)
     if settings.protocol.startswith("otlp"):
-        return _otlp_sink(settings, context)
+        protocol = "grpc" if settings.protocol == "otlp-grpc" else "http/protobuf"
+        return otlp_sink.OtlpSink(settings._replace(protocol=protocol), context)
     encoder = _encoder(settings.protocol)
     return JaegerSink(settings, context, _transport(settings), encoder)
 
@@ -185,10 +186,7 @@ class JaegerSink(SendingSink):
         super().__init__(context, transport, settings.delay)
         self._encoder = encoder
         self._max_spans = settings.max_spans
-        self._max_bytes = REQUEST_BYTES
-        if settings.protocol == "thrift-udp":
-            self._max_bytes = DATAGRAM_BYTES
-        self._max_bytes -= _BATCH_HEAD
+        self._max_bytes = (DATAGRAM_BYTES if settings.protocol == "thrift-udp" else REQUEST_BYTES) - _BATCH_HEAD
 
     def cut(self, groups: Sequence[Group]) -> Iterable[list[Group]]:
         # Encode here, so that sizes are exact, and only once however often a request is retried.
@@ -220,11 +218,6 @@ class JaegerSink(SendingSink):
 
 
 # Only the library that is needed is imported.
-
-
-def _otlp_sink(settings: ServerSettings, context: SinkContext) -> Sink:
-    protocol = "grpc" if settings.protocol == "otlp-grpc" else "http/protobuf"
-    return otlp_sink.OtlpSink(settings._replace(protocol=protocol), context)
 
 
 def _encoder(protocol: str) -> Encoder:
@@ -284,7 +277,8 @@ class UdpTransport:
             if self._socket is None:
                 self._socket = self._connected()
             self._socket.send(body)
-            _raise_error_of(self._socket)
+            if number := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                raise OSError(number, os.strerror(number))  # noqa: TRY301  handled as an error of the call before
         except OSError as error:
             self.close()
             if error.errno == errno.EMSGSIZE:
@@ -308,12 +302,6 @@ class UdpTransport:
             made.close()
             raise
         return made
-
-
-def _raise_error_of(connected: socket.socket) -> None:
-    number = connected.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    if number:
-        raise OSError(number, os.strerror(number))
 
 
 def _why(error: OSError) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 from ray_tracing_hooks._formats.otlp import LOGS, TRACES
 from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, scope_json
 from ray_tracing_hooks._safety.private import open_file, open_folder, share
-from ray_tracing_hooks._ship.files import PASSING
+from ray_tracing_hooks._ship.files import PASSING, is_file_at
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, SinkContext
 
@@ -146,7 +146,8 @@ class LocalSink:
             self._failed = True
             for line in lines:
                 self._write(line)
-            self._check_file()
+            if self._file >= 0 and not os.fstat(self._file).st_nlink:
+                raise OSError(errno.ENOENT, "the file has been removed meanwhile")  # noqa: TRY301  as a failed write
             self._failed = False
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -158,10 +159,6 @@ class LocalSink:
             # The lines are written: a failure here, which the next file tries again, must not have them written twice.
             with contextlib.suppress(OSError):
                 self._keep_below_cap()
-
-    def _check_file(self) -> None:
-        if self._file >= 0 and not os.fstat(self._file).st_nlink:
-            raise OSError(errno.ENOENT, "the file has been removed meanwhile")
 
     def checkpoint(self) -> Mapping[str, Any]:
         number, size = self._delivered
@@ -293,10 +290,7 @@ class LocalSink:
 
     def _look_after_folder(self) -> None:
         """Start a new file if the folder or the file has been removed."""
-        try:
-            moved = not os.path.samestat(os.fstat(self._folder), os.lstat(self._path))
-        except OSError:
-            moved = True
+        moved = not is_file_at(self._folder, self._path)
         if moved:
             folder = self._open_folder(self._path)
             os.close(self._folder)

@@ -15,18 +15,11 @@ def read_text(value: object) -> str:
     return text
 
 
-def _read_count(value: object) -> int:
+def _read_id(value: object) -> int:
     text = scalar(value)
-    if not text.isascii() or not text.isdigit():
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 31:
         raise ValueError
     return int(text)
-
-
-def _read_id(value: object) -> int:
-    number = _read_count(value)
-    if not 0 < number < 1 << 31:
-        raise ValueError
-    return number
 
 
 def _read_header_prefix(value: object) -> str:

@@ -135,7 +135,6 @@ def export(
 
 
 def _keep(which: inputs.Which, paths: tuple[str, ...], output: str, redaction: Redaction, *, in_json: bool) -> None:
-    """Write the runs to a store."""
     # pyarrow is large, and most commands do not need what writes with it.
     from ray_tracing_hooks._cli.keeping import check, keep, written_text  # noqa: PLC0415
 

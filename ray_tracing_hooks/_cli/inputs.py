@@ -271,7 +271,6 @@ def files(places: Sequence[str], *, are_given: bool) -> list[str]:
 
 
 def no_spans(paths: Sequence[str], quality: Quality) -> str:
-    """The message for files without spans."""
     first = f" {problems[:1].upper()}{problems[1:]}." if (problems := unread(quality)) else ""
     return f"no spans in the files of {_where(paths)}.{first} {_HOW_TO_RECORD}"
 

@@ -88,7 +88,6 @@ address_option = click.option(
 
 
 def timeout_option(default: int = 30) -> Callable[[_Command], _Command]:
-    """The option ``--timeout``, in seconds."""
     text = "How long each node may take to answer."
     return click.option("--timeout", type=Seconds(least=1), default=default, show_default=True, help=text)
 

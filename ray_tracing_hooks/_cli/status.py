@@ -243,7 +243,6 @@ def status(
 def _watch(
     address: str, visit: Visit, first: Sequence[NodeStatus], interval: float, timeout: float, *, in_json: bool
 ) -> None:
-    """Show the status until Ctrl-C."""
     shown = _shower(address, in_json=in_json)
     statuses = list(first)
     with contextlib.suppress(KeyboardInterrupt), shown as show:

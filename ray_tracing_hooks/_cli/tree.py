@@ -330,8 +330,6 @@ _DEEPEST = 3 * 40
 
 @dataclass(frozen=True)
 class _Shape:
-    """The options for showing traces."""
-
     pair: bool
     """Whether the submission of a call and its execution are one line."""
     collapse: bool

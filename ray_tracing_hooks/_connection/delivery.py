@@ -72,7 +72,6 @@ class Delivery:
             start.retire(self.spool, following.spool)
 
     def reinstate(self) -> None:
-        """Undo an earlier :meth:`retire`."""
         if self.spool is not None:
             start.reinstate(self.spool, self.plan)
 

@@ -164,7 +164,6 @@ def halves_by_trace(groups: Sequence[Group]) -> Sequence[list[Group]]:
 
 
 def count(groups: Sequence[Group]) -> int:
-    """The number of spans."""
     return sum(len(group.spans) for group in groups)
 
 

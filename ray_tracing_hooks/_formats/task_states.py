@@ -25,8 +25,6 @@ _MOST_TIME = 1 << 63
 
 
 class Attempt(NamedTuple):
-    """One attempt of a task."""
-
     task_id: str
     attempt: int
     name: str
@@ -44,7 +42,6 @@ class About(NamedTuple):
 
 
 def file_name(session: str) -> str:
-    """The name of the file of a session."""
     return f"{_PREFIX}{re.sub(r'[^A-Za-z0-9_.-]', '_', session)[:200]}{_SUFFIX}"
 
 
@@ -53,7 +50,6 @@ def is_file_name(name: str) -> bool:
 
 
 def lines(about: About, attempts: Iterable[Attempt]) -> Iterator[bytes]:
-    """The lines of a file."""
     yield _line({"format": FORMAT, "version": VERSION, **about._asdict()})
     for attempt in attempts:
         yield _line(attempt._asdict())

@@ -189,12 +189,10 @@ class Outcome(NamedTuple):
 
     @property
     def counts(self) -> Counter[str]:
-        """How many processes there are in each state."""
         return Counter(each.state for each in self.processes)
 
     @property
     def is_everywhere(self) -> bool:
-        """Whether every node and process has it."""
         return not any(self.nodes.values()) and all(each.state == APPLIED for each in self.processes)
 
 

@@ -93,7 +93,6 @@ class Visit:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that are visited."""
         return tuple(self._actors)
 
     def go_to(self, nodes: Sequence[Node]) -> None:
@@ -149,7 +148,6 @@ class Visit:
         return self._answer(reference) if done else Answer(failure="silent", text=f"no answer within {timeout:g} s")
 
     def end(self) -> None:
-        """End the actors."""
         self._kill(self._actors.values())
 
     def _kill(self, actors: Iterable[Any]) -> None:
@@ -226,7 +224,6 @@ def connected(address: str, *, skips_hook: bool = False) -> Iterator[None]:
 
 @contextmanager
 def visiting(where: Sequence[Node]) -> Iterator[Visit]:
-    """A visit of these nodes within this block."""
     visit = Visit(where)
     try:
         yield visit

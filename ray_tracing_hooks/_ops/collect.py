@@ -70,8 +70,6 @@ class Here:
 
 
 class OfNode:
-    """A node of a cluster."""
-
     def __init__(self, visit: Visit, node: Node, timeout: float) -> None:
         self.name = node.name
         self._visit = visit

@@ -206,7 +206,6 @@ class Facts(NamedTuple):
 
     @property
     def answered(self) -> tuple[Host, ...]:
-        """The nodes that answered."""
         return tuple(node for node in self.nodes if node.failure is None)
 
 
@@ -214,7 +213,6 @@ VERSION = 1
 
 
 def as_json(facts: Facts, findings: Sequence[Diagnosis]) -> dict[str, Any]:
-    """The report."""
     head = facts.head
     return {
         "version": VERSION,

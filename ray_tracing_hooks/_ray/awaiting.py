@@ -68,8 +68,6 @@ class _StandIn(ModuleType):
 
 
 class _Here(threading.local):
-    """What this thread does."""
-
     is_awaiting = False
     """Whether the future that it makes next is for ``await``, which looks up what wraps it first."""
     marked: bytes = b""
@@ -80,16 +78,12 @@ _here = _Here()
 
 
 class _Concurrent(_StandIn):
-    """Stands in for ``concurrent``."""
-
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module)
         self.futures = _Futures(module.futures)
 
 
 class _Futures(_StandIn):
-    """Stands in for ``concurrent.futures``."""
-
     @property
     def Future(self) -> Any:  # noqa: N802  its name there
         """The class, which is looked up to make a future."""
@@ -112,8 +106,6 @@ def _mark(active: Tracing) -> None:
 
 
 class _Asyncio(_StandIn):
-    """Stands in for ``asyncio``."""
-
     @property
     def wrap_future(self) -> Any:
         _here.is_awaiting = True

@@ -59,7 +59,6 @@ def announced(value: bytes | None) -> Parent | None:
 
 
 def put_context(task: Any, context: bytes) -> None:
-    """Add the context to the request ``task`` (a ``ClientTask``)."""
     if task.type != task.NAMED_ACTOR:
         task.namespace = _MARK + base64.b64encode(context).decode()
 
@@ -232,7 +231,6 @@ class Server:
         )
 
     def _context_of(self, _servicer: Any, task: Any, *_rest: Any, **_others: Any) -> Context | None:
-        """The context that a request carries."""
         self.decide()
         carried, active = get_context(task), tracing.active
         if carried is None or active is None:

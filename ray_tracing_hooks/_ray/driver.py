@@ -55,7 +55,6 @@ def notice_exit() -> None:
 
 
 def forget_exit() -> None:
-    """Undo :func:`notice_exit`."""
     atexit.unregister(_begin_exit)
     notice_exit.cache_clear()
 

@@ -100,8 +100,6 @@ def _call(call: Callable[[], None]) -> None:
 
 
 class _Finder:
-    """Finds the modules that are waited for."""
-
     def __init__(self) -> None:
         self.calls: dict[str, list[Callable[[], None]]] = {}
 

@@ -22,8 +22,6 @@ DRIVER, WORKER = 0, 1
 
 
 class RayProcess(NamedTuple):
-    """One connected process."""
-
     mode: int
     session_name: str
     session_dir: str
@@ -88,7 +86,6 @@ class RayProcess(NamedTuple):
         }
 
     def object_ref(self) -> type[Any]:
-        """The class of object references."""
         from ray import ObjectRef  # noqa: PLC0415  the hook's module must be importable without Ray
 
         return ObjectRef  # type: ignore[no-any-return]  # not in Ray's stub

@@ -111,7 +111,6 @@ def submission(carried: Carried, parent: Parent, name: str, attributes: bytes) -
 
 
 def unrecorded_span(parent: Parent) -> trace.Span:
-    """A non-recording span with the context of ``parent``."""
     return trace.NonRecordingSpan(parent.span_context())
 
 

@@ -24,8 +24,6 @@ MOST_AT_THE_END = 20_000
 
 
 class Answer(NamedTuple):
-    """The answer of a cluster."""
-
     session: str
     dropped: int
     """How many events or attempts are missing from the answer."""

@@ -132,7 +132,6 @@ class ProcessAttributes:
         self._job_id = process.job_id
 
     def job_id(self) -> str:
-        """The id of this process's job."""
         if not self._job_id:
             # A worker gets its job with its first task, and keeps it.
             self._job_id = self._process.current_job_id()

@@ -214,7 +214,6 @@ class Calls:
         self._driver_task_id = active.driver_task_id
 
     def limit(self, template: Template | None) -> RateLimit | None:
-        """The rate limit of this call site."""
         return None if self._rate_limits is None or template is None else self._rate_limits.of(template)
 
     def describe_dispatched(self, dispatched: Dispatched, args: Any, kwargs: Any) -> Called:

@@ -29,7 +29,6 @@ _MODULE: Any = vars(type)["__module__"]
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:
-    """The traceback of an exception."""
     traceback: TracebackType | None = _TRACEBACK.__get__(error)
     return traceback
 
@@ -119,7 +118,6 @@ def text_of(error: object) -> str | None:
 
 
 def class_name(error: object) -> str:
-    """The name of the class of ``error``."""
     name: str = _NAME.__get__(type(error))
     return name
 

@@ -136,7 +136,6 @@ class SpoolSpanProcessor(SpanProcessor):
 
     @property
     def writer(self) -> SpoolWriter | None:
-        """The current writer."""
         return self._output.writer if self._output is not None else None
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -265,7 +264,6 @@ def encode_bare(span: ReadableSpan) -> bytes:
 
 
 def encode_ended(span: ReadableSpan) -> bytes:
-    """A span that has ended."""
     return b"".join(
         (
             encode_begun(span),

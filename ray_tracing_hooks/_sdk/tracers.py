@@ -32,8 +32,6 @@ from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
 
 
 class GuardedSpan(_Span):
-    """A span of our provider."""
-
     def set_attribute(self, key: str, value: Any) -> None:
         try:
             super().set_attribute(key, value)
@@ -109,8 +107,6 @@ class GuardedSpan(_Span):
 
 
 class GuardedTracer(Tracer):
-    """A tracer of our provider."""
-
     def start_span(
         self,
         name: str,

@@ -339,7 +339,6 @@ class Settings(Values):
         return Settings(**{**vars(self), "local_dir": folder})
 
     def value(self, row: Setting) -> Any:
-        """The value of any row."""
         tables = (self, *self.sinks)
         return next((getattr(table, row.field) for table in tables if row in table.rows), row.default)
 

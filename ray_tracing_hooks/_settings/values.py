@@ -51,7 +51,6 @@ class Hint(str):
 
 
 def hint(problem: Callable[[str], None], text: str) -> None:
-    """Report a :class:`Hint`."""
     problem(Hint(text))
 
 

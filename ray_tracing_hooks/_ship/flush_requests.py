@@ -152,7 +152,6 @@ class FlushRequests:
         self._waiting: list[_Waiting] = []
 
     def __bool__(self) -> bool:
-        """Whether requests are pending."""
         return bool(self._waiting)
 
     @property
@@ -166,7 +165,6 @@ class FlushRequests:
         return min(each.deadline for each in self._waiting)
 
     def take(self) -> None:
-        """Read the requests that have arrived."""
         for connection, packet in self._inbox.take():
             try:
                 request = Request.decode(packet)

@@ -249,7 +249,6 @@ class Raylet:
         return self._path is not None
 
     def is_gone(self) -> bool:
-        """Whether the raylet has ended."""
         now = time.monotonic()
         if self._path is not None and not self._is_gone and now - self._asked >= _ASK_SECONDS:
             self._asked = now

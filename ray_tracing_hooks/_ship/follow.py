@@ -208,7 +208,6 @@ class Follower:
         return position.offset if position.sequence == sequence else 1 << 62
 
     def open_processes(self) -> set[str]:
-        """The processes with open spans."""
         return {name for name, position in self._positions.items() if position.open_spans}
 
     def _process(self, name: str, process: ProcessSnapshot) -> Iterator[list[Batch]]:

@@ -71,7 +71,6 @@ class ShipPlan(NamedTuple):
         )
 
     def with_settings(self, **changes: Any) -> ShipPlan:
-        """The same with other settings."""
         return self._replace(settings=Settings(**{**vars(self.settings), **changes}))
 
     def as_json(self) -> str:
@@ -171,5 +170,4 @@ def digest(environ: Mapping[str, str], exporters: Sequence[str]) -> str:
 
 
 def take_log_records(exporters: Sequence[str]) -> bool:
-    """Whether one of these exporters accepts log records."""
     return not {"local", "otlp"}.isdisjoint(exporters)

@@ -129,12 +129,10 @@ class Replay:
 
     @property
     def files(self) -> int:
-        """How many files spans have been read from."""
         return sum(input_.files for input_ in self._inputs.values())
 
     @property
     def size(self) -> int:
-        """The size of all files in bytes."""
         return sum(input_.size for input_ in self._inputs.values())
 
     @property

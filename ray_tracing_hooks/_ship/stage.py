@@ -75,7 +75,6 @@ class DeliveryCounters:
         self.is_failing = False
 
     def failed(self, error: str) -> None:
-        """Count an attempt that failed."""
         self.retries += 1
         self.failed_ns = time.time_ns()
         self.error = error
@@ -169,7 +168,6 @@ class Stage(ABC):
     # Called by the main thread.
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def submit(self, snapshot: FolderSnapshot, *, flush: bool = False) -> None:

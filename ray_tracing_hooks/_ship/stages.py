@@ -96,12 +96,10 @@ class Stages:
 
     @property
     def portions(self) -> int:
-        """How many portions all stages have processed."""
         return sum(stage.portions for stage in self._stages)
 
     @property
     def open_processes(self) -> set[str]:
-        """The processes with open spans."""
         return set().union(*(stage.open_processes for stage in self._stages))
 
     @property

@@ -232,7 +232,6 @@ class StatusFile:
 
 
 def _counted(destination: DestinationFigures, counters: DeliveryCounters) -> DestinationFigures:
-    """The same, with these counts."""
     return replace(destination, **counters.counts())
 
 

@@ -130,7 +130,6 @@ def _spans(program: str, folder: str) -> str:
 
 
 def _difference() -> Iterator[str]:
-    """The lines by which the two programs differ."""
     slow, fast = (Path(path).read_text(encoding="utf-8").splitlines() for path in (_SLOW, _FAST))
     for line in difflib.unified_diff(slow, fast, n=0, lineterm=""):
         if not line.startswith(("---", "+++", "@@")):

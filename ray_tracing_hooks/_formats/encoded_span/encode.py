@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TraceState
 
     class Parent(Protocol):
-        """The parent of a span."""
-
         @property
         def span_id(self) -> bytes: ...
         @property

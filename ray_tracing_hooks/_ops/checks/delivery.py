@@ -342,7 +342,6 @@ _VARIABLES = {SPOOL: "RAY_TRACING_SPOOL_DIR", LOCAL: "RAY_TRACING_LOCAL_DIR"}
 
 
 def check_folders(facts: Facts) -> Iterator[Diagnosis]:
-    """Each folder of each host."""
     good = 0
     least: int | None = None
     for host in facts.hosts:

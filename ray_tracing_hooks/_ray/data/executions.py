@@ -182,7 +182,6 @@ class Execution:
 
     @property
     def executor(self) -> Any:
-        """Ray's executor."""
         return self._executor()
 
     def watch(self) -> None:
@@ -276,7 +275,6 @@ class Execution:
 
 
 def _output(last: Any) -> dict[str, Any]:
-    """The output of the last operator."""
     keys = names.RAY_DATA_ROWS, names.RAY_DATA_BYTES, names.RAY_DATA_BLOCKS
     return {key: value for key, value in statistics.of_operator(last, 0).items() if key in keys}
 

@@ -202,8 +202,6 @@ class HeldBack:
 
 
 class _Event:
-    """One event, as far as known."""
-
     __slots__ = ("began_ns", "cause", "duration", "until")
 
     def __init__(self, cause: Cause, began_ns: int, until: float, duration: float) -> None:

@@ -97,7 +97,6 @@ def _made(_: None, engine: Any, *_args: Any, **_kwargs: Any) -> None:
 
 
 def note_model(engine: Any, name: str) -> None:
-    """Name the model of an engine of vLLM."""
     _models[engine.output_processor] = name
 
 

@@ -103,8 +103,6 @@ def _begin(active: Tracing, engine: Any, usual: str, arguments: dict[str, Any], 
 
 
 class _Generation:
-    """One call of the engine, and its span."""
-
     def __init__(self, active: Tracing, span: RecordedSpan, asked: Any) -> None:
         self._active, self._span, self._asked = active, span, asked
         self.parts: dict[int, Any] = {}
@@ -121,7 +119,6 @@ class _Generation:
         return result
 
     def _note(self, part: Any) -> None:
-        """Note a part of a stream."""
         if self._is_strange:
             return
         try:

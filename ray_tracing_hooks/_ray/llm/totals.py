@@ -60,7 +60,6 @@ class Totals:
                     self._buckets[key][_bucket(attributes[time])] += 1
 
     def encoded(self) -> bytes:
-        """The attributes of the execution."""
         with _lock:
             pairs = {key: sorted(found.items()) for key, found in self._buckets.items() if found}
             flat = {key: [number for pair in found for number in pair] for key, found in pairs.items()}

@@ -154,7 +154,6 @@ def _examine(router: Any, chooser: Any) -> None:
 
 
 def _wrap(chooser: Any, *, counts_attempts: bool, has_places: bool) -> None:
-    """Wrap the methods of this instance."""
     own = getattr(chooser, "choose_replicas", None)
     if own is not None and not getattr(own, "__module__", "").startswith("ray.serve."):
         chooser.choose_replicas = _in_its_request(own)

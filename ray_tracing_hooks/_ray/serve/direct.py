@@ -130,8 +130,6 @@ class _Request:
 
 
 class _HttpRequest(_Request):
-    """A request over HTTP or WebSocket, and its outcome."""
-
     def __init__(self, scope: dict[str, Any], choice: _Choice | None = None) -> None:
         super().__init__()
         self.scope, self._choice = scope, choice
@@ -260,8 +258,6 @@ def _object(body: bytes) -> dict[str, Any] | None:
 
 
 class _GrpcCall(_Request):
-    """A gRPC call, and its outcome."""
-
     def __init__(self, called: str, context: Any) -> None:
         super().__init__()
         self._called, self._context = called, context

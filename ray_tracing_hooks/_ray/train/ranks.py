@@ -75,7 +75,6 @@ def begin_step(active: Tracing, name: str, loop: Any, rank: int, more: dict[str,
 
 
 def end_step(span: RecordedSpan, error: BaseException | None) -> None:
-    """End the span of the current step."""
     step.span = None
     if step.barrier is not None:
         span.set_attribute(names.RAY_TRAIN_BARRIER_TIME, step.barrier)

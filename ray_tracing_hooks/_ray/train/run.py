@@ -165,7 +165,6 @@ class Attempts:
         self.begin()
 
     def begin(self) -> None:
-        """Begin the next attempt."""
         self._number += 1
         attributes = {**of_run(self._run), names.RAY_TRAIN_ATTEMPT: self._number}
         name = names.run_name(self._run.run_config.name, names.TRAIN_ATTEMPT)
@@ -173,7 +172,6 @@ class Attempts:
         self._began, self._ran = monotonic(), 0.0
 
     def end(self, error: BaseException | None, message: str = "") -> None:
-        """End the current attempt."""
         span, self._span = self._span, None
         if span is None:
             return
@@ -203,7 +201,6 @@ class Attempts:
             self.begin()
 
     def note(self, event: str, attributes: dict[str, Any], error: BaseException | None = None) -> None:
-        """Add an event to the current attempt."""
         if self._span is not None:
             self._span.add_event(event, {**attributes, **(attributes_of(error) if error is not None else {})})
 
@@ -267,7 +264,6 @@ _EXECUTE = {"execute", "_RayTrainWorker__execute"}
 
 
 def labeler_for(_module: str, class_name: str, function: str) -> CallLabeler | None:
-    """The naming of a function or method of ``ray.train``."""
     if class_name == "RayTrainWorker" and function in _EXECUTE:
         return _OF_WORKER
     return _OF_VALIDATION if function == "run_validation_fn" and not class_name else None

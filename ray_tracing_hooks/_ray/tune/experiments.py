@@ -91,7 +91,6 @@ class Experiment:
             self.trials[trial.trial_id] = Trial(self.active, self.context, self.name, self.metric, trial)
 
     def of(self, trial: Any) -> Trial | None:
-        """The span of a trial of Ray's."""
         return self.trials.get(trial.trial_id)
 
     def end_trials(self, trials: Any = None) -> None:
@@ -109,7 +108,6 @@ class Experiment:
                 errors.describe(self.span, error)
 
     def end(self) -> None:
-        """End the experiment and its trials."""
         self.end_trials()
         _end(self.span, self._count, self._failed)
         self.span = None
@@ -138,7 +136,6 @@ _experiments: WeakKeyDictionary[Any, Experiment] = WeakKeyDictionary()
 
 
 def experiment_of(controller: Any) -> Experiment | None:
-    """The experiment of a ``TuneController``."""
     return _experiments.get(controller)
 
 

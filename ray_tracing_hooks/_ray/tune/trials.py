@@ -87,7 +87,6 @@ class Trial:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended, by its status."""
         return self._trial.status in FINAL
 
     def text(self, config: Any) -> str:
@@ -115,7 +114,6 @@ class Trial:
         self.note(names.TUNE_FAILURE, {names.ERROR_TYPE: kind})
 
     def note(self, event: str, attributes: dict[str, Any]) -> None:
-        """Add an event to its span."""
         if self._span is not None:
             self._span.add_event(event, attributes)
 
@@ -286,7 +284,6 @@ def _only(found: Iterable[str]) -> str:
 
 
 def labeler_for(module: str, class_name: str, function: str) -> CallLabeler | None:
-    """The naming of a method of ``ray.tune``."""
     if (module, class_name.rpartition(".")[2]) not in _WRAPPERS or function.startswith(_MANAGING):
         return None
 

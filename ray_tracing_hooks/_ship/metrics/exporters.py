@@ -208,7 +208,6 @@ class Prometheus:
         self._next = 0.0
 
     def reader(self) -> MetricReader:
-        """A reader for another provider."""
         reader: MetricReader = self._reader(
             disable_target_info=True,
             scope_info_enabled=False,

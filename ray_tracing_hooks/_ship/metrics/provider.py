@@ -45,8 +45,6 @@ _IDLE, _WAITING = 3, 4
 
 
 class Sample(NamedTuple):
-    """One value of a gauge."""
-
     metric: str
     value: float
     attributes: tuple[tuple[str, str], ...] = ()
@@ -198,12 +196,10 @@ Observe = Callable[[CallbackOptions], Iterable[Observation]]
 
 
 def counter(meter: Meter, metric: Metric) -> Counter:
-    """The counter of this metric."""
     return meter.create_counter(metric, metric.unit, _text(metric))
 
 
 def histogram(meter: Meter, metric: Metric) -> Histogram:
-    """The histogram of durations of this metric."""
     return meter.create_histogram(metric, metric.unit, _text(metric), explicit_bucket_boundaries_advisory=BOUNDS)
 
 

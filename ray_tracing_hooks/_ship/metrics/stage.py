@@ -267,7 +267,6 @@ class _Series:
         self._longest, self._ids = duration, ids
 
     def record(self) -> None:
-        """Record what was added."""
         record, attributes = self._histogram.record, self._attributes
         for duration in self._others:
             record(duration / 1e9, attributes)

@@ -43,7 +43,6 @@ _Problem = Callable[[str], None]
 
 
 def destination(_plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> Destination:
-    """The server or agent."""
     found = read(environ, problem)
     target = found.target if found.protocol.startswith("otlp") else None
     return Destination(f"Jaeger {found.address}", (found.address,), target, addresses=(found.address,), tls=found.tls)

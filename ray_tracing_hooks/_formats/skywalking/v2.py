@@ -12,7 +12,7 @@ from ray_tracing_hooks._formats.protobuf import field, fields, varint
 from ray_tracing_hooks._formats.skywalking.headers import NO_ENDPOINT
 from ray_tracing_hooks._formats.skywalking.ids import three_numbers
 from ray_tracing_hooks._formats.skywalking.segments import Pair, Segment, SegmentReference, SegmentSpan
-from ray_tracing_hooks._formats.skywalking.v3 import log, number, pair, text
+from ray_tracing_hooks._formats.skywalking.v3 import encoded, log, number, pair, text
 
 _NONE = -1
 
@@ -49,8 +49,8 @@ def _span(span: SegmentSpan) -> bytes:
             number(0x58, span.layer),
             number(0x60, span.component),
             number(0x70, span.is_error),
-            *(field(0x7A, pair(*tag)) for tag in span.tags),
-            *(b"\x82\x01" + varint(len(encoded)) + encoded for encoded in map(log, span.logs)),
+            *(field(0x7A, encoded(pair(*tag))) for tag in span.tags),
+            *(b"\x82\x01" + varint(len(each)) + each for each in map(encoded, map(log, span.logs))),
         )
     )
 
@@ -88,7 +88,7 @@ def services(name: str) -> bytes:
 
 def instances(service_id: int, uuid: str, time_ms: int, properties: Sequence[Pair]) -> bytes:
     """A ``ServiceInstances`` with one instance."""
-    more = b"".join([field(0x2A, pair(*each)) for each in properties])
+    more = b"".join([field(0x2A, encoded(pair(*each))) for each in properties])
     return field(0x0A, number(0x08, service_id) + text(0x12, uuid) + number(0x18, time_ms) + more)
 
 

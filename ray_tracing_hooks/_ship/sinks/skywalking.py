@@ -142,8 +142,7 @@ def _server(endpoint: str, transport: str, tls: bool) -> Server:
         return Server(endpoint, endpoint, False)
     parts = otlp_sink.split(endpoint)
     is_secure = parts.scheme == "https" or (tls and not parts.scheme)
-    host = parts.hostname or "localhost"
-    place = f"{f'[{host}]' if ':' in host else host}:{parts.port or _PORTS[transport]}"
+    place = f"{otlp_sink.host_of(parts)}:{parts.port or _PORTS[transport]}"
     address = f"{'https' if is_secure else 'http'}://{place}"
     if transport == "http":
         return Server(address + parts.path.rstrip("/"), address + parts.path.rstrip("/"), is_secure)
@@ -428,6 +427,8 @@ class Version3:
     """Protocol 3 over gRPC."""
 
     collect = COLLECT_3
+    _reports, _keeps_alive = _PROPERTIES_3, _PING_3
+    _write = staticmethod(v3.encoded)
     hint = "is it SkyWalking 6.x or 7.x, which is RAY_TRACING_SKYWALKING_PROTOCOL=sw6?"
 
     def __init__(self, settings: SkyWalkingSettings, properties: Properties, state: Mapping[str, Any]) -> None:
@@ -437,15 +438,15 @@ class Version3:
         return segments.OF_8  # segments of unknown instances are accepted
 
     def encode(self, segment: Segment, generation: Generation) -> bytes:
-        return v3.segment(segment)
+        return self._write(v3.segment(segment))
 
     def join(self, encoded: Iterable[bytes]) -> bytes:
         return v3.collection(encoded)
 
     def beat(self, call: Call, identity: Identity, *, whole: bool) -> None:
         if whole:
-            call(_PROPERTIES_3, v3.instance_properties(identity, self._properties(identity)))
-        call(_PING_3, v3.ping(identity))
+            call(self._reports, self._write(v3.instance_properties(identity, self._properties(identity))))
+        call(self._keeps_alive, self._write(v3.ping(identity)))
 
     def state(self) -> Mapping[str, Any]:
         return {}
@@ -455,18 +456,12 @@ class Version3Http(Version3):
     """The same over HTTP, in JSON."""
 
     collect = SEGMENTS_PATH
+    _reports, _keeps_alive = _PROPERTIES_PATH, _PING_PATH
+    _write = staticmethod(v3.as_json)
     hint = "is this the port and path of its HTTP API, and is it SkyWalking 8.0 or newer?"
-
-    def encode(self, segment: Segment, generation: Generation) -> bytes:
-        return v3.segment_json(segment)
 
     def join(self, encoded: Iterable[bytes]) -> bytes:
         return v3.collection_json(encoded)
-
-    def beat(self, call: Call, identity: Identity, *, whole: bool) -> None:
-        if whole:
-            call(_PROPERTIES_PATH, v3.instance_properties_json(identity, self._properties(identity)))
-        call(_PING_PATH, v3.ping_json(identity))
 
 
 class Version2:

@@ -120,11 +120,7 @@ def decode_span(encoded: bytes) -> Span:
 
 def decode_resource(encoded: bytes) -> dict[str, Any]:
     """The attributes of an encoded ``Resource``. Raises FormatError if it is malformed."""
-    attributes: dict[str, Any] = {}
-    for tag, value in fields(encoded):
-        if tag == ResourceTag.ATTRIBUTES:
-            _key_value(value, attributes)
-    return attributes
+    return _message(encoded, ResourceTag.ATTRIBUTES)[0]
 
 
 def decode_attribute(encoded: bytes) -> tuple[str, Any]:
@@ -136,16 +132,20 @@ def decode_attribute(encoded: bytes) -> tuple[str, Any]:
 
 def decode_scope(encoded: bytes) -> Scope:
     """An encoded ``InstrumentationScope``. Raises FormatError if it is malformed."""
-    name = version = ""
+    attributes, found = _message(encoded, ScopeTag.ATTRIBUTES)
+    return Scope(_text(found.get(ScopeTag.NAME, b"")), _text(found.get(ScopeTag.VERSION, b"")), attributes)
+
+
+def _message(encoded: bytes, attributes_tag: int) -> tuple[dict[str, Any], dict[int, Any]]:
+    """The attributes of a message, and the last value of each other field by its tag."""
     attributes: dict[str, Any] = {}
+    plain: dict[int, Any] = {}
     for tag, value in fields(encoded):
-        if tag == ScopeTag.NAME:
-            name = _text(value)
-        elif tag == ScopeTag.VERSION:
-            version = _text(value)
-        elif tag == ScopeTag.ATTRIBUTES:
+        if tag == attributes_tag:
             _key_value(value, attributes)
-    return Scope(name, version, attributes)
+        else:
+            plain[tag] = value
+    return attributes, plain
 
 
 def _text(value: bytes) -> str:
@@ -192,45 +192,23 @@ def _any_value(encoded: bytes, depth: int) -> Any:
 
 
 def _event(encoded: bytes) -> Event:
-    name, time, dropped = "", 0, 0
-    attributes: dict[str, Any] = {}
-    for tag, part in fields(encoded):
-        if tag == EventTag.TIME:
-            time = _fixed(part)
-        elif tag == EventTag.NAME:
-            name = _text(part)
-        elif tag == EventTag.ATTRIBUTES:
-            _key_value(part, attributes)
-        elif tag == EventTag.DROPPED_ATTRIBUTES_COUNT:
-            dropped = part
-    return Event(time, name, attributes, dropped)
+    attributes, found = _message(encoded, EventTag.ATTRIBUTES)
+    time, name = _fixed(found.get(EventTag.TIME, b"")), _text(found.get(EventTag.NAME, b""))
+    return Event(time, name, attributes, found.get(EventTag.DROPPED_ATTRIBUTES_COUNT, 0))
 
 
 def _link(encoded: bytes) -> Link:
-    trace_id = span_id = b""
-    state, flags, dropped = "", 0, 0
-    attributes: dict[str, Any] = {}
-    for tag, part in fields(encoded):
-        if tag == LinkTag.TRACE_ID:
-            trace_id = part
-        elif tag == LinkTag.SPAN_ID:
-            span_id = part
-        elif tag == LinkTag.TRACE_STATE:
-            state = _text(part)
-        elif tag == LinkTag.ATTRIBUTES:
-            _key_value(part, attributes)
-        elif tag == LinkTag.DROPPED_ATTRIBUTES_COUNT:
-            dropped = part
-        elif tag == LinkTag.FLAGS:
-            flags = _fixed(part)
-    return Link(trace_id, span_id, state, attributes, dropped, flags)
+    attributes, found = _message(encoded, LinkTag.ATTRIBUTES)
+    return Link(
+        found.get(LinkTag.TRACE_ID, b""),
+        found.get(LinkTag.SPAN_ID, b""),
+        _text(found.get(LinkTag.TRACE_STATE, b"")),
+        attributes,
+        found.get(LinkTag.DROPPED_ATTRIBUTES_COUNT, 0),
+        _fixed(found.get(LinkTag.FLAGS, b"")),
+    )
 
 
 def _status(encoded: bytes) -> tuple[int, str]:
-    code, message = UNSET, ""
-    for tag, part in fields(encoded):
-        if tag == StatusTag.MESSAGE:
-            message = _text(part)
-        elif tag == StatusTag.CODE:
-            code = part
-    return code, message
+    found = dict(fields(encoded))
+    return found.get(StatusTag.CODE, UNSET), _text(found.get(StatusTag.MESSAGE, b""))

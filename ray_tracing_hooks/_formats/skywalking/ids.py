@@ -104,36 +104,30 @@ def _marked(text: str) -> bytes:
 
 def _bytes_of(text: str) -> bytes:
     """The 16 bytes of a UUID, or of an agent's id; empty if it is neither, or zero."""
-    if _HEX.fullmatch(text) or _UUID.fullmatch(text):
-        found = bytearray.fromhex(text.replace("-", ""))
-    else:
-        parts = _of_agent(text)
-        if parts is None:
-            return b""
-        found = parts[0]
-        _mix(found, 4, 4, parts[1])
-        _mix(found, 8, 8, parts[2])
+    parts = _of_agent(text)
+    if parts is None:
+        return b""
+    found, thread, number = parts
+    _mix(found, 4, 4, thread)
+    _mix(found, 8, 8, number)
     return bytes(found) if any(found) else b""
 
 
 def _halves(segment_id: str, number: int) -> bytes:
-    plain = segment_id.replace("-", "") if _UUID.fullmatch(segment_id) else segment_id
-    parts = None
-    if _HEX.fullmatch(plain):
-        found = bytearray.fromhex(plain)
-    else:
-        parts = _of_agent(plain)
-        if parts is None:
-            return b""
-        found = parts[0]
+    parts = _of_agent(segment_id)
+    if parts is None:
+        return b""
+    found, thread, of_agent = parts
     _mix(found, 0, 4, number)
-    if parts is not None:
-        _mix(found, 4, 4, parts[1])
-        _mix(found, 8, 8, parts[2])
+    _mix(found, 4, 4, thread)
+    _mix(found, 8, 8, of_agent)
     return bytes(a ^ b for a, b in zip(found[:8], found[8:], strict=True))
 
 
 def _of_agent(text: str) -> tuple[bytearray, int, int] | None:
+    """The 16 bytes of an agent's id with its two numbers, or of a UUID without any; None if it is neither."""
+    if _HEX.fullmatch(text) or _UUID.fullmatch(text):
+        return bytearray.fromhex(text.replace("-", "")), 0, 0
     match = _OF_AGENT.fullmatch(text)
     if match is None:
         return None

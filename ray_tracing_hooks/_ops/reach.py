@@ -9,12 +9,11 @@ import concurrent.futures
 import os
 import socket
 import ssl
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
@@ -27,8 +26,6 @@ from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.registry import destination_of, make_sink, usable
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, RefusesAllError, SinkContext, Tls
 from ray_tracing_hooks._version import __version__
-
-T = TypeVar("T")
 
 _TIMEOUT = 3.0
 """Seconds for each step."""
@@ -55,7 +52,7 @@ def failed_step(address: str, tls: Tls | None) -> Step | None:
     if not {parts.scheme, "grpc", "all"}.isdisjoint(getproxies_environment()) and not proxy_bypass(host):
         return None  # the proxy resolves the name, and connects
     try:
-        _in_time(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        _resolve(host, port)
     except (OSError, UnicodeError) as error:
         return Step("name", f"{host} cannot be resolved: {getattr(error, 'strerror', None) or error}")
     try:
@@ -103,25 +100,15 @@ def _context(tls: Tls | None) -> ssl.SSLContext:
     return context
 
 
-def _in_time(resolve: Callable[[], T]) -> T:
-    """The result of a look-up of a name, which has no time limit of its own. Raises OSError without one."""
-    results: list[T] = []
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(resolve())
-        except (OSError, UnicodeError) as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(_TIMEOUT)
-    if failures:
-        raise failures[0]
-    if not results:
-        raise TimeoutError(None, f"no answer from the name server within {_TIMEOUT:g} s")
-    return results[0]
+def _resolve(host: str, port: int) -> None:
+    """Look up a name, which has no time limit of its own. Raises OSError or UnicodeError without a result."""
+    threads = concurrent.futures.ThreadPoolExecutor(1)
+    try:
+        threads.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM).result(_TIMEOUT)
+    except concurrent.futures.TimeoutError:
+        raise TimeoutError(None, f"no answer from the name server within {_TIMEOUT:g} s") from None
+    finally:
+        threads.shutdown(wait=False)
 
 
 NAME = "ray-tracing-hooks doctor"

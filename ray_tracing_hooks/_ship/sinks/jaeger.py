@@ -62,8 +62,7 @@ def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> ServerSe
     endpoint, source = _endpoint(given, environ, problem)
     parts = otlp_sink.split(endpoint)
     scheme = "https" if parts.scheme == "https" else "http"
-    host = parts.hostname or "localhost"
-    place = f"{f'[{host}]' if ':' in host else host}:{_port(protocol, parts, source, problem)}"
+    place = f"{otlp_sink.host_of(parts)}:{_port(protocol, parts, source, problem)}"
     certificate = read_variable(JAEGER + "CERTIFICATE", environ, problem)
     tls: Tls | None = Tls(certificate)
     if protocol in _PATHS:

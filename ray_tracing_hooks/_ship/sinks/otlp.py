@@ -132,7 +132,7 @@ def grpc_target(
     if endpoint.startswith("unix:"):
         return endpoint, endpoint, False
     parts = split(endpoint)
-    host = _host(parts)
+    host = host_of(parts)
     if parts.scheme:
         secure = parts.scheme == "https"
     elif insecure is not None:
@@ -155,9 +155,9 @@ def http_url(endpoint: str, append: str, source: str, problem: Callable[[str], N
     scheme = parts.scheme
     if not scheme:
         scheme = "https" if parts.port == 443 else "http"
-        hint(problem, f"{source}={_host(parts)}{_port(parts)} has no scheme; using {scheme}://.")
+        hint(problem, f"{source}={host_of(parts)}{_port(parts)} has no scheme; using {scheme}://.")
     path = parts.path.rstrip("/") + append if append else parts.path
-    place = f"{scheme}://{_host(parts)}{_port(parts)}{path}"
+    place = f"{scheme}://{host_of(parts)}{_port(parts)}{path}"
     return place + (f"?{parts.query}" if parts.query else ""), place
 
 
@@ -185,7 +185,8 @@ def _metadata(headers: Mapping[str, str], problem: Callable[[str], None]) -> dic
     return {name: value for name, value in headers.items() if _METADATA_NAME.fullmatch(name)}
 
 
-def _host(parts: SplitResult) -> str:
+def host_of(parts: SplitResult) -> str:
+    """The host of an endpoint as in a URL, which has an IPv6 address in brackets."""
     host = parts.hostname or "localhost"
     return f"[{host}]" if ":" in host else host
 

@@ -85,16 +85,7 @@ def traced_async(
     body: AsyncGenerator[Any, Any], context: Context, span: RecordedSpan | None
 ) -> AsyncGenerator[Any, Any]:
     """Like :func:`traced`."""
-    return _steps_async(body, _Unbegun(context, span).begin)
-
-
-def traced_from_first_step(
-    body: AsyncGenerator[Any, Any], begin: Callable[[], Begun | None]
-) -> AsyncGenerator[Any, Any]:
-    """Like :func:`traced`, with a context and span that ``begin`` returns at the first step, in the task of the event
-    loop that makes it; they may be None. A generator that is dropped before that has no span.
-    """
-    return _steps_async(body, begin)
+    return traced_from_first_step(body, _Unbegun(context, span).begin)
 
 
 class _Unbegun:
@@ -118,7 +109,12 @@ class _Unbegun:
         _end(self._span, 0, 0.0, None)
 
 
-async def _steps_async(body: AsyncGenerator[Any, Any], begin: Callable[[], Begun | None]) -> AsyncGenerator[Any, Any]:
+async def traced_from_first_step(
+    body: AsyncGenerator[Any, Any], begin: Callable[[], Begun | None]
+) -> AsyncGenerator[Any, Any]:
+    """Like :func:`traced`, with a context and span that ``begin`` returns at the first step, in the task of the event
+    loop that makes it; they may be None. A generator that is dropped before that has no span.
+    """
     context, span = begin() or (get_current(), None)
     items, held = 0, 0.0
     try:

@@ -36,12 +36,12 @@ class InForce(NamedTuple):
         variables: The names of the variables that are set.
     """
 
-    version: int
-    enabled: bool | None
-    told: int | None
-    silent: tuple[int, ...] = ()
+    version: int = 0
+    enabled: bool | None = None
+    told: int | None = None
+    silent: Sequence[int] = ()
     until: float | None = None
-    variables: tuple[str, ...] = ()
+    variables: Sequence[str] = ()
 
     @property
     def is_untold(self) -> bool:
@@ -145,14 +145,7 @@ def _status(node: Node, answer: Answer, before: NodeStatus | None) -> NodeStatus
 def _in_force(found: Any) -> InForce | None:
     if not isinstance(found, dict):
         return None
-    return InForce(
-        int(found.get("version", 0)),
-        found.get("enabled"),
-        found.get("told"),
-        tuple(found.get("silent", ())),
-        found.get("until"),
-        tuple(found.get("variables", ())),
-    )
+    return InForce(**{name: value for name, value in found.items() if name in InForce._fields})
 
 
 def _rate(now: Spool, before: Spool | None, since_ns: int, time_ns: int) -> float | None:

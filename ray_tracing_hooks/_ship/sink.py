@@ -50,7 +50,7 @@ class Batch(NamedTuple):
 
 
 class Sink(Protocol):
-    """A destination of spans. All calls come from one thread, and may block.
+    """A destination of spans. All calls come from one thread, and may block. What a sink does not define is as here.
 
     Attributes:
         delay: How many seconds spans may wait in the spool to be sent in larger batches.
@@ -58,8 +58,8 @@ class Sink(Protocol):
             arrived since are then appended to the same batches before the next call.
     """
 
-    delay: float
-    needs_more_to_judge: bool
+    delay: float = 0.0
+    needs_more_to_judge: bool = False
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         """Deliver all of ``batches``. A span that can never be delivered is skipped and counted.
@@ -74,9 +74,11 @@ class Sink(Protocol):
         Empty for a sink without a state. A state must be stored before the next delivery. In it ``items`` is how many
         items were written to files in total.
         """
+        return {}
 
     def on_idle(self) -> None:
         """Release what takes processor time while nothing is delivered; called when nothing has come for a while."""
+        return
 
     def close(self) -> None:
         """Release what the sink holds. Nothing more is delivered."""

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice, takewhile
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._safety.guard import SettingError, describe
@@ -133,7 +133,7 @@ def _text(span: ReadableSpan) -> str:
         return json.dumps(parts, indent=4, default=repr) + "\n"
 
 
-class EntryPointSink:
+class EntryPointSink(Sink):
     """Passes spans to an exporter in batches, and identifies those that it never accepts.
 
     An exporter does not report whether a failure is due to the server or to a span. So a bad span is identified with
@@ -158,7 +158,6 @@ class EntryPointSink:
         self._batches: Sequence[Batch] | None = None
         self._left: deque[ReadableSpan] = deque()
         self._known = 0
-        self.needs_more_to_judge = False
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         if batches is not self._batches:
@@ -203,12 +202,6 @@ class EntryPointSink:
                     # Try the one at the far end next, and then this one again.
                     self._left.rotate(1)
         self._batches = None
-
-    def checkpoint(self) -> Mapping[str, Any]:
-        return {}
-
-    def on_idle(self) -> None:
-        """Exporters have no interface for that."""
 
     def close(self) -> None:
         thread = threading.Thread(target=self._shut_down, name=f"shutdown-{self._name}", daemon=True)

@@ -26,7 +26,7 @@ from ray_tracing_hooks._formats.otlp_json import FormatError, resource_json, sco
 from ray_tracing_hooks._safety.private import open_file, open_folder, share
 from ray_tracing_hooks._ship.files import PASSING, is_file_at
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, SinkContext
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, Sink, SinkContext
 
 LINE_SPANS = 512
 LINE_BYTES = 512 * 1024
@@ -90,15 +90,12 @@ def _groups() -> list[int]:
     return sorted({os.getegid(), *os.getgroups()})
 
 
-class LocalSink:
+class LocalSink(Sink):
     """Writes ``<label>-<random>-<number>.jsonl`` in the plan's ``local_dir``, or in its folder ``logs`` or ``metrics``.
 
     The state of a checkpoint is the ``name`` of this sink's files up to the number, the ``number`` of the last file
     with delivered lines, its ``size`` at that time, and how many ``items`` were delivered in total.
     """
-
-    delay = 0.0
-    needs_more_to_judge = False
 
     def __init__(self, context: SinkContext) -> None:
         settings = context.plan.settings
@@ -163,9 +160,6 @@ class LocalSink:
     def checkpoint(self) -> Mapping[str, Any]:
         number, size = self._delivered
         return {"name": self._name, "number": number, "size": size, "items": self._items}
-
-    def on_idle(self) -> None:
-        """Nothing here takes time."""
 
     def close(self) -> None:
         self._close_file()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typing import Any
 from ray_tracing_hooks._formats.encoded_span.decode import Scope, decode_resource, decode_scope
 from ray_tracing_hooks._formats.otlp import TRACES, Group, count, halves
 from ray_tracing_hooks._formats.protobuf import FormatError
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, SinkContext
+from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, Sink, SinkContext
 from ray_tracing_hooks._ship.transport.contract import Refused, Transport
 
 REQUEST_BYTES = 900_000
@@ -51,7 +51,7 @@ class _Request:
     failures: int | None = None
 
 
-class SendingSink(ABC):
+class SendingSink(Sink):
     """Sends each portion as several requests. Accepted ones are not sent again if a later one fails.
 
     The server may refuse a request for a span in it, or refuse everything. A probe, which is a request without spans,
@@ -65,7 +65,6 @@ class SendingSink(ABC):
 
     def __init__(self, context: SinkContext, transport: Transport, delay: float) -> None:
         self.delay = delay
-        self.needs_more_to_judge = False
         self._transport = transport
         self._lose = context.lose
         self._problem = context.problem
@@ -132,9 +131,6 @@ class SendingSink(ABC):
                     each.has_failed, each.failures = False, 0
             self.accepted(request.groups, answer)
         self._batches = None
-
-    def checkpoint(self) -> Mapping[str, Any]:
-        return {}
 
     def on_idle(self) -> None:
         self._transport.close()

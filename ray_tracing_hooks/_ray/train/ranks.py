@@ -121,17 +121,12 @@ def begin_rank(active: Tracing, run: Any, train_context: Any, context: Context) 
         names.RAY_TRAIN_WORLD_SIZE: train_context.get_world_size(),
         names.RAY_TRAIN_LOCAL_RANK: train_context.get_local_rank(),
         names.RAY_TRAIN_NODE_RANK: train_context.get_node_rank(),
-        **_held(active),
+        **(active.process.of_task() if not active.process.is_driver else {}),
     }
     begun = library_spans.begin(active, names.run_name(run, names.TRAIN_WORKER), context, attributes)
     if begun[1] is not None and active.memory is not None:
         active.memory.measure(begun[1])
     return begun
-
-
-def _held(active: Tracing) -> dict[str, Any]:
-    """The resources of this worker; nothing in a driver."""
-    return active.process.of_task() if not active.process.is_driver else {}
 
 
 _MOST_TRANSFERS = 100

@@ -135,10 +135,6 @@ def _searcher(algorithm: Any) -> str:
 _experiments: WeakKeyDictionary[Any, Experiment] = WeakKeyDictionary()
 
 
-def experiment_of(controller: Any) -> Experiment | None:
-    return _experiments.get(controller)
-
-
 def _context_of(controller: Any, *_args: Any, **_kwargs: Any) -> Context | None:
     experiment = _experiments.get(controller)
     return experiment.loop if experiment is not None else None
@@ -247,12 +243,12 @@ def patch_trials(patches: Patches) -> bool:
 
 
 def _trial(controller: Any, trial: Any) -> Trial | None:
-    experiment = experiment_of(controller)
+    experiment = _experiments.get(controller)
     return experiment.of(trial) if experiment is not None else None
 
 
 def _added(_result: None, controller: Any, trial: Any) -> None:
-    experiment = experiment_of(controller)
+    experiment = _experiments.get(controller)
     if experiment is not None:
         experiment.add(trial)
 
@@ -334,7 +330,7 @@ def _stopped(controller: Any, trial: Any) -> None:
 
 
 def _asked(controller: Any) -> None:
-    experiment = experiment_of(controller)
+    experiment = _experiments.get(controller)
     if experiment is not None:
         experiment.asked += 1
 
@@ -344,7 +340,7 @@ def _result(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def process(controller: Any, trial: Any, result: Any) -> Any:
-        experiment = experiment_of(controller)
+        experiment = _experiments.get(controller)
         was_done = _is_done(result)
         asked = experiment.asked if experiment is not None else 0
         with hidden_frame:

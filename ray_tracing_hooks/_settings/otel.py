@@ -8,6 +8,7 @@ imported, and nothing heavy is imported with it.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -27,6 +28,7 @@ from ray_tracing_hooks._settings.values import (
     one_of,
     table_of_settings,
     unicode,
+    within,
     write_number,
 )
 
@@ -83,25 +85,15 @@ def _boolean(value: object) -> bool:
     raise ValueError
 
 
-def _whole(least: int, value: object) -> int:
+def _whole(least: int, value: object, most: float = math.inf) -> int:
     text = _text(value)
-    if not text.isascii() or not text.isdigit() or int(text) < least:
+    if not text.isascii() or not text.isdigit():
         raise ValueError
-    return int(text)
-
-
-def _port(value: object) -> int:
-    port = _whole(1, value)
-    if port > 0xFFFF:
-        raise ValueError
-    return port
+    return within(int(text), least, most)
 
 
 def _milliseconds(least: int, value: object) -> float:
-    number = _whole(least, value)
-    if number > MOST_SECONDS * 1000:
-        raise ValueError
-    return number / 1000
+    return _whole(least, value, MOST_SECONDS * 1000) / 1000
 
 
 def _timeout(value: object) -> float:
@@ -109,13 +101,6 @@ def _timeout(value: object) -> float:
     if not 0 < number < MOST_SECONDS:
         raise ValueError
     return number / 1000 if number >= _MILLISECONDS_FROM else number
-
-
-def _ratio(value: object) -> float:
-    number = float(_text(value))
-    if not 0 <= number <= 1:
-        raise ValueError
-    return number
 
 
 def _file(value: object) -> str:
@@ -198,7 +183,7 @@ STRING: Kind[str] = Kind("text", _text)
 TRUE_FALSE = Kind("true or false", _boolean, lambda value: str(value).lower())
 COUNT = Kind("a whole number of 0 or more", partial(_whole, 0))
 BATCH = Kind("a whole number of 1 or more", partial(_whole, 1))
-PORT = Kind("a port from 1 to 65535", _port)
+PORT = Kind("a port from 1 to 65535", partial(_whole, 1, most=0xFFFF))
 MILLISECONDS, INTERVAL = (
     Kind[float](
         f"a whole number of milliseconds from {least} to {MOST_SECONDS * 1000:,}",
@@ -212,7 +197,7 @@ TIMEOUT: Kind[float] = Kind(
     _timeout,
     lambda s: f"{write_number(s)} s",
 )
-RATIO: Kind[float] = Kind("a number from 0 to 1", _ratio, write_number)
+RATIO: Kind[float] = Kind("a number from 0 to 1", lambda value: within(float(_text(value)), 0, 1), write_number)
 READABLE_FILE = Kind("the path of a PEM file that can be read", _file)
 PAIRS = Kind("key=value pairs with commas between them", _pairs, _write_pairs)
 HEADERS = Kind("name=value pairs with commas between them", _headers, _write_pairs)

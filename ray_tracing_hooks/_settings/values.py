@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 
 MASK = "********"
 """Shown in place of a secret."""
@@ -168,11 +169,15 @@ def _read_names(value: object) -> tuple[str, ...]:
     return ()
 
 
-def _read_seconds(value: object) -> float:
-    seconds = float(scalar(value))
-    if not 0 <= seconds <= MOST_SECONDS:
+def within(number: N, least: float, most: float) -> N:
+    """The number. Raises ValueError if it is not from ``least`` to ``most``."""
+    if not least <= number <= most:
         raise ValueError
-    return seconds
+    return number
+
+
+def _read_seconds(value: object) -> float:
+    return within(float(scalar(value)), 0, MOST_SECONDS)
 
 
 def _read_rates(value: object) -> tuple[tuple[str, float], ...]:
@@ -219,10 +224,7 @@ def _read_size(value: object) -> int:
         raise ValueError
     whole, fraction, letter, binary = match.groups()
     unit: int = (1024 if binary else 1000) ** _POWERS[(letter or "").lower()]
-    size = int(whole) * unit + int(float(fraction or 0) * unit)
-    if size < 1:
-        raise ValueError
-    return size
+    return within(int(whole) * unit + int(float(fraction or 0) * unit), 1, math.inf)
 
 
 def _write_size(size: int) -> str:
@@ -247,9 +249,7 @@ def _read_group(value: object) -> int:
             group = grp.getgrnam(text).gr_gid
         except KeyError:
             raise ValueError from None
-    if group > _MOST_GROUP:
-        raise ValueError
-    return group
+    return within(group, 0, _MOST_GROUP)
 
 
 def any_of(*allowed: str, default: frozenset[str]) -> Kind[frozenset[str]]:

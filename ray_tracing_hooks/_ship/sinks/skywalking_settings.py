@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ray_tracing_hooks._settings.table import Values, setting
-from ray_tracing_hooks._settings.values import BOOLEAN, PATH, Kind, one_of, read_list, read_url, scalar
+from ray_tracing_hooks._settings.values import BOOLEAN, PATH, Kind, one_of, read_list, read_url, scalar, within
 
 
 def read_text(value: object) -> str:
@@ -17,9 +17,9 @@ def read_text(value: object) -> str:
 
 def _read_id(value: object) -> int:
     text = scalar(value)
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 31:
+    if not text.isascii() or not text.isdigit():
         raise ValueError
-    return int(text)
+    return within(int(text), 1, (1 << 31) - 1)
 
 
 def _read_header_prefix(value: object) -> str:

@@ -37,6 +37,8 @@ from ray_tracing_hooks._formats.encoded_span.tags import (
     ScopeTag,
     SpanTag,
     StatusTag,
+    fields_of,
+    json_name,
 )
 from ray_tracing_hooks._formats.protobuf import MAX_DEPTH, FormatError, fields
 
@@ -216,65 +218,34 @@ _NESTED: Mapping[int, tuple[str, Callable[[bytes, int], str]]] = {
     AnyValueTag.KVLIST: ("kvlistValue", _key_value),
 }
 
-_RESOURCE: _Message = {
-    ResourceTag.ATTRIBUTES: _many("attributes", _attribute),
-    ResourceTag.DROPPED_ATTRIBUTES_COUNT: _one("droppedAttributesCount", _uint32),
+_OF_FIELD: Mapping[str, tuple[Callable[[str, Callable[[Any], str]], _Member], Callable[[Any], str]]] = {
+    "ATTRIBUTES": (_many, _attribute),
+    "EVENTS": (_many, lambda value: _object(value, _EVENT)),
+    "LINKS": (_many, lambda value: _object(value, _LINK)),
+    "STATUS": (_merged, lambda value: _object(value, _STATUS)),
+    "BODY": (_merged, lambda value: _any_value(value, 0)),
+    **dict.fromkeys(("TRACE_ID", "SPAN_ID", "PARENT_SPAN_ID"), (_one, _id)),
 }
-_SCOPE: _Message = {
-    ScopeTag.NAME: _one("name", _text),
-    ScopeTag.VERSION: _one("version", _text),
-    ScopeTag.ATTRIBUTES: _many("attributes", _attribute),
-    ScopeTag.DROPPED_ATTRIBUTES_COUNT: _one("droppedAttributesCount", _uint32),
-}
-_EVENT: _Message = {
-    EventTag.TIME: _one("timeUnixNano", _fixed64),
-    EventTag.NAME: _one("name", _text),
-    EventTag.ATTRIBUTES: _many("attributes", _attribute),
-    EventTag.DROPPED_ATTRIBUTES_COUNT: _one("droppedAttributesCount", _uint32),
-}
-_LINK: _Message = {
-    LinkTag.TRACE_ID: _one("traceId", _id),
-    LinkTag.SPAN_ID: _one("spanId", _id),
-    LinkTag.TRACE_STATE: _one("traceState", _text),
-    LinkTag.ATTRIBUTES: _many("attributes", _attribute),
-    LinkTag.DROPPED_ATTRIBUTES_COUNT: _one("droppedAttributesCount", _uint32),
-    LinkTag.FLAGS: _one("flags", _fixed32),
-}
-_STATUS: _Message = {
-    StatusTag.MESSAGE: _one("message", _text),
-    StatusTag.CODE: _one("code", _enum),
-}
-_SPAN: _Message = {
-    SpanTag.TRACE_ID: _one("traceId", _id),
-    SpanTag.SPAN_ID: _one("spanId", _id),
-    SpanTag.TRACE_STATE: _one("traceState", _text),
-    SpanTag.PARENT_SPAN_ID: _one("parentSpanId", _id),
-    SpanTag.NAME: _one("name", _text),
-    SpanTag.KIND: _one("kind", _enum),
-    SpanTag.START_TIME: _one("startTimeUnixNano", _fixed64),
-    SpanTag.END_TIME: _one("endTimeUnixNano", _fixed64),
-    SpanTag.ATTRIBUTES: _many("attributes", _attribute),
-    SpanTag.DROPPED_ATTRIBUTES_COUNT: _one("droppedAttributesCount", _uint32),
-    SpanTag.EVENTS: _many("events", lambda value: _object(value, _EVENT)),
-    SpanTag.DROPPED_EVENTS_COUNT: _one("droppedEventsCount", _uint32),
-    SpanTag.LINKS: _many("links", lambda value: _object(value, _LINK)),
-    SpanTag.DROPPED_LINKS_COUNT: _one("droppedLinksCount", _uint32),
-    SpanTag.STATUS: _merged("status", lambda value: _object(value, _STATUS)),
-    SpanTag.FLAGS: _one("flags", _fixed32),
-}
-_LOG_RECORD: _Message = {
-    LogRecordTag.TIME: _one("timeUnixNano", _fixed64),
-    LogRecordTag.SEVERITY_NUMBER: _one("severityNumber", _enum),
-    LogRecordTag.SEVERITY_TEXT: _one("severityText", _text),
-    LogRecordTag.BODY: _merged("body", lambda value: _any_value(value, 0)),
-    LogRecordTag.ATTRIBUTES: _many("attributes", _attribute),
-    LogRecordTag.DROPPED_ATTRIBUTES_COUNT: _one("droppedAttributesCount", _uint32),
-    LogRecordTag.FLAGS: _one("flags", _fixed32),
-    LogRecordTag.TRACE_ID: _one("traceId", _id),
-    LogRecordTag.SPAN_ID: _one("spanId", _id),
-    LogRecordTag.OBSERVED_TIME: _one("observedTimeUnixNano", _fixed64),
-    LogRecordTag.EVENT_NAME: _one("eventName", _text),
-}
+_OF_WIRE_TYPE: Mapping[int, Callable[[Any], str]] = {0: _enum, 1: _fixed64, 2: _text, 5: _fixed32}
+"""How other fields are written, except for counts of what was dropped."""
+
+
+def _table(message: type) -> _Message:
+    members = {}
+    for field, tag in fields_of(message):
+        plain = _uint32 if field.startswith("DROPPED") else _OF_WIRE_TYPE[tag & 7]
+        kind, write = _OF_FIELD.get(field, (_one, plain))
+        members[tag] = kind(json_name(field), write)
+    return members
+
+
+_RESOURCE: _Message = _table(ResourceTag)
+_SCOPE: _Message = _table(ScopeTag)
+_EVENT: _Message = _table(EventTag)
+_LINK: _Message = _table(LinkTag)
+_STATUS: _Message = _table(StatusTag)
+_SPAN: _Message = _table(SpanTag)
+_LOG_RECORD: _Message = _table(LogRecordTag)
 
 ATTRIBUTE, OF_TEXT = '{"key":"', '","value":{"stringValue":"'
 """The beginning of an attribute, and the text between its key and a value that is text.

@@ -29,6 +29,8 @@ from ray_tracing_hooks._formats.encoded_span.tags import (
     ScopeTag,
     SpanTag,
     StatusTag,
+    fields_of,
+    json_name,
 )
 from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._formats.protobuf import (
@@ -198,7 +200,7 @@ def _time(tag: int, value: Any) -> bytes:
     return fixed64(tag, number) if number else b""
 
 
-def _enum(tag: int, names: Mapping[str, int], value: Any) -> bytes:
+def _enum(names: Mapping[str, int], tag: int, value: Any) -> bytes:
     number = names.get(value) if isinstance(value, str) else None
     number = _integer(value) if number is None else number
     if not -(1 << 31) <= number < 1 << 31:
@@ -206,11 +208,11 @@ def _enum(tag: int, names: Mapping[str, int], value: Any) -> bytes:
     return bytes((tag,)) + varint(number & _U64) if number else b""
 
 
-def _message(tag: int, members: _Message, value: Any) -> bytes:
+def _message(members: _Message, tag: int, value: Any) -> bytes:
     return field(tag, _object(members, value))
 
 
-def _messages(tag: int, members: _Message, value: Any) -> bytes:
+def _messages(members: _Message, tag: int, value: Any) -> bytes:
     return b"".join([field(tag, _object(members, item)) for item in _checked(value, list)])
 
 
@@ -313,56 +315,33 @@ CODES = _names("STATUS_CODE_", "UNSET", "OK", "ERROR")
 
 _PLAIN = _with_underscores(dict(_PLAIN))
 _NESTED = _with_underscores(dict(_NESTED))
-_RESOURCE: _Message = _with_underscores(
-    {
-        "attributes": partial(_attributes, ResourceTag.ATTRIBUTES),
-        "droppedAttributesCount": partial(_uint32, ResourceTag.DROPPED_ATTRIBUTES_COUNT),
-    }
-)
-_SCOPE: _Message = _with_underscores(
-    {
-        "name": partial(_text, ScopeTag.NAME),
-        "version": partial(_text, ScopeTag.VERSION),
-        "attributes": partial(_attributes, ScopeTag.ATTRIBUTES),
-        "droppedAttributesCount": partial(_uint32, ScopeTag.DROPPED_ATTRIBUTES_COUNT),
-    }
-)
-_EVENT: _Message = _with_underscores(
-    {
-        "timeUnixNano": partial(_time, EventTag.TIME),
-        "name": partial(_text, EventTag.NAME),
-        "attributes": partial(_attributes, EventTag.ATTRIBUTES),
-        "droppedAttributesCount": partial(_uint32, EventTag.DROPPED_ATTRIBUTES_COUNT),
-    }
-)
-_LINK: _Message = _with_underscores(
-    {
-        "traceId": partial(_id_field, LinkTag.TRACE_ID),
-        "spanId": partial(_id_field, LinkTag.SPAN_ID),
-        "traceState": partial(_text, LinkTag.TRACE_STATE),
-        "attributes": partial(_attributes, LinkTag.ATTRIBUTES),
-        "droppedAttributesCount": partial(_uint32, LinkTag.DROPPED_ATTRIBUTES_COUNT),
-        "flags": partial(_fixed32, LinkTag.FLAGS),
-    }
-)
-_STATUS: _Message = {
-    "message": partial(_text, StatusTag.MESSAGE),
-    "code": partial(_enum, StatusTag.CODE, CODES),
-}
-_SPAN: _Message = _with_underscores(
-    {
-        "traceState": partial(_text, SpanTag.TRACE_STATE),
-        "name": partial(_text, SpanTag.NAME),
-        "kind": partial(_enum, SpanTag.KIND, KINDS),
-        "startTimeUnixNano": partial(_time, SpanTag.START_TIME),
-        "endTimeUnixNano": partial(_time, SpanTag.END_TIME),
-        "attributes": partial(_attributes, SpanTag.ATTRIBUTES),
-        "droppedAttributesCount": partial(_uint32, SpanTag.DROPPED_ATTRIBUTES_COUNT),
-        "events": partial(_messages, SpanTag.EVENTS, _EVENT),
-        "droppedEventsCount": partial(_uint32, SpanTag.DROPPED_EVENTS_COUNT),
-        "links": partial(_messages, SpanTag.LINKS, _LINK),
-        "droppedLinksCount": partial(_uint32, SpanTag.DROPPED_LINKS_COUNT),
-        "status": partial(_message, SpanTag.STATUS, _STATUS),
-        "flags": partial(_fixed32, SpanTag.FLAGS),
-    }
+_OF_WIRE_TYPE: Mapping[int, Callable[[int, Any], bytes]] = {1: _time, 2: _text, 5: _fixed32}
+
+
+def _table(message: type, **of_field: Callable[[int, Any], bytes]) -> _Message:
+    """``of_field``: how these fields are encoded, where neither their names nor their wire types say it."""
+    members = {}
+    for name, tag in fields_of(message):
+        if name in of_field:
+            encode = of_field[name]
+        elif name == "ATTRIBUTES":
+            encode = _attributes
+        elif name.endswith("_ID"):
+            encode = _id_field
+        else:
+            encode = _uint32 if name.startswith("DROPPED") else _OF_WIRE_TYPE[tag & 7]
+        members[json_name(name)] = partial(encode, tag)
+    return _with_underscores(members)
+
+
+_RESOURCE, _SCOPE, _EVENT, _LINK = map(_table, (ResourceTag, ScopeTag, EventTag, LinkTag))
+_STATUS = _table(StatusTag, CODE=partial(_enum, CODES))
+_SPAN = _table(
+    SpanTag,
+    KIND=partial(_enum, KINDS),
+    EVENTS=partial(_messages, _EVENT),
+    LINKS=partial(_messages, _LINK),
+    STATUS=partial(_message, _STATUS),
+    # These come first: see `_span`.
+    **dict.fromkeys(("TRACE_ID", "SPAN_ID", "PARENT_SPAN_ID"), lambda *_: b""),
 )

@@ -5,6 +5,8 @@ Messages and fields are named as in OpenTelemetry's ``.proto`` files.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class SpanTag:
     TRACE_ID = 0x0A
@@ -94,6 +96,18 @@ class LogRecordTag:
     EVENT_NAME = 0x62
 
 
+def fields_of(message: type) -> Iterator[tuple[str, int]]:
+    """The name and the tag of each field of a message."""
+    return ((name, tag) for name, tag in vars(message).items() if name.isupper())
+
+
+def json_name(field: str) -> str:
+    """The name of a field in OTLP-JSON."""
+    first, *others = field.lower().split("_")
+    name = first + "".join(map(str.capitalize, others))
+    return f"{name}UnixNano" if field.endswith("TIME") else name
+
+
 def tags_of(message: type) -> bytes:
     """The tags of a message with one-byte tags, escaped for a character set in a pattern."""
-    return b"".join(b"\\x%02x" % tag for name, tag in vars(message).items() if name.isupper())
+    return b"".join(b"\\x%02x" % tag for _, tag in fields_of(message))

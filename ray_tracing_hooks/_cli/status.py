@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -236,34 +236,26 @@ def status(
 def _watch(
     address: str, visit: Visit, first: Sequence[NodeStatus], interval: float, timeout: float, *, in_json: bool
 ) -> None:
-    shown = _shower(address, in_json=in_json)
     statuses = list(first)
-    with contextlib.suppress(KeyboardInterrupt), shown as show:
+    with contextlib.suppress(KeyboardInterrupt):
         while True:
-            show(statuses)
+            _show(address, statuses, in_json=in_json)
             time.sleep(interval)
             visit.go_to(cluster.nodes())
             statuses = take(visit, timeout, statuses)
 
 
-@contextlib.contextmanager
-def _shower(address: str, *, in_json: bool) -> Iterator[Callable[[Sequence[NodeStatus]], None]]:
-    """What shows a status: in the place of the last one on a terminal, and else below it."""
+def _show(address: str, statuses: Sequence[NodeStatus], *, in_json: bool) -> None:
+    """Show a status in the place of the last one on a terminal, and else below it."""
     if in_json:
-        yield lambda statuses: click.echo(json.dumps(as_json(address, statuses)))
+        click.echo(json.dumps(as_json(address, statuses)))
         return
-
-    is_terminal = sys.stdout.isatty()
-
-    def show(statuses: Sequence[NodeStatus]) -> None:
-        if is_terminal:
-            click.clear()
-        print_lines(_lines(address, statuses))
-        if not is_terminal:
-            click.echo()
-        sys.stdout.flush()
-
-    yield show
+    if sys.stdout.isatty():
+        click.clear()
+    print_lines(_lines(address, statuses))
+    if not sys.stdout.isatty():
+        click.echo()
+    sys.stdout.flush()
 
 
 def _lines(address: str, statuses: Sequence[NodeStatus]) -> Iterator[Any]:
@@ -300,7 +292,8 @@ def _title(address: str, statuses: Sequence[NodeStatus]) -> str:
 
 def _set(statuses: Sequence[NodeStatus]) -> str:
     """What is set for the cluster, if something is."""
-    latest = max((each.control for each in statuses if each.control is not None), default=None, key=_version)
+    known = [each.control for each in statuses if each.control is not None]
+    latest = max(known, default=None, key=lambda control: control.version)
     if latest is None or (latest.enabled is None and not latest.variables):
         return ""
     state = {True: "tracing was switched on", False: "tracing was switched off", None: "settings were changed"}[
@@ -308,10 +301,6 @@ def _set(statuses: Sequence[NodeStatus]) -> str:
     ]
     names = f": {', '.join(latest.variables)}" if latest.variables else ""
     return f"; {state}{until(latest.until)} (version {latest.version}){names}"
-
-
-def _version(control: InForce) -> int:
-    return control.version
 
 
 def _rows(status: NodeStatus) -> list[tuple[str, ...]]:

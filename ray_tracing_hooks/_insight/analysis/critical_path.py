@@ -179,19 +179,10 @@ def submissions(calls: Calls, step: Step) -> list[tuple[int, int]]:
     return found
 
 
-def around(table: Table, row: int, rows: Collection[int]) -> int:
-    """The nearest of these rows that a row is, or is below; -1 if there is none."""
-    if row >= len(table):
-        return -1
-    while row >= 0 and row not in rows:
-        row = table.parent[row]
-    return row
-
-
 def within(table: Table, path: Path, rows: Collection[int]) -> Counter[int]:
     """For each of these rows the time of the path in it and in all that is below it, but in none of the others."""
     found: Counter[int] = Counter()
     for step in path.steps if rows else ():
-        if (row := around(table, step.row, rows)) >= 0:
+        if (row := table.around(step.row, rows)) >= 0:
             found[row] += step.took
     return found

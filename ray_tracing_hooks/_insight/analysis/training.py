@@ -7,7 +7,6 @@ on its own clock, so the clocks of nodes do not matter: the last rank to come is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ray_tracing_hooks import names
@@ -93,8 +92,9 @@ def train_runs(table: Table) -> list[TrainRun]:
         above = table.parent[row]
         if kind == _RUN:
             found[row] = TrainRun(row, table.name_of(row).removesuffix(_RUN))
-        elif kind == _ATTEMPT and (run := _above(table, row, found)) is not None:
-            span = table.span(row)
+        elif kind == _ATTEMPT and (of := table.around(row, found)) >= 0:
+            # With internal calls recorded, those of the controller are between them.
+            run, span = found[of], table.span(row)
             number = whole(span.attributes.get(names.RAY_TRAIN_ATTEMPT)) or len(run.attempts) + 1
             attempts[row] = Attempt(
                 row, number, scheduling=nanoseconds(span.attributes.get(names.RAY_TRAIN_SCHEDULING_TIME))
@@ -134,24 +134,9 @@ def _kind(name: str) -> str:
     return next((suffix for suffix in (_RUN, _ATTEMPT, _WORKER) if name.endswith(suffix)), "")
 
 
-def _above(table: Table, row: int, runs: dict[int, TrainRun]) -> TrainRun | None:
-    """The run around an attempt: with internal calls recorded, those of the controller are between them."""
-    for above in _ancestors(table, row):
-        if above in runs:
-            return runs[above]
-    return None
-
-
-def _ancestors(table: Table, row: int) -> Iterator[int]:
-    above = table.parent[row]
-    while above >= 0:
-        yield above
-        above = table.parent[above]
-
-
 def _read_steps(table: Table, rows: list[int], ranks: dict[int, Rank]) -> dict[int, int]:
     """Add the steps to their ranks, and return how long each waited at its barrier, where that is known."""
-    loops = {row: loop for row in rows for loop in _ancestors(table, row) if loop in ranks}
+    loops = {row: loop for row in rows if (loop := table.around(row, ranks)) >= 0}
     barriers: dict[int, int] = {}
     numbers: dict[int, int] = {}
     handovers: dict[int, int] = {}

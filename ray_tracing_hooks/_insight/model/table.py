@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -313,6 +313,13 @@ class Table:
         first = self._first_child
         assert first is not None
         return self._children[first[row] : first[row + 1]]
+
+    def around(self, row: int, rows: Collection[int]) -> int:
+        """The nearest of these rows that a row is, or is below; -1 if there is none, as for a row beyond the table."""
+        row = row if row < len(self) else -1
+        while row >= 0 and row not in rows:
+            row = self.parent[row]
+        return row
 
     def roots(self) -> list[int]:
         """The rows without a parent in the table, by start."""

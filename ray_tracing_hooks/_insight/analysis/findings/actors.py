@@ -10,7 +10,7 @@ import numpy as np
 
 from ray_tracing_hooks._insight.analysis.actors import Actor, by_group
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import RUN, around
+from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import covered, percentile
 from ray_tracing_hooks._insight.analysis.slots import Loop, Stall, is_loop
@@ -247,7 +247,7 @@ def _on_path(analysis: Analysis, blocking: _Blocking) -> int:
     for step in analysis.path.steps:
         if 0 <= step.row < len(table):
             row = step.row if step.kind == RUN and calls.place(step.row).actor in blocked else -1
-            row = row if row >= 0 else around(table, step.row, keeping)
+            row = row if row >= 0 else table.around(step.row, keeping)
             found += covered(blocked[calls.place(row).actor], step.start, step.end) if row >= 0 else 0
     return found
 

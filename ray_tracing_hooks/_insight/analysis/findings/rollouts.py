@@ -134,19 +134,12 @@ def _on_path(analysis: Analysis, tail: set[int], begin: int, end: int) -> int:
     """How long the critical path was in these trajectories, what they called, and the executions that they are in."""
     table, calls = analysis.table, analysis.calls
     within = {frame for row in tail if calls.role[frame := calls.frame_of(row)] == EXECUTION}
-    cost = 0
-    for step in analysis.path.steps:
-        both = min(step.end, end) - max(step.start, begin)
-        row = step.row if both > 0 else -1
-        if row in within:
-            cost += both
-            continue
-        while 0 <= row < len(table):
-            if row in tail:
-                cost += both
-                break
-            row = table.parent[row]
-    return cost
+    return sum(
+        min(step.end, end) - max(step.start, begin)
+        for step in analysis.path.steps
+        if step.start < end and step.end > begin
+        if step.row in within or table.around(step.row, tail) >= 0
+    )
 
 
 def _tokens(analysis: Analysis, tail: _Tail, longest: int) -> str:
@@ -157,10 +150,7 @@ def _tokens(analysis: Analysis, tail: _Tail, longest: int) -> str:
     tokens: Counter[int] = Counter()
     wanted = set(tail.rows)
     for row, made in zip(found.row.tolist(), found.output.tolist(), strict=True):
-        above = table.parent[row]
-        while above >= 0 and above not in wanted:
-            above = table.parent[above]
-        if above >= 0:
+        if (above := table.around(row, wanted)) >= 0:
             tokens[above] += number(made)
     if len(tokens) < len(wanted):
         return ""

@@ -468,19 +468,9 @@ def trials_in_turn(analysis: Analysis) -> list[Finding]:
 
 def _on_path(analysis: Analysis, ended: list[Trial]) -> int:
     """The time on the critical path of what these trials called, without the start of workers."""
-    parent, rows = analysis.table.parent, {trial.row for trial in ended}
-    is_below: dict[int, bool] = {-1: False} | dict.fromkeys(rows, True)
-
-    def below(row: int) -> bool:
-        passed = []
-        while row not in is_below:
-            passed.append(row)
-            row = parent[row]
-        is_below.update(dict.fromkeys(passed, is_below[row]))
-        return is_below[row]
-
-    steps = (step for step in analysis.path.steps if step.kind != STARTING and 0 <= step.row < len(parent))
-    return sum(step.took for step in steps if below(step.row))
+    table, rows = analysis.table, {trial.row for trial in ended}
+    steps = (step for step in analysis.path.steps if step.kind != STARTING)
+    return sum(step.took for step in steps if table.around(step.row, rows) >= 0)
 
 
 def rows_of_trials(analysis: Analysis) -> set[int]:

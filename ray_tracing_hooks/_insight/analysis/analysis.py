@@ -116,15 +116,15 @@ class Analysis:
     @cached_property
     def path(self) -> Path:
         """The critical path: what a finding costs is time on it."""
-        return walk.critical_path(self.calls, self._arrivals, self.served, self._slots)
+        return walk.critical_path(self.calls, self._arrivals, self.served, self.slots)
 
     @cached_property
     def split(self) -> Path:
         """The wall time split by what it was spent on, with queue time shown separately: what is shown as waiting."""
-        return walk.time_split(self.calls, self._arrivals, self.served, self._slots)
+        return walk.time_split(self.calls, self._arrivals, self.served, self.slots)
 
     @cached_property
-    def _slots(self) -> Slots:
+    def slots(self) -> Slots:
         return Slots(self.calls)
 
     @cached_property

@@ -81,10 +81,6 @@ class FirstChunks:
         return sum(each.slow_time for each in self.parts)
 
 
-def _times() -> array[int]:
-    return array("q")
-
-
 @dataclass
 class Generated:
     """The generations of a model, in one process or in all. Lists of nanoseconds are sorted."""

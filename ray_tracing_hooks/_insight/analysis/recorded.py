@@ -12,6 +12,7 @@ import numpy as np
 from ray_tracing_hooks import _libraries, names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_WORKER, UNEXPLAINED, Path, Step
+from ray_tracing_hooks._insight.analysis.functions import in_both
 from ray_tracing_hooks._insight.analysis.slots import is_loop
 from ray_tracing_hooks._insight.analysis.wording import count, listed, percent, plain
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, NOWHERE, PARTLY, WAITS, Calls, is_put
@@ -157,19 +158,8 @@ def with_requests(analysis: Analysis, steps: Sequence[Step]) -> int:
         return 0
     drivers = set(analysis.calls.drivers())
     made = np.array([row for row in spans.called.tolist() if frame[row] in drivers], np.int64)
-    begins, ends = spans.start[made], spans.end_of_call(made)
-    order = np.argsort(begins, kind="stable")
-    begins, ends = begins[order], np.maximum.accumulate(ends[order])
-    since = np.maximum(begins, np.concatenate([begins[:1], ends[:-1]]))
-    until = np.maximum(since, ends)
-    before = np.concatenate([[0], np.cumsum(until - since)])
-
-    def up_to(time: int) -> int:
-        """The time with requests before this one."""
-        place = int(np.searchsorted(since, time))
-        return int(before[place]) - (max(0, int(until[place - 1]) - time) if place else 0)
-
-    return sum(up_to(step.end) - up_to(step.start) for step in steps)
+    requests = zip(spans.start[made].tolist(), spans.end_of_call(made).tolist(), strict=True)
+    return in_both(requests, (step.time for step in steps))
 
 
 def libraries(calls: Calls) -> list[str]:

@@ -11,7 +11,8 @@ its first calls one by one.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -35,28 +36,19 @@ class Freed(NamedTuple):
     """Whether it is only inferred that the event loop was blocked, or how many slots there are."""
 
 
+@dataclass
 class Lane:
-    """Executions that share slots: of one actor and concurrency group, or of one worker."""
+    """Executions that share slots: of one actor and concurrency group, or of one worker. Rows, and their times."""
 
-    def __init__(
-        self,
-        by_start: Sequence[int],
-        starts: Sequence[int],
-        by_end: Sequence[int],
-        ends: Sequence[int],
-        slots: int,
-        loop: Loop | None = None,
-        *,
-        is_known: bool = True,
-    ) -> None:
-        """``by_start`` and ``by_end`` are the rows, and ``starts`` and ``ends`` their times, in these orders.
-
-        ``loop`` is the event loop that the executions share, if any. ``is_known``: whether the number of slots is.
-        """
-        self.is_known = is_known
-        self.by_start, self.starts, self.by_end, self.ends = by_start, starts, by_end, ends
-        self.slots = slots
-        self.loop = loop
+    by_start: Sequence[int]
+    starts: Sequence[int]
+    by_end: Sequence[int]
+    ends: Sequence[int]
+    slots: int
+    is_known: bool
+    """Whether the number of slots is."""
+    loop: Loop | None
+    """The event loop that the executions share, if any."""
 
     @cached_property
     def _last_full(self) -> Sequence[int]:
@@ -140,10 +132,14 @@ class Slots:
                 slots, is_known = calls.slots_of(rows[here])
                 loop = Loop(table, rows[here].tolist(), slots) if is_loop(calls.place(int(rows[begin]))) else None
                 by_start, started, ended, ends_here = (each[here] for each in own)
-                lanes[key] = Lane(by_start, started, ended, ends_here, slots, loop, is_known=is_known)
+                lanes[key] = Lane(by_start, started, ended, ends_here, slots, is_known, loop)
                 first = int(rows[begin])
                 first_method[key[0]] = min(first, first_method.get(key[0], first))
         self._lanes, self._creations, self._first_method = lanes, creations, first_method
+
+    @property
+    def lanes(self) -> Collection[Lane]:
+        return self._lanes.values()
 
     def lane(self, row: int) -> Lane | None:
         """That of an execution; None if it is unknown."""
@@ -225,7 +221,7 @@ def _is_long(stall: Stall, ready: int) -> bool:
 
 
 def is_loop(place: Place) -> bool:
-    return place.slots > 1 and (place.is_asyncio or place.slots >= _SLOTS_OF_ASYNCIO)
+    return bool(place.actor) and place.slots > 1 and (place.is_asyncio or place.slots >= _SLOTS_OF_ASYNCIO)
 
 
 _SLOTS_OF_ASYNCIO = 1000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -13,7 +13,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import covered, percentile
-from ray_tracing_hooks._insight.analysis.slots import Loop, Stall, is_loop
+from ray_tracing_hooks._insight.analysis.slots import Stall
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent
 from ray_tracing_hooks._insight.model.calls import EXECUTION
 from ray_tracing_hooks._insight.model.merge import as_numpy
@@ -191,38 +191,23 @@ def blocked_event_loops(analysis: Analysis) -> list[Finding]:
 def _blocking(analysis: Analysis) -> dict[str, _Blocking]:
     calls = analysis.calls
     found: dict[str, _Blocking] = {}
-    for rows, created in _loops(analysis):
-        loop = Loop(analysis.table, rows, calls.slots_of(rows)[0])
-        for row in rows:
+    for lane in analysis.slots.lanes:
+        if lane.loop is None:
+            continue
+        for row in lane.by_start:
             call = calls.call_of[row]
             submitted, begun = calls.submitted_ns(call), analysis.table.start[row]
             # A call with arguments may have waited for those instead.
             if not submitted or calls.attempts(call)[0] != row or calls.objects_of(calls.submission[call]):
                 continue
-            ready = max(submitted, created)
-            for stall in loop.waited(ready, begun):
+            creation = analysis.slots.creation(row)
+            ready = max(submitted, analysis.table.end_or_now(creation) if creation >= 0 else 0)
+            for stall in lane.loop.waited(ready, begun):
                 each = found.setdefault(calls.function_of(stall.row), _Blocking())
                 each.stalls[stall] = None
                 each.waited[row] = each.waited.get(row, 0) + stall.end - max(stall.start, ready)
                 each.actors.add(calls.place(row).actor)
     return found
-
-
-def _loops(analysis: Analysis) -> Iterator[tuple[list[int], int]]:
-    """The executions on each event loop, and when its actor had been created."""
-    calls, table = analysis.calls, analysis.table
-    loops: dict[tuple[str, str], list[int]] = {}
-    created: dict[str, int] = {}
-    with_loop = {place.actor for place in calls.places if place.actor and is_loop(place)}
-    is_wanted = calls.at(lambda place: place.actor in with_loop)
-    for row in np.nonzero(is_wanted & (as_numpy(calls.role) == EXECUTION))[0].tolist():
-        place = calls.place(row)
-        if is_creation(calls.function_of(row)):
-            created[place.actor] = table.end_or_now(row)
-        elif is_loop(place):
-            loops.setdefault((place.actor, place.group), []).append(row)
-    for (actor, _), rows in loops.items():
-        yield rows, created.get(actor, 0)
 
 
 def stalls(analysis: Analysis) -> dict[str, list[tuple[int, int]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.analysis.findings.data import skewed_blocks
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted, seems
-from ray_tracing_hooks._insight.analysis.functions import Function, percentile
+from ray_tracing_hooks._insight.analysis.functions import Function, are_always_longer, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, shortened
 from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS
 from ray_tracing_hooks._insight.model.grouped import by_first, split
@@ -258,11 +257,11 @@ def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], wh
     if len(by_place) < 2:
         return []
     times = {place: as_numpy(analysis.self_time)[rows] for place, rows in by_place.items()}
-    slowest = max(times, key=lambda place: _median(times[place]))
+    slowest = max(times, key=lambda place: float(np.median(times[place])))
     here = times[slowest]
     others = np.sort(np.concatenate([rows for place, rows in by_place.items() if place != slowest]))  # by start
     elsewhere = as_numpy(analysis.self_time)[others]
-    usual, slow = round(_median(elsewhere)), round(_median(here))
+    usual, slow = round(float(np.median(elsewhere))), round(float(np.median(here)))
     excess = 1 - usual / max(slow, 1)
     # Calls that are not on the path may have left others to workers that are, so that all were delayed alike.
     on_path = max(
@@ -273,7 +272,7 @@ def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], wh
         return []
     # Actors of which each has few calls, such as trials, have parts of at least two.
     parts = min(_PLACE_PARTS, len(here) // 2) if what == "actor" else _PLACE_PARTS
-    if min(_medians_of_parts(here, parts)) <= max(_medians_of_parts(elsewhere, parts)):
+    if not are_always_longer(here, elsewhere, parts):
         return []
     place = analysis.calls.place(int(by_place[slowest][0]))
     shown = place.label if what == "actor" else slowest
@@ -305,16 +304,6 @@ def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], wh
             title=f"{what.capitalize()} {shown} is slow",
         )
     ]
-
-
-def _median(times: Any) -> float:
-    ordered = np.sort(times)
-    middle: list[int] = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1].tolist()
-    return median(middle)
-
-
-def _medians_of_parts(times: Any, parts: int) -> list[float]:
-    return [_median(part) for part in np.array_split(times, parts)]
 
 
 _ACCELERATOR_BUSY = 0.5

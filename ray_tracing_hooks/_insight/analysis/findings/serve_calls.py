@@ -12,7 +12,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import REPLICA_QUEUE, REQUEST_DELIVERY, within
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, quoted
 from ray_tracing_hooks._insight.analysis.findings.serve import deployments
-from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.functions import are_always_longer, percentile
 from ray_tracing_hooks._insight.analysis.requests import CODE, LOOP, REPLICA_WAIT, SLOWEST, SPAN, Part
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.grouped import greatest_before, split
@@ -310,8 +310,7 @@ def _slowest(spans: ServeSpans, rows: Any) -> tuple[list[int], float, float, int
     there = max(by_replica, key=lambda each: float(np.median(took[each])))
     others = took[np.setdiff1d(np.arange(len(rows)), there)]
     here, usual = float(np.median(took[there])), float(np.median(others))
-    parts = [[float(np.median(part)) for part in np.array_split(each, _SLOW_PARTS)] for each in (took[there], others)]
-    if here < _SLOW_TIMES * usual or min(parts[0]) <= max(parts[1]):
+    if here < _SLOW_TIMES * usual or not are_always_longer(took[there], others, _SLOW_PARTS):
         return None
     return rows[there].tolist(), here, usual, int(np.maximum(took[there] - usual, 0).sum())
 

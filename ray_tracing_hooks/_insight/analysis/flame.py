@@ -15,7 +15,7 @@ import numpy as np
 
 from ray_tracing_hooks._insight.analysis.functions import means
 from ray_tracing_hooks._insight.model.calls import WAITS, role_of
-from ray_tracing_hooks._insight.model.grouped import covered_by_group, greatest_before, levels, sums
+from ray_tracing_hooks._insight.model.grouped import covered_by_group, levels, sums, uncovered
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, call_name
 from ray_tracing_hooks._insight.model.table import Table
@@ -223,33 +223,9 @@ def spent(
 
 
 def pieces(begin: Any, end: Any, above: Any) -> tuple[Any, Any, Any]:
-    """The intervals in which each span ran but none below it: columns of its number, start and end of the interval.
-
-    Intervals before a span below come first, in the order of those spans, then the intervals after the last of them.
-    """
-    before, done = _pieces_before(begin, end, above)
-    rows = np.nonzero(end > done)[0].astype(np.int32)
-    after = rows, done[rows], end[rows]
-    del done
-    row, since, until = map(np.concatenate, zip(before, after, strict=True))
-    return row, since, until
-
-
-def _pieces_before(begin: Any, end: Any, above: Any) -> tuple[tuple[Any, Any, Any], Any]:
-    """The intervals before a span below, and for each span the time from which none below it ran any more."""
-    rows = np.nonzero(above >= 0)[0].astype(np.int32)
-    rows = rows[np.minimum(end[rows], end[above[rows]]) > begin[rows]]
-    rows = rows[np.argsort(above[rows], kind="stable")]
-    caller = above[rows]
-    inside = np.minimum(end[rows], end[caller])
-    done = begin.copy()
-    np.maximum.at(done, caller, inside)
-    covered = greatest_before(caller, inside, begin)
-    since = np.maximum(begin[rows], covered)
-    is_piece = (inside > since) & (since > covered)
-    del inside
-    order = np.argsort(rows[is_piece])
-    return (caller[is_piece][order], covered[is_piece][order], since[is_piece][order]), done
+    """The intervals in which each span ran but none below it: columns of its number, start and end of the interval."""
+    below = np.nonzero(above >= 0)[0]
+    return uncovered(begin, end, above[below], begin[below], end[below])
 
 
 def _clock(rate: list[float], width: int) -> tuple[list[float], list[float]]:

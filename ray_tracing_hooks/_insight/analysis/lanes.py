@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.model.grouped import levels
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.processes import Places
 from ray_tracing_hooks._insight.model.table import Table
@@ -126,16 +127,10 @@ def ends_of(table: Table) -> array[int]:
 
 def outer_first(table: Table, ends: array[int]) -> Any:
     """The rows by start; for equal starts the longest first; for equal times parents before children."""
-    order, start = np.arange(len(table)), as_numpy(table.start)
-    is_equal = np.concatenate([[False], start[1:] == start[:-1], [False]]) if len(order) else np.zeros(1, bool)
-    changes = np.diff(is_equal.astype(np.int8))
-    for first, last in zip(np.nonzero(changes > 0)[0].tolist(), np.nonzero(changes < 0)[0].tolist(), strict=True):
-        steps = _steps_up(table.parent, first, last + 1)
-        order[first : last + 1] = sorted(
-            range(first, last + 1),
-            key=lambda row: (-ends[row], steps[row - first], row),
-        )
-    return order
+    start = as_numpy(table.start)
+    if (start[1:] != start[:-1]).all():
+        return np.arange(len(table))
+    return np.lexsort((levels(as_numpy(table.parent)), -as_numpy(ends), start))
 
 
 class _Place:
@@ -149,22 +144,6 @@ class _Place:
         """Number and index of the free lanes, a heap."""
         self.busy: list[tuple[int, int, int]] = []
         """The time from which each other lane is free, its number and its index, a heap."""
-
-
-def _steps_up(parents: array[int], first: int, after: int) -> list[int]:
-    """A number for each row from ``first`` to ``after``, greater than those of its ancestors. Visits each row once."""
-    steps = [-1] * (after - first)
-    for row in range(first, after):
-        chain = []
-        here = row
-        while first <= here < after and steps[here - first] < 0:
-            steps[here - first] = 0  # in case parents form a cycle, which has no first row
-            chain.append(here)
-            here = parents[here]
-        known = steps[here - first] + 1 if first <= here < after else 0
-        for number, link in enumerate(reversed(chain), known):
-            steps[link - first] = number
-    return steps
 
 
 def _ordered(of: array[int], depth: array[int], found: list[Lane]) -> Lanes:

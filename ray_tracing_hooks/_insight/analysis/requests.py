@@ -96,9 +96,6 @@ _MOST_OF, _IN_ONE = 0.5, 0.8
 
 MOST_ROWS = 20
 
-_ROUNDS = 64
-"""Calls of a frame that are gone through together with those of other frames."""
-
 
 def _times() -> array[int]:
     return array("q")
@@ -514,7 +511,7 @@ def _back(frames: _Frames, at: Any, begin: Any, end: Any, is_part: Any) -> tuple
     many = np.searchsorted(at, np.arange(len(time)), side="right") - first
     passed = []
     number, left = 0, np.nonzero(many)[0]
-    while len(left) and number < _ROUNDS:
+    while len(left):
         call = first[left] + number
         # Others were still running when the one after them began: they were not what was waited for.
         late = end[call] - time[left]
@@ -527,24 +524,7 @@ def _back(frames: _Frames, at: Any, begin: Any, end: Any, is_part: Any) -> tuple
         passed.append(call)
         number += 1
         left = left[many[left] > number]
-    for frame in left.tolist():
-        calls = range(first[frame] + number, first[frame] + many[frame])
-        passed.append(_back_alone(int(frame), calls, time, own, begin, end, is_part))
     return own + time - frames.begin, np.concatenate(passed) if passed else np.zeros(0, np.int64)
-
-
-def _back_alone(frame: int, calls: range, time: Any, own: Any, begin: Any, end: Any, is_part: Any) -> Any:
-    """The same for one frame, which changes ``time``, ``own`` and ``end``: few frames have so many calls."""
-    now, passed = int(time[frame]), []
-    for call in calls:
-        before = max(now - begin[call], 0)
-        if end[call] - now <= min(before, LAG) or (is_part[call] and before):
-            end[call] = min(end[call], now)
-            own[frame] += now - end[call]
-            now = int(begin[call])
-            passed.append(call)
-    time[frame] = now
-    return np.array(passed, np.int64)
 
 
 def _joined(several: list[_Frames]) -> _Frames:

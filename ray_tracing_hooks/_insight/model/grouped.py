@@ -20,6 +20,12 @@ def tops(above: Any) -> Any:
         found = further
 
 
+def nearest(is_one: Any, above: Any) -> Any:
+    """For each row of a forest the nearest row that is one of these: itself, or one above it; -1 if there is none."""
+    top = tops(np.where(is_one, -1, above))
+    return np.where(is_one[top], top, -1)
+
+
 def levels(above: Any) -> Any:
     """For each row of a forest the number of its ancestors. ``above``: for each row its parent, -1 for roots."""
     found = (above >= 0).astype(np.int32)

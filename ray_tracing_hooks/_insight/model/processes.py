@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.model.grouped import unique_columns
+from ray_tracing_hooks._insight.model.grouped import tops, unique_columns
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, SERVER
 from ray_tracing_hooks._insight.model.table import Table
@@ -122,15 +122,15 @@ def places(table: Table) -> Places:
             process = _completed(process, table.sites[table.site[row]])
         if process.worker or process.pid:
             place_of[number] = found.index(process, table.start[row])
-    of = as_array(place_of[kind], "l")
-    is_known = place_of[kind] != _UNKNOWN
+    of_row = place_of[kind]
+    is_known = of_row != _UNKNOWN
+    of = as_array(of_row, "l")
     ran = np.nonzero((as_numpy(table.kind) == CONSUMER) & is_known)[0]
     for row in _of_each_place(of, site, ran):
         _tell(found.places[of[row]], table.sites[table.site[row]])
     for row in _of_each_place(of, site, np.nonzero(_serves(table) & is_known)[0]):
         _tell_serving(found.places[of[row]], table.sites[table.site[row]])
-    _inherit(table, of, np.nonzero(place_of[kind] == _UNKNOWN)[0].tolist(), described, found)
-    return _ordered(of, found.places)
+    return _ordered(_inherit(table, of_row, described, found), found.places)
 
 
 _UNKNOWN = -1
@@ -227,33 +227,17 @@ def _text(value: Any) -> str:
     return "" if value is None or isinstance(value, list | dict) else str(value)
 
 
-def _inherit(
-    table: Table, of: array[int], unknown: list[int], described: list[tuple[_Process, bool]], found: _Found
-) -> None:
-    """Give spans that do not identify a process the place of the nearest ancestor with the same Resource, or a new one.
-
-    A new place is identified by the Resource alone.
+def _inherit(table: Table, place_of: Any, described: list[tuple[_Process, bool]], found: _Found) -> array[int]:
+    """The places of all rows: one that does not identify a process has that of the nearest row above it with the same
+    Resource that does, or else a new one, identified by the Resource alone.
     """
-    pending = set(unknown)
-    for row in unknown:
-        chain = []
-        here = row
-        while here in pending:  # each row is visited once, so cycles of parents end as well
-            pending.remove(here)
-            chain.append(here)
-            parent = table.parent[here]
-            if parent < 0 or table.resource[parent] != table.resource[here]:
-                break
-            here = parent
-        if not chain:
-            continue
-        top = chain[-1]
-        parent = table.parent[top]
-        is_inside = parent >= 0 and table.resource[parent] == table.resource[top] and parent not in chain
-        process = described[table.resource[top]][0]
-        place = of[parent] if is_inside else found.index(process, table.start[top])
-        for here in chain:
-            of[here] = place
+    parent, resource = as_numpy(table.parent), as_numpy(table.resource)
+    is_known = place_of != _UNKNOWN
+    is_top = is_known | (parent < 0) | (resource[parent] != resource)
+    top = tops(np.where(is_top, -1, parent))
+    for row in np.nonzero(is_top & ~is_known)[0].tolist():
+        place_of[row] = found.index(described[table.resource[row]][0], table.start[row])
+    return as_array(place_of[top], "l")
 
 
 def _ordered(of: array[int], unordered: list[ProcessPlace]) -> Places:

@@ -10,7 +10,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.calls import EXECUTION, OTHER, SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.generations import Generations
-from ray_tracing_hooks._insight.model.grouped import tops
+from ray_tracing_hooks._insight.model.grouped import nearest, tops
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.span import CONSUMER, INTERNAL, PRODUCER, SERVER, call_name
 from ray_tracing_hooks._insight.model.table import ENDED, LOST, Table
@@ -72,12 +72,12 @@ class ServeSpans:
         self.has_error = self.is_failed | table.is_at(lambda site: names.ERROR_TYPE in site)
         """Those too that were cancelled, which is no failure of a replica."""
         parent = as_numpy(table.parent)
-        self._replica_frame = _around(is_frame, parent)
+        self._replica_frame = nearest(is_frame, parent)
         self.above = np.where(parent >= 0, self._replica_frame[parent], -1)
         """For each row the nearest proxy, router or replica above it, -1 if there is none."""
         self.is_inner = self._are_inner(calls) & ~is_call & ~self.is_choice
         """Spans of the program, of the loading of models, and generations, in the code of a replica."""
-        self.frame = _around(is_frame | self.is_inner, parent)
+        self.frame = nearest(is_frame | self.is_inner, parent)
         """For each row the nearest span around it that is a proxy's, a router's, a replica's or in a replica's code, -1
         if there is none."""
         self.called = np.nonzero(is_call)[0]
@@ -102,7 +102,7 @@ class ServeSpans:
         if self.generations is not None:
             # What an engine tells of a generation is in the span of that.
             is_generation = self.generation >= 0
-            may_be = is_generation | may_be & (_around(is_generation, as_numpy(table.parent)) < 0)
+            may_be = is_generation | may_be & (nearest(is_generation, as_numpy(table.parent)) < 0)
         around, resource = self._replica_frame, self.resource
         is_in_replica = (around >= 0) & (self.is_replica | self.is_direct)[around]
         return may_be & is_in_replica & (resource[around] == resource)
@@ -257,12 +257,6 @@ def _places(table: Table, generations: Generations | None) -> Any:
     if generations is not None:
         found[generations.row] = np.arange(len(generations.row))
     return found
-
-
-def _around(is_frame: Any, parent: Any) -> Any:
-    """For each row the nearest of these spans around it, or itself; -1 if there is none."""
-    top = tops(np.where(is_frame, -1, parent))
-    return np.where(is_frame[top], top, -1)
 
 
 def _numbered(texts: Sequence[str], numbers: dict[_Label, int]) -> Any:

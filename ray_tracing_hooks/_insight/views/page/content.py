@@ -20,8 +20,8 @@ from ray_tracing_hooks._insight.analysis.graph import Graph, caller_of, edges, g
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, ends_of, lanes
 from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
 from ray_tracing_hooks._insight.model.generations import PHASES
-from ray_tracing_hooks._insight.model.grouped import distinct, sums
-from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.grouped import distinct, nearest, sums
+from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.processes import Places, places
 from ray_tracing_hooks._insight.model.serve_spans import without_suffix
 from ray_tracing_hooks._insight.model.span import CONSUMER, call_name
@@ -275,22 +275,9 @@ def _mark_path(meta: dict[str, Any], analysis: Analysis, where: Places, stacks: 
 
 def _positions(table: Table, rows: Sequence[int]) -> array[int]:
     """The number of each table row in the page; for a row that is not shown, that of its nearest ancestor, or -1."""
-    if len(rows) == len(table):
-        return array("q", range(len(table)))
-    unknown = -2
-    position = array("q", [unknown]) * len(table)
-    for number, row in enumerate(rows):
-        position[row] = number
-    for row in range(len(table)):
-        pending = []
-        here = row
-        while here >= 0 and position[here] == unknown:
-            pending.append(here)
-            here = table.parent[here]
-        found = position[here] if here >= 0 else -1
-        for each in pending:
-            position[each] = found
-    return position
+    number = np.full(len(table) + 1, -1)
+    number[list(rows)] = np.arange(len(rows))
+    return as_array(number[nearest(number[:-1] >= 0, as_numpy(table.parent))], "q")
 
 
 def _columns(

@@ -346,19 +346,13 @@ def test_ranks_that_wait_while_their_dataset_uses_all_it_may_are_named(
     made = Made(CPU=1.0)
     split: dict[str, Any] = {names.RAY_DATA_SPLIT: 0, names.RAY_DATA_WAIT_TIME_PRODUCTION: waited - 0.5}
     made.iteration(waited, 10 - waited, **split)
-    worker = made.run.actor()
-    made.run.task(
-        *(made.driver, "RayTrainWorker.__init__", 0, 1, 2),
-        actor=worker,
-        attributes={names.RAY_ASSIGNED_RESOURCES: '{"CPU": 2.0}', names.RAY_ACTOR_CLASS: "ray.RayTrainWorker"},
-    )
     told: dict[str, Any] = {names.RAY_DATA_CONSUMER: consumer}
     made.execution(**told)
     made.operator("Map", in_turn(tasks, 1.0))
     found = [each for each in made.findings() if each.kind == "starved-splits"]
     assert bool(found) == is_named
     if is_named:
-        assert "% of the 1 CPU that it could use; workers of the training that ran then had 2" in found[0].text
+        assert found[0].text.endswith("% of the 1 CPU that it could use")
         assert found[0].share == pytest.approx(0.9, abs=0.02)
 
 

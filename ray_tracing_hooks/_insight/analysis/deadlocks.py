@@ -92,25 +92,16 @@ def _stuck(waits: dict[int, list[_Wait]]) -> set[int]:
 
 
 def _circles(after: dict[int, list[int]]) -> list[list[int]]:
-    """One cycle for each entry into one, without recursion."""
+    """The cycles on the ways from each frame to the first that it waits for."""
     found = []
     done: set[int] = set()
     for first in after:
         path: list[int] = []
-        position: dict[int, int] = {}
-        pending = [iter([first])]
-        while pending:
-            here = next(pending[-1], None)
-            if here is None:
-                pending.pop()
-                if path:
-                    left = path.pop()
-                    del position[left]
-                    done.add(left)
-            elif here in position:
-                found.append(path[position[here] :])
-            elif here not in done:
-                position[here] = len(path)
-                path.append(here)
-                pending.append(iter(after.get(here, ())))
+        here = first
+        while here >= 0 and here not in done:
+            done.add(here)
+            path.append(here)
+            here = next(iter(after[here]), -1)
+        if here in path:
+            found.append(path[path.index(here) :])
     return found

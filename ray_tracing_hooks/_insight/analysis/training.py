@@ -187,8 +187,6 @@ _EXPERIMENT, _TRIAL = f" {names.TUNE_EXPERIMENT}", f" {names.TUNE_TRIAL}"
 @dataclass
 class Trial:
     row: int
-    status: str
-    """Its last status; empty if it is not recorded, as for a trial that has not ended."""
     stopped_by: str
     iterations: int
     error: str
@@ -203,7 +201,6 @@ class Trial:
 class Experiment:
     row: int
     name: str
-    scheduler: str
     trials: list[Trial] = field(default_factory=list)
 
 
@@ -216,8 +213,7 @@ def experiments(table: Table) -> list[Experiment]:
     rows: list[int] = []
     for row, name in enumerate(table.name):
         if kinds[name] == _EXPERIMENT:
-            scheduler = str(table.attribute(row, names.RAY_TUNE_SCHEDULER) or "")
-            found[row] = Experiment(row, table.name_of(row).removesuffix(_EXPERIMENT), scheduler)
+            found[row] = Experiment(row, table.name_of(row).removesuffix(_EXPERIMENT))
         elif kinds[name] == _TRIAL and table.parent[row] in found:
             rows.append(row)
     for row in table.as_recorded(rows[:MOST_TRIALS]):
@@ -239,7 +235,6 @@ def _trial(table: Table, row: int) -> Trial:
     has_run = pending is not None or bool(iterations) or table.state[row] != ENDED
     return Trial(
         row,
-        str(attributes.get(names.RAY_TUNE_TRIAL_STATUS) or ""),
         str(attributes.get(names.RAY_TUNE_STOPPED_BY) or ""),
         iterations or 0,
         str(attributes.get(names.ERROR_TYPE) or "") if table.failed(row) else "",

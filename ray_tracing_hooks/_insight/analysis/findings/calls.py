@@ -10,12 +10,10 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.actors import Accelerator
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.analysis.findings.data import skewed_blocks
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import Function, are_always_longer, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, shortened
-from ray_tracing_hooks._insight.model.calls import SUBMISSION, WAITS
 from ray_tracing_hooks._insight.model.grouped import by_first, split
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.span import QUEUE
@@ -41,7 +39,7 @@ def stragglers(analysis: Analysis) -> list[Finding]:
     Threshold: 4 calls, and a twentieth of the run. The slow calls take 3 times the median. They are at most a fifth of
     the calls, with half of the excess.
     Looks the same: calls with two kinds of work, one of them rare. Lost workers and larger blocks are other findings.
-    Advice: split the work, start the longest call first, or take other results first, if that would help.
+    Advice: split the work, or start the longest call first if others ran before it.
     Needs: executions. Without waits, the finding is an assumption.
     """
     found, on_path = [], analysis.ran_on_path
@@ -142,35 +140,11 @@ def _straggler_finding(
 
 
 def _straggler_advice(analysis: Analysis, rows: list[int], longest: int) -> str:
-    """To start it first helps if it was not; to take other results first helps if its caller took
-    them itself and then had work to do.
-    """
-    calls, table = analysis.calls, analysis.table
+    table = analysis.table
     if longest in analysis.pipelines.of_task:
         return "see whether one key or file has most of its rows: group by a finer key, or treat that one separately"
-    advice = ["split its work into smaller pieces"]
-    if min(map(table.end_or_now, rows)) <= table.start[longest]:
-        advice.append("start it first")
-    caller, end = calls.caller(longest), table.end_or_now(longest)
-    later = sum(
-        step.end - max(step.start, end)
-        for step in analysis.path.steps
-        if step.kind == RUN and step.row == caller and step.end > end
-    )
-    if caller >= 0 and is_costly(analysis, later, 0.05) and not _is_only_passed_on(analysis, longest):
-        advice.append(
-            f"take results as they become ready with ray.wait: its caller ran for {duration(later)} afterwards, and "
-            "could have started with other results"
-        )
-    return "; or ".join(advice)
-
-
-def _is_only_passed_on(analysis: Analysis, row: int) -> bool:
-    """Whether the result of an execution is an argument of other calls, and no recorded wait is for itself."""
-    calls, objects = analysis.calls, analysis.table.objects
-    rows, ids = objects.flat()
-    users = {calls.role[each] for each in rows[calls.producers(objects)[ids] == calls.call_of[row]].tolist()}
-    return SUBMISSION in users and not users.intersection(WAITS)
+    is_late = min(map(table.end_or_now, rows)) <= table.start[longest]
+    return "split its work into smaller pieces" + ("; or start it first" if is_late else "")
 
 
 def _given(analysis: Analysis, row: int) -> str:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-import numpy as np
-
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import limits
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import DATASET
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted, seems
-from ray_tracing_hooks._insight.analysis.functions import percentile, resources_of
+from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.pipelines import Cause, Iteration, Operator, Pipeline
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent, size
-from ray_tracing_hooks._insight.model.calls import EXECUTION, Calls
-from ray_tracing_hooks._insight.model.merge import as_numpy
+from ray_tracing_hooks._insight.model.calls import Calls
 
 
 def bottleneck_operators(analysis: Analysis) -> list[Finding]:
@@ -52,7 +49,7 @@ def starved_splits(analysis: Analysis) -> list[Finding]:
     Threshold: half of the time of iterations, half of that for blocks to be produced, and a tenth of the run.
     Looks the same: operators with a limit of their own, which are another finding.
     Advice: to leave more CPUs to the dataset, or to need fewer.
-    Needs: spans of Ray Data; the CPUs that the workers of a training hold are named if their creation is recorded.
+    Needs: spans of Ray Data.
     """
     path, found = analysis.path, []
     for pipeline in analysis.pipelines.executions:
@@ -83,22 +80,6 @@ def _cpus(number: float) -> str:
     return f"{number:g} {'CPU' if number == 1 else 'CPUs'}"
 
 
-def _held_by_training(analysis: Analysis, during: Iteration) -> float:
-    """The CPUs of the workers of trainings that ran calls during an iteration; 0 if not recorded."""
-    calls, table = analysis.calls, analysis.table
-    found: dict[str, float] = {}
-    is_worker = np.array([each.actor_class.rpartition(".")[2] == _TRAIN_WORKER for each in calls.places], bool)
-    for row in np.nonzero((as_numpy(calls.role) == EXECUTION) & is_worker[as_numpy(table.site)])[0].tolist():
-        place = calls.place(row)
-        if table.start[row] < during.end and table.end_or_now(row) > during.start:
-            assigned = str(table.attribute(row, names.RAY_ASSIGNED_RESOURCES) or "{}")
-            found[place.actor] = max(found.get(place.actor, 0.0), resources_of(assigned).get("CPU", 0.0))
-    return sum(found.values())
-
-
-_TRAIN_WORKER = "RayTrainWorker"
-
-
 def _starved_finding(analysis: Analysis, pipeline: Pipeline, longest: Iteration, cost: int, share: str) -> Finding:
     dataset = quoted(pipeline.name)
     text = (
@@ -106,16 +87,11 @@ def _starved_finding(analysis: Analysis, pipeline: Pipeline, longest: Iteration,
         f"{percent(longest.waiting_share or 0.0)} of its time, while the tasks of the dataset held {share} of the "
         f"{_cpus(pipeline.limits['CPU'])} that it could use"
     )
-    held = _held_by_training(analysis, longest)
-    if held:
-        text += f"; workers of the training that ran then had {held:g}"
     advice = (
         "leave more CPUs to Ray Data: fewer for each worker of the training (resources_per_worker), or more nodes; or "
         "make its functions faster, or materialize() before the training what does not change"
     )
-    figures = figures_of(
-        dataset=pipeline.name, waited_ns=longest.waited, cpus=pipeline.limits["CPU"], held_by_training=held
-    )
+    figures = figures_of(dataset=pipeline.name, waited_ns=longest.waited, cpus=pipeline.limits["CPU"])
     rows = [longest.row, pipeline.row]
     title = f"Splits of {dataset} wait for batches"
     return Finding("starved-splits", text, advice, cost / analysis.path.wall, rows, figures, title=title)

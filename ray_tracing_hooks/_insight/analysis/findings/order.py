@@ -516,9 +516,6 @@ def _polling_finding(analysis: Analysis, frame: int, between: list[tuple[int, in
         else "if it only sleeps there, wait with ray.get, or ray.wait without a timeout, which return as soon as they "
         "can"
     )
-    is_call = frame < len(analysis.table) and frame not in calls.drivers()
-    if not is_queue and is_call and not calls.place(frame).actor:
-        advice += "; a task that sleeps keeps its CPUs, while a task that waits in ray.get lends them to other calls"
     figures = figures_of(caller=calls.frame_name(frame), questions=len(asks), median_between_ns=usual)
     rows = asks if frame >= len(analysis.table) else [frame, *asks]
     return Finding(POLLING, text, advice, cost / analysis.path.wall, rows, figures, title=f"{caller} polls")

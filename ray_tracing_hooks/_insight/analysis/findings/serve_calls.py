@@ -13,7 +13,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import REPLICA_QUEUE, REQ
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, quoted
 from ray_tracing_hooks._insight.analysis.findings.serve import deployments
 from ray_tracing_hooks._insight.analysis.functions import are_always_longer, percentile
-from ray_tracing_hooks._insight.analysis.requests import CODE, LOOP, REPLICA_WAIT, SLOWEST, SPAN, Part
+from ray_tracing_hooks._insight.analysis.requests import SLOWEST, SPAN
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.grouped import greatest_before, split
 from ray_tracing_hooks._insight.model.merge import as_numpy
@@ -341,7 +341,7 @@ def slow_requests(analysis: Analysis) -> Iterator[Finding]:
         f"({duration(tail.slow_part)} instead of {duration(tail.others_part)}){where}"
     )
     command = f"tree --trace {trace} --attributes" if part.kind == SPAN else f"summary --trace {trace}"
-    advice = f"ray-tracing-hooks {command} shows the slowest one{_more(part)}"
+    advice = f"ray-tracing-hooks {command} shows the slowest one"
     figures = figures_of(
         requests=found.count,
         slowest=found.slow,
@@ -357,11 +357,3 @@ def slow_requests(analysis: Analysis) -> Iterator[Finding]:
     )
     title = f"The slowest requests are slow by {quoted(found.described(part))}"
     yield Finding("slow-requests", text, advice, 0.0, tail.rows, figures, title=title)
-
-
-def _more(part: Part) -> str:
-    if part.kind == CODE:
-        return "; spans of your own in this method would show what takes the time"
-    if part.kind in (REPLICA_WAIT, LOOP):
-        return "; see whether many requests came at that time"
-    return ""

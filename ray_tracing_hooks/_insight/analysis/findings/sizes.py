@@ -254,17 +254,13 @@ def loading(analysis: Analysis) -> dict[str, Loading]:
     return found
 
 
-_LOADING_MOST = 0.5
-"""The share of the time that calls take which are not the first ones in their process, where code is no reason."""
-
-
 def slow_loading(analysis: Analysis) -> list[Finding]:
     """Calls whose workers load code, or unpickle arguments, for long before the calls start.
 
     Measures: the time on the critical path from when a worker had a call until the call's code began.
     Threshold: 1 s and a tenth of the run, by function.
     Looks the same: functions that are large themselves, or tiny. Their findings have this time.
-    Advice: reuse workers. If later calls in a process load for as long, pass smaller arguments.
+    Advice: reuse workers, or pass smaller arguments if later calls in a process load for as long.
     Needs: Ray's task states, with the time at which the worker had the call.
     """
     large = large_functions(analysis, LARGE_CLOSURE)
@@ -287,26 +283,12 @@ def _loading_finding(analysis: Analysis, function: str, found: Loading) -> Findi
         text += f": {duration(usual)} each (median), {duration(times[-1])} at most"
     advice = (
         "reuse workers and actors, or create actors before they are needed: the first call in a process imports what "
-        "its code and its arguments need"
+        "its code and its arguments need; if later calls take as long, pass smaller arguments, or arrays of NumPy or "
+        "Arrow, or keep large ones in an actor"
     )
-    if sum(found.rows[row] for row in _later(analysis, function, rows)) >= _LOADING_MOST * sum(times):
-        advice = (
-            "pass smaller arguments, or arrays of NumPy or Arrow, or keep large ones in an actor: later calls in the "
-            "same process take as long, and each call unpickles its arguments again"
-        )
     figures = figures_of(function=function, calls=len(rows), median_ns=usual, waited_ns=found.waited)
     title = f"Workers load {quoted(function)} slowly"
     return Finding("slow-loading", text, advice, found.waited / analysis.path.wall, rows, figures, title=title)
-
-
-def _later(analysis: Analysis, function: str, rows: list[int]) -> list[int]:
-    """Those of these executions that are not the first of their function in their process, which has its code then."""
-    table = analysis.table
-    first: dict[int, int] = {}
-    for row in (row for each in analysis.functions if each.name == function for row in each.executions):
-        begun = table.start[row]
-        first[table.resource[row]] = min(begun, first.get(table.resource[row], begun))
-    return [row for row in rows if table.start[row] > first.get(table.resource[row], table.start[row])]
 
 
 _RESULTS_LARGE = 1 << 20
@@ -357,16 +339,11 @@ def slow_results(analysis: Analysis) -> Iterator[Finding]:
                 f"the run waited {duration(cost)} after the code of {quoted(function)} had ended, "
                 f"{duration(stored[function])} of that for its workers"
             )
-            if largest:
-                text += f", though its results were small, {size(largest)} at most"
-                text += ": a worker also frees the objects of a call, such as its arguments"
-                advice = "pass smaller arguments, or keep large objects in an actor: each call makes and frees its own"
-            else:
-                text += ": they pickle and store its results, and free the objects of a call, such as its arguments"
-                advice = (
-                    "pass and return less, or arrays of NumPy or Arrow, which are not pickled piece by piece; if the "
-                    "object store is full, keep less at a time"
-                )
+            text += ": they pickle and store its results, and free the objects of a call, such as its arguments"
+            advice = (
+                "pass and return less, or arrays of NumPy or Arrow, which are not pickled piece by piece; keep large "
+                "objects in an actor; if the object store is full, keep less at a time"
+            )
             title = f"Calls of {quoted(function)} end late"
         else:
             text = (

@@ -126,8 +126,6 @@ def _start_finding(analysis: Analysis, run: TrainRun, parts: dict[str, int], tot
         f"{quoted(run.name)} took {duration(total)} from fit() to {_TO_STEP if 'loop' in parts else _TO_LOOPS}: "
         + ", ".join(f"{duration(parts[part])} {_START_WHAT[part]}" for part in in_order)
     )
-    if slow == "resources" and (held := _held(analysis, run)):
-        text += f"; {held} ran on the cluster in that time"
     figures = figures_of(
         run=run.name, part=slow, total_ns=total, **{f"{part}_ns": took for part, took in parts.items()}
     )
@@ -136,14 +134,6 @@ def _start_finding(analysis: Analysis, run: TrainRun, parts: dict[str, int], tot
     return Finding(
         "training-start", text, _START_ADVICE[slow], share, [run.row, run.attempts[0].row], figures, title=title
     )
-
-
-def _held(analysis: Analysis, run: TrainRun) -> str:
-    """How many other calls ran when the run began, which may have held what it waited for."""
-    table, calls = analysis.table, analysis.calls
-    begun = table.start[run.row]
-    running = [row for row in calls.rows_of(EXECUTION).tolist() if table.start[row] < begun < table.end_or_now(row)]
-    return count(len(running), "call") if running else ""
 
 
 _RANK_STEPS = 3
@@ -390,7 +380,7 @@ def _restart_finding(analysis: Analysis, run: TrainRun, restarts: list[_Restart]
 _ENDED_TRIALS = "ended-trials"
 
 _TRIAL_COST = 0.05
-_BY_EXPERIMENT, _BY_SCHEDULER = "experiment", "scheduler"
+_BY_EXPERIMENT = "experiment"
 
 
 def ended_trials(analysis: Analysis) -> list[Finding]:
@@ -495,10 +485,6 @@ def _trial_finding(analysis: Analysis, experiment: Experiment, ended: list[Trial
         f"; {'they' if len(ended) > 1 else 'it'} ran for {duration(took)} "
         f"({percent(took / total)} of the running time of all trials), up to {count(furthest, 'iteration')} of {most:,}"
     )
-    by = quoted(experiment.scheduler) or "the scheduler"
-    stopped = [trial for trial in experiment.trials if trial.stopped_by == _BY_SCHEDULER and trial not in ended]
-    if stopped:
-        tail += f"; {by} ended {len(stopped):,} more"
     wall = analysis.path.wall
     return Finding(
         _ENDED_TRIALS,
@@ -514,12 +500,10 @@ def _trial_finding(analysis: Analysis, experiment: Experiment, ended: list[Trial
             trials=len(experiment.trials),
             failed=failed,
             cut=cut,
-            stopped_by_scheduler=len(stopped),
             ran_ns=took,
             errors=",".join(errors),
         ),
         is_failure=bool(errors),
-        quotes={names.RAY_TUNE_SCHEDULER: quoted(experiment.scheduler)},
         without_errors=head + ", ".join([*untyped, *unended]) + tail,
         title=f"Trials of {quoted(experiment.name)} ended early",
     )

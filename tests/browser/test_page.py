@@ -13,7 +13,8 @@ from browsing import MakeReport
 
 from ray_tracing_hooks._insight.analysis import critical_path as paths
 from ray_tracing_hooks._insight.analysis.flame import flame
-from ray_tracing_hooks._insight.analysis.functions import covered, waits
+from ray_tracing_hooks._insight.analysis.functions import waits
+from ray_tracing_hooks._insight.analysis.intervals import covered
 from ray_tracing_hooks._insight.analysis.lanes import ends_of
 from ray_tracing_hooks._insight.analysis.wording import duration
 from ray_tracing_hooks._insight.model.span import CONSUMER, INTERNAL, PRODUCER, Event, Link, Span, call_name
@@ -78,11 +79,10 @@ def test_the_page_holds_the_spans_as_they_were_read(report: MakeReport) -> None:
     assert opened.js("Array.from(store.name, name => store.names[name])") == [table.name_of(row) for row in rows]
     assert opened.js("Array.from(store.name, (_, row) => store.failed(row))") == [table.failed(row) for row in rows]
     calls = opened.analysis.calls
-    queued = {
-        calls.execution[call]: calls.queued_ns(call) for call in range(len(calls)) if len(calls.attempts(call)) == 1
-    }
+    waited = calls.queued().tolist()
+    queued = {calls.execution[call]: waited[call] for call in range(len(calls)) if len(calls.attempts(call)) == 1}
     shown = opened.js("Array.from(store.start, (_, row) => store.queued(row))")
-    assert {row: shown[row] for row in queued} == {row: -1 if ns is None else ns for row, ns in queued.items()}
+    assert {row: shown[row] for row in queued} == queued
 
 
 @pytest.mark.parametrize("run", ["worker_tree", "bottleneck", "killed_worker"])

@@ -11,6 +11,7 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.critical_path import RUN, Path
+from ray_tracing_hooks._insight.analysis.intervals import gaps, united
 from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
 from ray_tracing_hooks._insight.model.grouped import distinct, most_at_once, split
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
@@ -215,38 +216,21 @@ def _waits(calls: Calls) -> dict[int, list[tuple[int, int]]]:
 
 
 def _measure(accelerator: Accelerator, calls: Calls, waits: dict[int, list[tuple[int, int]]]) -> list[tuple[int, int]]:
-    """Add up its times in one sweep over all starts and ends, and return the intervals in which it was held."""
+    """Add up its times, and return the intervals in which it was held."""
     table = calls.table
-    lives: dict[str, list[int]] = {}
-    # Time, change in the number of holders, change in the number of running executions.
-    changes: list[tuple[int, int, int]] = []
+    lives: dict[str, tuple[int, int]] = {}
+    held, ran = [], []
     for row in accelerator.executions:
-        start, end = table.start[row], table.end_or_now(row)
-        changes += ((start, 0, 1), (end, 0, -1))
-        for begun, ended in waits.get(row, ()):
-            if (there := min(ended, end)) > (here := max(begun, start)):
-                changes += ((here, 0, -1), (there, 0, 1))
-        actor = calls.place(row).actor
-        if not actor:
-            changes += ((start, 1, 0), (end, -1, 0))
-        elif actor in lives:
-            lives[actor][1] = max(lives[actor][1], end)
+        start, end = table.time(row)
+        ran += gaps(waits.get(row, ()), start, end)
+        if actor := calls.place(row).actor:
+            first, last = lives.get(actor, (start, end))
+            lives[actor] = first, max(last, end)
         else:
-            lives[actor] = [start, end]
-    for start, end in lives.values():
-        changes += ((start, 1, 0), (end, -1, 0))
-    intervals: list[tuple[int, int]] = []
-    holders = running = gap = last = 0
-    for at, held, ran in sorted(changes):
-        if holders > 0 and at > last:
-            accelerator.held += at - last
-            intervals.append((last, at))
-            if running > 0:
-                accelerator.busy += at - last
-            else:
-                gap += at - last
-                accelerator.longest_gap = max(accelerator.longest_gap, gap)
-        if at > last and (holders <= 0 or running > 0):
-            gap = 0
-        holders, running, last = holders + held, running + ran, at
+            held.append((start, end))
+    intervals, busy = united([*held, *lives.values()]), united(ran)
+    accelerator.held = sum(end - start for start, end in intervals)
+    accelerator.busy = sum(end - start for start, end in busy)
+    idle = (gap for start, end in intervals for gap in gaps(busy, start, end))
+    accelerator.longest_gap = max((end - start for start, end in idle), default=0)
     return intervals

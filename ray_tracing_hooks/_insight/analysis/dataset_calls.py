@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ray_tracing_hooks import names
+from ray_tracing_hooks._insight.analysis.intervals import united
 from ray_tracing_hooks._insight.analysis.pipelines import Operator, Pipeline, rows_named
 from ray_tracing_hooks._insight.model.calls import SUBMISSION, Calls
 from ray_tracing_hooks._insight.model.merge import as_numpy
@@ -39,16 +40,10 @@ def dataset_waits(calls: Calls) -> dict[int, list[tuple[int, int]]]:
     until = {row: _waits_until(calls, row) for row in rows_named(table, names.DATA_ITERATION)}
     until.update({row: table.end_or_now(row) for row in executions_waited_for(calls).tolist()})
     found: dict[int, list[tuple[int, int]]] = {}
-    for row, end in sorted(until.items()):
-        begin = table.start[row]
-        if calls.is_aside(row) or end <= begin:
-            continue
-        own = found.setdefault(calls.frame[row], [])
-        if own and begin <= own[-1][1]:
-            own[-1] = own[-1][0], max(end, own[-1][1])
-        else:
-            own.append((begin, end))
-    return found
+    for row, end in until.items():
+        if not calls.is_aside(row) and end > table.start[row]:
+            found.setdefault(calls.frame[row], []).append((table.start[row], end))
+    return {frame: united(times) for frame, times in found.items()}
 
 
 def tasks_of_operators(calls: Calls) -> set[int]:

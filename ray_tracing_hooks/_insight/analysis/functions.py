@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -183,45 +183,6 @@ def _has_waits(calls: Calls) -> Any:
     frames = as_numpy(calls.frame)[np.isin(as_numpy(calls.role), WAITS)]
     found[frames[frames < len(found)]] = True
     return found
-
-
-def covered(intervals: Sequence[tuple[int, int]], start: int, end: int) -> int:
-    """How much of the time from ``start`` to ``end`` is in at least one of the intervals."""
-    total, done = 0, start
-    for begun, ended in sorted(intervals):
-        here, there = max(begun, done), min(ended, end)
-        if there > here:
-            total += there - here
-            done = there
-    return total
-
-
-def in_both(one: Iterable[tuple[int, int]], other: Iterable[tuple[int, int]]) -> int:
-    """How much time is in an interval of each. Those of ``other`` do not overlap; those of ``one`` may."""
-    total = begin = end = 0
-    ordered = iter(sorted(one))
-    for since, until in sorted(other):
-        while True:
-            total += max(0, min(end, until) - max(begin, since))
-            if end >= until:
-                break
-            if (later := next(ordered, None)) is None:
-                begin = end
-                break
-            begin, end = max(later[0], end), max(later[1], end)
-    return total
-
-
-def taken_by(begins: Any, ends: Any, since: Any, until: Any) -> Any:
-    """How much of each time range the intervals take. They are by start, and do not overlap."""
-    total = np.concatenate([[0], np.cumsum(ends - begins)])
-    before = []
-    for at in (since, until):
-        begun = np.searchsorted(begins, at)
-        # The last one that has begun may go on.
-        left = np.where(begun > 0, np.maximum(ends[begun - 1] - at, 0), 0) if len(ends) else 0
-        before.append(total[begun] - left)
-    return before[1] - before[0]
 
 
 def percentile(ordered: Sequence[int], share: float) -> int:

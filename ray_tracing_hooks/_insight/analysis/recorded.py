@@ -12,7 +12,7 @@ import numpy as np
 from ray_tracing_hooks import _libraries, names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_WORKER, UNEXPLAINED, Path, Step
-from ray_tracing_hooks._insight.analysis.functions import in_both
+from ray_tracing_hooks._insight.analysis.intervals import in_both
 from ray_tracing_hooks._insight.analysis.slots import is_loop
 from ray_tracing_hooks._insight.analysis.wording import count, listed, percent, plain
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, NOWHERE, PARTLY, WAITS, Calls, is_put

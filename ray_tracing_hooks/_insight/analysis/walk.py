@@ -74,6 +74,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     submissions,
 )
 from ray_tracing_hooks._insight.analysis.dataset_calls import dataset_waits
+from ray_tracing_hooks._insight.analysis.intervals import gaps
 from ray_tracing_hooks._insight.analysis.served import Served, ServedCalls
 from ray_tracing_hooks._insight.analysis.slots import LEAST, Slots
 from ray_tracing_hooks._insight.model.calls import (
@@ -433,12 +434,7 @@ class _Walk:
                 for row, its in enumerate(self.calls.frame)
                 if its == frame and row != frame and table.resource[row] == of
             ]
-        found, done = [], start
-        for begin, until in [*self._spoken[frame], (end, end)]:
-            if min(begin, end) - done > most:
-                found.append((done, min(begin, end)))
-            done = max(done, until)
-        return found
+        return [each for each in gaps(self._spoken[frame], start, end) if each[1] - each[0] > most]
 
     # --- what a frame waited for ----------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.model.columns import NONE
 from ray_tracing_hooks._insight.model.grouped import distinct, most_at_once, tops
-from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
+from ray_tracing_hooks._insight.model.id_lists import IdLists
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.runs import by_row
 from ray_tracing_hooks._insight.model.span import CONSUMER, SERVER, are_few, call_name, is_creation
@@ -176,38 +176,28 @@ class Calls:
 
     def submitted_ns(self, call: int) -> int:
         """When Ray received the call; 0 if unknown. Never after the start of the first attempt."""
-        table, row = self.table, self.submission[call]
-        attempts = self.attempts(call)
-        begun = table.start[attempts[0]] if attempts else 0
-        if row >= 0:
-            end = table.end_or_now(row)
-            # An execution may start before `.remote()` has returned.
-            return max(table.start[row], min(end, begun)) if begun else end
-        return table.submitted[attempts[0]] if attempts else 0
+        return self._submitted[call]
 
-    def queued_ns(self, call: int) -> int | None:
-        """Queue time: from the submission to the start of the first attempt; None if either is unknown.
-
-        Never negative. It includes waiting for arguments, for the actor and for a worker.
-        """
-        attempts, submitted = self.attempts(call), self.submitted_ns(call)
-        if not attempts or not submitted:
-            return None
-        return max(0, self.table.start[attempts[0]] - submitted)
-
-    def submitted_at(self) -> Any:
-        """:meth:`submitted_ns` of every call, as a NumPy column."""
+    @cached_property
+    def _submitted(self) -> array[int]:
         table = self.table
         start, ends = as_numpy(table.start), as_numpy(table.ends)
         submission, first = as_numpy(self.submission), as_numpy(self.first)
         begun = np.where(first >= 0, start[first], 0)
         end = ends[submission]
+        # An execution may start before `.remote()` has returned.
         called = np.where(begun != 0, np.maximum(start[submission], np.minimum(end, begun)), end)
         recorded = np.where(first >= 0, as_numpy(table.submitted)[first], 0)
-        return np.where(submission >= 0, called, recorded)
+        return as_array(np.where(submission >= 0, called, recorded), "q")
+
+    def submitted_at(self) -> Any:
+        """:meth:`submitted_ns` of every call, as a NumPy column."""
+        return as_numpy(self._submitted)
 
     def queued(self) -> Any:
-        """:meth:`queued_ns` of every call, -1 if unknown."""
+        """For each call, as a NumPy column, the time from its submission to the start of its first attempt; -1 if
+        either is unknown. It includes waiting for arguments, for the actor and for a worker.
+        """
         submitted, first = self.submitted_at(), as_numpy(self.first)
         waited = np.maximum(as_numpy(self.table.start)[first] - submitted, 0)
         return np.where((first >= 0) & (submitted != 0), waited, -1)
@@ -561,8 +551,7 @@ class Calls:
         found = np.full(len(objects), -1, np.int32)
         which, digits = objects.matrix(_OBJECT_DIGITS)
         is_result = (digits < 128).all(axis=1) & (_indexes(digits[:, _TASK_DIGITS:]) < _FIRST_PUT)
-        ids = self.table.ids
-        place = (ids if isinstance(ids, Strings) else Strings(ids)).find(digits[is_result, :_TASK_DIGITS])
+        place = self.table.ids.find(digits[is_result, :_TASK_DIGITS])
         which, place = which[is_result][place >= 0], place[place >= 0]
         task = self._tasks.of_ids(place, which, lists)
         found[which[task >= 0]] = self._call_of_task[task[task >= 0]]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, pairwise
-from typing import Any, SupportsIndex, cast, overload
+from typing import Any, cast
 
 import numpy as np
 
 from ray_tracing_hooks._insight.model.grouped import distinct, places_of
 
 
-class Strings(Sequence[str]):
+class Strings:
     """Strings, numbered in the order in which they were added."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -36,18 +36,11 @@ class Strings(Sequence[str]):
         _extend(self._ends, others._ends, len(self._bytes))
         self._bytes += others._bytes
 
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
-        place = index.__index__()
-        if place < 0:
-            place += len(self)
-        end = self._ends[place]
-        return _decoded(self._bytes[self._ends[place - 1] if place else 0 : end])
+    def __getitem__(self, place: int) -> str:
+        return _decoded(self._bytes[self._ends[place - 1] if place else 0 : self._ends[place]])
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.__getitem__, range(len(self)))
 
     def between(self, first: int, last: int) -> tuple[str, ...]:
         """Those from ``first`` up to, but not including, ``last``."""

@@ -111,7 +111,7 @@ class Table:
         self.objects, self.ready, self.named = merged.objects, merged.ready, merged.named
         self._kept = merged.kept
         self.traces, self.names, self.scopes = list(merged.traces), list(merged.names), list(merged.scopes)
-        self.ids: Sequence[str] = merged.ids
+        self.ids = merged.ids
         self.resources, self.sites = merged.resources, merged.sites
         quality.spans = len(self)
         quality.duplicates += merged.duplicates

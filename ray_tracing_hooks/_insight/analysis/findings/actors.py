@@ -12,7 +12,8 @@ from ray_tracing_hooks._insight.analysis.actors import Actor, by_group
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
-from ray_tracing_hooks._insight.analysis.functions import covered, percentile
+from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.intervals import covered
 from ray_tracing_hooks._insight.analysis.slots import Stall
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent
 from ray_tracing_hooks._insight.model.calls import EXECUTION
@@ -27,8 +28,6 @@ _ACTOR_DEPTH = 1.0
 _ACTOR_SATURATED = 0.7
 """With backpressure, as in Ray Data, only a few calls wait for an actor at a time, but there is always a next one."""
 _ACTOR_HOTTER = 1.5
-_ACTOR_WAITS = 0.3
-"""The least part of its busy time in which it waits for other calls, for the text to name it."""
 
 
 def bottleneck_actors(analysis: Analysis) -> list[Finding]:
@@ -95,9 +94,6 @@ def _actor_finding(actor: Actor, analysis: Analysis, *, is_known: bool) -> Findi
         f"it was in use, while up to {count(actor.deepest, 'call')} waited for it (median wait {duration(waited)}, "
         f"{count(len(actor.executions), 'call')} from {count(actor.callers, 'caller')})"
     )
-    waits = max(0, actor.busy - actor.self_time)
-    if actor.slots == 1 and waits >= _ACTOR_WAITS * actor.busy:
-        text += f"; for {percent(waits / actor.busy)} of that time, it waited for other calls"
     peers = [len(each.executions) for each in analysis.actors if _is_peer(each, actor)]
     if peers:
         text += f"; {count(len(peers), 'other actor')} of its class ran {count(round(median(peers)), 'call')} (median)"

@@ -25,10 +25,11 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
 from ray_tracing_hooks._insight.analysis.findings.actors import stalls
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted, seems
 from ray_tracing_hooks._insight.analysis.findings.order import saved_by_order, saved_by_waiting, takes_any
-from ray_tracing_hooks._insight.analysis.functions import Function, covered, in_both, percentile
+from ray_tracing_hooks._insight.analysis.functions import Function, percentile
+from ray_tracing_hooks._insight.analysis.intervals import covered, in_both
 from ray_tracing_hooks._insight.analysis.training import is_made_by_trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration
-from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, WAITS, Calls, is_put
+from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, WAITS, Calls
 from ray_tracing_hooks._insight.model.grouped import by_first, split
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.table import ENDED
@@ -226,10 +227,6 @@ def _driver_finding(
         f"{duration(own)} in all"
     )
     advice = "move that work into the tasks, or into separate tasks"
-    stored = {each for row in rows for each in analysis.calls.objects_of(row) if is_put(each)}
-    if len(stored) >= len(rows):
-        text += "; each call gets an object of its own from ray.put"
-        advice = f"if these objects have the same value, store it once, before the loop; otherwise, {advice}"
     figures = figures_of(
         driver=name, function=function.name, calls=len(rows), median_between_ns=usual, median_run_ns=runs, driver_ns=own
     )
@@ -417,8 +414,6 @@ def _loop_finding(
         f"{count(len(rounds), 'call')}{of_loops}, {duration(usual)} each (median), {duration(waited)} in all"
     )
     advice = "if a call does not need the previous result, submit all calls first, then wait for all at once"
-    if frame in calls.with_threads or (0 <= frame < len(calls.table) and calls.place(frame).is_asyncio):
-        advice += "; see whether a lock, a semaphore or a blocking ray.get holds up the threads or coroutines"
     figures = figures_of(
         function=function,
         caller=caller,

@@ -15,7 +15,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN, WAI
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.findings.train_tune import rows_of_restarts, rows_of_trials
-from ray_tracing_hooks._insight.analysis.functions import covered, in_both
+from ray_tracing_hooks._insight.analysis.intervals import covered, in_both
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, shortened
 from ray_tracing_hooks._insight.model.calls import DRIVER, EXECUTION, GET, OTHER, SUBMISSION, WAITS
 from ray_tracing_hooks._insight.model.merge import as_numpy

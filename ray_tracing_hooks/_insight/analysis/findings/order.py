@@ -13,7 +13,8 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_ARGUMENT, RUN
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
-from ray_tracing_hooks._insight.analysis.functions import in_both, percentile, taken_by
+from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.intervals import in_both, taken_by
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed
 from ray_tracing_hooks._insight.model.calls import GET, SUBMISSION, WAIT, WAITS, Calls, is_item
 from ray_tracing_hooks._insight.model.grouped import most_at_once

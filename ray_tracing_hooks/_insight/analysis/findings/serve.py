@@ -13,7 +13,8 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, REPLICA_QUEUE, REQUEST_DELIVERY, RUN, Path
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
-from ray_tracing_hooks._insight.analysis.functions import covered, in_both, percentile
+from ray_tracing_hooks._insight.analysis.functions import percentile
+from ray_tracing_hooks._insight.analysis.intervals import covered, in_both, united
 from ray_tracing_hooks._insight.analysis.requests import DELIVERY, LOOP, OWN_KINDS, REPLICA_WAIT, SPAN, Method, Requests
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.grouped import most_at_once
@@ -93,7 +94,7 @@ def deployments(analysis: Analysis) -> Iterator[Deployment]:
         chosen = list(
             zip(spans.start[calls].tolist(), (spans.start[calls] + spans.choice[calls]).tolist(), strict=True)
         )
-        free = _united([each for its in _by_replica(spans, rows, starts) for each in its])
+        free = united([each for its in _by_replica(spans, rows, starts) for each in its])
         yield Deployment(
             application,
             name,
@@ -102,7 +103,7 @@ def deployments(analysis: Analysis) -> Iterator[Deployment]:
             _time(found, DELIVERY, application, name),
             _time(found, LOOP, application, name),
             _own_share(found, application, name, methods),
-            2 * in_both(chosen, free) <= sum(end - begin for begin, end in _united(chosen)),
+            2 * in_both(chosen, free) <= sum(end - begin for begin, end in united(chosen)),
             max(
                 (_at_once(spans, rows[spans.resource[rows] == each]) for each in np.unique(spans.resource[rows])),
                 default=0,
@@ -122,20 +123,9 @@ def _by_replica(spans: ServeSpans, rows: Any, starts: Sequence[int]) -> Iterator
     ready = {int(spans.resource[row]): int(spans.ends[row]) for row in starts}
     for replica in np.unique(spans.resource[rows]).tolist():
         own = rows[spans.resource[rows] == replica]
-        ran = _united(list(zip(spans.start[own].tolist(), spans.ends[own].tolist(), strict=True)))
+        ran = united(list(zip(spans.start[own].tolist(), spans.ends[own].tolist(), strict=True)))
         begins = [ready.get(replica, ran[0][0] if ran else 0), *(end for _, end in ran)]
         yield list(zip(begins, (begin for begin, _ in ran), strict=False))
-
-
-def _united(times: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same time in intervals that do not overlap."""
-    found: list[tuple[int, int]] = []
-    for begin, end in sorted(times):
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        elif end > begin:
-            found.append((begin, end))
-    return found
 
 
 def _at_once(spans: ServeSpans, rows: Any) -> int:
@@ -346,10 +336,8 @@ def share_on_path(
     by_replica: dict[int, list[tuple[int, int]]] = {}
     for row, time in zip(rows, times, strict=True):
         by_replica.setdefault(int(spans.resource[row]), []).append(time)
-    return (
-        _in_replicas(spans, analysis.path, {each: _united(its) for each, its in by_replica.items()})
-        / analysis.path.wall
-    )
+    united_times = {each: united(its) for each, its in by_replica.items()}
+    return _in_replicas(spans, analysis.path, united_times) / analysis.path.wall
 
 
 def _in_replicas(spans: ServeSpans, path: Path, times: Mapping[int, Sequence[tuple[int, int]]]) -> int:

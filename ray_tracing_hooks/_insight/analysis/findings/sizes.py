@@ -17,7 +17,8 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     STARTING,
 )
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
-from ray_tracing_hooks._insight.analysis.functions import Function, in_both, percentile
+from ray_tracing_hooks._insight.analysis.functions import Function, percentile
+from ray_tracing_hooks._insight.analysis.intervals import in_both
 from ray_tracing_hooks._insight.analysis.wording import count, duration, size
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, is_put
 from ray_tracing_hooks._insight.model.span import is_creation

@@ -13,7 +13,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import STARTING
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
-from ray_tracing_hooks._insight.analysis.functions import in_both
+from ray_tracing_hooks._insight.analysis.intervals import in_both
 from ray_tracing_hooks._insight.analysis.training import Attempt, Experiment, Meeting, Rank, TrainRun, Trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION
@@ -150,7 +150,7 @@ def straggler_ranks(analysis: Analysis) -> list[Finding]:
     Measures: how much earlier steps would have ended without its delay. Steps that the controller ends do not count.
     Threshold: a twentieth of the run, late at 3 steps and not by chance (2 sigma). A single delay of 1 s and a tenth of
     the run counts too.
-    Looks the same: a slow node, which the finding names too.
+    Looks the same: a slow node.
     Advice: compare its work, data and node with the others, and report less often.
     Needs: spans of Ray Train, with the steps of all ranks.
     """
@@ -200,7 +200,7 @@ def _rank_finding(
         "straggler-rank",
         f"rank {rank} of {quoted(run.name)} was the last of {most} ranks at {len(late):,} of {count(met, 'step')}: "
         f"the run waited {duration(delay)} for it, and the other ranks {duration(waited)} together; "
-        f"at worst {duration(worst.delay)}, at step {worst.number:,}{_where(analysis, run, rank)}",
+        f"at worst {duration(worst.delay)}, at step {worst.number:,}",
         "compare this rank with the others: its extra work, such as saving checkpoints or logging, its share of the "
         "data, and its node; or report less often, once for several steps",
         delay / analysis.path.wall,
@@ -225,14 +225,6 @@ def _rank_finding(
         ),
         title=f"Rank {rank} of {quoted(run.name)} comes last",
     )
-
-
-def _where(analysis: Analysis, run: TrainRun, rank: int) -> str:
-    """The node of the rank, if it has others than all ranks have."""
-    nodes = {each.rank: analysis.calls.place(each.row).node for attempt in run.attempts for each in attempt.ranks}
-    own = nodes.get(rank, "")
-    others = sum(node != own for node in nodes.values())
-    return f"; {percent(others / len(nodes))} of the ranks ran on nodes other than {own[:8]}" if others else ""
 
 
 def slow_reports(analysis: Analysis) -> list[Finding]:

@@ -89,10 +89,8 @@ class Scene:
     def queues(self) -> Iterator[tuple[int, int, int]]:
         """For each call that waited: the row of its first execution, and the start and end of the wait."""
         calls, start = self.calls, self.table.start
-        for call in range(len(calls)):
-            attempts = calls.attempts(call)
-            if calls.queued_ns(call):
-                yield attempts[0], calls.submitted_ns(call), start[attempts[0]]
+        for call in np.nonzero(calls.queued() > 0)[0].tolist():
+            yield calls.first[call], calls.submitted_ns(call), start[calls.first[call]]
 
     def counts(self) -> list[list[Count]]:
         """The counters over time, by node; empty for a node without executions."""

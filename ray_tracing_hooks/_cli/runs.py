@@ -13,7 +13,7 @@ import click
 
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.options import Number, examples, json_option, paths_argument
-from ray_tracing_hooks._cli.screen import Row, SafeError, aligned, print_lines, warn
+from ray_tracing_hooks._cli.screen import Row, SafeError, aligned, print_lines
 from ray_tracing_hooks._insight.analysis.wording import duration, shortened
 from ray_tracing_hooks._insight.model.runs import part_of, run_id
 from ray_tracing_hooks._insight.model.runs import runs as runs_of
@@ -63,17 +63,12 @@ def runs(paths: tuple[str, ...], name: str | None, job: str | None, errors: bool
 
 def _documents(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
     """What is known of each run, as in its ``run.json``, the newest first."""
-    places = inputs.here(paths)
-    kept, problems = inputs.stored_runs(places)
-    if problems and not kept:
-        raise SafeError(problems[0])
-    for problem in problems:
-        warn(problem)
-    if kept:
-        yield from (run.document for run in kept)
+    which = inputs.Which(everything=not any(map(inputs.run_of, paths)))
+    files = which.files(paths, fetches=False)
+    if which.kept:
+        yield from (run.document for run in which.kept)
         return
-    which = inputs.Which(everything=True)
-    table = which.table(places if paths else ())
+    table, _ = which.of(which.read(files, paths))
     for run in runs_of(table):
         part = part_of(table, run)
         yield {"id": run_id(part, run), **about(inputs.analysed(part, which.folders), part)}

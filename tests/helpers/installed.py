@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+
 def needs(*names: str) -> pytest.MarkDecorator:
     """A mark for tests that use what .ci/beside.py installs by these names in this environment."""
     missing = [name for name in names if not _is_there(name)]

@@ -21,9 +21,7 @@ _KEY = re.compile(rb'"key": *"([^"]*)"')
 """The key of an attribute in a line of OTLP-JSON."""
 
 
-def beside(
-    folders: Sequence[str], analysis: Analysis, redaction: Redaction
-) -> Iterator[tuple[str, Iterable[bytes]]]:
+def beside(folders: Sequence[str], analysis: Analysis, redaction: Redaction) -> Iterator[tuple[str, Iterable[bytes]]]:
     """Files to write beside the spans of a run, from what is in these folders: names and lines.
 
     None if attributes are not shown, and none of which an attribute is hidden.

@@ -70,7 +70,9 @@ class Redaction:
         if self.hides_names:
             table.forget_names()
         if not self.shows_all:
-            table.hide(lambda key: self.hides(key) or (not self.attributes and key in _OF_REQUESTS), HIDDEN, self._marks)
+            table.hide(
+                lambda key: self.hides(key) or (not self.attributes and key in _OF_REQUESTS), HIDDEN, self._marks
+            )
 
     def shown(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         if self.shows_all:

@@ -18,6 +18,8 @@ from ray_tracing_hooks._formats.otlp import Group, count
 from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, traces, whole
 from ray_tracing_hooks._formats.packed import unpacked
 from ray_tracing_hooks._formats.protobuf import FormatError
+from ray_tracing_hooks._ship.figures import read
+from ray_tracing_hooks._ship.files import STATUS
 from ray_tracing_hooks._ship.folder import Folder, FolderSnapshot
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.log import Problems
@@ -190,7 +192,8 @@ class Spool:
         except (ValueError, TypeError, KeyError):
             self._follower, self.before = Follower({}, problems, reports=True, logs=logs), 0
         self._spans = self.before
-        self._snapshot = _sensible(Folder(folder).snapshot(self._follower.open_processes()), problems)
+        snapshot = Folder(folder).snapshot(self._follower.open_processes())
+        self._snapshot = _lived_on(folder, _sensible(snapshot, problems))
         self._segments = {
             (process, segment.sequence): segment
             for process, found in self._snapshot.processes.items()
@@ -252,6 +255,28 @@ def _sensible(snapshot: FolderSnapshot, problems: Problems) -> FolderSnapshot:
                 segments.append(segment)
         processes[name] = process._replace(segments=segments)
     return snapshot._replace(processes=processes)
+
+
+def _lived_on(folder: str, snapshot: FolderSnapshot) -> FolderSnapshot:
+    """The snapshot in which the processes end when the shipper last worked, if it has seen as many alive until then.
+
+    That is so if a machine or a container dies with all its processes. A process that has died earlier was removed with
+    its segments, or makes one more than were alive.
+    """
+    here = [process for process in snapshot.processes.values() if process.segments]
+    figures = read(folder)
+    try:
+        until = os.stat(os.path.join(folder, STATUS)).st_mtime_ns
+    except OSError:
+        return snapshot
+    if figures is None or figures.writers < len(here):
+        return snapshot
+    ended = {
+        name: process._replace(ended_at=max(process.ended_at, until))
+        for name, process in snapshot.processes.items()
+        if process.segments and process.ended_at is not None
+    }
+    return snapshot._replace(processes={**snapshot.processes, **ended})
 
 
 def _size(path: str) -> int:

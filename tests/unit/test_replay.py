@@ -542,6 +542,24 @@ def test_a_left_over_spool_is_delivered(collector: Collector, tmp_path: Path) ->
     assert collector.numbers() == [*range(1, 21), 30]
 
 
+@pytest.mark.parametrize(("alive", "is_seen"), [(1, True), (0, False)])
+def test_if_all_processes_died_at_once_a_span_ends_when_the_shipper_last_saw_them(
+    collector: Collector, tmp_path: Path, alive: int, is_seen: bool
+) -> None:
+    """If the shipper has seen fewer alive than have left segments, any of them may have died before."""
+    left_spool(tmp_path / "spool", [], [1])
+    (segment,) = (tmp_path / "spool").iterdir()
+    began = span(1).start_time_unix_nano
+    os.utime(segment, ns=(began + 10**9,) * 2)
+    status = tmp_path / "spool" / STATUS
+    status.write_text(Figures(writers=alive).as_json())
+    os.utime(status, ns=(began + 60 * 10**9,) * 2)
+    assert replay(tmp_path / "spool").exit_code == 0
+    (found,) = collector.spans()
+    assert found.end_time_unix_nano == began + (60 if is_seen else 1) * 10**9
+    assert "ray.end_estimated" in {each.key for each in found.attributes}
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_it_begins_where_the_shipper_stopped(collector: Collector, tmp_path: Path, same: bool) -> None:
     """If that was on its way to the same place. Spans that began in segments that are gone are closed in any case."""

@@ -111,7 +111,7 @@ class Connection:
         delivery.begin()
         if process.is_driver and not process.is_internal:
             with guarded("finding out where spans go"):
-                delivery.say()
+                delivery.say(self._recording.recorder.sampler)
 
     def change(self, configuration: Configuration) -> bool:
         """Continue with other settings, or begin or stop to record; returns whether spans are recorded now: they are

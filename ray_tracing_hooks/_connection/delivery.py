@@ -22,6 +22,7 @@ from ray_tracing_hooks._spool.layout import spool_name
 
 if TYPE_CHECKING:
     from ray_tracing_hooks._ray.process import RayProcess
+    from ray_tracing_hooks._record.sampling import Sampler
     from ray_tracing_hooks._settings.table import Settings
 
 
@@ -86,8 +87,8 @@ class Delivery:
                 for text in figures.messages if figures is not None else ():
                     report(text)
 
-    def say(self) -> None:
-        """Log where spans go, and report problems with these destinations."""
+    def say(self, sampler: Sampler) -> None:
+        """Log where the spans that ``sampler`` takes go, and report problems with these destinations."""
         if self._is_disabled:
             logger.info("ray_tracing_hooks: tracing is off (OTEL_SDK_DISABLED)")
         if self.spool is None:
@@ -97,11 +98,19 @@ class Delivery:
         places, problems = destinations(self.plan, self._environ)
         for problem in problems:
             report(problem)
-        what = "spans and log records" if self.plan.log_records else "spans"
-        if places:
-            logger.info("ray_tracing_hooks: tracing is on, %s go to %s", what, ", ".join(places))
+        state, what = "tracing is on", "spans and log records" if self.plan.log_records else "spans"
+        if sampler.samples_no_root:
+            state, what = "OTEL_TRACES_SAMPLER samples no new trace", f"{what} that are recorded all the same"
+            keeps = self._settings.keep_errors or self._settings.keep_slower is not None
+            if not keeps and not sampler.child(True, bytes(16)):
+                state = "this driver records no spans, since OTEL_TRACES_SAMPLER samples none"
+                what = "log records" if self.plan.log_records else ""
+        if not what:
+            logger.info("ray_tracing_hooks: %s", state)
+        elif places:
+            logger.info("ray_tracing_hooks: %s, %s go to %s", state, what, ", ".join(places))
         else:
-            logger.info("ray_tracing_hooks: tracing is on, spans wait in %s until they can be delivered", self.spool)
+            logger.info("ray_tracing_hooks: %s, %s wait in %s until they can be delivered", state, what, self.spool)
 
     def say_next(self) -> None:
         """Log how many spans :meth:`flush` has seen in local files, and which command shows them.

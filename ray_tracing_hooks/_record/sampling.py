@@ -30,6 +30,11 @@ class Sampler(NamedTuple):
     follows_parent: bool = False
     """Whether a span is recorded if and only if its parent is sampled, so that ``child`` need not be called."""
 
+    @property
+    def samples_no_root(self) -> bool:
+        """Whether no new trace is ever recorded: not even the one that the smallest ratio takes first."""
+        return self.is_constant and not self.root(bytes(16))
+
 
 class KeepRule(NamedTuple):
     """Which spans of traces that are not sampled are recorded when they end. Each is decided by itself."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+from conftest import Cluster
 from support import HOOK, Run, run_program, spans_in
 
 RESULT = [2, 3]
@@ -41,6 +43,26 @@ def test_a_good_program_is_told_what_is_on_and_what_is_next(tmp_path: Path) -> N
     assert int(number) == len(spans_in(folder))
     assert last.endswith(f" written to {folder}; next: ray-tracing-hooks summary '{folder}'")
     assert {path.suffix for path in folder.iterdir()} - {".ndjson"} == {".jsonl"}, "spans, and the states of tasks"
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"OTEL_TRACES_SAMPLER": "always_off"}, "this driver records no spans, since OTEL_TRACES_SAMPLER samples none"),
+        (
+            {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"},
+            "OTEL_TRACES_SAMPLER samples no new trace, spans that are recorded all the same go to ",
+        ),
+    ],
+)
+def test_where_no_trace_is_sampled_it_does_not_say_that_tracing_is_on(
+    cluster: Cluster, variables: dict[str, str], said: str
+) -> None:
+    variables |= {"RTH_ADDRESS": cluster.address, "RAY_TRACING_LOCAL_DIR": str(cluster.spans)}
+    run = run_program("small", check=True, **cluster.variables, **variables)
+    assert run.result == RESULT
+    (line,) = [line for line in run.stderr.splitlines() if "ray_tracing_hooks:" in line]
+    assert line.partition("ray_tracing_hooks: ")[2].startswith(said)
 
 
 def test_no_exporter_at_all_leaves_the_program_alone(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def _add_lines(columns: Columns, part: Part, raw: BinaryIO) -> None:
     """Add the spans of the lines. Raises one of ``UNREADABLE`` at the first that cannot be read from the file."""
     quality = columns.quality
     adder = _Adder(columns)
-    for number, offset, line in _lines(part, raw):
+    for number, offset, line in lines_in(part, raw):
         quality.lines += 1
         quality.last_line = number
         if line is None:
@@ -263,7 +263,7 @@ def _number(text: str) -> int:
     return int(id_text(text, 8) or "0", 16)
 
 
-def _lines(part: Part, raw: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]:
+def lines_in(part: Part, raw: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]:
     """Number, offset and text of the lines that begin in the part, without empty ones; None if a line is too long.
 
     Lines are numbered from the beginning of the part. Raises EOFError where a compressed file ends in the middle.

@@ -15,15 +15,17 @@ from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._spool.layout import SUFFIX
 
 
-def load(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: None) -> Table:
+def load(
+    paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: None, lines: Lines | None = None
+) -> Table:
     """The spans of the files that :func:`~ray_tracing_hooks._insight.ingest.files.span_files` found.
 
     Damage is counted in ``table.quality`` and never raised. Several processes read large inputs. This process calls
-    ``on_bytes`` with the number of bytes read since the previous call.
+    ``on_bytes`` with the number of bytes read since the previous call. ``lines`` gets where each span was read.
     """
     with collector_paused():
         quality, kept = Quality(), KeptQuality(paths)
-        table = Table(_read(paths, quality, on_bytes), quality, kept.now_ns, Lines())
+        table = Table(_read(paths, quality, on_bytes), quality, kept.now_ns, lines or Lines())
         kept.add_to(quality)
         return table
 

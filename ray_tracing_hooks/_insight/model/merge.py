@@ -128,7 +128,8 @@ class Merged:
                 continue
             best = int(rows[first])
             self.duplicates += not (row in self._openings or best in self._openings)
-            if rank(row) > rank(best):
+            # Of equal ones the last that was read: a spool, which comes first, has less of the scope than a file.
+            if rank(row) >= rank(best):
                 rows[first] = row
             keep[row] = False
         return rows[keep]

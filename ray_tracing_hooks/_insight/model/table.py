@@ -263,6 +263,10 @@ class Table:
         """The same with the times and the parent that its file has."""
         return self._kept.get(row) or self._read_again(row) or self._from_columns(row)
 
+    def number_of(self, row: int) -> int:
+        """The number of a span among all that were read, duplicates included."""
+        return self._origin[row]
+
     def forget_names(self) -> None:
         """Discard the names that ``.options(name=...)`` gave to calls."""
         self.named = IdLists()

@@ -10,16 +10,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
-from ray_tracing_hooks._formats.packed import unpacked
-from ray_tracing_hooks._insight.ingest.files import PARQUET, UNREADABLE, is_segment, lines_of, reason
-from ray_tracing_hooks._insight.ingest.load import read
-from ray_tracing_hooks._insight.ingest.otlp_json import explain, groups_of, time_of
-from ray_tracing_hooks._insight.model.quality import Quality
+from ray_tracing_hooks._insight.ingest.files import PARQUET, UNREADABLE, Part, is_segment, reason
+from ray_tracing_hooks._insight.ingest.lines import lines_in
+from ray_tracing_hooks._insight.ingest.otlp_json import document_of, groups_of
 from ray_tracing_hooks._insight.model.span import HIDDEN, Span
 from ray_tracing_hooks._insight.views.exports.selection import Source, as_json, encoded
 from ray_tracing_hooks._insight.views.redaction import Redaction
@@ -30,138 +27,36 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 """A surrogate, perhaps a lone one, which strict readers refuse."""
 
-_Line = list[int]
-"""The positions of the spans of a line that are left out."""
-
 
 def write(source: Source, out: BinaryIO) -> Sequence[str]:
     """Write all spans; returns notes for the user."""
-    segments = [path for path in source.files if is_segment(path) or path.endswith(PARQUET)]
-    files = [path for path in source.files if path not in segments]
-    # The spool is read before the files, since spans move from the spool to files. Of equal records, the file's wins.
-    spooled, quality = read(segments, source.on_bytes)
-    wanted = source.traces
-    spooled = [span for span in spooled if wanted is None or span.trace_id in wanted]
-    chosen = _Chosen()
-    lines = {path: _looked_through(path, wanted, chosen, quality, source.on_bytes) for path in files}
-    of_spool: _Line = []
-    for position, span in enumerate(spooled):
-        rank = _rank(span.end_ns, is_estimated=span.state == "lost")
-        chosen.add(span.trace_id + span.span_id, rank, of_spool, position)
-    quality.spans = len(chosen)
-    quality.duplicates = chosen.duplicates
-    source.on_read(len(chosen), quality)
-    problems = [note for path in files if (note := _copy(source, out, path, lines[path]))]
-    left_out = set(of_spool)
-    unended = _write_spooled(source, out, [s for position, s in enumerate(spooled) if position not in left_out])
+    table = source.table
+    lines: dict[str, dict[int, set[int]]] = {}
+    others = []
+    for row in range(len(table)):
+        path, offset, place = source.lines.place(table.number_of(row))
+        if offset < 0 or is_segment(path) or path.endswith(PARQUET):
+            others.append(row)
+        else:
+            lines.setdefault(path, {}).setdefault(offset, set()).add(place)
+    problems: list[str] = []
+    for path, wanted in lines.items():
+        out.writelines(_copies(source, path, wanted, problems))
+    unended = _write_spooled(source, out, list(map(table.recorded, table.as_recorded(others))))
     if unended:
         problems.append(f"{unended:,} spans have no end: they are still running, or their process died")
     return problems
 
 
-# --- which record of a span is used -------------------------------------------------------------------------------
-
-
-class _Chosen:
-    """The best record of each span so far; the others are marked in their lines."""
-
-    def __init__(self) -> None:
-        self._best: dict[bytes, tuple[int, _Line, int]] = {}
-        self.duplicates = 0
-
-    def __len__(self) -> int:
-        return len(self._best)
-
-    def add(self, ids: str, rank: int, line: _Line, position: int) -> None:
-        """Note a record; ``ids`` are its trace id and span id. Raises ValueError if they are invalid."""
-        key = bytes.fromhex(ids)
-        if len(key) != 24 or not any(key[:16]) or not any(key[16:]):
-            raise ValueError(f"the ids {ids!r} are not 24 bytes in hex")
-        best = self._best.setdefault(key, (rank, line, position))
-        if best[1] is line and best[2] == position:
-            return
-        self.duplicates += 1
-        if rank > best[0]:
-            self._best[key] = (rank, line, position)
-            line, position = best[1], best[2]
-        line.append(position)
-
-
-def _rank(end_ns: int, *, is_estimated: bool) -> int:
-    """Ranks a record with an end higher, then one with a recorded end, then one with a later end."""
-    return bool(end_ns) << 66 | (not is_estimated) << 65 | end_ns
-
-
-def _looked_through(
-    path: str, wanted: frozenset[str] | None, chosen: _Chosen, quality: Quality, on_bytes: Callable[[int], None]
-) -> dict[int, _Line]:
-    """The lines with spans, by number, and the spans to leave out of each."""
-    found: dict[int, _Line] = {}
-    quality.files += 1
-    last = 0
-    try:
-        with open(path, "rb") as raw:
-            before = 0
-            for number, text in lines_of(unpacked(path, raw)):
-                quality.lines += 1
-                last = number
-                left_out: _Line = []
-                problem, bad_spans = "", 0
-                try:
-                    if text is None:
-                        raise ValueError("the line is too long")
-                    for position, described in enumerate(_spans(json.loads(text))):
-                        found[number] = left_out
-                        try:
-                            if wanted is not None and described["traceId"].lower() not in wanted:
-                                left_out.append(position)
-                                continue
-                            time_of(described.get("startTimeUnixNano"))
-                            end, attributes = time_of(described.get("endTimeUnixNano")), described.get("attributes")
-                            is_estimated = any(each.get("key") == names.RAY_END_ESTIMATED for each in attributes or ())
-                            rank = _rank(end, is_estimated=is_estimated)
-                            chosen.add(described["traceId"] + described["spanId"], rank, left_out, position)
-                        except MALFORMED as error:
-                            left_out.append(position)
-                            problem = problem or f"a span that is not OTLP: {explain(error)}"
-                            bad_spans += 1
-                except MALFORMED as error:
-                    if text is None or text.endswith(b"\n"):
-                        problem, bad_spans = f"not OTLP: {explain(error)}", 0
-                if problem:
-                    quality.bad(path, number, problem, bad_spans)
-                on_bytes(raw.tell() - before)
-                before = raw.tell()
-    except UNREADABLE as error:
-        quality.incomplete(path, last, reason(error))
-    return found
-
-
-def _spans(document: Any) -> Iterator[dict[str, Any]]:
-    """The spans of a line. Raises one of ``MALFORMED`` if it has another structure, or other names for its members."""
-    for group in groups_of(document):
-        yield from group.spans
-
-
-# --- writing ------------------------------------------------------------------------------------------------------
-
-
-def _copy(source: Source, out: BinaryIO, path: str, lines: Mapping[int, _Line]) -> str:
-    """Write the lines of a file that were looked through. Returns a description of the problem, if any."""
-    problems: list[str] = []
-    out.writelines(_copies(source, path, lines, problems) if lines else ())
-    return "".join(problems)
-
-
-def _copies(source: Source, path: str, lines: Mapping[int, _Line], problems: list[str]) -> Iterator[bytes]:
-    """The lines to write. Adds a description of what cannot be read, if anything, to ``problems``."""
+def _copies(source: Source, path: str, lines: Mapping[int, set[int]], problems: list[str]) -> Iterator[bytes]:
+    """The lines of a file at these offsets, with these of their spans. Adds what cannot be read to ``problems``."""
     done = 0
     try:
         with open(path, "rb") as raw:
-            for number, text in lines_of(unpacked(path, raw)):
-                if text is None or number not in lines:
+            for _, offset, text in lines_in(Part(path), raw):
+                if text is None or offset not in lines:
                     continue
-                yield _copied(text, frozenset(lines[number]), source.redaction)
+                yield _copied(text, lines[offset], source.redaction)
                 done += 1
                 if done == len(lines):
                     break  # what follows cannot be read, or has no spans
@@ -169,13 +64,13 @@ def _copies(source: Source, path: str, lines: Mapping[int, _Line], problems: lis
         problems.append(f"{path}: {reason(error)}; {len(lines) - done:,} of its lines are missing")
 
 
-def _copied(text: bytes, left_out: frozenset[int], redaction: Redaction) -> bytes:
-    """The line without the spans at these positions, redacted; empty if no span is left."""
+def _copied(text: bytes, wanted: set[int], redaction: Redaction) -> bytes:
+    """The line with the spans at these positions, redacted."""
     is_one_line = text.find(b"\n") in {-1, len(text) - 1}
-    if left_out or not is_one_line or not redaction.shows_all or _SURROGATE.search(text):
+    is_whole = sum(len(group.spans) for group in groups_of(document_of(text))) == len(wanted)
+    if not is_whole or not is_one_line or not redaction.shows_all or _SURROGATE.search(text):
         document = json.loads(text)
-        if not _leave_out(document, left_out):
-            return b""
+        _leave_out(document, wanted)
         _redact(document, redaction)
         return _line(document)
     return text if text.endswith(b"\n") else text + b"\n"
@@ -187,18 +82,17 @@ def _line(document: dict[str, Any]) -> bytes:
     return _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text).encode() + b"\n"
 
 
-def _leave_out(document: dict[str, Any], positions: frozenset[int]) -> bool:
-    """Remove the spans at these positions. Returns whether any are left."""
+def _leave_out(document: dict[str, Any], wanted: set[int]) -> None:
+    """Remove all spans but those at these positions."""
     position = 0
     for resource_spans in document["resourceSpans"]:
         for scope_spans in resource_spans.get("scopeSpans") or ():
             kept = []
             for span in scope_spans.get("spans") or ():
-                if position not in positions:
+                if position in wanted:
                     kept.append(span)
                 position += 1
             scope_spans["spans"] = kept
-    return position > len(positions)
 
 
 def _redact(document: dict[str, Any], redaction: Redaction) -> None:

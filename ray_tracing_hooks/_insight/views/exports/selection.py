@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from ray_tracing_hooks._insight.ingest.load import load
+from ray_tracing_hooks._insight.ingest.reread import Lines
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.redaction import Redaction
@@ -26,6 +27,7 @@ class Source:
         on_bytes: Called with the number of bytes read since the previous call.
         on_read: Called once everything is read, with the number of spans and the problems with the data.
         on_spans: Called with the number of spans written since the previous call.
+        lines: Where the spans of the table were read.
     """
 
     files: Sequence[str]
@@ -34,21 +36,17 @@ class Source:
     on_bytes: Callable[[int], None] = lambda _count: None
     on_read: Callable[[int, Quality], None] = lambda _spans, _quality: None
     on_spans: Callable[[int], None] = lambda _count: None
+    lines: Lines = field(default_factory=Lines)
 
     @cached_property
     def table(self) -> Table:
         """The spans, read on first use."""
-        table = load(self.files, self.on_bytes)
+        table = load(self.files, self.on_bytes, self.lines)
         if self.select is not None and len(table):
             table = self.select(table)
         self.redaction.apply(table)
         self.on_read(len(table), table.quality)
         return table
-
-    @cached_property
-    def traces(self) -> frozenset[str] | None:
-        """The ids of the traces to write, None for all. Reads the spans."""
-        return None if self.select is None else frozenset(map(self.table.traces.__getitem__, set(self.table.trace)))
 
     def shown(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         return self.redaction.shown(attributes)

@@ -21,7 +21,7 @@ import numpy as np
 from ray_tracing_hooks._insight.analysis.critical_path import Path
 from ray_tracing_hooks._insight.analysis.dataset_calls import executions_waited_for
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, NOWHERE, PARTLY, SUBMISSION, WAITS, Calls
-from ray_tracing_hooks._insight.model.grouped import distinct, most_at_once, split, sums, uncovered
+from ray_tracing_hooks._insight.model.grouped import distinct, most_at_once, split, uncovered
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 
 
@@ -246,25 +246,19 @@ def parallelism(calls: Calls, running: Pieces, path: Path) -> Parallelism:
     table = calls.table
     ran = calls.rows_of(EXECUTION)
     places = [calls.places[site] for site in distinct(as_numpy(table.site)[ran]).tolist()]
-    held = sum(sums(*_within(path, as_numpy(table.start)[ran], as_numpy(table.ends)[ran])))
+    held = np.minimum(as_numpy(table.ends)[ran], path.end) - np.maximum(as_numpy(table.start)[ran], path.start)
     begins, ends = np.maximum(running[1], path.start), np.minimum(running[2], path.end)
     begins, ends = begins[ends > begins], ends[ends > begins]
-    total = sum(sums(np.zeros(len(begins), np.int64), ends - begins, 1))
+    total = sum((ends - begins).tolist())
     wall = max(1, path.wall)
     return Parallelism(
         average=total / wall,
         peak=most_at_once(begins, ends),
-        waiting=(held - total) / wall,
+        waiting=(sum(np.maximum(held, 0).tolist()) - total) / wall,
         buckets=means(begins, ends, path.start, path.wall, BUCKETS) if path.wall else [],
         workers=len({place.worker for place in places} - {""}),
         nodes=len({place.node for place in places} - {""}),
     )
-
-
-def _within(path: Path, begins: Any, ends: Any) -> tuple[Any, Any, int]:
-    """How long each interval is within a path, as arguments of :func:`sums` that put all in one group."""
-    lengths = np.maximum(0, np.minimum(ends, path.end) - np.maximum(begins, path.start))
-    return np.zeros(len(lengths), np.int64), lengths, 1
 
 
 def means(begins: Any, ends: Any, start: int, length: int, parts: int) -> list[float]:

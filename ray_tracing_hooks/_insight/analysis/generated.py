@@ -200,38 +200,8 @@ def _first_chunks(found: Generations, spans: ServeSpans) -> list[FirstChunks]:
     streamed, server, root, replica = (each[order] for each in (streamed, server, root, replica))
     chunk, item, held, is_stream = _stream_times(found.table, root, server)
     came = (chunk > 0) & (spans.ends[root] > spans.start[root]) & (found.is_streamed[streamed] | is_stream)
-    columns = (each[came] for each in (streamed, server, root, replica, begin[root], chunk, item, held))
-    return _by_model(found, spans, *columns)
-
-
-def _stream_times(table: Table, root: Any, server: Any) -> tuple[Any, Any, Any, Any]:
-    """The time to the first chunk of each request, and of its server the time to the first item, how long that was
-    held, and whether there were several items. Times are -1 if not recorded.
-    """
-    keys = names.RAY_SERVE_FIRST_CHUNK, names.RAY_SERVE_FIRST_ITEM, names.RAY_LLM_CHUNK_HELD
-    times_of: dict[int, tuple[int, ...]] = {}
-    for row in table.as_recorded({*root.tolist(), *server.tolist()}):
-        given = table.span(row).attributes
-        times = (max(0, nanoseconds(given[key])) if key in given else -1 for key in keys)
-        times_of[row] = (*times, number(given.get(names.RAY_SERVE_ITEMS)))
-    of_root, of_server = (
-        np.array([times_of[row] for row in rows.tolist()], np.int64).reshape(-1, 4).T for rows in (root, server)
-    )
-    return of_root[0], of_server[1], of_server[2], of_server[3] > 1
-
-
-def _by_model(
-    found: Generations,
-    spans: ServeSpans,
-    streamed: Any,
-    server: Any,
-    root: Any,
-    replica: Any,
-    begin: Any,
-    chunk: Any,
-    item: Any,
-    held: Any,
-) -> list[FirstChunks]:
+    columns = streamed, server, root, replica, begin[root], chunk, item, held
+    streamed, server, root, replica, begin, chunk, item, held = (each[came] for each in columns)
     parent, edges = as_numpy(found.table.parent), found.edges[:, streamed]
     # No time, however damaged, is after the end of its span.
     end = spans.start[root] + np.minimum(chunk, spans.ends[root] - spans.start[root])
@@ -259,6 +229,22 @@ def _by_model(
     several = split(which, len(numbers), np.arange(len(keys)))[0] if numbers else []
     chunks = [_of_one(key, took[:, its], root[its]) for key, its in zip(numbers, several, strict=True)]
     return sorted(chunks, key=lambda each: (-len(each.times), each.name, each.model))
+
+
+def _stream_times(table: Table, root: Any, server: Any) -> tuple[Any, Any, Any, Any]:
+    """The time to the first chunk of each request, and of its server the time to the first item, how long that was
+    held, and whether there were several items. Times are -1 if not recorded.
+    """
+    keys = names.RAY_SERVE_FIRST_CHUNK, names.RAY_SERVE_FIRST_ITEM, names.RAY_LLM_CHUNK_HELD
+    times_of: dict[int, tuple[int, ...]] = {}
+    for row in table.as_recorded({*root.tolist(), *server.tolist()}):
+        given = table.span(row).attributes
+        times = (max(0, nanoseconds(given[key])) if key in given else -1 for key in keys)
+        times_of[row] = (*times, number(given.get(names.RAY_SERVE_ITEMS)))
+    of_root, of_server = (
+        np.array([times_of[row] for row in rows.tolist()], np.int64).reshape(-1, 4).T for rows in (root, server)
+    )
+    return of_root[0], of_server[1], of_server[2], of_server[3] > 1
 
 
 def _of_one(key: tuple[str, str, str], took: Any, root: Any) -> FirstChunks:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from ray_tracing_hooks._formats.otlp import LOGS, METRICS
-from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, whole
 from ray_tracing_hooks._insight.ingest.kept_runs import is_run, kept_run
 from ray_tracing_hooks._spool.layout import QUARANTINE, SUFFIX
 
@@ -129,23 +128,3 @@ def is_one_object(path: str) -> bool:
             return file.readline(len(b"{\r\n")).rstrip() == b"{"
     except OSError:
         return False  # whoever reads it says so
-
-
-def lines_of(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Line numbers and lines, without empty ones; None in place of a line that is too long.
-
-    An object over many lines is one, with the number of its first. Raises EOFError where a compressed file ends in the
-    middle.
-    """
-    number = 0
-    while line := file.readline(MAX_LINE):
-        number += 1
-        if len(line) == MAX_LINE and not line.endswith(b"\n"):
-            yield number, None
-            while line and not line.endswith(b"\n"):
-                line = file.readline(MAX_LINE)
-        elif not line.isspace():
-            text = whole(line, file.readline)
-            yield number, text
-            if text is not line:
-                number += text.count(b"\n", len(line))

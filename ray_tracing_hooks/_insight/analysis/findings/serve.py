@@ -14,7 +14,7 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, REPLICA_QUEUE, REQUEST_DELIVERY, RUN, Path
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import percentile
-from ray_tracing_hooks._insight.analysis.intervals import covered, in_both, united
+from ray_tracing_hooks._insight.analysis.intervals import covered, gaps, in_both, united
 from ray_tracing_hooks._insight.analysis.requests import DELIVERY, LOOP, OWN_KINDS, REPLICA_WAIT, SPAN, Method, Requests
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
 from ray_tracing_hooks._insight.model.grouped import most_at_once
@@ -123,9 +123,8 @@ def _by_replica(spans: ServeSpans, rows: Any, starts: Sequence[int]) -> Iterator
     ready = {int(spans.resource[row]): int(spans.ends[row]) for row in starts}
     for replica in np.unique(spans.resource[rows]).tolist():
         own = rows[spans.resource[rows] == replica]
-        ran = united(list(zip(spans.start[own].tolist(), spans.ends[own].tolist(), strict=True)))
-        begins = [ready.get(replica, ran[0][0] if ran else 0), *(end for _, end in ran)]
-        yield list(zip(begins, (begin for begin, _ in ran), strict=False))
+        ran = list(zip(spans.start[own].tolist(), spans.ends[own].tolist(), strict=True))
+        yield gaps(ran, ready.get(replica, min(ran)[0]), max(ran)[0])
 
 
 def _at_once(spans: ServeSpans, rows: Any) -> int:

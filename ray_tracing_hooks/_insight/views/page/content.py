@@ -20,7 +20,7 @@ from ray_tracing_hooks._insight.analysis.graph import Graph, caller_of, edges, g
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, ends_of, lanes
 from ray_tracing_hooks._insight.model.calls import EXECUTION, WAITS, Calls
 from ray_tracing_hooks._insight.model.generations import PHASES
-from ray_tracing_hooks._insight.model.grouped import distinct, nearest, sums
+from ray_tracing_hooks._insight.model.grouped import distinct, nearest, split, sums
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy
 from ray_tracing_hooks._insight.model.processes import Places, places
 from ray_tracing_hooks._insight.model.serve_spans import without_suffix
@@ -399,26 +399,15 @@ def _top(
             for each in analysis.functions[:_TOP]
             if each.executions
         ]
-    own: dict[str, int] = {}
-    for label, each in zip(stacks.label, stacks.own, strict=True):
-        own[label] = own.get(label, 0) + each
-    first = sorted(own, key=lambda label: (-own[label], label))[:_TOP]
-    rows: dict[str, list[int]] = {label: [] for label in first}
-    by_stack = [rows.get(label) for label in stacks.label]
-    for row, stack in enumerate(stacks.of):
-        taken = by_stack[stack]
-        if taken is not None:
-            taken.append(row)
-    alone = own_times(table, ends)
+    number: dict[str, int] = {}
+    of_label = np.array([number.setdefault(label, len(number)) for label in stacks.label], np.int64)
+    rows, alone = split(of_label[as_numpy(stacks.of)], len(number), np.arange(len(table)), own_times(table, ends))
+    found = [(sum(own.tolist()), label, its, own) for label, its, own in zip(number, rows, alone, strict=True)]
+    found.sort(key=lambda each: (-each[0], each[1]))
+    is_failed = table.is_failed()
     return "Time in which a span ran and none of its children did.", [
-        _figures(
-            label,
-            name_of[table.name[rows[label][0]]],
-            own[label],
-            sorted(alone[rows[label]].tolist()),
-            sum(map(table.failed, rows[label])),
-        )
-        for label in first
+        _figures(label, name_of[table.name[its[0]]], total, np.sort(own).tolist(), int(is_failed[its].sum()))
+        for total, label, its, own in found[:_TOP]
     ]
 
 

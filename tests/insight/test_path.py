@@ -26,7 +26,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
 )
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings import find
-from ray_tracing_hooks._insight.analysis.walk import critical_path, time_split
+from ray_tracing_hooks._insight.analysis.walk import critical_path
 from ray_tracing_hooks._insight.model.calls import PARTLY, Calls
 
 
@@ -393,7 +393,7 @@ def test_the_critical_path_goes_through_what_an_actor_was_busy_with() -> None:
 
 def test_the_split_of_time_shows_the_queue() -> None:
     """The last call waited from its submission until the actor was free."""
-    path = time_split(Calls(queue().table()))
+    path = critical_path(Calls(queue().table()), through_queues=False)
     assert kinds(path) == {RUN: 5 + 20 + 7, ACTOR_QUEUE: 51 - 5, DELIVERY: 1, GET_TIME: 1}
 
 
@@ -430,7 +430,7 @@ def test_an_actor_whose_slots_are_all_taken_is_busy_although_ray_takes_a_moment_
     assert functions(path)["A.f"] == 2000
     # Of calls that ran at the same time, one may have waited for another.
     assert (path.is_exact, kinds(path).get(SCHEDULING)) == (slots == 1, None)
-    split = kinds(time_split(table))
+    split = kinds(critical_path(table, through_queues=False))
     assert split[ACTOR_QUEUE] == pytest.approx(9 * 200 + 8 * lag, abs=lag + 5)
     assert split[DELIVERY] == pytest.approx(lag)
 
@@ -442,7 +442,7 @@ def test_a_task_waits_for_the_task_before_it_on_its_worker() -> None:
     run.get(driver, tasks, 0, 50)
     path, calls = critical(run)
     assert kinds(path) == {RUN: 45 + 10, SCHEDULING: 5}
-    assert kinds(time_split(calls)) == {RUN: 9 + 10, WORKER_QUEUE: 40, SCHEDULING: 1}
+    assert kinds(critical_path(calls, through_queues=False)) == {RUN: 9 + 10, WORKER_QUEUE: 40, SCHEDULING: 1}
 
 
 def test_an_actor_must_be_there_before_its_methods() -> None:
@@ -739,14 +739,13 @@ def test_a_submission_that_is_not_there() -> None:
     ]
 
 
-@pytest.mark.parametrize("walk", [critical_path, time_split])
-def test_nothing_and_next_to_nothing(walk: object) -> None:
+@pytest.mark.parametrize("through_queues", [True, False])
+def test_nothing_and_next_to_nothing(*, through_queues: bool) -> None:
     """No span, and one span that took no time."""
-    assert callable(walk)
-    assert walk(Calls(HandMade().table())).steps == []
+    assert critical_path(Calls(HandMade().table()), through_queues=through_queues).steps == []
     run = HandMade()
     run.driver(5, 5)
-    path = walk(Calls(run.table()))
+    path = critical_path(Calls(run.table()), through_queues=through_queues)
     assert (path.steps, path.wall, path.coverage) == ([], 0, 1.0)
 
 

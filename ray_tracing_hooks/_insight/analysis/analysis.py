@@ -121,7 +121,7 @@ class Analysis:
     @cached_property
     def split(self) -> Path:
         """The wall time split by what it was spent on, with queue time shown separately: what is shown as waiting."""
-        return walk.time_split(self.calls, self._arrivals, self.served, self.slots)
+        return walk.critical_path(self.calls, self._arrivals, self.served, self.slots, through_queues=False)
 
     @cached_property
     def slots(self) -> Slots:

@@ -29,9 +29,9 @@ A method that ran while other calls of its actor did may have waited for one of 
 recorded, so the path through its code is inferred. An item of a generator was there when a caller got it, since only
 then there is a reference to it; a caller that waited for the next item has waited for the generator.
 
-The same walk has a second form, for another question. :func:`critical_path` passes through queues: while a call waited
-for its actor, the path is in the call that kept the actor busy, since that call would have to be faster.
-:func:`time_split` stays with the call that waited, which makes the queue time visible.
+The same walk has a second form, for another question. The critical path passes through queues: while a call waited
+for its actor, the path is in the call that kept the actor busy, since that call would have to be faster. The split of
+the time stays with the call that waited, which makes the queue time visible.
 """
 
 from __future__ import annotations
@@ -90,17 +90,18 @@ from ray_tracing_hooks._insight.model.table import ENDED, LOST
 
 
 def critical_path(
-    calls: Calls, arrivals: Arrivals | None = None, served: ServedCalls | None = None, slots: Slots | None = None
+    calls: Calls,
+    arrivals: Arrivals | None = None,
+    served: ServedCalls | None = None,
+    slots: Slots | None = None,
+    *,
+    through_queues: bool = True,
 ) -> Path:
-    """The path that passes through queues: what would have to be faster for the run to end earlier."""
-    return _Walk(calls, arrivals or {}, served, slots or Slots(calls), through_queues=True).path()
+    """The path that passes through queues: what would have to be faster for the run to end earlier.
 
-
-def time_split(
-    calls: Calls, arrivals: Arrivals | None = None, served: ServedCalls | None = None, slots: Slots | None = None
-) -> Path:
-    """The path that stays with calls that wait in queues: how the wall time was spent."""
-    return _Walk(calls, arrivals or {}, served, slots or Slots(calls), through_queues=False).path()
+    Without ``through_queues``, the one that stays with calls that wait in queues: how the wall time was spent.
+    """
+    return _Walk(calls, arrivals or {}, served, slots or Slots(calls), through_queues=through_queues).path()
 
 
 _SILENCE = 0.1

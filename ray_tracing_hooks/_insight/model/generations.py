@@ -117,10 +117,9 @@ class Generations:
 
 def generations(table: Table) -> Generations | None:
     """The generations in a table; None if there are none, which is quickly seen."""
-    is_its = np.array([names.GEN_AI_PROVIDER in site for site in table.sites], bool)
-    if not is_its.any():
+    if not any(names.GEN_AI_PROVIDER in site for site in table.sites):
         return None
-    is_ours = np.array([each == names.SCOPE for each in table.scopes], bool)
-    found = is_its[as_numpy(table.site)] & is_ours[as_numpy(table.scope)] & (as_numpy(table.kind) == INTERNAL)
+    found = table.is_at(lambda site: names.GEN_AI_PROVIDER in site) & table.is_ours()
+    found &= as_numpy(table.kind) == INTERNAL
     rows = np.nonzero(found)[0]
     return Generations(table, rows) if len(rows) else None

@@ -46,8 +46,10 @@ class ServeSpans:
     def __init__(self, calls: Calls, generations: Generations | None = None) -> None:
         table = self.table = calls.table
         self.generations = generations
-        self.generation = _places(table, generations)
+        self.generation = np.full(len(table), -1)
         """For each row its place in ``generations``, -1 for other spans."""
+        if generations is not None:
+            self.generation[generations.row] = np.arange(len(generations.row))
         self.start, self.ends = as_numpy(table.start), as_numpy(table.ends)
         self.resource = as_numpy(table.resource)
         self.name, self.site, kind = as_numpy(table.name), as_numpy(table.site), as_numpy(table.kind)
@@ -250,13 +252,6 @@ class ServeSpans:
 
 
 _Label = str | tuple[str, str]
-
-
-def _places(table: Table, generations: Generations | None) -> Any:
-    found = np.full(len(table), -1)
-    if generations is not None:
-        found[generations.row] = np.arange(len(generations.row))
-    return found
 
 
 def _numbered(texts: Sequence[str], numbers: dict[_Label, int]) -> Any:

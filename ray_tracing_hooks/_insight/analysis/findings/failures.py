@@ -11,7 +11,7 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN, WAITING
+from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN, WAITING, Step
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.findings.train_tune import rows_of_restarts, rows_of_trials
@@ -263,7 +263,7 @@ def _retries(analysis: Analysis, rows: list[int]) -> _Retries:
         is_estimated=any(table.attribute(row, names.RAY_END_ESTIMATED) for row in retried),
         delay=sum(step.took for step in delays),
         constructing=in_both(_constructors(analysis, retried), [step.time for step in delays]),
-        share=_on_path(analysis, retried),
+        share=_on_path(analysis, retried, delays),
     )
 
 
@@ -279,10 +279,9 @@ def _constructors(analysis: Analysis, retried: set[int]) -> list[tuple[int, int]
     ]
 
 
-def _on_path(analysis: Analysis, retried: set[int]) -> float:
+def _on_path(analysis: Analysis, retried: set[int], delays: list[Step]) -> float:
     """The share of the critical path, from 0 to 1, that is in these attempts or waits for their retries."""
     table, path = analysis.table, analysis.path
-    delays = [step for step in path.steps if step.kind == RETRYING and step.source in retried]
     attempts = {step.source for step in delays} | {step.row for step in path.steps if step.kind == RUN} & retried
     times = [step.time for step in delays]
     times += [table.time(row) for row in attempts]

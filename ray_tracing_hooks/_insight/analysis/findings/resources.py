@@ -137,8 +137,8 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
             continue
         amount, node, processors = needs[resource], calls.place(steps[0].row).node, _processors(table, steps[0].row)
         held = _held(*_holding(analysis, resource, node))
-        if is_cpu and (idle := _idle_holders(analysis, node, steps)):
-            yield from _idle_finding(analysis, function, steps, held, idle)
+        if is_cpu and (idle := _idle_actors(analysis, function, steps, held)) is not None:
+            yield from idle
             continue
         if one_at_a_time := is_cpu and amount <= 1:
             if processors < 2 or _are_at_once(analysis, steps) or _starting(analysis, node, steps):
@@ -192,19 +192,49 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
         )
 
 
-def _idle_holders(analysis: Analysis, node: str, steps: list[Step]) -> list[_Life]:
-    """The actors of a node that held processors from their start to nearly the end of these steps, mostly idle."""
+def _idle_actors(
+    analysis: Analysis, function: str, steps: list[Step], held: list[tuple[int, float]]
+) -> list[Finding] | None:
+    """What is found of idle actors; None if there are none.
+
+    Those that may have ended are only named where a processor is left for another call, and none if they are there.
+    """
+    calls, first = analysis.calls, steps[0].row
+    node = calls.place(first).node
+    if holders := _idle_holders(analysis, node, steps, are_there=True):
+        return list(_idle_finding(analysis, function, steps, held, holders))
+    holders = _idle_holders(analysis, node, steps, are_there=False)
+    usual = _usual(held, min(step.start for step in steps), max(step.end for step in steps))
+    needs = resources_of(str(analysis.table.attribute(first, names.RAY_ASSIGNED_RESOURCES) or "")).get("CPU", 0.0)
+    processors = _processors(analysis.table, first)
+    if not usual + needs <= processors < usual + needs + sum(actor.held for actor in holders):
+        return None
+    return list(_idle_finding(analysis, function, steps, held, holders, are_there=False))
+
+
+def _idle_holders(analysis: Analysis, node: str, steps: list[Step], *, are_there: bool) -> list[_Life]:
+    """The actors of a node that held processors from their start to nearly the end of these steps, mostly idle.
+
+    Or those that are only not known to have ended: they made no call at the end.
+    """
     begin, until = min(step.start for step in steps), max(step.end for step in steps)
     within = (1 - _RESOURCES_NEARLY_ALL) * (until - begin)
     return [
         actor
         for actor in _lives(analysis, {"CPU"}, begin, until, node)
-        if actor.end >= until - within and 2 * actor.busy < until - max(begin, actor.start)
+        if (actor.end >= until - within) == are_there and 2 * actor.busy < until - max(begin, actor.start)
+        if are_there or actor.start < begin + within
     ]
 
 
 def _idle_finding(
-    analysis: Analysis, function: str, steps: list[Step], held: list[tuple[int, float]], idle: list[_Life]
+    analysis: Analysis,
+    function: str,
+    steps: list[Step],
+    held: list[tuple[int, float]],
+    idle: list[_Life],
+    *,
+    are_there: bool = True,
 ) -> Iterator[Finding]:
     """The finding for calls that waited while tasks held as many processors as usual, and idle actors others."""
     waited, wall = sum(step.took for step in steps), analysis.split.wall
@@ -230,9 +260,14 @@ def _idle_finding(
     share = percent(min(1.0, busy / whole))
     text = (
         f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start, while tasks "
-        f"held up to {usual:g} CPU most of the time; {_several([actor.name for actor in idle])} held {of_actors:g}, "
-        f"and ran {share} of the time"
+        f"held up to {usual:g} CPU most of the time; {_several([actor.name for actor in idle])} "
     )
+    if are_there:
+        text += f"held {of_actors:g}, and ran {share} of the time"
+    else:
+        text += (
+            f"had {of_actors:g} and made no call later: they hold these unless they had ended, which is not recorded"
+        )
     advice = "create these actors with num_cpus=0, or end them once they are not needed"
     figures = figures_of(
         function=function, calls=len(rows), waited_ns=waited, needs=needs, holders=len(idle), held=of_actors
@@ -240,7 +275,7 @@ def _idle_finding(
     quotes = {names.RAY_ASSIGNED_RESOURCES: quoted(needs)}
     title = f"Idle actors hold CPUs that {quoted(function)} waits for"
     # Ray may have been started with fewer CPUs than the node has processors.
-    is_assumed = not _are_used_up(analysis, steps, amount)
+    is_assumed = not are_there or not _are_used_up(analysis, steps, amount)
     text = seems(text, is_assumed=is_assumed)
     yield Finding(
         "waiting-for-resources", text, advice, cost / wall, rows, figures, is_assumed, quotes=quotes, title=title

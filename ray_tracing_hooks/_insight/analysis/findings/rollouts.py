@@ -12,7 +12,6 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
 from ray_tracing_hooks._insight.model.calls import EXECUTION
-from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.span import number, whole
 from ray_tracing_hooks._insight.model.table import ENDED
 
@@ -100,12 +99,9 @@ def long_tails(analysis: Analysis) -> list[Finding]:
 
 def _tails(analysis: Analysis) -> list[_Tail]:
     table = analysis.table
-    is_one = np.array([each == names.RL_TRAJECTORY for each in table.names], bool)
-    is_ours = np.array([each == names.SCOPE for each in table.scopes], bool)
-    if not is_one.any():
-        return []
+    is_one = table.is_named(lambda name: name == names.RL_TRAJECTORY) & table.is_ours()
     steps: dict[int | None, list[int]] = defaultdict(list)
-    for row in table.as_recorded(np.nonzero(is_one[as_numpy(table.name)] & is_ours[as_numpy(table.scope)])[0].tolist()):
+    for row in table.as_recorded(np.nonzero(is_one)[0].tolist()):
         steps[whole(table.span(row).attributes.get(names.RAY_RL_STEP))].append(row)
     found = [_tail(analysis, step, rows, steps) for step, rows in steps.items() if step is not None]
     return [each for each in found if each is not None and each.cost]

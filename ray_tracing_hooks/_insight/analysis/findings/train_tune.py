@@ -342,14 +342,8 @@ def _restarts(analysis: Analysis, run: TrainRun) -> list[_Restart]:
 def _transfers(analysis: Analysis) -> dict[int, int]:
     """When the transfer of the checkpoint of a report ended, by the row of the report."""
     table = analysis.table
-    if names.TRAIN_TRANSFER not in table.names:
-        return {}
-    name = table.names.index(names.TRAIN_TRANSFER)
-    return {
-        table.parent[row]: table.end_or_now(row)
-        for row, its in enumerate(table.name)
-        if its == name and not table.failed(row)
-    }
+    rows = np.nonzero(table.is_named(lambda name: name == names.TRAIN_TRANSFER))[0].tolist()
+    return {table.parent[row]: table.end_or_now(row) for row in rows if not table.failed(row)}
 
 
 def _restart_finding(analysis: Analysis, run: TrainRun, restarts: list[_Restart], cost: int) -> Finding:

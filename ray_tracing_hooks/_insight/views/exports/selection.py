@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +12,7 @@ from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.ingest.reread import Lines
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.views.page.pack import plain
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
 
@@ -57,7 +57,7 @@ def as_json(value: Any) -> str:
     try:
         return _encode(value)
     except ValueError:
-        return _encode(_finite(value))
+        return _encode(plain(value, is_exact=False))
 
 
 def encoded(text: str) -> bytes:
@@ -66,11 +66,3 @@ def encoded(text: str) -> bytes:
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -154,12 +154,14 @@ def line_of(each: Span, *, dropped: bool) -> str:
 
 
 def test_what_was_wrong_with_the_data_is_still_said(tmp_path: Path) -> None:
-    """A line that cannot be read, a duplicate, and a span without attributes that its limits dropped."""
+    """A line that cannot be read, a duplicate, and a span without attributes that its limits dropped, which counts once
+    although it is in both files.
+    """
     folder = written(made(), tmp_path / "spans")
     first, *others = (folder / "a.jsonl").read_bytes().splitlines(keepends=True)
     limited = first.replace(b'"spanId"', b'"droppedAttributesCount":3,"spanId"', 1)
     (folder / "a.jsonl").write_bytes(b"".join([limited, *others]))
-    (folder / "b.jsonl").write_bytes(first + b"junk\n")
+    (folder / "b.jsonl").write_bytes(limited + b"junk\n")
     keep(folder, tmp_path / "runs")
     before = json.loads(run("summary", folder, "--json").stdout)["quality"]
     assert json.loads(run("summary", tmp_path / "runs", "--json").stdout)["quality"] == before

@@ -127,7 +127,8 @@ class _Adder:
                         span = as_span(found)
                         head = heads[number] if heads else _head(span)
                         rows.append(self._row(head, span.attributes, first + len(rows), resource, scope))
-                        columns.quality.truncated += is_truncated(span)
+                        if is_truncated(span):
+                            columns.truncated.add(first + len(rows) - 1)
                     except MALFORMED as error:
                         problem = problem or f"a span that is not OTLP: {explain(error)}"
                         left_out += 1

@@ -80,7 +80,6 @@ class Segments:
                     span = span_of(span_of_text(span_json(payload[U16.size :])), *scopes[U16.unpack_from(payload)[0]])
                     if kind == START and alive:
                         span.state = "running"
-                    self._quality.truncated += kind == SPAN and any(span.dropped)
                     self._add(span, offset)
                 elif kind == RESOURCE:
                     resources[U16.unpack_from(payload)[0]] = self._resource(payload[U16.size :])

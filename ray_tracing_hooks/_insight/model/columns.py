@@ -130,6 +130,8 @@ class Columns:
         """Complete spans that are in no line or record that could be read again."""
         self.openings: set[int] = set()
         """Rows that come from a start record, which is not a duplicate of the ended span."""
+        self.truncated: set[int] = set()
+        """Rows of which their recorder dropped attributes, events or links beyond its limits."""
 
         self.origins = Origins()
         self.traces: dict[str, int] = {}
@@ -190,6 +192,8 @@ class Columns:
             self.kept[row] = span
         if opening:
             self.openings.add(row)
+        elif any(span.dropped):
+            self.truncated.add(row)
 
     def values_of(self, row: int, attributes: Iterable[tuple[str, Any]]) -> tuple[tuple[Any, ...], int, int, int]:
         """The site of a row, as :meth:`site_index` takes it, and its values for ``task``, ``caller`` and ``submitted``.

@@ -42,6 +42,7 @@ class Merged:
         self.details = details
         self.duplicates = 0
         self._openings: set[int] = set()
+        self._truncated: set[int] = set()
         self._size = 0
         # All parts go into one array each: many small arrays would leave gaps in memory that the system cannot reuse.
         self._columns = {name: array("I" if name in _IDS else column.dtype.char) for name, column in _empty().items()}
@@ -56,6 +57,7 @@ class Merged:
         self._place_unknown_starts()
         # The number of each row, counted across all parts in their order.
         self.rows = self._by_start(self._unique())
+        self.truncated = int(np.isin(self.rows, [*self._truncated]).sum())
         self.objects, self.ready = self.objects.taken(self.rows), self.ready.taken(self.rows)
         self.named = self.named.taken(self.rows)
         if self.kept:
@@ -93,6 +95,7 @@ class Merged:
         self.named.extend(columns.named, first)
         self.kept.update({row + first: span for row, span in columns.kept.items()})
         self._openings.update([row + first for row in columns.openings])
+        self._truncated.update([row + first for row in columns.truncated])
         self.details.add(path, columns.origins, first)
 
     def _place_unknown_starts(self) -> None:

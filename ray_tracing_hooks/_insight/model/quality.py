@@ -45,7 +45,7 @@ class Quality:
     dropped: int = 0
     """Spans that processes reported as dropped."""
     truncated: int = 0
-    """Spans read of which their recorder dropped attributes, events or links beyond its limits."""
+    """Distinct spans of which their recorder dropped attributes, events or links beyond its limits."""
     orphans: int = 0
     """Spans whose parent was not read. This and the following are counted only for a table."""
     continuing: int = 0
@@ -88,7 +88,6 @@ class Quality:
         self.incomplete_files += part.incomplete_files
         self.lines += part.lines
         self.dropped += part.dropped
-        self.truncated += part.truncated
         for problem in part.problems:
             self.note(problem.file, problem.line + lines if problem.line else 0, problem.reason)
 

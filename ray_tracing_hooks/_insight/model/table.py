@@ -115,6 +115,7 @@ class Table:
         self.resources, self.sites = merged.resources, merged.sites
         quality.spans = len(self)
         quality.duplicates += merged.duplicates
+        quality.truncated += merged.truncated
         del merged
         quality.running, quality.lost = self.state.count(RUNNING), self.state.count(LOST)
         quality.unended = quality.lost - int(np.count_nonzero(self.is_dead())) if quality.lost else 0

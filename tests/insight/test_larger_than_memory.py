@@ -8,7 +8,10 @@ import shutil
 import signal
 import tempfile
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +28,8 @@ from ray_tracing_hooks._cli.engines import runs_of
 from ray_tracing_hooks._insight.analysis import explained
 from ray_tracing_hooks._insight.analysis.comparison import compare
 from ray_tracing_hooks._insight.analysis.measured import FUNCTION
+from ray_tracing_hooks._insight.ingest.kept_runs import kept_runs
+from ray_tracing_hooks._insight.store import part
 from ray_tracing_hooks._insight.store.tables import opened
 
 pytestmark = pytest.mark.usefixtures("packages")
@@ -217,6 +222,32 @@ def test_a_page_opens_the_first_spans_of_a_large_trace(tmp_path: Path) -> None:
     found, said = page_of(store)
     assert (found["spans"], found["whole"]) == (21, [])
     assert "The page opens" not in said
+
+
+def test_all_ancestors_of_a_long_chain_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a few queries. One of its spans began after the spans below it, by another clock."""
+    found = HandMade()
+    parent = found.driver(0, 1000)
+    for depth in range(500):
+        at = depth + (149.5 if depth == 250 else 0)
+        parent = found.span(f"step{depth}", at, at + 1, parent)
+    keep(written(tmp_path / "spans", found), tmp_path / "runs")
+    (kept,), _ = kept_runs([str(tmp_path / "runs")])
+    queries: list[str] = []
+
+    @contextmanager
+    def counted(files: Sequence[str]) -> Iterator[Any]:
+        with opened(files) as database:
+
+            def execute(query: str, *values: Any) -> Any:
+                queries.append(query)
+                return database.execute(query, *values)
+
+            yield SimpleNamespace(execute=execute)
+
+    monkeypatch.setattr(part, "opened", counted)
+    assert part.copied(kept, str(tmp_path / "part"), 1000, begin=499_500_000).spans == len(found.spans)
+    assert len(queries) < 100
 
 
 def test_only_a_page_of_a_part_needs_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

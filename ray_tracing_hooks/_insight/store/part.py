@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._insight.ingest.kept_runs import RUN_FILE, KeptRun
 from ray_tracing_hooks._insight.store.tables import opened, quoted
 
 _FILE = "traces-part.parquet"
+
+_LEVELS = 16
+"""Of so many levels of spans above those that are chosen, the last is read together with all above it."""
+
+_ROWS = 1 << 16
+"""How many spans come from DuckDB at once."""
 
 
 class Part(NamedTuple):
@@ -105,13 +112,53 @@ def _choose(database: Any, most: int, which: str, values: Sequence[Any]) -> tupl
     return spans, last if is_cut else None, is_sample
 
 
+_MISSING = "SELECT trace_id, parent_span_id AS span_id FROM chosen EXCEPT SELECT trace_id, span_id FROM chosen"
+
+_INSERT = (
+    "INSERT INTO chosen SELECT file, file_row_number, trace_id, span_id, parent_span_id, "
+    "epoch_ns(start_time_unix_nano) FROM spans SEMI JOIN "
+)
+
+
 def _add_ancestors(database: Any) -> int:
     """Add the spans above those that are chosen; how many."""
     added = 0
-    while more := database.execute(
-        "INSERT INTO chosen SELECT file, file_row_number, trace_id, span_id, parent_span_id, "
-        "epoch_ns(start_time_unix_nano) FROM spans SEMI JOIN (SELECT trace_id, parent_span_id AS span_id FROM chosen "
-        "EXCEPT SELECT trace_id, span_id FROM chosen) USING (trace_id, span_id)"
-    ).fetchone()[0]:
+    for level in count(1):
+        # A query for each level is the fastest for a few, and would read all spans for each span of a long chain.
+        more = _add_parents(database) if level % _LEVELS else _add_chains(database)
+        if not more:
+            break
         added += more
     return added
+
+
+def _add_parents(database: Any) -> int:
+    """Add the parents of those that are chosen; how many."""
+    (added,) = database.execute(f"{_INSERT} ({_MISSING}) USING (trace_id, span_id)").fetchone()
+    return int(added)
+
+
+def _add_chains(database: Any) -> int:
+    """Add the spans above those that are chosen up to a parent that began after its child, as the clocks of machines
+    differ; how many. The spans of their traces are read once, the last one first.
+    """
+    chosen = {*database.execute("SELECT trace_id, span_id FROM chosen").fetchall()}
+    wanted = {*database.execute(_MISSING).fetchall()}
+    rows = database.execute(
+        "SELECT trace_id, span_id, parent_span_id, file, file_row_number FROM spans "  # noqa: S608  as in `tables`
+        f"SEMI JOIN ({_MISSING}) USING (trace_id) ORDER BY file DESC, file_row_number DESC"
+    )
+    places = []
+    while some := rows.fetchmany(_ROWS):
+        for trace, span, parent, *place in some:
+            if (trace, span) in wanted:
+                wanted.remove((trace, span))
+                chosen.add((trace, span))
+                places.append(place)
+                if (trace, parent) not in chosen:
+                    wanted.add((trace, parent))
+    database.execute(
+        f"{_INSERT} (SELECT unnest($1) AS file, unnest($2) AS file_row_number) USING (file, file_row_number)",
+        [[file for file, _ in places], [row for _, row in places]],
+    )
+    return len(places)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import click
 
 from ray_tracing_hooks._cli import inputs
-from ray_tracing_hooks._cli.screen import InputError
+from ray_tracing_hooks._cli.screen import SafeError
 from ray_tracing_hooks._insight.analysis.measured import MeasuredRun
 from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun
 from ray_tracing_hooks._insight.model.runs import part_of, runs
@@ -66,11 +66,11 @@ def runs_of(
 
 @contextmanager
 def engine_errors(what: str, extra: str = "ray-tracing-hooks[insight]") -> Iterator[None]:
-    """Ends the command with exit code 2 if ``what`` needs a package that is not installed, or a run cannot be read."""
+    """Ends the command with exit code 1 if ``what`` needs a package that is not installed, or a run cannot be read."""
     try:
         yield
     except ImportError as error:
         package = str(error.name).partition(".")[0]
-        raise InputError(f"{what} needs {package}: pip install '{extra}'") from None
+        raise SafeError(f"{what} needs {package}: pip install '{extra}'") from None
     except OSError as error:
-        raise InputError(f"{what} fails: {error.strerror or error}") from None
+        raise SafeError(f"{what} fails: {error.strerror or error}") from None

@@ -25,7 +25,7 @@ from ray_tracing_hooks._cli.options import (
     redaction_options,
     trace_option,
 )
-from ray_tracing_hooks._cli.screen import Advance, InputError, counted, progress, warn
+from ray_tracing_hooks._cli.screen import Advance, SafeError, counted, progress, warn
 from ray_tracing_hooks._insight.analysis.data_quality import unread
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.ingest.parallel import collector_paused
@@ -117,9 +117,9 @@ def export(
             with collector_paused(), _opened(output, replace=force) as out:
                 notes = write(from_files, out)
                 if not exported.spans:
-                    raise InputError(inputs.no_spans(paths, exported.quality))
+                    raise SafeError(inputs.no_spans(paths, exported.quality))
         except OSError as error:
-            raise InputError(f"{output}: {error.strerror or error}") from None
+            raise SafeError(f"{output}: {error.strerror or error}") from None
     for note in notes:
         warn(note, "note")
     if problems := unread(exported.quality):

@@ -11,7 +11,7 @@ from typing import TypeVar
 import click
 import numpy as np
 
-from ray_tracing_hooks._cli.screen import InputError, counted, progress, warn
+from ray_tracing_hooks._cli.screen import SafeError, counted, progress, warn
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.data_quality import unread
 from ray_tracing_hooks._insight.analysis.queues import states_beside
@@ -90,7 +90,7 @@ class Which:
         self.kept: list[KeptRun] = []
 
     def table(self, paths: Sequence[str]) -> Table:
-        """The spans of :meth:`files` as a table. Ends the command with exit code 2 if there are none."""
+        """The spans of :meth:`files` as a table. Ends the command with exit code 1 if there are none."""
         return self.read(self.files(paths), paths)
 
     def read(self, files: Sequence[str], paths: Sequence[str]) -> Table:
@@ -98,14 +98,14 @@ class Which:
         read = with_progress(files, load)
         read.quality.problems = [each._replace(file=named(each.file)) for each in read.quality.problems]
         if not len(read):
-            raise InputError(no_spans(paths, read.quality))
+            raise SafeError(no_spans(paths, read.quality))
         return read
 
     def files(self, paths: Sequence[str], *, fetches: bool = True) -> list[str]:
         """The files with spans below ``paths``, or in the configured local folder if there are none; at least one. None
         of a store without ``fetches``: only :attr:`kept` is known then, and the rest of a run elsewhere is not fetched.
 
-        Ends the command with exit code 2 if there are no such files, or a path cannot be read.
+        Ends the command with exit code 1 if there are no such files, or a path cannot be read.
         """
         wanted = {run for path in paths if (run := run_of(path))}
         if wanted and (len(wanted) > 1 or self._trace_id is not None or self._job is not None or self._everything):
@@ -126,7 +126,7 @@ class Which:
     def _of_store(self, kept: Sequence[KeptRun], problems: Sequence[str], where: str) -> list[str]:
         """The folders of the runs of a store that can be meant."""
         if not kept:
-            raise InputError(f"{problems[0]}")
+            raise SafeError(f"{problems[0]}")
         for problem in problems:
             warn(problem)
         self._number = len(kept)
@@ -145,7 +145,7 @@ class Which:
         return [run.folder for run in self.kept]
 
     def of(self, table: Table) -> tuple[Table, int]:
-        """These spans, and the number of runs of which theirs is the newest. Ends the command with exit code 2 if there
+        """These spans, and the number of runs of which theirs is the newest. Ends the command with exit code 1 if there
         are none.
         """
         if self._everything:
@@ -162,7 +162,7 @@ class Which:
             return part_of(table, found[0]), max(len(found), self._number)
         of_job = [run for run in found if run.job.startswith(self._job.lower())]
         if not of_job:
-            raise InputError(
+            raise SafeError(
                 f"none of {count(len(found), 'run')} is of a job that starts with {self._job!r} (--job): "
                 f"the newest is of job {found[0].job}"
             )
@@ -173,7 +173,7 @@ def between(table: Table, begin: int | None, end: int | None) -> Table:
     """The spans that ran between two times, with their ancestors.
 
     The times are nanoseconds from the first span on, None for its start and for the end. Ends the command with exit
-    code 2 if no span ran then.
+    code 1 if no span ran then.
     """
     if begin is None and end is None:
         return table
@@ -181,9 +181,7 @@ def between(table: Table, begin: int | None, end: int | None) -> Table:
     first, last = begin or 0, end if end is not None else int(ends.max())
     rows = np.nonzero((start < max(last, 1)) & (ends >= first))[0].tolist()
     if not rows:
-        raise InputError(
-            f"no span ran then (--from, --to): the spans that are chosen cover {duration(int(ends.max()))}"
-        )
+        raise SafeError(f"no span ran then (--from, --to): the spans that are chosen cover {duration(int(ends.max()))}")
     wanted = dict.fromkeys(rows)
     for row in rows:
         while (row := table.parent[row]) >= 0 and row not in wanted:
@@ -192,13 +190,13 @@ def between(table: Table, begin: int | None, end: int | None) -> Table:
 
 
 def the_trace(traces: Sequence[str], beginning: str) -> str:
-    """The one of these trace ids that starts with this. Ends the command with exit code 2 if none does, or several."""
+    """The one of these trace ids that starts with this. Ends the command with exit code 1 if none does, or several."""
     fits = sorted(trace for trace in traces if trace.startswith(beginning.lower()))
     if not fits:
-        raise InputError(f"none of {count(len(traces), 'trace')} starts with {beginning!r} (--trace)")
+        raise SafeError(f"none of {count(len(traces), 'trace')} starts with {beginning!r} (--trace)")
     if len(fits) > 1:
         some = ", ".join(fits[:_SHOWN_TRACES]) + (", ..." if len(fits) > _SHOWN_TRACES else "")
-        raise InputError(f"{len(fits):,} traces start with {beginning!r} (--trace): {some}; give more digits of one")
+        raise SafeError(f"{len(fits):,} traces start with {beginning!r} (--trace): {some}; give more digits of one")
     return fits[0]
 
 
@@ -213,16 +211,16 @@ def run_of(path: str) -> str:
 
 
 def the_run(ids: Sequence[str], wanted: str, where: str) -> int:
-    """The place of the one run that ``wanted`` names; ``ids`` are the newest first. Exit code 2 without it."""
+    """The place of the one run that ``wanted`` names; ``ids`` are the newest first. Exit code 1 without it."""
     if match := _LATEST.fullmatch(wanted):
         place = int(match[1] or 0)
         if place >= len(ids):
-            raise InputError(f"there is no run {wanted!r}: {where} has {count(len(ids), 'run')}")
+            raise SafeError(f"there is no run {wanted!r}: {where} has {count(len(ids), 'run')}")
         return place
     fits = [place for place, each in enumerate(ids) if each.startswith(wanted.lower())]
     if len({ids[place] for place in fits}) != 1:  # a run may be in two stores
         some = ", ".join(ids[place] for place in fits[:_SHOWN_TRACES])
-        raise InputError(
+        raise SafeError(
             f"{len(fits):,} of {count(len(ids), 'run')} start with {wanted!r}{f' ({some})' if some else ''}: expected "
             f"latest, latest~1, or the beginning of an id that `ray-tracing-hooks runs` lists"
         )
@@ -230,36 +228,36 @@ def the_run(ids: Sequence[str], wanted: str, where: str) -> int:
 
 
 def here(paths: Sequence[str]) -> list[str]:
-    """The paths of :func:`given` on this machine. Ends the command with exit code 2 if there is nothing to be had."""
+    """The paths of :func:`given` on this machine. Ends the command with exit code 1 if there is nothing to be had."""
     with errors():
         return [local(place, warn) for place in given(paths)]
 
 
 @contextmanager
 def errors() -> Iterator[None]:
-    """Ends the command with exit code 2 if there are no spans to be had from elsewhere, or by this address."""
+    """Ends the command with exit code 1 if there are no spans to be had from elsewhere, and 2 for a wrong address."""
     try:
         yield
     except AddressError as error:
         raise click.UsageError(safe(str(error))) from None
     except PlaceError as error:
-        raise InputError(str(error)) from None
+        raise SafeError(str(error)) from None
     except OSError as error:
-        raise InputError(f"{named(error.filename or '')}{': ' if error.filename else ''}{error.strerror}") from None
+        raise SafeError(f"{named(error.filename or '')}{': ' if error.filename else ''}{error.strerror}") from None
 
 
 def files(places: Sequence[str], *, are_given: bool) -> list[str]:
-    """The files with spans below these paths; at least one. Ends the command with exit code 2 without."""
+    """The files with spans below these paths; at least one. Ends the command with exit code 1 without."""
     try:
         found = span_files(places, with_subfolders=True)
     except FileNotFoundError as error:
         if not are_given:
-            raise InputError(f"no spans yet: the folder {', '.join(places)} does not exist. {_HOW_TO_RECORD}") from None
-        raise InputError(f"{error.filename!r} does not exist: expected a folder or a file of spans") from None
+            raise SafeError(f"no spans yet: the folder {', '.join(places)} does not exist. {_HOW_TO_RECORD}") from None
+        raise SafeError(f"{error.filename!r} does not exist: expected a folder or a file of spans") from None
     except OSError as error:
-        raise InputError(f"{named(error.filename)!r} cannot be read: {error.strerror}") from None
+        raise SafeError(f"{named(error.filename)!r} cannot be read: {error.strerror}") from None
     if not found:
-        raise InputError(
+        raise SafeError(
             f"no spans in {named(', '.join(places))}: it contains no *.jsonl, *.jsonl.gz, *.parquet or *.spool. "
             f"{_HOW_TO_RECORD}"
         )

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import click
 
-from ray_tracing_hooks._cli.screen import InputError
+from ray_tracing_hooks._cli.screen import SafeError
 
 
 def may_replace(
@@ -22,26 +22,26 @@ def may_replace(
 ) -> bool:
     """Whether a file at ``path`` may be replaced: with ``force``, or if ``is_ours`` says that this package wrote it.
 
-    A FIFO or a character device of this user, or of root, loses nothing either. Ends the command with exit code 2 for a
+    A FIFO or a character device of this user, or of root, loses nothing either. Ends the command with exit code 1 for a
     folder, for any other file, and for a file in a folder that is not there; ``option`` named the path.
     """
     if not path:
         raise click.BadParameter("it is empty: name a file", param_hint=option)
     if os.path.isdir(path):
-        raise InputError(f"{path!r} is a folder: name a file ({option})")
+        raise SafeError(f"{path!r} is a folder: name a file ({option})")
     if is_stream(path):
         found = os.stat(path)
         if not force and (found.st_uid not in {0, os.geteuid()} or stat.S_ISBLK(found.st_mode)):
-            raise InputError(f"{path!r} is a device, or belongs to another user: --force writes to it")
+            raise SafeError(f"{path!r} is a device, or belongs to another user: --force writes to it")
         return True
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
-        raise InputError(f"{path!r} ({option}): there is no folder {folder!r}")
+        raise SafeError(f"{path!r} ({option}): there is no folder {folder!r}")
     if force or not os.path.lexists(path):
         return force
     if is_ours(path):
         return True
-    raise InputError(f"{path!r} exists: --force overwrites it, {option} names another")
+    raise SafeError(f"{path!r} exists: --force overwrites it, {option} names another")
 
 
 def is_stream(path: str) -> bool:

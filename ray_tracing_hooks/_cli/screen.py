@@ -229,12 +229,6 @@ class SafeError(click.ClickException):
         super().__init__(safe(message))
 
 
-class InputError(SafeError):
-    """The same with exit code 2, where commands cannot read or write what they are told to: 1 is an answer of them."""
-
-    exit_code = 2
-
-
 def until(when: float | None) -> str:
     """The end of a sentence about something that lasts until this time, in seconds since the epoch; empty for None."""
     return "" if when is None else time.strftime(" until %Y-%m-%d %H:%M:%S %Z", time.localtime(when))

@@ -11,7 +11,7 @@ import click
 
 from ray_tracing_hooks._cli.engines import MEMORY, engine_errors, engine_option, runs_of
 from ray_tracing_hooks._cli.options import Number, examples, json_option, paths_argument
-from ray_tracing_hooks._cli.screen import InputError, Row, aligned, print_lines
+from ray_tracing_hooks._cli.screen import Row, SafeError, aligned, print_lines
 from ray_tracing_hooks._cli.summary.document import run
 from ray_tracing_hooks._insight.analysis.measured import FUNCTION
 from ray_tracing_hooks._insight.analysis.trend import LEAST_RUNS, Trend
@@ -49,7 +49,7 @@ def trend(paths: tuple[str, ...], function: str, last: int, engine: str | None, 
         if runs[-1].kinds == {FUNCTION}:
             kinds, more = "function", f"; --engine {MEMORY} has methods of deployments and spans of the program too"
         wanted = f"no {kinds} of {known} is named {function!r} (--function){more}"
-        raise InputError(wanted if function else f"none of {known} has a known end")
+        raise SafeError(wanted if function else f"none of {known} has a known end")
     if in_json:
         click.echo(json.dumps(_document(found)))
     else:

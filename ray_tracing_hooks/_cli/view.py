@@ -24,7 +24,7 @@ from ray_tracing_hooks._cli.options import (
     redaction_options,
     trace_option,
 )
-from ray_tracing_hooks._cli.screen import InputError, counted, progress, warn
+from ray_tracing_hooks._cli.screen import SafeError, counted, progress, warn
 from ray_tracing_hooks._cli.summary import stored
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.wording import count, duration
@@ -182,13 +182,13 @@ def _part_of(
     redaction: page.Redaction,
 ) -> tuple[str, list[Any], bool]:
     """The file of a part of a run that DuckDB reads, what the page says of the whole run, and whether the part is more
-    or less than one whole trace. Ends the command with exit code 2 if there is no such part.
+    or less than one whole trace. Ends the command with exit code 1 or 2 if there is no such part.
     """
     run, trace, is_timed = kept[0], None, begin is not None or end is not None
     if beginning is not None:
         of_run = {each: run for run in kept for each in traces_of(run, beginning.lower())}
         if not of_run:
-            raise InputError(f"no trace of {count(len(kept), 'run')} starts with {beginning!r} (--trace)")
+            raise SafeError(f"no trace of {count(len(kept), 'run')} starts with {beginning!r} (--trace)")
         trace = inputs.the_trace([*of_run], beginning)
         run = of_run[trace]
     elif len(kept) > 1:
@@ -196,7 +196,7 @@ def _part_of(
     part = copied(run, folder, most, trace=trace, begin=begin, end=end)
     if not part.spans:
         of = f" of trace {trace}" if trace else ""
-        raise InputError(f"no span{of} ran then (--from, --to): the run took {duration(run.document['wall_ns'])}")
+        raise SafeError(f"no span{of} ran then (--from, --to): the run took {duration(run.document['wall_ns'])}")
     if part.spans == run.spans:
         return part.file, [], False
     which = (
@@ -228,7 +228,7 @@ def write(
     comparison: dict[str, Any] | None = None,
     whole: Sequence[Any] = (),
 ) -> int:
-    """Write the report of a run to a file, and return its size, 0 for a stream. Ends the command with 2 on failure."""
+    """Write the report of a run to a file, and return its size, 0 for a stream. Ends the command with 1 on failure."""
     spans = len(analysis.table)
     is_stream = outputs.is_stream(output)
     try:
@@ -250,7 +250,7 @@ def write(
             )
         size = 0 if is_stream else os.path.getsize(output)
     except OSError as error:
-        raise InputError(f"{output}: {error.strerror or error}") from None
+        raise SafeError(f"{output}: {error.strerror or error}") from None
     if drawn < spans:
         warn(f"the report draws {drawn:,} of {count(spans, 'span')}; its figures cover all spans", "note")
     return size

@@ -285,14 +285,14 @@ def test_a_page_does_not_replace_another_file(tmp_path: Path) -> None:
     run, other_file = recorded("pipeline_of_actors"), tmp_path / "notes.html"
     other_file.write_text("mine")
     for place, said in ((other_file, "--force overwrites it, --page names another"), (tmp_path, "(--page)")):
-        assert said in comparison(run, run, "--page", str(place), code=2).stderr
+        assert said in comparison(run, run, "--page", str(place), code=1).stderr
     assert other_file.read_text() == "mine"
 
 
 def test_a_side_without_spans_ends_the_command(tmp_path: Path) -> None:
     none = str(tmp_path / "none")
     said = f"Error: {none!r} does not exist: expected a folder or a file of spans\n"
-    assert comparison(recorded("pipeline_of_actors"), none, code=2).stderr == said
+    assert comparison(recorded("pipeline_of_actors"), none, code=1).stderr == said
 
 
 def other(**resource: object) -> HandMade:
@@ -672,7 +672,7 @@ def test_several_runs_need_scipy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setitem(__import__("sys").modules, "scipy.stats", None)
     runs = [written(tmp_path / str(len(times)), run_of(times)) for times in (SHORT, LONG * 2, LONG * 3)]
     result = CliRunner().invoke(main, ["compare", runs[0], runs[1], "--to", runs[2]])
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "needs scipy: pip install 'ray-tracing-hooks[insight]'" in result.output
 
 

@@ -122,7 +122,7 @@ def test_a_file_that_exists_is_kept_unless_told_otherwise(folder: Path) -> None:
     """Nothing is lost to a slip."""
     (folder.parent / "out").write_text("mine")
     result, out = export(folder, "otlp")
-    assert (result.exit_code, out.read_text()) == (2, "mine")
+    assert (result.exit_code, out.read_text()) == (1, "mine")
     assert "exists: --force overwrites it" in result.output
     assert len(otlp(exported(folder, "otlp", "--force"))) == 5
 
@@ -130,11 +130,11 @@ def test_a_file_that_exists_is_kept_unless_told_otherwise(folder: Path) -> None:
 def test_what_cannot_be_written_leaves_nothing_behind(folder: Path) -> None:
     """A folder that is not there; a file without spans."""
     result, _ = export(folder, "perfetto", output="missing/out")
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert f"there is no folder '{folder.parent / 'missing'}'" in "".join(result.output.splitlines())
     (folder / "a.jsonl").write_text("{}\n")
     result, _ = export(folder, "perfetto")
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "no spans in the files of" in result.output
     assert os.listdir(folder.parent) == ["spans"]
 
@@ -162,7 +162,7 @@ def test_a_full_disk_ends_the_command_with_an_error(folder: Path, name: str) -> 
     command = [sys.executable, "-m", "ray_tracing_hooks", "export", str(folder), "--format", name, "-o", "-"]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert "No space left on device" in done.stderr
     assert "missing" not in done.stderr
     assert "Traceback" not in done.stderr
@@ -203,8 +203,8 @@ def test_one_run_or_one_trace_can_be_chosen(folder: Path, name: str) -> None:
         assert f"{expected} spans, " in result.stdout
         if name == "otlp":
             assert len(otlp(out)) == expected
-    for wrong in ("0000", "xyz"):
-        assert export(folder, name, "--trace", wrong, output="wrong")[0].exit_code == 2
+    for wrong, code in (("0000", 1), ("xyz", 2)):
+        assert export(folder, name, "--trace", wrong, output="wrong")[0].exit_code == code
     assert sorted(os.listdir(folder.parent)) == ["out", "spans"]
 
 

@@ -145,6 +145,6 @@ def test_wrong_use_says_what_is_expected(tmp_path: Path) -> None:
     assert f"no task states in {tmp_path}: expected files SESSION/NODE/job_events/JOB/*.jsonl.gz" in nothing
     assert "give either --events or --address" in states("--events", "x", "--address", "127.0.0.1:1", code=2).stderr
     assert "--events is empty" in states("--events", "", code=2).stderr
-    gone = states(tmp_path / "spans", "--events", tmp_path / "gone", code=2).stderr
+    gone = states(tmp_path / "spans", "--events", tmp_path / "gone", code=1).stderr
     assert f"{tmp_path / 'gone'}: No such file or directory" in gone
     assert not (tmp_path / "spans").exists()

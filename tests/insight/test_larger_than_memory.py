@@ -121,7 +121,7 @@ def test_a_damaged_file_ends_the_comparison(versions: tuple[Path, Path], tmp_pat
     whole = path.read_bytes()
     for damaged in (whole[:-100], bytes(1000) + whole[1000:]):
         path.write_bytes(damaged)
-        said = run("compare", "--all", store, "--to", versions[1], "--engine", "duckdb", code=2).output
+        said = run("compare", "--all", store, "--to", versions[1], "--engine", "duckdb", code=1).output
         assert f"comparing several runs fails: {path.parent}: " in said
         assert "SELECT" not in said
 
@@ -161,7 +161,7 @@ def test_a_trend_by_duckdb_is_the_same(options: tuple[str, ...], tmp_path: Path)
     ]
     assert found[0] == found[1]
     assert [each["run"] for each in found[0]["shifts"]] == [len(STEADY)]
-    said = run("trend", tmp_path / "runs", "--engine", "duckdb", "--function", "job.py", code=2).output
+    said = run("trend", tmp_path / "runs", "--engine", "duckdb", "--function", "job.py", code=1).output
     assert "no function of 12 runs of job.py is named 'job.py'" in " ".join(said.split())
     assert "--engine memory has methods of deployments and spans" in " ".join(said.split())
 
@@ -206,7 +206,7 @@ def test_a_page_opens_what_ran_in_a_time(tmp_path: Path) -> None:
     assert len(table["rows"]) == 8
     assert " and 2 other functions" in found["whole"]
     assert (found["findings"], found["path"]["steps"], found["nothing_found"]) == ([], [], "")
-    assert "no span ran then" in run("view", store, "--engine", "duckdb", "--from", "2s", code=2).output
+    assert "no span ran then" in run("view", store, "--engine", "duckdb", "--from", "2s", code=1).output
 
 
 def test_a_page_opens_the_first_spans_of_a_large_trace(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_only_a_page_of_a_part_needs_a_temporary_folder(tmp_path: Path, monkeypa
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     page = tmp_path / "report.html"
     run("view", store, "--output", page)
-    said = run("view", store, "--output", page, "--engine", "duckdb", code=2).output
+    said = run("view", store, "--output", page, "--engine", "duckdb", code=1).output
     assert "Error: --engine duckdb fails: No such file or directory" in said
 
 
@@ -290,7 +290,7 @@ def test_a_page_opens_whole_traces_or_one_of_them(tmp_path: Path) -> None:
         "those that ran in the time that was asked for, of these some traces as a whole"
         in page_of(tmp_path / "runs", "--to", "100ms", "--max-spans", 10)[1]
     )
-    refused = run("view", tmp_path / "runs", "--engine", "duckdb", "--trace", "fe", code=2).output
+    refused = run("view", tmp_path / "runs", "--engine", "duckdb", "--trace", "fe", code=1).output
     assert "no trace of 1 run starts with 'fe' (--trace)" in refused
 
 

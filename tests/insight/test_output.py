@@ -77,7 +77,7 @@ def test_standard_output_gets_it_by_its_path(folder: Path, tmp_path: Path, comma
 def test_a_device_that_is_full_says_so(folder: Path, command: list[str]) -> None:
     """As a disk that is full."""
     refused = run(*command, folder, "-o", "/dev/full")
-    assert refused.exit_code == 2
+    assert refused.exit_code == 1
     assert "/dev/full: No space left on device" in refused.stderr
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
@@ -90,7 +90,7 @@ def test_a_fifo_of_another_user_gets_nothing_by_accident(folder: Path, tmp_path:
     os.mkfifo(fifo)
     os.chown(fifo, 65534, -1)
     refused = run(*command, folder, "-o", fifo)
-    assert refused.exit_code == 2
+    assert refused.exit_code == 1
     assert "belongs to another user: --force writes to it" in " ".join(refused.stderr.split())
 
 

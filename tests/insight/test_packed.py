@@ -186,5 +186,5 @@ def test_a_file_that_is_no_gzip_is_not_said_to_have_a_rest(tmp_path: Path) -> No
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(b"not compressed")
     shown = run("summary", tmp_path)
-    assert shown.exit_code == 2
+    assert shown.exit_code == 1
     assert f"1 file or folder not completely read (the first: {path}: it is not compressed with gzip)." in shown.output

@@ -116,14 +116,14 @@ def test_what_is_missing_of_such_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "cut").write_bytes(by_collector(messages())[:-10])
     assert "the rest of the file is missing" in run("summary", tmp_path / "cut").stderr
     (tmp_path / "junk").write_bytes(bytes(range(256)) * 20)
-    assert "nothing of it can be read as OTLP" in " ".join(run("summary", tmp_path / "junk", code=2).output.split())
+    assert "nothing of it can be read as OTLP" in " ".join(run("summary", tmp_path / "junk", code=1).output.split())
 
 
 def test_zstd_without_its_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that installs it."""
     (tmp_path / "traces.zst").write_bytes(compressed(b"".join(LINES)))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    shown = " ".join(run("summary", tmp_path / "traces.zst", code=2).output.split())
+    shown = " ".join(run("summary", tmp_path / "traces.zst", code=1).output.split())
     assert "zstd needs pyarrow: pip install 'ray-tracing-hooks[insight]'" in shown
 
 
@@ -172,7 +172,7 @@ def test_files_of_an_object_store_are_read(bucket: Any) -> None:
     bucket.pipe("/bucket/spans/notes.txt", b"nothing")
     assert summary("memory://bucket/spans") == summary(RECORDED)
     assert summary("memory://bucket/spans/a.jsonl.gz") == summary(RECORDED)
-    assert "does not exist" in run("summary", "memory://bucket/other", code=2).output
+    assert "does not exist" in run("summary", "memory://bucket/other", code=1).output
 
 
 def test_what_is_wrong_with_fetched_files_names_their_place(bucket: Any, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_what_is_wrong_with_fetched_files_names_their_place(bucket: Any, tmp_pat
     said = [
         *(run(command, "memory://bucket/spans", *more).output for command, more in (("summary", ()), ("tree", ()))),
         run("export", "memory://bucket/spans", "--format", "otlp", "-o", tmp_path / "spans.jsonl").output,
-        run("runs", "memory://bucket/runs", code=2).output,
+        run("runs", "memory://bucket/runs", code=1).output,
         run("states", tmp_path / "states", "--events", "memory://bucket/history", code=1).output,
     ]
     assert not [each for each in said if tempfile.gettempdir() + "/ray-tracing-hooks-" in each]
@@ -233,7 +233,7 @@ def test_a_node_counts_a_file_of_an_object_store_where_it_is(bucket: Any) -> Non
 
 def test_a_scheme_without_its_package_is_said() -> None:
     """With what to install, and without the password."""
-    shown = run("summary", "nothing://me:hunter2@bucket/spans", code=2).output
+    shown = run("summary", "nothing://me:hunter2@bucket/spans", code=1).output
     assert "it needs fsspec and the package for its scheme" in " ".join(shown.split())
     assert "hunter2" not in shown
 
@@ -247,7 +247,7 @@ def test_a_file_that_cannot_be_fetched_is_said_without_its_keys(monkeypatch: pyt
 
     system = SimpleNamespace(find=lambda name: [name], get_file=refused)
     monkeypatch.setattr(import_module("fsspec.core"), "url_to_fs", lambda url: (system, url))
-    shown = run("summary", url, code=2).output
+    shown = run("summary", url, code=1).output
     assert "cannot read https://********@host/a.jsonl" in shown
     assert "hunter2" not in shown
     assert "k3y" not in shown
@@ -444,13 +444,13 @@ def test_traces_of_clickhouse_are_read_by_service_and_time(backend: Backend, is_
 def test_a_trace_of_clickhouse_is_read_by_its_id(backend: Backend) -> None:
     """And it is said which of them are not there, or that the table is not, or is another one."""
     place = f"clickhouse:{backend.address}?trace={TRACE_ID}&trace=1"
-    assert "has no table default.otel_traces" in " ".join(run("summary", place, code=2).output.split())
+    assert "has no table default.otel_traces" in " ".join(run("summary", place, code=1).output.split())
     backend.answers["/"] = clickhouse_answer(clickhouse_rows())
     told = " ".join(run("summary", place).stderr.split())
     assert f"has no trace {'0' * 31}1" in told
     assert backend.asked[-1][1]["param_ids"] == f"['{TRACE_ID}','{'0' * 31}1']"
     backend.answers["/"] = b'{"TraceId": "a"}\n'
-    assert "has a table of another kind" in " ".join(run("summary", place, code=2).output.split())
+    assert "has a table of another kind" in " ".join(run("summary", place, code=1).output.split())
 
 
 def test_what_a_back_end_left_out_is_said(backend: Backend) -> None:
@@ -485,7 +485,7 @@ def test_an_answer_without_spans_is_said(backend: Backend, answer: bytes | int, 
     """What is at that address instead."""
     backend.answers["/api/v3/traces"] = answer
     address = backend.address.replace("//", "//user:s3cret@")
-    shown = " ".join(run("summary", f"jaeger:{address}?service=ray", code=2).output.split())
+    shown = " ".join(run("summary", f"jaeger:{address}?service=ray", code=1).output.split())
     assert why in shown
     assert "Traceback" not in shown
     assert "s3cret" not in shown
@@ -495,7 +495,7 @@ def test_a_back_end_that_is_not_there_is_said() -> None:
     """With its address."""
     with closing(Backend()) as gone:
         address = gone.address
-    shown = " ".join(run("summary", f"tempo:{address}?service=ray", code=2).output.split())
+    shown = " ".join(run("summary", f"tempo:{address}?service=ray", code=1).output.split())
     assert f"tempo at {address} does not answer" in shown
 
 
@@ -533,5 +533,5 @@ def test_a_wrong_address_is_said(place: str, why: str) -> None:
 )
 def test_an_extreme_parameter_is_no_traceback(given: str, why: str) -> None:
     """The server decides about it, or the request cannot be made."""
-    shown = run("summary", f"tempo:http://127.0.0.1:1?service=ray&{given}", code=2).output
+    shown = run("summary", f"tempo:http://127.0.0.1:1?service=ray&{given}", code=1).output
     assert why in " ".join(shown.split())

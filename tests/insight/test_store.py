@@ -527,13 +527,13 @@ def test_the_list_of_a_run_that_a_path_names_has_it_alone(store: Path) -> None:
         newest = json.loads(run("runs", place, "--json").stdout)[0]["id"]
         (listed,) = json.loads(run("runs", f"{place}@{newest}", "--json").stdout)
         assert listed["id"] == newest
-        assert "latest~7" in run("runs", f"{place}@latest~7", code=2).output
+        assert "latest~7" in run("runs", f"{place}@latest~7", code=1).output
 
 
 def test_a_run_that_is_not_there_is_said_with_what_is(store: Path) -> None:
     """By place and by id, and two at once."""
-    assert f"{store} has 3 runs" in run("summary", f"{store}@latest~3", code=2).output
-    assert "0 of 3 runs start with 'kkkkkkkkkk'" in run("summary", f"{store}@kkkkkkkkkk", code=2).output
+    assert f"{store} has 3 runs" in run("summary", f"{store}@latest~3", code=1).output
+    assert "0 of 3 runs start with 'kkkkkkkkkk'" in run("summary", f"{store}@kkkkkkkkkk", code=1).output
     assert "names one run" in run("summary", f"{store}@latest", "--job", "01", code=2).output
 
 
@@ -605,7 +605,7 @@ def test_a_writer_that_is_killed_leaves_the_earlier_copy(tmp_path: Path) -> None
     """And the next one clears away what it left. A run of which there was no copy is not there."""
     folder, store = written(made(), tmp_path / "spans"), tmp_path / "runs"
     killed_while_writing(folder, store)
-    assert "no spans in" in run("summary", store, code=2).output
+    assert "no spans in" in run("summary", store, code=1).output
     before = keep(folder, store)
     killed_while_writing(folder, store)
     assert len(traces_of(store)) == 2
@@ -663,14 +663,14 @@ def test_a_run_of_another_version_is_said_and_the_others_are_read(store: Path) -
     result = run("summary", store, "--json")
     assert "has version 2, and this package reads version 1" in result.stderr
     assert [each["function"] for each in json.loads(result.stdout)["functions"]] == ["middle"]
-    assert "has version 2" in run("summary", newest, code=2).output
+    assert "has version 2" in run("summary", newest, code=1).output
     for damaged in ("{", json.dumps({**described, "wall_ns": float("nan")})):
         (newest / "run.json").write_text(damaged)
         assert "is not JSON" in run("runs", store).stderr
     for each in store.glob("run=*/run.json"):
         each.write_text(json.dumps({**described, "version": 2}))
     for option in ((), ("--json",)):
-        assert "has version 2" in run("runs", store, *option, code=2).stderr
+        assert "has version 2" in run("runs", store, *option, code=1).stderr
 
 
 def test_columns_of_other_types_are_converted_or_said(tmp_path: Path) -> None:
@@ -690,7 +690,7 @@ def test_columns_of_other_types_are_converted_or_said(tmp_path: Path) -> None:
         assert json.loads(run("summary", changed(name, floats), "--json").stdout)["functions"] == expected
     for name, why in (("name", "expected text"), ("kind", "expected a number"), ("start_time_unix_nano", "a number")):
         lists = changed(name, arrow.array([[1]] * len(table)))
-        assert f"{name} has the type list<" in (said := " ".join(run("summary", lists, code=2).output.split()))
+        assert f"{name} has the type list<" in (said := " ".join(run("summary", lists, code=1).output.split()))
         assert why in said
 
 
@@ -717,10 +717,10 @@ def test_a_file_that_is_cut_or_no_table_of_spans_is_said(store: Path, tmp_path: 
     newest = store / f"run={json.loads(run('runs', store, '--json').stdout)[0]['id']}"
     (path,) = newest.glob("traces-*")
     path.write_bytes(path.read_bytes()[:-20])
-    assert "not completely read" in run("summary", newest, code=2).output
+    assert "not completely read" in run("summary", newest, code=1).output
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     parquet.write_table(arrow.table({"a": [1]}), tmp_path / "other.parquet")
-    assert "it is not a table of spans" in run("summary", tmp_path / "other.parquet", code=2).output
+    assert "it is not a table of spans" in run("summary", tmp_path / "other.parquet", code=1).output
 
 
 def test_a_file_that_a_description_names_outside_of_its_folder_is_not_read(store: Path, tmp_path: Path) -> None:
@@ -731,7 +731,7 @@ def test_a_file_that_a_description_names_outside_of_its_folder_is_not_read(store
     described = json.loads((newest / "run.json").read_text())
     described["files"] = [{"name": "../../elsewhere.parquet", "rows": 3}]
     (newest / "run.json").write_text(json.dumps(described))
-    shown = " ".join(run("summary", newest, code=2).output.split())
+    shown = " ".join(run("summary", newest, code=1).output.split())
     assert "run.json is damaged: Expected `str` matching regex" in shown
     assert "`$.files[0].name`" in shown
 
@@ -758,8 +758,8 @@ def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
     how = "pip install 'ray-tracing-hooks[insight]'"
     asked = run("export", tmp_path / "none", "--format", "parquet", "-o", tmp_path / "other", code=1)
     assert how in " ".join(asked.output.split())
-    assert how in " ".join(run("summary", store, code=2).output.split())
-    assert how in " ".join(run("summary", store, "--engine", "duckdb", code=2).output.split())
+    assert how in " ".join(run("summary", store, code=1).output.split())
+    assert how in " ".join(run("summary", store, "--engine", "duckdb", code=1).output.split())
 
 
 def test_a_place_is_named_as_it_was_given_without_a_password(tmp_path: Path) -> None:

@@ -431,11 +431,11 @@ def test_the_beginning_of_several_ids_means_none_of_them(folder: Folder) -> None
         folder.trace = f"ab{number:030x}"
         folder.span(f"run {number}")
     refused = run(folder.path, "--trace", "AB")
-    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert (refused.exit_code, refused.stdout) == (1, "")
     said = " ".join(refused.stderr.split())
     some = ", ".join(f"ab{number:030x}" for number in range(3))
     assert f"4 traces start with 'AB' (--trace): {some}, ...; give more digits" in said
-    assert run(folder.path, "--trace", f"ab{3:030x}"[:31]).exit_code == 2
+    assert run(folder.path, "--trace", f"ab{3:030x}"[:31]).exit_code == 1
     assert len(lines(folder.path, "--trace", f"AB{3:030x}")) == 1
 
 
@@ -547,22 +547,22 @@ def test_wrong_use_ends_with_code_2(folder: Folder) -> None:
         ((folder.path, "--trace", "f"), "none of 1 trace starts with 'f' (--trace)"),
     ):
         result = run(*missing)
-        assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"Error: {complaint}\n")
+        assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: {complaint}\n")
 
 
-def test_a_place_without_spans_ends_with_code_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_without_spans_ends_with_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what was looked for and how to record some."""
     result = run(tmp_path)
-    assert (result.exit_code, result.stdout) == (2, "")
+    assert (result.exit_code, result.stdout) == (1, "")
     assert f"no spans in {tmp_path}: it contains no *.jsonl, *.jsonl.gz, *.parquet or *.spool." in result.stderr
     assert 'ray.init(_tracing_startup_hook="ray_tracing_hooks.local:setup")' in result.stderr
     (tmp_path / "a.jsonl").write_text("bad\n")
     result = run(tmp_path)
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "a.jsonl:1: not JSON" in result.stderr
     monkeypatch.setenv("RAY_TRACING_LOCAL_DIR", str(tmp_path / "not yet"))
     result = run()
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert f"the folder {tmp_path / 'not yet'} does not exist" in result.stderr
 
 

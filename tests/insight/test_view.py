@@ -85,10 +85,10 @@ def test_wrong_use_ends_with_code_2(options: tuple[str, ...], complaint: str) ->
         (("--from", "1h"), "no span ran then (--from, --to): the spans that are chosen cover"),
     ],
 )
-def test_what_is_not_there_ends_with_code_2(options: tuple[str, ...], complaint: str) -> None:
+def test_what_is_not_there_ends_with_code_1(options: tuple[str, ...], complaint: str) -> None:
     """And with no text on usage."""
     refused = view(RECORDED / "worker_tree.jsonl.gz", *options)
-    assert refused.exit_code == 2
+    assert refused.exit_code == 1
     assert complaint in " ".join(refused.stderr.split())
     assert "Usage" not in refused.stderr
 
@@ -100,12 +100,12 @@ def test_it_writes_over_reports_of_its_own_alone(tmp_path: Path) -> None:
     assert view(spans, "--output", page, "--no-attributes").exit_code == 0
     page.write_text("<!doctype html>\nmy own work")
     refused = view(spans, "--output", page)
-    assert refused.exit_code == 2
+    assert refused.exit_code == 1
     assert "exists: --force overwrites it" in refused.stderr.replace("\n", " ")
     assert page.read_text() == "<!doctype html>\nmy own work"
     page.unlink()
     page.symlink_to(tmp_path / "elsewhere")
-    assert view(spans, "--output", page).exit_code == 2
+    assert view(spans, "--output", page).exit_code == 1
     assert view(spans, "--output", page, "--force").exit_code == 0
     assert not (tmp_path / "elsewhere").exists()
 
@@ -327,11 +327,11 @@ def test_a_sample_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["nowhere"], 2, "does not exist"),
-        (["{folder}", "--output", "{folder}"], 2, "is a folder"),
-        (["{folder}", "--output", "{folder}/no/report.html"], 2, "there is no folder"),
+        (["nowhere"], 1, "does not exist"),
+        (["{folder}", "--output", "{folder}"], 1, "is a folder"),
+        (["{folder}", "--output", "{folder}/no/report.html"], 1, "there is no folder"),
         (["{folder}", "--trace", "zz"], 2, "not a trace id"),
-        (["{empty}"], 2, "no spans"),
+        (["{empty}"], 1, "no spans"),
     ],
 )
 def test_wrong_use_says_what_is_wrong(folder: Path, tmp_path: Path, arguments: list[str], code: int, says: str) -> None:

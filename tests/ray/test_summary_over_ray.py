@@ -105,7 +105,7 @@ def test_ray_data_analyzes_the_traces_of_tables_with_the_columns_of_otlp_alone(
     assert summary(folder / "runs", "--engine", "ray", "--address", address)["functions"] == over_ray["functions"]
     for file in run.glob("traces-*.parquet"):
         python("-c", CUT, file, "trace_id", **with_data())
-    said = asked("summary", folder / "runs", "--engine", "ray", "--address", address, code=2)
+    said = asked("summary", folder / "runs", "--engine", "ray", "--address", address, code=1)
     assert "is not a table of spans: it has no column trace_id" in said
 
 
@@ -116,9 +116,9 @@ def test_rows_that_are_no_spans_are_counted(address: str, short_tmp: Callable[[]
     assert "tables.parquet: 1 row of its tables cannot be read as a span" in done.stderr
     assert "0 calls of 0 functions, 1 span" in done.stdout
     python("-c", NO_SPANS.replace('"ab" * 16, "no id"', "None, None"), file, **with_data())
-    assert "no spans in" in asked("summary", file, "--engine", "ray", "--address", address, code=2)
+    assert "no spans in" in asked("summary", file, "--engine", "ray", "--address", address, code=1)
     file.write_bytes(b"PAR1")
-    said = asked("summary", file, "--engine", "ray", "--address", address, code=2)
+    said = asked("summary", file, "--engine", "ray", "--address", address, code=1)
     assert f"{file} is damaged, or not Parquet" in " ".join(said.split())
 
 
@@ -156,6 +156,6 @@ def test_a_file_that_cannot_be_read_is_said(address: str, store: Path) -> None:
     (copied := store.parent / "damaged" / run.name).mkdir(parents=True)
     (copied / "run.json").write_bytes((run / "run.json").read_bytes())
     (copied / traces.name).write_bytes(b"PAR1 nothing PAR1")
-    said = asked("summary", copied.parent, "--engine", "ray", "--address", address, code=2)
+    said = asked("summary", copied.parent, "--engine", "ray", "--address", address, code=1)
     assert f"Ray Data: {copied / traces.name} is damaged, or not Parquet: " in said
     assert "Traceback" not in said

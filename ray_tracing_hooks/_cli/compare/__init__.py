@@ -127,7 +127,7 @@ def compare(
     The report of --page shows both critical paths and flame graphs, and all views of the newest run of NEW. Attributes
     may contain confidential data: --no-attributes and --redact hide them in all that the command prints and writes.
 
-    Exit codes: 0, 1 if --fail-on applies, 2 for wrong usage or if a run cannot be read.
+    Exit codes: 0, 1 if --fail-on applies or there are no spans, 2 for wrong usage.
     """
     if in_json and in_markdown:
         raise click.UsageError("--json and --markdown are different outputs: give one of them")

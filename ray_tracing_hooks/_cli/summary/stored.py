@@ -10,7 +10,7 @@ from typing import Any
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.asking import answering_cluster
 from ray_tracing_hooks._cli.engines import RAY, engine_errors
-from ray_tracing_hooks._cli.screen import InputError, Row, Table, warn
+from ray_tracing_hooks._cli.screen import Row, SafeError, Table, warn
 from ray_tracing_hooks._cli.summary import ray_tables
 from ray_tracing_hooks._cli.summary.document import run as run_of
 from ray_tracing_hooks._cli.summary.requests import PERCENTILES
@@ -28,7 +28,7 @@ _SHOWN = 8
 
 def document(run: KeptRun, engine: str, address: str | None) -> dict[str, Any]:
     """Part of the document of a summary: ``run``, ``quality``, ``functions``, ``findings``. Ends the command with exit
-    code 2 if that cannot be computed. ``engine`` is ``duckdb``, or ``ray`` for the cluster at this address.
+    code 1 if that cannot be computed. ``engine`` is ``duckdb``, or ``ray`` for the cluster at this address.
     """
     known = run.document
     if engine == RAY:
@@ -56,7 +56,7 @@ def _document(engine: str, run: dict[str, Any], quality: Any, functions: Any, fi
 def tables(paths: Sequence[str]) -> tuple[Any, list[str]]:
     """The file system of the Parquet files below a path, None for this machine; and these files. There are none for
     several paths, for a back end, for a store or a run of it, and beside other files of spans. Ends the command with
-    exit code 2 if the path cannot be read.
+    exit code 1 if the path cannot be read.
     """
     if len(paths) != 1 or inputs.run_of(paths[0]) or paths[0].partition(":")[0] in BACKENDS:
         return None, []
@@ -79,7 +79,7 @@ def document_of_tables(place: str, files: Sequence[str], system: Any, address: s
     found, spans = _by_ray(shown(place), files, system, address)
     known = spans or ray_tables.Spans(0, 0, 0, 0)
     if not known.spans:
-        raise InputError(f"no spans in {shown(place)}: no row of its tables can be read as one")
+        raise SafeError(f"no spans in {shown(place)}: no row of its tables can be read as one")
     about = {
         "name": os.path.basename(shown(place).rstrip("/")),
         "session": "",
@@ -103,7 +103,7 @@ def _by_ray(
             names = list(files) if system is not None else [os.path.abspath(each) for each in files]
             functions_found, spans = ray_tables.functions(names, PERCENTILES, system, now_ns)
     except ConnectError as error:
-        raise InputError(f"the connection to {found} fails: {error}") from None
+        raise SafeError(f"the connection to {found} fails: {error}") from None
     if spans is not None and spans.unreadable:
         warn(f"{place}: {count(spans.unreadable, 'row')} of its tables cannot be read as a span")
     return functions_found, spans

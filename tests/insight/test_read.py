@@ -6,7 +6,6 @@ import gzip
 import json
 import math
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
 from ray_tracing_hooks._formats import otlp_json_read
+from ray_tracing_hooks._insight.ingest import lines as line_reading
 from ray_tracing_hooks._insight.ingest import load as reading
 from ray_tracing_hooks._insight.ingest import parallel
 from ray_tracing_hooks._insight.ingest.files import span_files
@@ -227,11 +227,11 @@ def test_the_name_of_an_event_is_a_text_whatever_was_written(tmp_path: Path) -> 
 
 def test_an_endless_line_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line over the limit is never held in memory; what follows it is read."""
-    monkeypatch.setattr(sys.modules[span_files.__module__], "MAX_LINE", 1024)
+    monkeypatch.setattr(line_reading, "MAX_LINE", 1024)
     (tmp_path / "a.jsonl").write_text("x" * 5000 + "\n" + line(described(1)))
     spans, quality = read(tmp_path)
     assert [span.name for span in spans] == ["span 1"]
-    assert [problem.line for problem in quality.problems] == [1]
+    assert [(problem.line, problem.reason) for problem in quality.problems] == [(1, "the line is longer than 0 MiB")]
 
 
 def test_other_signals_are_no_error(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -81,7 +81,7 @@ class Analysis:
     @cached_property
     def job(self) -> str:
         """Ray's id of the job, empty if not recorded."""
-        found = (site.get(names.RAY_JOB_ID) for site in self._sites())
+        found = (self.table.sites[index].get(names.RAY_JOB_ID) for index in by_first(self.table.site))
         return next((str(each) for each in found if each), "")
 
     @cached_property
@@ -105,9 +105,6 @@ class Analysis:
     @cached_property
     def _by_session(self) -> tuple[list[str], Any]:
         return by_row(self.table)
-
-    def _sites(self) -> Iterator[dict[str, Any]]:
-        return (self.table.sites[index] for index in by_first(self.table.site))
 
     @cached_property
     def calls(self) -> Calls:

@@ -236,8 +236,8 @@ def span_of(written: SpanJson, resource: dict[str, Any], scope: str) -> Span:
         ],
         links=[
             Link(
-                _link_id(link, "traceId", 16),
-                _link_id(link, "spanId", 8),
+                id_text(link.get("traceId") or "", 16),
+                id_text(link.get("spanId") or "", 8),
                 plain_attributes(link.get("attributes")),
                 str(link.get("traceState") or ""),
             )
@@ -254,10 +254,6 @@ def span_of(written: SpanJson, resource: dict[str, Any], scope: str) -> Span:
             int(written.dropped_links_count or 0),
         ),
     )
-
-
-def _link_id(link: Mapping[str, Any], member: str, size: int) -> str:
-    return id_text(link.get(member) or "", size)
 
 
 def span_ids(written: SpanJson) -> tuple[str, str]:

@@ -71,7 +71,7 @@ def read_parts(
     """The columns of each part, in order. Problems are recorded in ``quality``."""
     sizes = [_size(part) for part in parts]
     most = min(len(os.sched_getaffinity(0)), 8, sum(sizes) // _WORTH_A_PROCESS)
-    answers = _here(parts) if most < 2 or len(parts) < 2 else _by_processes(parts, min(most, len(parts)))
+    answers = map(_read, parts) if most < 2 or len(parts) < 2 else _by_processes(parts, min(most, len(parts)))
     lines, path = 0, ""
     for part, size, answer in zip(parts, sizes, answers, strict=True):
         on_bytes(size)
@@ -103,10 +103,6 @@ def _read(part: Part) -> Answer:
         return None
     except UNREADABLE as error:
         return reason(error)
-
-
-def _here(parts: Sequence[Part]) -> Iterator[Answer]:
-    return map(_read, parts)
 
 
 # --- several processes --------------------------------------------------------------------------------------------

@@ -108,7 +108,6 @@ class Calls:
         self._last_seen: dict[int, int] = {}
         self._resource_of_extent: dict[int, int] = {}
         self.frame = self._frames()
-        self._drivers: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.submission)
@@ -337,11 +336,11 @@ class Calls:
 
     def drivers(self) -> list[int]:
         """The frames of drivers: their own spans if there are any, else the frames without a row that may be of one."""
-        if self._drivers is None:
-            self._drivers = np.nonzero(as_numpy(self.role) == DRIVER)[0].tolist() or [
-                frame for frame in self._extent if not self._is_worker(frame)
-            ]
         return self._drivers
+
+    @cached_property
+    def _drivers(self) -> list[int]:
+        return self.rows_of(DRIVER).tolist() or [frame for frame in self._extent if not self._is_worker(frame)]
 
     def _is_worker(self, frame: int) -> bool:
         return self.table.resources[self.resource_of(frame)].get(names.RESOURCE_PROCESS_TYPE) == "worker"

@@ -40,6 +40,10 @@ class _Engine(NamedTuple):
     """Of the phase of each, in nanoseconds."""
     share: float
     """Of the time of requests that went to it, from 0 to 1."""
+    requests: int
+    """How many there are in all."""
+    spans: ServeSpans
+    found: Generations
 
     @property
     def median(self) -> int:
@@ -49,23 +53,25 @@ class _Engine(NamedTuple):
     def at_95(self) -> int:
         return percentile(np.sort(self.times).tolist(), 0.95)
 
-    def rows(self, found: Generations) -> list[int]:
+    @property
+    def rows(self) -> list[int]:
         """The longest first."""
-        longest: list[int] = found.row[self.place[np.argsort(-self.times, kind="stable")]].tolist()
+        longest: list[int] = self.found.row[self.place[np.argsort(-self.times, kind="stable")]].tolist()
         return longest
 
-    def on_path(self, analysis: Analysis, spans: ServeSpans, found: Generations, phase: int) -> float:
+    def on_path(self, analysis: Analysis, phase: int) -> float:
         """The share of the run whose critical path was in its replicas in this phase."""
-        begin, end = found.edges[phase : phase + 2, self.place]
+        begin, end = self.found.edges[phase : phase + 2, self.place]
         times = list(zip(begin.tolist(), end.tolist(), strict=True))
-        return share_on_path(analysis, spans, found.row[self.place].tolist(), times)
+        return share_on_path(analysis, self.spans, self.found.row[self.place].tolist(), times)
 
 
-def _by_deployment(analysis: Analysis, kind: str, column: Any) -> Iterator[_Engine]:
-    """``kind``: the phase as a part of requests. ``column``: nanoseconds for each generation, below 0 if not told."""
+def _by_deployment(analysis: Analysis, kind: str) -> Iterator[_Engine]:
+    """``kind``: the phase as a part of requests."""
     requests, spans, found = analysis.requests, analysis.serve_spans, analysis.generations
     if requests is None or spans is None or found is None or not requests.time:
         return
+    column = found.queue if kind == ENGINE_QUEUE else np.where(found.is_leg, -1, found.prefill)
     places = np.nonzero((column >= 0) & (spans.above[found.row] >= 0))[0]
     methods, which = np.unique(spans.method[spans.above[found.row[places]]], return_inverse=True)
     named = [deployment_of(spans, each) for each in methods.tolist()]
@@ -77,7 +83,7 @@ def _by_deployment(analysis: Analysis, kind: str, column: Any) -> Iterator[_Engi
             for part in requests.parts
             if part.kind == kind and (part.application, part.name.rpartition(".")[0]) == (application, name)
         )
-        yield _Engine(name, its, column[its], took / requests.time)
+        yield _Engine(name, its, column[its], took / requests.time, requests.count, spans, found)
 
 
 def engine_queues(analysis: Analysis) -> Iterator[Finding]:
@@ -89,14 +95,11 @@ def engine_queues(analysis: Analysis) -> Iterator[Finding]:
     Advice: more replicas, or a larger max_num_seqs; Ray Serve LLM hands all requests to the engine in any case.
     Needs: generations in replicas, with the time in the queue.
     """
-    requests, spans, found = analysis.requests, analysis.serve_spans, analysis.generations
-    if requests is None or spans is None or found is None:
-        return
-    for each in _by_deployment(analysis, ENGINE_QUEUE, found.queue):
-        many = len(each.place)
+    for each in _by_deployment(analysis, ENGINE_QUEUE):
+        found, many = each.found, len(each.place)
         if many < _LEAST_GENERATIONS or each.share < _QUEUE_SHARE or each.median < _QUEUE_LEAST:
             continue
-        replicas = spans.resource[found.row[each.place]]
+        replicas = each.spans.resource[found.row[each.place]]
         # Of generations without all of their times it is not known when they ran.
         is_known = found.is_complete[each.place].all()
         at_once = max(_at_once(found, each.place[replicas == one]) for one in np.unique(replicas)) if is_known else 0
@@ -104,13 +107,13 @@ def engine_queues(analysis: Analysis) -> Iterator[Finding]:
         yield Finding(
             "engine-queue",
             f"waiting in the engine's queue in {quoted(each.deployment)} took {percent(each.share)} of the time of "
-            f"{count(requests.count, 'request')}; of {count(many, 'generation')} in "
+            f"{count(each.requests, 'request')}; of {count(many, 'generation')} in "
             f"{count(len(np.unique(replicas)), 'replica')}{ran}, the "
             f"median waited {duration(each.median)}, the 95th percentile {duration(each.at_95)}",
             "more replicas (num_replicas), or a larger max_num_seqs if the engine's KV cache has room for more at "
             "once; a larger max_ongoing_requests would not help: these requests have reached the engine",
-            each.on_path(analysis, spans, found, 1),
-            each.rows(found),
+            each.on_path(analysis, 1),
+            each.rows,
             {
                 "deployment": each.deployment,
                 "generations": many,
@@ -140,11 +143,8 @@ def long_prefills(analysis: Analysis) -> Iterator[Finding]:
     Advice: shorter prompts, prompts that begin alike for the prefix cache, or replicas for the prefill alone.
     Needs: generations in replicas, with the time of the prefill.
     """
-    requests, spans, found = analysis.requests, analysis.serve_spans, analysis.generations
-    if requests is None or spans is None or found is None:
-        return
-    for each in _by_deployment(analysis, ENGINE_PREFILL, np.where(found.is_leg, -1, found.prefill)):
-        many = len(each.place)
+    for each in _by_deployment(analysis, ENGINE_PREFILL):
+        found, many = each.found, len(each.place)
         if many < _LEAST_GENERATIONS or each.share < _PREFILL_SHARE or each.median < _PREFILL_LEAST:
             continue
         if float(np.median(each.times / np.maximum(found.took[each.place], 1))) < _PREFILL_SHARE:
@@ -159,13 +159,13 @@ def long_prefills(analysis: Analysis) -> Iterator[Finding]:
         yield Finding(
             "long-prefill",
             f"the prefill in {quoted(each.deployment)} took {percent(each.share)} of the time of "
-            f"{count(requests.count, 'request')}: {duration(each.median)} in the median of "
+            f"{count(each.requests, 'request')}: {duration(each.median)} in the median of "
             f"{count(many, 'generation')}, {duration(each.at_95)} at the 95th percentile"
             f"{prompts if len(places) else ''}",
             "shorter prompts; let prompts begin with what they have in common, so that the prefix cache has it; or "
             "replicas for the prefill alone, if it delays the decoding of other requests",
-            each.on_path(analysis, spans, found, 2),
-            each.rows(found),
+            each.on_path(analysis, 2),
+            each.rows,
             {
                 "deployment": each.deployment,
                 "generations": many,

@@ -55,7 +55,7 @@ def large_arguments(analysis: Analysis) -> list[Finding]:
 def starting_by_arguments(analysis: Analysis) -> int:
     """How much of the time in which the run waited for workers to start passed during such submissions."""
     rows = [row for *_, rows in _large_costly(analysis) for row in rows]
-    return _meanwhile(analysis, _times(analysis, rows), STARTING)
+    return _meanwhile(analysis, list(map(analysis.table.time, rows)), STARTING)
 
 
 def _large_costly(analysis: Analysis) -> Iterator[tuple[str, Function, int, list[int]]]:
@@ -85,7 +85,7 @@ def large_functions(analysis: Analysis, *kinds: str) -> set[str]:
 def _cost(analysis: Analysis, rows: list[int], times: list[tuple[int, int]]) -> int:
     """``times`` is when calls waited for what is large, besides its submission."""
     submitting = sum(map(analysis.submitting_on_path.__getitem__, rows))
-    return submitting + _meanwhile(analysis, [*_times(analysis, rows), *times], SCHEDULING, DELIVERY, STARTING)
+    return submitting + _meanwhile(analysis, [*map(analysis.table.time, rows), *times], SCHEDULING, DELIVERY, STARTING)
 
 
 def _loads(analysis: Analysis, loaded: Loading | None) -> list[tuple[int, int]]:
@@ -99,10 +99,6 @@ def _starts(analysis: Analysis, function: Function) -> list[tuple[int, int]]:
     calls = set(function.executions)
     steps = (step for step in analysis.path.steps if step.kind in (SCHEDULING, DELIVERY) and step.row in calls)
     return [step.time for step in steps if analysis.queued(step.row) is None]
-
-
-def _times(analysis: Analysis, rows: list[int]) -> list[tuple[int, int]]:
-    return [analysis.table.time(row) for row in rows]
 
 
 def _meanwhile(analysis: Analysis, times: list[tuple[int, int]], *kinds: str) -> int:

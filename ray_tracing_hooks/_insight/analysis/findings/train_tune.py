@@ -306,15 +306,11 @@ def rows_of_restarts(analysis: Analysis) -> set[int]:
                 found.update(rank.row for rank in attempt.ranks)
         for attempt in run.attempts[-1:]:
             failed = [rank.row for rank in attempt.ranks if analysis.table.failed(rank.row)]
-            raised = [row for row in failed if _is_own(analysis, row)]
+            # Others are killed where one has failed.
+            raised = [row for row in failed if error_type(analysis.table.span(row)) != names.WORKER_DIED]
             if raised:
                 found.update(set(failed) - set(raised))
     return found
-
-
-def _is_own(analysis: Analysis, row: int) -> bool:
-    """Whether a rank failed by itself: others are killed where one has failed."""
-    return error_type(analysis.table.span(row)) != names.WORKER_DIED
 
 
 def _restarts(analysis: Analysis, run: TrainRun) -> list[_Restart]:

@@ -110,7 +110,7 @@ class _Writer:
                 self._track(self._first_counter + 2 * node + offset, fields)
         threads: dict[int, int] = {}
         for index, lane in enumerate(drawn.lanes.lanes):
-            uuid, node = self._first_lane + index, drawn.node_of_place(lane.place) + 1
+            uuid, node = self._first_lane + index, drawn.node_of_place[lane.place] + 1
             name = utf8(lane_label(places[lane.place], lane.number))
             if lane.number == 0:
                 threads[lane.place] = uuid
@@ -158,7 +158,7 @@ class _Writer:
             b"\x18" + self._categories.number(KIND_NAMES.get(span.kind, "INTERNAL").lower(), new),
             b"\x50" + self._names.number(title(table, row), new),
             *self._annotations(told_of(span, self._source), new),
-            *map(_outgoing, outgoing),
+            *(b"\xf9\x02" + _pack_arrow(arrow) for arrow in outgoing),
         ]
         if (call := drawn.starts.get(row)) is not None:
             fields.append(_terminating(call.number))
@@ -248,10 +248,6 @@ def _within(time_ns: int) -> int:
 
 def _int(tag: int, number: int) -> bytes:
     return bytes((tag,)) + varint(number)
-
-
-def _outgoing(arrow: int) -> bytes:
-    return b"\xf9\x02" + _pack_arrow(arrow)
 
 
 def _terminating(arrow: int) -> bytes:

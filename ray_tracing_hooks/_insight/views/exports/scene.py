@@ -73,10 +73,7 @@ class Scene:
         return self.table.start[0] if len(self.table) else 0
 
     def node_of(self, row: int) -> int:
-        return self._nodes_of_places[self.places.of[row]]
-
-    def node_of_place(self, place: int) -> int:
-        return self._nodes_of_places[place]
+        return self.node_of_place[self.places.of[row]]
 
     def wake_ns(self, row: int) -> int:
         """The start of the slice at the end of a wait, to which the arrow points: after all else in the wait."""
@@ -102,7 +99,7 @@ class Scene:
         return [_summed(each) for each in changes]
 
     def __post_init__(self) -> None:
-        self._nodes_of_places = {place: node for node, there in enumerate(self.nodes) for place in there}
+        self.node_of_place = {place: node for node, there in enumerate(self.nodes) for place in there}
         self._ends_inside: dict[int, int] = {}
         for row, parent in enumerate(self.table.parent) if self.wakes else ():
             if parent in self.wakes and self.lanes.of[row] == self.lanes.of[parent]:

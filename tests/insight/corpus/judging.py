@@ -234,7 +234,8 @@ class Judged:
         for each in page["findings"]:
             text = each["text"].removesuffix(" (assumed: not all of it is recorded)")
             head = each["title"] + (f": {each['cost']}" if each["cost"] else "")
-            yield from (f"only on the page: {part}" for part in (head, text) if part not in self.text)
+            # The page begins the evidence with a capital letter.
+            yield from (f"only on the page: {part}" for part in (head, text[1:]) if part not in self.text)
 
 
 def forms(program: Program) -> tuple[str, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,37 +29,98 @@ from ray_tracing_hooks._cli.compare import document
 from ray_tracing_hooks._cli.engines import runs_of
 from ray_tracing_hooks._insight.analysis import explained
 from ray_tracing_hooks._insight.analysis.comparison import compare
-from ray_tracing_hooks._insight.analysis.measured import FUNCTION
+from ray_tracing_hooks._insight.analysis.measured import DEPLOYMENT, FUNCTION, SPAN
 from ray_tracing_hooks._insight.ingest.kept_runs import kept_runs
 from ray_tracing_hooks._insight.store import part
 from ray_tracing_hooks._insight.store.tables import opened
 
 pytestmark = pytest.mark.usefixtures("packages")
 
+SUBJECTS = ("subject_kind", "subject", "subject_self_ns", "subject_makes_calls")
+"""The columns of what is compared and is no function."""
+
 
 def compared(engine: str, now: list[Path], before: list[Path]) -> dict[str, Any]:
-    """The document of a comparison of all functions in these stores."""
+    """The document of a comparison of all runs in these stores, without the engine."""
     sides = [
         [run for store in stores for run in runs_of([str(store)], engine, everything=True)] for stores in (now, before)
     ]
-    for each in (*sides[0], *sides[1]):
-        each.kinds = frozenset({FUNCTION})
-    return document.document(compare(*sides))
+    found = document.document(compare(*sides))
+    assert found.pop("engine") == engine
+    return found
+
+
+PAIRS = sorted(path.name.removesuffix("_mended.jsonl.gz") for path in RECORDED.glob("*_mended.jsonl.gz"))
+OF_EVERY_KIND = {"actor_restarts", "blocking_replica", "computed_for_each_epoch", "late_first_step"}
+"""Of functions, actors, operators, deployments and spans of the program."""
 
 
 @pytest.mark.parametrize(
-    "name", ["actor_restarts", "async_actor_is_full", "computed_for_each_epoch", "late_first_step"]
+    "name",
+    # More than a hundred comparisons take a minute.
+    [name if name in OF_EVERY_KIND else pytest.param(name, marks=pytest.mark.slow) for name in PAIRS],
 )
-def test_duckdb_compares_functions_as_this_process_does(name: str, tmp_path: Path) -> None:
+def test_duckdb_compares_runs_as_this_process_does(name: str, tmp_path: Path) -> None:
     """To the last digit, with what else differs, the split of the time, and findings."""
     stores = [tmp_path / "before", tmp_path / "now"]
     for store, suffix in zip(stores, ("", "_mended"), strict=True):
         keep(RECORDED / f"{name}{suffix}.jsonl.gz", store)
     found = compared("duckdb", stores[1:], stores[:1])
     assert found == compared("memory", stores[1:], stores[:1])
-    assert found["subjects"]
-    assert found["time_split"]
-    assert found["findings"]
+    if name in OF_EVERY_KIND:
+        assert found["subjects"]
+        assert found["findings"]
+    if name == "blocking_replica":
+        assert {each["kind"] for each in found["subjects"]} == {DEPLOYMENT, SPAN}
+
+
+def nested(job: int, took: float, clock: float) -> HandMade:
+    """Tasks on two machines, one with another clock, in each of which spans of the program are in one another: some
+    without an end, others failed or with a call.
+    """
+    chance, run = random.Random(job), HandMade()
+    driver = run.driver(0, 10_000, attributes={names.RAY_JOB_ID: f"{job:02x}000000"})
+    for number in range(60):
+        at, is_there = 100.0 * number, number % 2
+        here: dict[str, Any] = {"worker": f"w{is_there}", "node": f"n{is_there}", "clock": clock * is_there}
+        parent = run.run(run.submit(driver, "work", at), at + 1, at + 90, **here)
+        begin, end = at + 2, at + 89
+        for step in range(4):
+            is_failed, is_open = step == 0 and number % 5 == 0, step == 3 and number % 20 == 7
+            of_step = {names.ERROR_TYPE: "ValueError"} if is_failed else {"size": number % 3}
+            error = "boom" if is_failed else ""
+            parent = run.span(
+                f"step{step}", begin, None if is_open else end, parent, attributes=of_step, error=error, **here
+            )
+            begin, end = begin + chance.random() * took, end - chance.random() * took
+        if number % 3 == 0:
+            run.run(
+                run.submit(parent, "inner", begin, worker=f"w{is_there}", node=f"n{is_there}"), begin + 1, begin + 2
+            )
+    return run
+
+
+@pytest.mark.parametrize("clock", [0, -70, 50_000])
+def test_duckdb_compares_spans_of_the_program_as_this_process_does(clock: float, tmp_path: Path) -> None:
+    """Their self times, failures and types of exceptions, whatever the clocks of the machines are."""
+    for job, (store, took) in enumerate((("before", 3), ("now", 9)), start=1):
+        keep(written(tmp_path / str(job), nested(job, took, clock)), tmp_path / store)
+    found = compared("duckdb", [tmp_path / "now"], [tmp_path / "before"])
+    assert found == compared("memory", [tmp_path / "now"], [tmp_path / "before"])
+    spans = {each["name"]: each for each in found["subjects"] if each["kind"] == SPAN}
+    assert [each["changes"]["self time"]["change"] for _, each in sorted(spans.items())] == [*["more"] * 3, "less"]
+
+
+def without_subjects(store: Path) -> None:
+    """The runs of a store as an earlier version wrote them: without the columns of what is no function."""
+    for path in store.glob("run=*/run.json"):
+        described = json.loads(path.read_text())
+        del described["subjects"]
+        path.write_text(json.dumps(described))
+    parquet = import_module("pyarrow.parquet")
+    for path in store.glob("run=*/traces-*.parquet"):
+        table = parquet.read_table(path)
+        parquet.write_table(table.drop_columns([*SUBJECTS, "clock_shift_ns"]), path)
 
 
 @pytest.fixture(scope="module")
@@ -93,23 +156,39 @@ def test_duckdb_explains_changes_as_this_process_does(
 def test_the_command_compares_large_runs_by_duckdb(
     versions: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says what is left out, has the same verdict, and refuses what it cannot do."""
+    """It says what is from when the runs were stored, has the same verdict, and refuses what it cannot do."""
     before, now = versions
     sides = "--all", before, "--to", now
-    assert "DuckDB" not in run("compare", *sides).output
+    assert "were stored" not in run("compare", *sides).output
     monkeypatch.setattr(engines, "LARGE", 100)
     shown = " ".join(run("compare", *sides, "--fail-on", "slower=10%", code=1).output.split())
-    assert "DuckDB compared functions, without methods of deployments and spans of the program" in shown
+    assert "The findings, and the split of the time, are from when the runs were stored." in shown
     assert "resize, self time: all calls have argument scale 4 now, most had 2 before" in shown
     run("compare", *sides, "--fail-on", "slower=300%")
-    memory = json.loads(run("compare", *sides, "--engine", "memory", "--json").stdout)
-    assert (memory["engine"], "span" in {each["kind"] for each in memory["subjects"]}) == ("memory", True)
+    by = {
+        engine: json.loads(run("compare", *sides, "--engine", engine, "--json").stdout)
+        for engine in ("memory", "duckdb")
+    }
+    assert {engine: each.pop("engine") for engine, each in by.items()} == {"memory": "memory", "duckdb": "duckdb"}
+    assert by["memory"] == by["duckdb"]
     for options in (("--page", tmp_path / "page.html"), ("--redact", "x"), ("--no-attributes",)):
         assert f"{options[0]}" in (said := run("compare", *sides, *options, code=2).output)
         assert "needs runs in memory" in said
     spans = written(tmp_path / "spans", version(1))
     refused = run("compare", now, "--to", spans, "--engine", "duckdb", code=2).output
     assert "--engine duckdb reads runs of a store" in " ".join(refused.split())
+
+
+def test_functions_of_a_store_of_an_earlier_version_are_compared(versions: tuple[Path, Path], tmp_path: Path) -> None:
+    """And the output says what is left out."""
+    shutil.copytree(versions[0], tmp_path / "runs")
+    without_subjects(tmp_path / "runs")
+    sides = "--all", tmp_path / "runs", "--to", versions[1], "--engine", "duckdb"
+    shown = " ".join(run("compare", *sides).output.split())
+    assert "Only functions are compared, since an earlier version stored some of the runs" in shown
+    assert {each["kind"] for each in json.loads(run("compare", *sides, "--json").stdout)["subjects"]} == {FUNCTION}
+    said = run("trend", tmp_path / "runs", "--engine", "duckdb", "--function", "decode", code=1).output
+    assert "--engine memory has methods of deployments and spans" in " ".join(said.split())
 
 
 def test_a_damaged_file_ends_the_comparison(versions: tuple[Path, Path], tmp_path: Path) -> None:
@@ -147,13 +226,15 @@ def test_an_interrupt_ends_a_query(versions: tuple[Path, Path]) -> None:
         signal.signal(signal.SIGINT, handler)
 
 
-@pytest.mark.parametrize("options", [(), ("--function", "f")])
+@pytest.mark.parametrize("options", [(), ("--function", "f"), ("--function", "load")])
 def test_a_trend_by_duckdb_is_the_same(options: tuple[str, ...], tmp_path: Path) -> None:
     """Of the runs of the program that ran last, the last ones."""
     pytest.importorskip("ruptures")
     times = [*STEADY, *(each * 2 for each in STEADY)]
     for job, took in enumerate(times, start=1):
-        keep(written(tmp_path / str(job), run_of(took, 1000 * job, job)), tmp_path / "runs")
+        made = run_of(took, 1000 * job, job)
+        made.span("load", 1000 * job + 2, 1000 * job + 2 + took / 2, made.spans[-1].span_id, trace=job)
+        keep(written(tmp_path / str(job), made), tmp_path / "runs")
     keep(written(tmp_path / "other", run_of(20, 10, 99, "other.py")), tmp_path / "runs")
     found = [
         json.loads(run("trend", tmp_path / "runs", "--json", "--engine", engine, "--last", "12", *options).stdout)
@@ -162,8 +243,7 @@ def test_a_trend_by_duckdb_is_the_same(options: tuple[str, ...], tmp_path: Path)
     assert found[0] == found[1]
     assert [each["run"] for each in found[0]["shifts"]] == [len(STEADY)]
     said = run("trend", tmp_path / "runs", "--engine", "duckdb", "--function", "job.py", code=1).output
-    assert "no function of 12 runs of job.py is named 'job.py'" in " ".join(said.split())
-    assert "--engine memory has methods of deployments and spans" in " ".join(said.split())
+    assert "no function, method or span of 12 runs of job.py is named 'job.py'" in " ".join(said.split())
 
 
 # --- A page of a part -----------------------------------------------------------------------------------------------

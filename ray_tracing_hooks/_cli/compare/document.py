@@ -4,7 +4,8 @@ Times are integers in nanoseconds (``_ns``, or ``_unix_nano`` since the epoch), 
 members do not change within one ``version``; members may be added. Texts quote names from spans, which may contain
 anything. The members:
 
-``engine``       ``duckdb`` if it compared a run: then ``subjects`` are only functions and methods; else ``memory``.
+``engine``       ``duckdb`` if it read a run: then ``time_split`` and ``findings`` are from when that was stored, and
+                 ``subjects`` are only functions if an earlier version stored it; else ``memory``.
 ``runs``, ``runs_before``  the runs of each side, as ``run`` in the document of ``summary --json``.
 ``method``       the test that a change has to pass.
 ``differences``  how the runs differ apart from the program, as texts: their times cannot be compared in full then.
@@ -48,7 +49,7 @@ def document(found: Comparison) -> dict[str, Any]:
     """The document of a comparison."""
     return {
         "version": VERSION,
-        "engine": DUCKDB if found.is_of_functions else MEMORY,
+        "engine": DUCKDB if found.is_of_store else MEMORY,
         "runs": [run(each) for each in found.now],
         "runs_before": [run(each) for each in found.before],
         "method": METHOD,

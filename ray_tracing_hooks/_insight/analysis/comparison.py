@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS
-from ray_tracing_hooks._insight.analysis.measured import FUNCTION, MeasuredFinding, MeasuredRun, measured
+from ray_tracing_hooks._insight.analysis.measured import FUNCTION, AnalyzedRun, MeasuredFinding, MeasuredRun, measured
 from ray_tracing_hooks._insight.analysis.subjects import SubjectChange, subjects
 from ray_tracing_hooks._insight.analysis.wording import listed
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, NOWHERE, PARTLY
@@ -58,6 +58,11 @@ class Comparison:
     """The most costly first."""
     subjects: list[SubjectChange]
     """Everything that either side called, by the largest cost or saving."""
+
+    @property
+    def is_of_store(self) -> bool:
+        """Whether the findings and the split of some run are from when it was stored."""
+        return not all(isinstance(each, AnalyzedRun) for each in (*self.now, *self.before))
 
     @property
     def is_of_functions(self) -> bool:

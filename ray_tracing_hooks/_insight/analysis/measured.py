@@ -285,16 +285,31 @@ def step_of(many: int, most: int) -> int:
     return max(1, -(-many // most))
 
 
-def _spans(analysis: Analysis, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Work]]:
-    """Methods of deployments and spans of the program. Their self time is the time in which no span below them ran."""
+class ProgramSpans(NamedTuple):
+    """Methods of deployments and spans of the program: NumPy columns by start."""
+
+    rows: Any
+    own: Any
+    """The self time of each of them, in which no span below it ran."""
+    makes_calls: Any
+    label: Any
+    """An index into ``labels``."""
+    is_method: Any
+    """Whether it is of a method of a deployment. One name may be of such a method and of a span of the program."""
+    labels: Sequence[str]
+
+    def kind(self, index: int) -> str:
+        return DEPLOYMENT if self.is_method[index] else SPAN
+
+
+def program_spans(analysis: Analysis) -> ProgramSpans:
+    """Those of a run."""
     calls, table = analysis.calls, analysis.table
     is_library = np.array([any(each in name for each in _OF_LIBRARIES) for name in table.names], bool)[
         as_numpy(table.name)
     ]
     is_replica = calls.is_in_replica
     rows = np.nonzero((as_numpy(calls.role) == OTHER) & (~is_library | is_replica))[0]
-    if not len(rows):
-        return
     number = np.full(len(table) + 1, -1)
     number[rows] = np.arange(len(rows))
     start, ends = as_numpy(table.start), as_numpy(table.ends)
@@ -305,22 +320,30 @@ def _spans(analysis: Analysis, wanted: Callable[[str], bool]) -> Iterator[tuple[
     np.add.at(own, of, until - since)
     makes_calls = np.zeros(len(rows), bool)
     makes_calls[above[below[as_numpy(calls.role)[below] == SUBMISSION]]] = True
-    recorded = np.array(calls.waits_recorded, bool)[as_numpy(table.resource)[rows]]
     labels = [call_name(name).removesuffix(f" {names.SERVE_REPLICA}") for name in table.names]
     shown = sorted(set(labels))
     place = {name: index for index, name in enumerate(shown)}
-    # One name may be of a method of a deployment and of a span of the program.
-    group = 2 * np.array([place[label] for label in labels])[as_numpy(table.name)[rows]] + is_replica[rows]
-    columns = split(group, 2 * len(shown), rows, own, makes_calls, recorded)
-    for index, (members, times, calling, waits) in enumerate(zip(*columns, strict=True)):
-        if len(members) and wanted(shown[index // 2]):
+    label = np.array([place[label] for label in labels], np.int64)[as_numpy(table.name)[rows]]
+    return ProgramSpans(rows, own, makes_calls, label, is_replica[rows], shown)
+
+
+def _spans(analysis: Analysis, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Work]]:
+    found = program_spans(analysis)
+    process = as_numpy(analysis.table.resource)[found.rows]
+    recorded = np.array(analysis.calls.waits_recorded, bool)[process]
+    columns = (np.arange(len(found.rows)), found.makes_calls, recorded)
+    groups = split(2 * found.label + found.is_method, 2 * len(found.labels), *columns)
+    for index, (members, calling, waits) in enumerate(zip(*groups, strict=True)):
+        name = found.labels[index // 2]
+        if len(members) and wanted(name):
+            times = found.own[members]
             yield (
-                shown[index // 2],
+                name,
                 _of_rows(
                     analysis,
-                    members,
+                    found.rows[members],
                     times,
-                    kind=DEPLOYMENT if index % 2 else SPAN,
+                    kind=found.kind(members[0]),
                     calls=len(members),
                     own=self_times_of(times, ()),
                     may_wait=bool(calling.any()),

@@ -90,6 +90,7 @@ def about(analysis: Analysis, recorded: Table, redaction: Redaction | None = Non
         "waits": run.waits,
         "is_sampled": run.is_sampled,
         "time_split": run.split,
+        "subjects": sorted(run.kinds),
     }
 
 

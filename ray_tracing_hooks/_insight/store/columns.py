@@ -7,10 +7,14 @@ query that was written for it runs on a store. The others are this package's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.measured import ProgramSpans, program_spans
 from ray_tracing_hooks._insight.model.calls import DRIVER, EXECUTION, FUTURE, GET, OTHER, PUT, SUBMISSION, WAIT
 from ray_tracing_hooks._insight.model.processes import ProcessPlace, places
 from ray_tracing_hooks._insight.model.span import Span
@@ -73,6 +77,21 @@ class Stored:
         first = calls.submission[call] if calls.submission[call] >= 0 else calls.first[call]
         return bool(first == own)
 
+    def shift(self, own: int) -> int:
+        table = self.analysis.table
+        return table.shifts[table.resource[own]] if table.shifts else 0
+
+    @cached_property
+    def of_program(self) -> ProgramSpans:
+        return program_spans(self.analysis)
+
+    @cached_property
+    def place_of_program(self) -> Any:
+        """For each row of the analysis, its place in :attr:`of_program`; -1 without one."""
+        found = np.full(len(self.analysis.table), -1)
+        found[self.of_program.rows] = np.arange(len(self.of_program.rows))
+        return found
+
     def is_retry(self, own: int) -> bool:
         calls = self.analysis.calls
         return bool(calls.first[calls.call_of[own]] != own)
@@ -123,6 +142,11 @@ class StoredRow(NamedTuple):
         """The function of a call, as the summary names it."""
         calls = self.run.analysis.calls
         return calls.function_of(self.own) if calls.call_of[self.own] >= 0 else None
+
+    def of_program(self, value: Callable[[ProgramSpans, int], Any]) -> Any:
+        """What a span of the program or a method of a deployment has; None for any other span."""
+        place = self.run.place_of_program[self.own]
+        return value(self.run.of_program, place) if place >= 0 else None
 
 
 class Column(NamedTuple):
@@ -266,6 +290,36 @@ COLUMNS = (
         "boolean",
         lambda each: each.run.is_retry(each.own) if each.is_execution else None,
         "whether an execution is not the first of its call",
+    ),
+    Column(
+        "subject_kind",
+        "string",
+        lambda each: each.of_program(ProgramSpans.kind),
+        "`deployment` for a request in a replica, `span` for a span of the program; null for other spans",
+    ),
+    Column(
+        "subject",
+        "string",
+        lambda each: each.of_program(lambda found, place: found.labels[found.label[place]]),
+        "the name that `compare` gives it: that of the method, or of the span",
+    ),
+    Column(
+        "subject_self_ns",
+        "int64",
+        lambda each: each.of_program(lambda found, place: int(found.own[place])),
+        "its time in which no span below it ran",
+    ),
+    Column(
+        "subject_makes_calls",
+        "boolean",
+        lambda each: each.of_program(lambda found, place: bool(found.makes_calls[place])),
+        "whether a submission is directly below it",
+    ),
+    Column(
+        "clock_shift_ns",
+        "int64",
+        lambda each: each.run.shift(each.own),
+        "what the commands add to its times, since the clock of its machine differs",
     ),
     Column("ray_node_id", "string", lambda each: each.place.node or None, "of the process that recorded the span"),
     Column("ray_worker_id", "string", lambda each: each.place.worker or None, "likewise"),

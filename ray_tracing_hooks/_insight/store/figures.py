@@ -1,12 +1,13 @@
 """The figures of a run in a store that comparisons need, by DuckDB.
 
-DuckDB sorts the executions of a run by function, out of core. Of these, this process holds the figures of one function
-at a time, about 20 bytes for each execution; and the statistics of runs in memory are made of them.
+DuckDB sorts the executions and the spans of the program by subject, out of core. Of these, this process holds the
+figures of one subject at a time, about 20 bytes for each; and the statistics of runs in memory are made of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -33,7 +34,25 @@ _ROWS = 1 << 20
 """How many rows come from DuckDB at once."""
 
 _RESOURCES = "SELECT DISTINCT coalesce(resource_attributes, '') AS resource FROM spans"
-_OF_FUNCTION = "FROM spans WHERE ray_role = 'execution' AND ray_function = ?"
+
+_OF_ALL = "start_ns, file, file_row_number, resource_attributes, span_attributes, error_type"
+_EXECUTIONS = (
+    "SELECT 'function' AS subject_kind, ray_function AS subject, ray_self_ns AS self_ns, ray_failed AS failed, "  # noqa: S608
+    f"ray_is_retry AS is_retry, {_OF_ALL} FROM corrected WHERE ray_role = 'execution'"
+)
+_OF_PROGRAM = (
+    "SELECT subject_kind, subject, subject_self_ns, status_code = 2 OR state = 'lost', false, "  # noqa: S608
+    f"{_OF_ALL} FROM corrected WHERE subject_kind IS NOT NULL"
+)
+_CALLS = (
+    "(SELECT 'function' AS subject_kind, ray_function AS subject, ray_role, ray_queue_ns, duration_time_unix_nano, "
+    "start_ns, file, file_row_number FROM corrected)"
+)
+_ORDER = "start_ns, file, file_row_number"
+_OF_SUBJECT = "FROM executions WHERE subject_kind = ? AND subject = ?"
+
+_Key = tuple[str, str]
+"""The kind and the name of a subject."""
 
 
 class StoredRun(MeasuredRun):
@@ -59,7 +78,8 @@ class StoredRun(MeasuredRun):
             lost_parents=quality["lost_parents"],
             waits=known["waits"],
             is_sampled=known["is_sampled"],
-            kinds=frozenset({FUNCTION}),
+            # A store that an earlier version wrote has no columns of the others.
+            kinds=frozenset(known.get("subjects") or [FUNCTION]),
         )
         self._run = run
 
@@ -82,61 +102,87 @@ class StoredRun(MeasuredRun):
         ]
 
     def work(self, places: Places, wanted: Callable[[str], bool] = bool) -> dict[tuple[str, str], Work]:
-        with opened(self._run.files) as database:
-            return {(FUNCTION, name): work for name, work in self._work(database, places, wanted).items()}
+        with self._opened() as database:
+            return self._work(database, places, wanted)
 
-    def _work(self, database: Any, places: Places, wanted: Callable[[str], bool]) -> dict[str, Work]:
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """A connection with the views ``corrected``, whose ``start_ns`` is by one clock, and ``executions``: those of
+        functions, and the spans of the program.
+        """
+        shift, rows = "clock_shift_ns", f"{_EXECUTIONS} UNION ALL {_OF_PROGRAM}"
+        if self.kinds == {FUNCTION}:
+            shift, rows = "0", _EXECUTIONS
+        with opened(self._run.files) as database:
+            start = f"epoch_ns(start_time_unix_nano) + {shift} AS start_ns"
+            database.execute(f"CREATE VIEW corrected AS SELECT *, {start} FROM spans")  # noqa: S608  this module's text
+            database.execute(f"CREATE VIEW executions AS {rows}")
+            yield database
+
+    def _work(self, database: Any, places: Places, wanted: Callable[[str], bool]) -> dict[_Key, Work]:
         (is_some,) = database.execute("SELECT bool_or(ray_role IN ('get', 'wait')) FROM spans").fetchone()
         recorded = [number for number, each in self.resources.items() if are_waits_recorded(each, some=bool(is_some))]
-        found = {}
-        for name, *sums in database.execute(
-            f"SELECT ray_function, {SUMS['calls']}, {SUMS['on_path_ns']}, "  # noqa: S608  this module's text
+        # The text of the queries is this module's.
+        rows = database.execute(
+            f"SELECT 'function', ray_function, {SUMS['calls']}, {SUMS['on_path_ns']}, "  # noqa: S608
             "coalesce(bool_or(ray_self_is_assumed OR ray_self_ns < ray_run_ns), false) "
             "FROM spans WHERE ray_function IS NOT NULL GROUP BY ray_function"
-        ).fetchall():
-            if wanted(name):
-                found[name] = Work(FUNCTION, calls=sums[0], on_path=sums[1], may_wait=sums[2])
+        ).fetchall()
+        if self.kinds != {FUNCTION}:
+            rows += database.execute(
+                "SELECT subject_kind, subject, count(*), NULL, bool_or(subject_makes_calls) "
+                "FROM spans WHERE subject_kind IS NOT NULL GROUP BY ALL"
+            ).fetchall()
+        found = {
+            (kind, name): Work(kind, calls=calls, on_path=on_path, may_wait=may_wait)
+            for kind, name, calls, on_path, may_wait in rows
+            if wanted(name)
+        }
         database.execute(
-            "CREATE TEMP TABLE functions AS SELECT unnest($1) AS ray_function, unnest(range(len($1))) AS number",
-            [[*found]],
+            "CREATE TEMP TABLE subjects AS SELECT unnest($1) AS subject_kind, unnest($2) AS subject, "
+            "unnest(range(len($1))) AS number",
+            [[kind for kind, _ in found], [name for _, name in found]],
         )
         database.execute(
             "CREATE TEMP TABLE resources AS SELECT resource, row_number() OVER (ORDER BY resource) - 1 AS process "  # noqa: S608
             f"FROM ({_RESOURCES})"
         )
-        for name, own, process, failed, is_retry in _by_function(
+        for key, own, process, failed, is_retry in _by_subject(
             database,
             [*found],
-            "ray_self_ns, process, ray_failed, ray_is_retry",
-            "JOIN resources ON resource = coalesce(resource_attributes, '') WHERE ray_role = 'execution'",
+            "self_ns, process, failed, is_retry",
+            "executions",
+            "JOIN resources ON resource = coalesce(resource_attributes, '')",
         ):
-            work = found[name]
+            work = found[key]
             work.executions, work.total, work.failed = len(own), int(own.sum()), int(failed.sum())
             work.retries = int(is_retry.sum())
-            work.own = self_times_of(own, process)
-            for place, numbers in places.items():
+            is_function = work.kind == FUNCTION
+            work.own = self_times_of(own, process if is_function else ())
+            for place, numbers in places.items() if is_function else ():
                 chosen = np.isin(process, list(numbers))
                 work.places[place] = self_times_of(own[chosen], process[chosen])
             work.waits = where_of(int(np.isin(process, recorded).sum()), len(own))
-            work.sample, work.errors = self._sample_of(name, len(own)), self._errors_of(name)
-        since = "epoch_ns(start_time_unix_nano) - ray_queue_ns, "
-        for name, times in _by_function(database, [*found], "ray_queue_ns", "WHERE ray_queue_ns IS NOT NULL", since):
-            found[name].queued = time_of(times, is_queue=True)
+            work.sample, work.errors = self._sample_of(key, len(own)), self._errors_of(key)
+        since = "start_ns - ray_queue_ns, "
+        for key, times in _by_subject(
+            database, [*found], "ray_queue_ns", _CALLS, "WHERE ray_queue_ns IS NOT NULL", since
+        ):
+            found[key].queued = time_of(times, is_queue=True)
         is_known = "WHERE ray_role = 'submission' AND duration_time_unix_nano IS NOT NULL"
-        for name, times in _by_function(database, [*found], "duration_time_unix_nano", is_known):
-            found[name].submitting = time_of(times)
+        for key, times in _by_subject(database, [*found], "duration_time_unix_nano", _CALLS, is_known):
+            found[key].submitting = time_of(times)
         return found
 
-    def _sample_of(self, name: str, many: int) -> Callable[[int], Sample]:
+    def _sample_of(self, key: _Key, many: int) -> Callable[[int], Sample]:
         def sample(most: int) -> Sample:
-            with opened(self._run.files) as database:
-                # The text of the queries is this module's.
+            with self._opened() as database:
                 rows = database.execute(
-                    "WITH numbered AS (SELECT file, file_row_number, row_number() OVER (ORDER BY file, file_row_number)"  # noqa: S608
-                    f" - 1 AS place {_OF_FUNCTION}) "
-                    "SELECT ray_self_ns, ray_failed, resource_attributes, span_attributes FROM (SELECT * "
-                    f"{_OF_FUNCTION}) JOIN numbered USING (file, file_row_number) WHERE place % ? = 0 ORDER BY place",
-                    [name, name, step_of(many, most)],
+                    "WITH numbered AS (SELECT file, file_row_number, row_number() OVER (ORDER BY "  # noqa: S608
+                    f"{_ORDER}) - 1 AS place {_OF_SUBJECT}) "
+                    "SELECT self_ns, failed, resource_attributes, span_attributes FROM (SELECT * "
+                    f"{_OF_SUBJECT}) JOIN numbered USING (file, file_row_number) WHERE place % ? = 0 ORDER BY place",
+                    [*key, *key, step_of(many, most)],
                 ).fetchall()
             own, failed = (np.array([row[column] for row in rows]) for column in (0, 1))
             spans = ((place, _decoded(row[2]), _decoded(row[3])) for place, row in enumerate(rows))
@@ -144,27 +190,27 @@ class StoredRun(MeasuredRun):
 
         return sample
 
-    def _errors_of(self, name: str) -> Callable[[], Mapping[str, int]]:
+    def _errors_of(self, key: _Key) -> Callable[[], Mapping[str, int]]:
         def errors() -> Mapping[str, int]:
-            with opened(self._run.files) as database:
+            with self._opened() as database:
                 return dict(
                     database.execute(
-                        f"SELECT coalesce(error_type, ''), count(*) {_OF_FUNCTION} AND ray_failed "
-                        "GROUP BY 1 ORDER BY min(start_time_unix_nano)",
-                        [name],
+                        f"SELECT coalesce(error_type, ''), count(*) {_OF_SUBJECT} AND failed "
+                        "GROUP BY 1 ORDER BY min(start_ns)",
+                        [*key],
                     ).fetchall()
                 )
 
         return errors
 
 
-def _by_function(
-    database: Any, functions: Sequence[str], columns: str, which: str, order: str = ""
+def _by_subject(
+    database: Any, subjects: Sequence[_Key], columns: str, spans: str, which: str, order: str = ""
 ) -> Iterator[tuple[Any, ...]]:
-    """By function, NumPy columns of its spans, in order."""
+    """By subject, NumPy columns of its spans, in order."""
     found = database.sql(
-        f"SELECT number, {columns} FROM spans JOIN functions USING (ray_function) {which} "  # noqa: S608  as above
-        f"ORDER BY number, {order}file, file_row_number"
+        f"SELECT number, {columns} FROM subjects JOIN {spans} USING (subject_kind, subject) {which} "  # noqa: S608  as above
+        f"ORDER BY number, {order}{_ORDER}"
     )
     # DuckDB 2 has given it another name.
     read = found.to_arrow_reader if hasattr(found, "to_arrow_reader") else found.fetch_arrow_reader
@@ -174,17 +220,17 @@ def _by_function(
         begins = np.flatnonzero(np.diff(numbers)) + 1
         for each in zip(*(np.split(column, begins) for column in (numbers, *values)), strict=True):
             if pending and len(each[0]) and pending[0][0][0] != each[0][0]:
-                yield _joined(functions, pending)
+                yield _joined(subjects, pending)
                 pending = []
             if len(each[0]):
                 pending.append([*each])
     if pending:
-        yield _joined(functions, pending)
+        yield _joined(subjects, pending)
 
 
-def _joined(functions: Sequence[str], pending: list[list[Any]]) -> tuple[Any, ...]:
+def _joined(subjects: Sequence[_Key], pending: list[list[Any]]) -> tuple[Any, ...]:
     numbers, *columns = (np.concatenate(each) for each in zip(*pending, strict=True))
-    return (functions[numbers[0]], *columns)
+    return (subjects[numbers[0]], *columns)
 
 
 def _decoded(text: str | None) -> Mapping[str, Any]:

@@ -22,13 +22,16 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from click.testing import CliRunner, Result
 from google.protobuf.json_format import Parse
+from hand_made import MS, HandMade
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from protobuf_json import with_protobuf_ids
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._cli.inputs import Which
 from ray_tracing_hooks._cli.summary.ray_tables import _of_files
 from ray_tracing_hooks._insight.ingest.sources import unfetched
+from ray_tracing_hooks._insight.model.span import CONSUMER
 
 RECORDED = Path(__file__).parent / "corpus" / "recorded" / "actor_restarts.jsonl.gz"
 LINES = gzip.decompress(RECORDED.read_bytes()).splitlines(keepends=True)
@@ -215,6 +218,89 @@ def test_a_store_in_an_object_store_is_written_listed_and_read(bucket: Any, monk
     wanted = next(each["id"] for each in listed if each["program"]["name"] == "actors.py")
     assert summary(f"memory://bucket/runs@{wanted}") == summary(RECORDED)
     assert sum(name.endswith(".parquet") for name in fetched) == 1
+
+
+EARLY, LATE = "early", "late"
+
+
+@pytest.fixture
+def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """Folders of a run: one from before its last calls, with the task states of then. A store has three files of each
+    or more.
+    """
+    monkeypatch.setattr("ray_tracing_hooks._insight.store.write._ROWS_OF_FILE", 2)
+    found, driver = HandMade.driven(100)
+    found.session = "session_a"
+    folders = {EARLY: tmp_path / EARLY, LATE: tmp_path / LATE}
+    about = {"format": "ray_tracing_hooks.task_states", "version": 1, "session": "session_a", "dropped": 0}
+    for number, folder in enumerate(folders.values()):
+        for call in range(2):
+            at = 40.0 * number + 20 * call + 1
+            found.run(found.submit(driver, "f", at), at + 5, at + 10)
+        folder.mkdir()
+        (folder / "a.jsonl").write_bytes(found.as_json_lines())
+        states = [about]
+        for each in found.spans:
+            if each.kind == CONSUMER:
+                times = {"PENDING_NODE_ASSIGNMENT": each.start_ns - 3 * MS - number, "RUNNING": each.start_ns}
+                task = {"task_id": each.attributes[names.RAY_TASK_ID], "attempt": 0, "states": times}
+                states.append({**task, "name": "f", "kind": "NORMAL_TASK", "job_id": "01000000"})
+        (folder / "task-states-session_a.ndjson").write_text("".join(json.dumps(each) + "\n" for each in states))
+    return folders
+
+
+def kept(folder: Path) -> None:
+    run("export", folder, "--format", "parquet", "-o", "memory://bucket/runs")
+
+
+@pytest.mark.parametrize("begun", ["traces", "task-states", "run.json"])
+def test_a_reader_sees_one_of_two_writers_of_a_run(
+    begun: str, bucket: Any, copies: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a whole, at any time, with the states of its tasks. The last one that ends is there, and nothing of it is lost
+    to the other one, whatever that one had written by then.
+    """
+    expected = {name: summary(folder) for name, folder in copies.items()}
+    assert expected[EARLY]["queues"] != expected[LATE]["queues"]
+    put, seen, other = bucket.put_file, [], [copies[EARLY]]
+
+    def noted(_self: object, path: str, name: str) -> None:
+        if begun in name and other:
+            kept(other.pop())  # from beginning to end, while this one writes
+        put(path, name)
+        if bucket.glob("/bucket/runs/run=*/run.json"):
+            seen.append(summary("memory://bucket/runs"))
+
+    monkeypatch.setattr(type(bucket), "put_file", noted)
+    kept(copies[LATE])
+    assert not other
+    assert [name for each in seen for name in copies if each == expected[name]] == [*[EARLY] * (len(seen) - 1), LATE]
+
+
+def test_a_run_that_is_written_again_while_it_is_read_is_no_mix(
+    bucket: Any, copies: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the new copy if that was there before the description was fetched, else the command says what to do."""
+    get = bucket.get_file
+
+    def read_while_written(begun: str) -> Result:
+        other = [copies[LATE]]
+
+        def noted(_self: object, name: str, to: str) -> None:
+            if begun in name and other:
+                kept(other.pop())
+            get(name, to)
+
+        kept(copies[EARLY])
+        with monkeypatch.context() as patched:
+            patched.setattr(type(bucket), "get_file", noted)
+            return CliRunner().invoke(main, ["summary", "memory://bucket/runs", "--json"])
+
+    found = json.loads(read_while_written("run.json").stdout)
+    assert (found["run"], found["queues"]) == tuple(summary(copies[LATE])[key] for key in ("run", "queues"))
+    failed = read_while_written("traces")
+    assert failed.exit_code == 1
+    assert "written again meanwhile. Repeat the command" in " ".join(failed.output.split())
 
 
 def test_a_node_counts_a_file_of_an_object_store_where_it_is(bucket: Any) -> None:

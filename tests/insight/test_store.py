@@ -21,6 +21,8 @@ from click.testing import CliRunner, Result
 from hand_made import HandMade
 from installed import folder as installed
 from made_spans import CONSUMER, PRODUCER, process, span
+from test_subfolders import run as with_gpu
+from test_subfolders import write_beside
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
@@ -555,13 +557,19 @@ def test_traces_without_a_job_are_one_run(tmp_path: Path) -> None:
 
 
 def test_writing_a_run_again_replaces_it(tmp_path: Path) -> None:
-    """Nothing of the earlier copy is left."""
-    folder, store = written(made(), tmp_path / "spans"), tmp_path / "runs"
+    """Nothing of the earlier copy is left, nor of what was beside it."""
+    folder, store = tmp_path / "spans", tmp_path / "runs"
+    write_beside(folder, with_gpu())
     first = keep(folder, store)
     second = keep(folder, store)
     assert first["id"] == second["id"]
     assert first["files"] != second["files"]
     assert [path.name for path in traces_of(store)] == [second["files"][0]["name"]]
+    there = {
+        str(path.relative_to(store / f"run={second['id']}")) for path in store.glob("run=*/**/*") if path.is_file()
+    }
+    assert there == {"run.json", second["files"][0]["name"], *second["beside"]}
+    assert len(second["beside"]) == 2
 
 
 def test_a_run_without_its_description_does_not_count(store: Path) -> None:
@@ -721,6 +729,18 @@ def test_a_file_that_is_cut_or_no_table_of_spans_is_said(store: Path, tmp_path: 
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     parquet.write_table(arrow.table({"a": [1]}), tmp_path / "other.parquet")
     assert "it is not a table of spans" in run("summary", tmp_path / "other.parquet", code=1).output
+
+
+def test_a_file_that_a_description_names_and_that_is_gone_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while the run is written again. The rest is not shown as if it were the run."""
+    monkeypatch.setattr("ray_tracing_hooks._insight.store.write._ROWS_OF_FILE", 3)
+    keep(written(made(spans=4), tmp_path / "spans"), tmp_path / "runs")
+    traces_of(tmp_path / "runs")[1].unlink()
+    found = json.loads(run("summary", tmp_path / "runs", "--json").stdout)
+    assert (found["run"]["spans"], found["quality"]["incomplete_files"]) == (6, 1)
+    assert "1 file or folder not completely read" in " ".join(run("summary", tmp_path / "runs").output.split())
 
 
 def test_a_file_that_a_description_names_outside_of_its_folder_is_not_read(store: Path, tmp_path: Path) -> None:

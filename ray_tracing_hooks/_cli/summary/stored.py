@@ -33,9 +33,7 @@ def document(run: KeptRun, engine: str, address: str | None) -> dict[str, Any]:
     known = run.document
     if engine == RAY:
         system, names = unfetched(run.folder)
-        wanted = {os.path.basename(file) for file in run.files}
-        files = [name for name in names if os.path.basename(name) in wanted] or run.files
-        found, _ = _by_ray(named(run.folder), files, system, address, known["read_unix_nano"])
+        found, _ = _by_ray(named(run.folder), names or run.files, system, address, known["read_unix_nano"])
     else:
         with engine_errors(f"--engine {engine}"):
             found = functions(run.files, PERCENTILES)

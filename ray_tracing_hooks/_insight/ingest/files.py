@@ -50,11 +50,12 @@ def span_files(paths: Iterable[str], *, with_subfolders: bool = False) -> list[s
     for path in paths:
         if os.path.isdir(path):
             inside = _inside(path)
-            own = _with_spans(inside)
+            # Whoever reads a file that a run names says that it is missing.
+            own = inside if is_run(path) else _with_spans(inside)
             found += own
             for folder in _subfolders(inside) if with_subfolders or not own else ():
                 try:
-                    found += _with_spans(_inside(folder))
+                    found += _inside(folder) if is_run(folder) else _with_spans(_inside(folder))
                 except OSError:
                     found.append(folder)
         else:

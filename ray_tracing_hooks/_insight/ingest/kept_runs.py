@@ -35,6 +35,9 @@ class _File(Struct):
     rows: _Count
 
 
+_Beside = Annotated[str, Meta(pattern=r"^(metrics/)?[\w-][\w.-]*\Z")]
+
+
 class _Finding(Struct):
     title: str
     share: float
@@ -79,6 +82,8 @@ class _Document(Struct):
     waits: Literal["everywhere", "partly", "nowhere"]
     is_sampled: bool
     time_split: dict[str, _Count] | None
+    beside: list[_Beside] = []
+    subjects: list[Literal["function", "deployment", "span"]] = []
 
 
 class KeptRun(NamedTuple):

@@ -44,14 +44,14 @@ def collector_paused() -> Iterator[None]:
 
 
 def parts_of(paths: Sequence[str], quality: Quality) -> list[Part]:
-    """The files split into parts, in order; files that are gone are left out."""
+    """The files split into parts, in order; files that are gone are left out, but not those of a store."""
     parts: list[Part] = []
     for path in paths:
         try:
             size = os.path.getsize(path)
-        except FileNotFoundError:
-            continue  # removed to make room since the folder was listed
         except OSError as error:
+            if _is_gone(path, error):
+                continue
             quality.files += 1
             quality.incomplete(path, 0, reason(error))
             continue
@@ -99,10 +99,13 @@ def _read(part: Part) -> Answer:
         if part.path.endswith(PARQUET):
             return read_stored(part)
         return read_segment(part) if part.path.endswith(SUFFIX) else read_part(part)
-    except FileNotFoundError:
-        return None
     except UNREADABLE as error:
-        return reason(error)
+        return None if _is_gone(part.path, error) else reason(error)
+
+
+def _is_gone(path: str, error: Exception) -> bool:
+    """Whether a file was removed to make room since its folder was listed. What a run of a store names is missing."""
+    return isinstance(error, FileNotFoundError) and not path.endswith(PARQUET)
 
 
 # --- several processes --------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from typing import Any
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._insight.ingest.backends import BACKENDS, AddressError, traces_of
 from ray_tracing_hooks._insight.ingest.converted import converted, is_other
-from ray_tracing_hooks._insight.ingest.files import is_span_file
-from ray_tracing_hooks._insight.ingest.kept_runs import PREFIX, RUN_FILE
+from ray_tracing_hooks._insight.ingest.files import PARQUET, is_span_file
+from ray_tracing_hooks._insight.ingest.kept_runs import PREFIX, RUN_FILE, kept_run
 from ray_tracing_hooks._safety.guard import TracingError
 from ray_tracing_hooks._settings.values import MASK, without_credentials
 
@@ -96,20 +96,28 @@ def local(place: str, warn: Callable[[str], None]) -> str:
 
 # --- Object stores --------------------------------------------------------------------------------------------------
 
-_pending: dict[str, tuple[Any, list[tuple[str, str]]]] = {}
-"""By the folder of a run: its file system, and the files that are not fetched yet, with where they go."""
+_pending: dict[str, tuple[Any, str, list[str]]] = {}
+"""By the folder of a run: its file system, its place there, and the files there that are not fetched yet."""
 
 
 def complete(folder: str) -> None:
-    """Fetch the rest of a run that is elsewhere. Raises PlaceError."""
-    system, files = _pending.pop(folder, (None, []))
-    _get(system, files)
+    """Fetch the rest of a run that is elsewhere: the files that its description names, since there may be others of
+    another writer. Raises PlaceError.
+    """
+    system, place, names = _pending.pop(folder, (None, "", []))
+    run = kept_run(folder) if names else None
+    if run is not None:
+        # An earlier version named only the spans.
+        others = run.document.get("beside", [name for name in names if not name.endswith(PARQUET)])
+        wanted = [*map(os.path.basename, run.files), *others]
+        _get(system, [(f"{place}/{name}", os.path.join(folder, *name.split("/"))) for name in wanted])
 
 
 def unfetched(folder: str) -> tuple[Any, list[str]]:
-    """The file system of a run that is elsewhere, and the names of its files there until :func:`complete`."""
-    system, files = _pending.get(folder, (None, []))
-    return system, [name for name, _ in files]
+    """The file system of a run that is elsewhere, and the names of its files of spans there until :func:`complete`."""
+    system, place, _ = _pending.get(folder, (None, "", []))
+    run = kept_run(folder) if place else None
+    return system, [f"{place}/{os.path.basename(file)}" for file in run.files] if run is not None else []
 
 
 def listed(url: str) -> tuple[Any, str, list[str]]:
@@ -155,7 +163,8 @@ def fetched(url: str, is_wanted: Callable[[str], bool]) -> str:
         if os.path.basename(name) == RUN_FILE:
             now.append((name, to))
         elif run and os.path.basename(run).startswith(PREFIX):
-            _pending.setdefault(os.path.dirname(places[f"{run}/{RUN_FILE}"]), (system, []))[1].append((name, to))
+            pending = _pending.setdefault(os.path.dirname(places[f"{run}/{RUN_FILE}"]), (system, run, []))
+            pending[2].append(name[len(run) + 1 :])
         elif is_wanted(name):
             now.append((name, to))
     _get(system, now)
@@ -171,6 +180,9 @@ def _get(system: Any, files: list[tuple[str, str]]) -> None:
         try:
             os.makedirs(os.path.dirname(to), exist_ok=True)
             system.get_file(name, to)
+        except FileNotFoundError as error:
+            gone = f"{shown(name)} is gone: it was removed or written again meanwhile. Repeat the command"
+            raise PlaceError(gone) from error
         except Exception as error:
             raise PlaceError(f"cannot read {shown(name)}: {_without_secrets(error, name)}") from error
 

@@ -110,10 +110,11 @@ class _Folder:
 
     def remove(self, folder: str, *, others: frozenset[str], known: frozenset[str]) -> None:
         path = os.path.join(self.text, folder)
-        for name in os.listdir(path):
-            if name not in others:
-                with suppress(OSError):
-                    os.unlink(os.path.join(path, name))
+        for inside, _, names in os.walk(path):
+            for file in (os.path.join(inside, name) for name in names):
+                if os.path.relpath(file, path) not in others:
+                    with suppress(OSError):
+                        os.unlink(file)
 
     def close(self) -> None:
         os.close(self._held)

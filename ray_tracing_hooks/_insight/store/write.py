@@ -71,11 +71,13 @@ class Store:
             self._write(rows, folder, f"traces-{token}-{number:04}.parquet", range(first, last))
             for number, (first, last) in enumerate(_pieces(len(table)))
         ]
-        others = {RUN_FILE, *(each["name"] for each in files)}
-        for name, lines in beside(self._folders, analysis, self._redaction):
+        others = []
+        for named, lines in beside(self._folders, analysis, self._redaction):
+            stem, _, suffix = named.rpartition(".")
+            name = f"{stem}-{token}.{suffix}"
             with self._target.create(f"{folder}/{name}") as out:
                 out.writelines(lines)
-            others.add(name)
+            others.append(name)
         known = about(analysis, table, self._redaction)
         document = {
             "format": FORMAT,
@@ -85,10 +87,12 @@ class Store:
             **known,
             **more(known),
             "files": files,
+            "beside": others,
         }
         with self._target.create(f"{folder}/{RUN_FILE}") as out:
             out.write(json.dumps(document, indent=1).encode() + b"\n")
-        self._target.remove(folder, others=frozenset(others), known=_names(before))
+        named = frozenset({RUN_FILE, *others, *(each["name"] for each in files)})
+        self._target.remove(folder, others=named, known=_names(before))
         return document
 
     def _write(self, rows: Stored, folder: str, name: str, wanted: range) -> dict[str, Any]:
@@ -129,7 +133,8 @@ def _pieces(size: int) -> Iterator[tuple[int, int]]:
 def _names(document: bytes | None) -> frozenset[str]:
     """The files that an earlier ``run.json`` names."""
     try:
-        return frozenset(str(each["name"]) for each in json.loads(document or b"{}").get("files") or ())
+        found = json.loads(document or b"{}")
+        return frozenset([*(str(each["name"]) for each in found.get("files") or ()), *found.get("beside", ())])
     except (ValueError, TypeError, KeyError, AttributeError):
         return frozenset()
 

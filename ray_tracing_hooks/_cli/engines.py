@@ -23,15 +23,23 @@ MEMORY, DUCKDB, RAY = "memory", "duckdb", "ray"
 engine_option = click.option(
     "--engine",
     type=click.Choice([MEMORY, DUCKDB]),
-    help=f"What reads the runs: by default duckdb if one is of a store and has {LARGE:,} spans or more.",
+    help=f"What reads the runs: by default duckdb if one is of a store and has {LARGE:,} spans or more, or lacks "
+    "attributes that the analysis reads, since --redact or --no-attributes hid them.",
 )
+
+
+def is_for_duckdb(run: KeptRun) -> bool:
+    """Whether DuckDB reads a run of a store unless ``--engine`` names another: it is large, or was stored without
+    attributes that the analysis in memory needs.
+    """
+    return run.spans >= LARGE or bool(run.hidden)
 
 
 def is_by_duckdb(kept: Sequence[KeptRun], engine: str | None) -> bool:
     """Whether DuckDB reads these runs of a store. Ends the command with exit code 2 if it cannot: there are none."""
     if engine == DUCKDB and not kept:
         raise click.UsageError(f"--engine {DUCKDB} reads runs of a store: give the path of a store")
-    return engine == DUCKDB or (engine is None and any(run.spans >= LARGE for run in kept))
+    return engine == DUCKDB or (engine is None and any(map(is_for_duckdb, kept)))
 
 
 def runs_of(

@@ -15,7 +15,7 @@ from ray_tracing_hooks._cli.screen import SafeError, counted, progress, warn
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.data_quality import unread
 from ray_tracing_hooks._insight.analysis.queues import states_beside
-from ray_tracing_hooks._insight.analysis.wording import count, duration
+from ray_tracing_hooks._insight.analysis.wording import count, duration, listed
 from ray_tracing_hooks._insight.ingest import utilization
 from ray_tracing_hooks._insight.ingest.backends import AddressError
 from ray_tracing_hooks._insight.ingest.files import folders_of, span_files
@@ -37,6 +37,9 @@ LONG_BYTES = 32 * 1024 * 1024
 
 _SHOWN_TRACES = 3
 """How many ids are listed if the beginning of an id is that of several."""
+
+_SHOWN_KEYS = 2
+"""The same for keys of attributes that were hidden."""
 
 _HOW_TO_RECORD = (
     "To record some, run a program with `ray-tracing-hooks run program.py`, or with "
@@ -95,6 +98,9 @@ class Which:
 
     def read(self, files: Sequence[str], paths: Sequence[str]) -> Table:
         """The same for files that were found."""
+        for run in self.kept:
+            if run.hidden and not set(run.files).isdisjoint(files):
+                warn(f"run {run.id}: {lacks(run.hidden)}, so its critical path and findings may be wrong in memory")
         read = with_progress(files, load)
         read.quality.problems = [each._replace(file=named(each.file)) for each in read.quality.problems]
         if not len(read):
@@ -198,6 +204,13 @@ def the_trace(traces: Sequence[str], beginning: str) -> str:
         some = ", ".join(fits[:_SHOWN_TRACES]) + (", ..." if len(fits) > _SHOWN_TRACES else "")
         raise SafeError(f"{len(fits):,} traces start with {beginning!r} (--trace): {some}; give more digits of one")
     return fits[0]
+
+
+def lacks(hidden: Sequence[str]) -> str:
+    """That a run was stored without these attributes."""
+    others = len(hidden) - _SHOWN_KEYS
+    some = listed([*hidden[:_SHOWN_KEYS], *([count(others, "other")] if others > 0 else [])])
+    return f"--redact or --no-attributes hid attributes that the analysis reads ({some})"
 
 
 _PATH_AND_RUN = re.compile(r".*@(latest(?:~\d+)?|[k-z]{1,10})", re.DOTALL)

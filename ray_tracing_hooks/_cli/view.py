@@ -197,7 +197,7 @@ def _part_of(
     if not part.spans:
         of = f" of trace {trace}" if trace else ""
         raise SafeError(f"no span{of} ran then (--from, --to): the run took {duration(run.document['wall_ns'])}")
-    if part.spans == run.spans:
+    if part.spans == run.spans and not run.hidden:
         return part.file, [], False
     which = (
         f"those of trace {trace}" if trace else "",
@@ -205,16 +205,19 @@ def _part_of(
         "some traces as a whole" if part.is_sample else "",
         "" if part.until_ns is None else f"those that began in the first {duration(part.until_ns)}",
     )
-    opened = f"The page opens {part.spans:,} of {count(run.spans, 'span')}: {', of these '.join(filter(None, which))}"
+    chosen = ", of these ".join(filter(None, which)) or "all"
+    opened = f"The page opens {part.spans:,} of {count(run.spans, 'span')}: {chosen}"
     warn(f"{opened}; --trace, --from and --to choose others", "note")
     found = stored.document(run, DUCKDB, None)
     if redaction.hides_names:
         # The name that a call was given is quoted in what its function is called.
         for member, key in (("functions", "function"), ("findings", "title")):
             found[member] = [each for each in found[member] if '"' not in each[key]]
-    whole = [f"{opened}. This section is about the whole run, and everything else about these.", *stored.parts(found)]
+    hidden = f" {inputs.lacks(run.hidden)}." if run.hidden else ""
+    section = f"{opened}. This section is about the whole run, and everything else about these.{hidden}"
+    whole = [section, *stored.parts(found)]
     shown = [each if isinstance(each, str) else each._asdict() for each in whole if each]
-    return part.file, shown, trace is None or part.until_ns is not None or is_timed
+    return part.file, shown, trace is None or part.until_ns is not None or is_timed or bool(run.hidden)
 
 
 def write(

@@ -23,6 +23,7 @@ from installed import folder as installed
 from made_spans import CONSUMER, PRODUCER, process, span
 from test_subfolders import run as with_gpu
 from test_subfolders import write_beside
+from test_view import meta
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
@@ -443,6 +444,44 @@ def test_after_run_the_commands_that_it_names_show_the_run_of_the_store(
     run(*listed)
     assert json.loads(run(*summary, "--json").stdout)["run"]["session"] == "session_a"
     assert run(*(each for each in view if each != "--open"), "-o", tmp_path / "report.html").stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("actor_restarts", ("--redact", "ray.task*")),
+        ("actor_restarts", ("--redact", "*")),
+        ("blocking_get_in_replica", ("--no-attributes",)),
+    ],
+)
+def test_figures_of_a_run_without_attributes_are_from_when_it_was_stored(
+    name: str, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """An analysis of what was stored comes to something else. So it is only made if it is asked for, with a warning."""
+    recorded, store = RECORDED / f"{name}.jsonl.gz", tmp_path / "runs"
+    assert "ray.task_id" in keep(recorded, store, *options)["hidden"]
+    shown = json.loads(run("summary", store, "--json").stdout)
+    whole = json.loads(run("summary", recorded, "--json").stdout)
+    assert shown["engine"] == "duckdb"
+    assert shown["functions"] == whole["functions"]
+    findings = [[(each["kind"], each["share"]) for each in found["findings"]] for found in (shown, whole)]
+    assert findings[0] == findings[1]
+    in_memory = run("summary", store, "--json", "--engine", "memory")
+    assert "hid attributes that the analysis reads" in " ".join(in_memory.stderr.split())
+    assert "findings may be wrong" in " ".join(in_memory.stderr.split())
+    assert json.loads(in_memory.stdout)["functions"] != whole["functions"]
+    said = " ".join(run("summary", store).output.split())
+    assert "with figures from when the run was stored, as --redact or --no-attributes hid attributes" in said
+    run("view", store, "-o", tmp_path / "report.html")
+    page = meta(tmp_path / "report.html")
+    assert (page["findings"], page["path"]["steps"], page["nothing_found"]) == ([], [], "")
+    assert any("hid attributes that the analysis reads" in each for each in page["whole"] if isinstance(each, str))
+
+
+def test_attributes_that_the_analysis_does_not_read_change_no_engine(tmp_path: Path) -> None:
+    document = keep(RECORDED / "actor_restarts.jsonl.gz", tmp_path / "runs", "--redact", "*.password")
+    assert document["hidden"] == []
+    assert "engine" not in json.loads(run("summary", tmp_path / "runs", "--json").stdout)
 
 
 # --- Runs -----------------------------------------------------------------------------------------------------------

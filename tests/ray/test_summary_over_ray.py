@@ -58,6 +58,19 @@ def test_ray_data_computes_the_same_functions(address: str, store: Path) -> None
         assert over_ray["engine"] == "ray"
 
 
+def test_ray_data_shows_a_run_without_attributes_as_it_was_when_stored(
+    address: str, short_tmp: Callable[[], Path]
+) -> None:
+    """As DuckDB does."""
+    store = short_tmp() / "runs"
+    recorded = RECORDED / "actor_restarts.jsonl.gz"
+    asked("export", recorded, "--format", "parquet", "-o", store, "--redact", "*")
+    over_ray, whole = summary(store, "--engine", "ray", "--address", address), summary(recorded)
+    assert over_ray["functions"] == whole["functions"]
+    assert [each["kind"] for each in over_ray["findings"]] == [each["kind"] for each in whole["findings"]]
+    assert "ray.task_id" in over_ray["hidden"]
+
+
 OF_OTLP = """
 import sys
 from pathlib import Path

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ray_tracing_hooks._cli import inputs
-from ray_tracing_hooks._cli.engines import DUCKDB, LARGE, MEMORY, RAY
+from ray_tracing_hooks._cli.engines import DUCKDB, LARGE, MEMORY, RAY, is_for_duckdb
 from ray_tracing_hooks._cli.options import (
     address_option,
     examples,
@@ -37,7 +37,8 @@ from ray_tracing_hooks._insight.analysis.findings import find
 @click.option(
     "--engine",
     type=click.Choice([MEMORY, DUCKDB, RAY]),
-    help=f"What computes it: by default duckdb for a run of a store with {LARGE:,} spans or more. This one, and "
+    help=f"What computes it: by default duckdb for a run of a store with {LARGE:,} spans or more, or without "
+    "attributes that the analysis reads, since --redact or --no-attributes hid them. This one, and "
     "ray, which is Ray Data on a cluster, show only functions and the findings from when it was stored. With ray, PATH "
     "may also be a folder of Parquet files that no store has, with the columns of OTLP.",
 )
@@ -76,7 +77,7 @@ def summary(
             f"--engine {engine} summarizes a run of a store: give the path of a store, and no --trace"
             + (". It also takes one folder of Parquet files, without --job" if engine == RAY else "")
         )
-    if run is not None and engine is None and run.spans >= LARGE:
+    if run is not None and engine is None and is_for_duckdb(run):
         engine = DUCKDB
     if run is not None and engine in {DUCKDB, RAY}:
         _show(stored.document(run, engine, address), check=check, in_json=in_json)

@@ -37,10 +37,12 @@ def document(run: KeptRun, engine: str, address: str | None) -> dict[str, Any]:
     else:
         with engine_errors(f"--engine {engine}"):
             found = functions(run.files, PERCENTILES)
-    return _document(engine, run_of(StoredRun(run)), known["quality"], found, known.get("findings") or [])
+    return _document(engine, run_of(StoredRun(run)), known["quality"], found, known.get("findings") or [], run.hidden)
 
 
-def _document(engine: str, run: dict[str, Any], quality: Any, functions: Any, findings: Any) -> dict[str, Any]:
+def _document(
+    engine: str, run: dict[str, Any], quality: Any, functions: Any, findings: Any, hidden: Sequence[str] = ()
+) -> dict[str, Any]:
     return {
         "version": 1,
         "engine": engine,
@@ -48,6 +50,7 @@ def _document(engine: str, run: dict[str, Any], quality: Any, functions: Any, fi
         "quality": quality,
         "functions": functions,
         "findings": findings,
+        "hidden": [*hidden],
     }
 
 
@@ -116,7 +119,10 @@ def lines(found: dict[str, Any]) -> Iterator[str | Row]:
             yield part
     yield ""
     engine, spans = "Ray Data" if found["engine"] == RAY else "DuckDB", count(found["run"]["spans"], "span")
-    yield f"{engine} computed this from {spans}; --engine memory shows more, with more memory."
+    more = "; --engine memory shows more, with more memory"
+    if found["hidden"]:
+        more = f", with figures from when the run was stored, as {inputs.lacks(found['hidden'])}"
+    yield f"{engine} computed this from {spans}{more}."
 
 
 def parts(found: dict[str, Any]) -> Iterator[str | Table]:

@@ -84,6 +84,7 @@ class _Document(Struct):
     time_split: dict[str, _Count] | None
     beside: list[_Beside] = []
     subjects: list[Literal["function", "deployment", "span"]] = []
+    hidden: list[str] = []
 
 
 class KeptRun(NamedTuple):
@@ -110,6 +111,11 @@ class KeptRun(NamedTuple):
     def is_whole(self) -> bool:
         """Whether it is one run, whatever its spans still say of that; else traces of no job."""
         return bool(self.document["cluster"].get("job"))
+
+    @property
+    def hidden(self) -> list[str]:
+        """The keys of attributes that the analysis reads and that were hidden before it was stored."""
+        return list(self.document.get("hidden") or ())
 
     @property
     def files(self) -> list[str]:

@@ -91,6 +91,7 @@ def about(analysis: Analysis, recorded: Table, redaction: Redaction | None = Non
         "is_sampled": run.is_sampled,
         "time_split": run.split,
         "subjects": sorted(run.kinds),
+        "hidden": redaction.hidden_of(table),
     }
 
 

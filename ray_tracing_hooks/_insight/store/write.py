@@ -72,8 +72,8 @@ class Store:
             for number, (first, last) in enumerate(_pieces(len(table)))
         ]
         others = []
-        for named, lines in beside(self._folders, analysis, self._redaction):
-            stem, _, suffix = named.rpartition(".")
+        for plain, lines in beside(self._folders, analysis, self._redaction):
+            stem, _, suffix = plain.rpartition(".")
             name = f"{stem}-{token}.{suffix}"
             with self._target.create(f"{folder}/{name}") as out:
                 out.writelines(lines)

@@ -11,8 +11,9 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, MeasuredFinding, Places, Sample, Work
+from ray_tracing_hooks._insight.model.columns import CALL_KEYS
 from ray_tracing_hooks._insight.model.span import HIDDEN
-from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.model.table import NAMING_KEYS, Table
 
 _SAME = {
     names.RAY_NODE_ID: names.RESOURCE_NODE_ID,
@@ -64,6 +65,15 @@ class Redaction:
             found = any(fnmatchcase(each.lower(), pattern) for each in spellings for pattern in self._patterns)
             self._known[key] = found
         return found
+
+    def hidden_of(self, table: Table) -> list[str]:
+        """The keys of attributes that the analysis of a table reads and that are hidden. Without these, an analysis of
+        what is shown may come to something else.
+        """
+        found = {key for each in (*table.sites, *table.resources) for key in each}
+        # The names that a program gives its calls are hidden from each analysis.
+        read = {key for key in found if key in NAMING_KEYS or key.startswith("ray.")} | (CALL_KEYS - {names.RAY_NAME})
+        return sorted(key for key in read if not self.attributes or self.hides(key))
 
     def apply(self, table: Table) -> None:
         """Hide values in the names that views give to calls, processes, nodes and actors; it changes the table."""

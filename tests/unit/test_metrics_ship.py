@@ -203,6 +203,7 @@ def test_what_comes_while_a_shipper_still_sends_the_last_metrics_is_for_the_next
     metered: Node, process: Process, server: Received, raylet: Any, how: str
 ) -> None:
     """A flush says so as soon as that one can be started, and no socket is left."""
+    os.environ["OTEL_EXPORTER_OTLP_METRICS_TIMEOUT"] = "2"
     server.answers[METRICS] = 0
     shipper = metered.start()
     calls(process, 1, 10)

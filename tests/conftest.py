@@ -64,11 +64,12 @@ def pytest_unconfigure() -> None:
 
 
 FOLDERS = ("ray", "backends", "browser", "deploy", "security", "javascript", "insight", "unit")
-"""By how long a file of theirs takes."""
+"""By how long a file of theirs takes. In those before ``security``, tests wait for other processes most of the time."""
 
 LONGEST = (
     "ray/test_conformance.py",
     "ray/test_many_nodes.py",
+    "ray/test_data.py",
     "ray/test_doctor.py",
     "ray/test_collect.py",
     "ray/test_train.py",
@@ -77,31 +78,47 @@ LONGEST = (
     "ray/test_client.py",
     "ray/test_mixed.py",
     "browser/test_page.py",
+    "insight/test_larger_than_memory.py",
     "insight/test_corpus.py",
-    "unit/test_metrics_ship.py",
-    "unit/test_disk.py",
-    "unit/test_ship.py",
-    "unit/test_delivery_figures.py",
+    "unit/test_bridge.py",
+    "unit/test_reentrancy.py",
+    "unit/test_compiled.py",
 )
-"""The longest files, the longest first; and the same of those that need no cluster."""
+"""The longest files, the longest first; and the same of those that compute."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests of a file run in one process, since they share what its fixtures start, unless they have the mark
-    ``apart``, or its file is in a group with others. What takes long begins first, so that no process has a long file
-    left when the others are done.
+    ``apart``, or its file is in a group with others.
+
+    What waits and what computes alternate, so that no core is idle while all processes wait. The last quarter of what
+    computes is left for the end, and of both, what takes long begins first: no process has a long file left when the
+    others are done.
     """
     above = len(str(Path(__file__).parent)) + 1
+    groups: dict[str, list[pytest.Item]] = {}
     for item in items:
         if not item.get_closest_marker("apart") and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(str(item.path)[above:]))
+        mark = item.get_closest_marker("xdist_group")
+        groups.setdefault(mark.args[0] if mark else item.nodeid, []).append(item)
 
-    def rank(item: pytest.Item) -> tuple[int, int]:
-        file = str(item.path)[above:]
+    def rank(group: list[pytest.Item]) -> tuple[int, int]:
+        file = str(group[0].path)[above:]
         return (-1, LONGEST.index(file)) if file in LONGEST else (FOLDERS.index(file.partition("/")[0]), 0)
 
-    items.sort(key=rank)
+    kinds: dict[str, list[list[pytest.Item]]] = {"cluster": [], "apart": [], "computes": []}
+    for group in sorted(groups.values(), key=rank):
+        is_cluster = FOLDERS.index(str(group[0].path)[above:].partition("/")[0]) < FOLDERS.index("security")
+        is_apart = group[0].get_closest_marker("apart") is not None
+        kinds["cluster" if is_cluster else "apart" if is_apart else "computes"].append(group)
+    places = [
+        (number / len(found) * (1 if kind == "computes" else 3 / 4), group)
+        for kind, found in kinds.items()
+        for number, group in enumerate(found)
+    ]
+    items[:] = [item for _, group in sorted(places, key=lambda place: place[0]) for item in group]
 
 
 def pytest_report_header() -> str:

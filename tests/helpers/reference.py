@@ -232,18 +232,20 @@ def logged() -> set[str]:
 
     Without texts that come from elsewhere, such as problems of settings and of servers.
     """
-    found = set()
+    found: set[str] = set()
     for path in PACKAGE.rglob("*.py"):
+        if path.relative_to(PACKAGE).parts[0] in {"_cli", "_insight", "_ops"}:
+            continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        is_command = path.relative_to(PACKAGE).parts[0] in {"_cli", "_insight", "_ops"}
-        for function in ast.walk(tree) if not is_command else ():
+        for function in ast.walk(tree):
             if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 continue
-            scope = Scope([*_assigned(tree.body), *_assigned(ast.walk(function))])
-            for node in ast.walk(function):
-                place = _LOGGING.get(ast.unparse(node.func).rpartition(".")[2]) if isinstance(node, ast.Call) else None
-                if isinstance(node, ast.Call) and place is not None and len(node.args) > place:
-                    found.update(scope.texts(node.args[place]))
+            calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+            places = [(each.args, _LOGGING.get(ast.unparse(each.func).rpartition(".")[2])) for each in calls]
+            logged_ones = [args[place] for args, place in places if place is not None and len(args) > place]
+            if logged_ones:
+                scope = Scope([*_assigned(tree.body), *_assigned(ast.walk(function))])
+                found.update(text for each in logged_ones for text in scope.texts(each))
     found = {re.sub(r"(?<!\.)\.$", "", _shortened(re.sub(r"%[a-z]|\{count\}", "…", text))) for text in found}
     return {text for text in found if re.search(r"\w{3}", text.removeprefix("ray_tracing_hooks"))}
 

@@ -101,9 +101,9 @@ def test_a_shipper_ends_once_the_processes_of_its_node_have_gone_on_to_another_s
     retire(str(node.spool))
     reinstate(str(node.spool), node.plan)
     writer.end()
-    for _ in range(4):  # seconds at least, longer than it waits for a writer before it ends
+    for _ in range(5):  # seconds at least, longer than it waits for a writer before it ends
+        until((node.spool / STATUS).exists, "it looks around")
         os.unlink(node.spool / STATUS)
-        until((node.spool / STATUS).exists, "it looks around again")
     assert shipper.is_running()
 
 

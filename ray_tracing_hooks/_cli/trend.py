@@ -9,11 +9,10 @@ from typing import Any
 
 import click
 
-from ray_tracing_hooks._cli.engines import MEMORY, engine_errors, engine_option, runs_of
+from ray_tracing_hooks._cli.engines import engine_errors, engine_option, runs_of
 from ray_tracing_hooks._cli.options import Number, examples, json_option, paths_argument
 from ray_tracing_hooks._cli.screen import Row, SafeError, aligned, print_lines
 from ray_tracing_hooks._cli.summary.document import run
-from ray_tracing_hooks._insight.analysis.measured import FUNCTION
 from ray_tracing_hooks._insight.analysis.trend import LEAST_RUNS, Trend
 from ray_tracing_hooks._insight.analysis.trend import trend as found_trend
 from ray_tracing_hooks._insight.analysis.wording import count, duration
@@ -45,10 +44,7 @@ def trend(paths: tuple[str, ...], function: str, last: int, engine: str | None, 
         found = found_trend(runs, function)
     if not found.points:
         known = f"{count(len(runs), 'run')} of {runs[-1].name}"
-        kinds, more = "function, method or span", ""
-        if runs[-1].kinds == {FUNCTION}:
-            kinds, more = "function", f"; --engine {MEMORY} has methods of deployments and spans of the program too"
-        wanted = f"no {kinds} of {known} is named {function!r} (--function){more}"
+        wanted = f"no function, method or span of {known} is named {function!r} (--function)"
         raise SafeError(wanted if function else f"none of {known} has a known end")
     if in_json:
         click.echo(json.dumps(_document(found)))

@@ -29,7 +29,7 @@ from ray_tracing_hooks._cli.compare import document
 from ray_tracing_hooks._cli.engines import runs_of
 from ray_tracing_hooks._insight.analysis import explained
 from ray_tracing_hooks._insight.analysis.comparison import compare
-from ray_tracing_hooks._insight.analysis.measured import DEPLOYMENT, FUNCTION, SPAN
+from ray_tracing_hooks._insight.analysis.measured import DEPLOYMENT, SPAN
 from ray_tracing_hooks._insight.ingest.kept_runs import kept_runs
 from ray_tracing_hooks._insight.store import part
 from ray_tracing_hooks._insight.store.tables import opened
@@ -111,18 +111,6 @@ def test_duckdb_compares_spans_of_the_program_as_this_process_does(clock: float,
     assert [each["changes"]["self time"]["change"] for _, each in sorted(spans.items())] == [*["more"] * 3, "less"]
 
 
-def without_subjects(store: Path) -> None:
-    """The runs of a store as an earlier version wrote them: without the columns of what is no function."""
-    for path in store.glob("run=*/run.json"):
-        described = json.loads(path.read_text())
-        del described["subjects"]
-        path.write_text(json.dumps(described))
-    parquet = import_module("pyarrow.parquet")
-    for path in store.glob("run=*/traces-*.parquet"):
-        table = parquet.read_table(path)
-        parquet.write_table(table.drop_columns([*SUBJECTS, "clock_shift_ns"]), path)
-
-
 @pytest.fixture(scope="module")
 def versions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Stores of three runs each, with one function that is slower on one node, and one that fails."""
@@ -179,16 +167,15 @@ def test_the_command_compares_large_runs_by_duckdb(
     assert "--engine duckdb reads runs of a store" in " ".join(refused.split())
 
 
-def test_functions_of_a_store_of_an_earlier_version_are_compared(versions: tuple[Path, Path], tmp_path: Path) -> None:
-    """And the output says what is left out."""
-    shutil.copytree(versions[0], tmp_path / "runs")
-    without_subjects(tmp_path / "runs")
-    sides = "--all", tmp_path / "runs", "--to", versions[1], "--engine", "duckdb"
-    shown = " ".join(run("compare", *sides).output.split())
-    assert "Only functions are compared, since an earlier version stored some of the runs" in shown
-    assert {each["kind"] for each in json.loads(run("compare", *sides, "--json").stdout)["subjects"]} == {FUNCTION}
-    said = run("trend", tmp_path / "runs", "--engine", "duckdb", "--function", "decode", code=1).output
-    assert "--engine memory has methods of deployments and spans" in " ".join(said.split())
+def test_a_column_that_is_missing_ends_the_comparison(versions: tuple[Path, Path], tmp_path: Path) -> None:
+    """With its name, and the folder."""
+    store = tmp_path / "runs"
+    shutil.copytree(versions[0], store)
+    parquet = import_module("pyarrow.parquet")
+    for path in store.glob("run=*/traces-*.parquet"):
+        parquet.write_table(parquet.read_table(path).drop_columns(["clock_shift_ns"]), path)
+    said = run("compare", "--all", store, "--to", versions[1], "--engine", "duckdb", code=1).output
+    assert 'column "clock_shift_ns" not found' in " ".join(said.split())
 
 
 def test_a_damaged_file_ends_the_comparison(versions: tuple[Path, Path], tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ Times are integers in nanoseconds (``_ns``, or ``_unix_nano`` since the epoch), 
 members do not change within one ``version``; members may be added. Texts quote names from spans, which may contain
 anything. The members:
 
-``engine``       ``duckdb`` if it read a run: then ``time_split`` and ``findings`` are from when that was stored, and
-                 ``subjects`` are only functions if an earlier version stored it; else ``memory``.
+``engine``       ``duckdb`` if it read a run: then ``time_split`` and ``findings`` are from when that was stored; else
+                 ``memory``.
 ``runs``, ``runs_before``  the runs of each side, as ``run`` in the document of ``summary --json``.
 ``method``       the test that a change has to pass.
 ``differences``  how the runs differ apart from the program, as texts: their times cannot be compared in full then.

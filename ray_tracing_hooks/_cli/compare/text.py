@@ -72,11 +72,6 @@ def parts(found: Comparison) -> Iterator[str | Table]:
     yield from _changes(found)
     if found.is_of_store:
         yield "The findings, and the split of the time, are from when the runs were stored."
-    if found.is_of_functions:
-        yield (
-            "Only functions are compared, since an earlier version stored some of the runs. --engine memory has "
-            "methods of deployments and spans of the program too."
-        )
 
 
 def _runs(runs: Sequence[MeasuredRun]) -> str:

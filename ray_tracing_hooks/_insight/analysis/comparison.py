@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS
-from ray_tracing_hooks._insight.analysis.measured import FUNCTION, AnalyzedRun, MeasuredFinding, MeasuredRun, measured
+from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, MeasuredFinding, MeasuredRun, measured
 from ray_tracing_hooks._insight.analysis.subjects import SubjectChange, subjects
 from ray_tracing_hooks._insight.analysis.wording import listed
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, NOWHERE, PARTLY
@@ -63,11 +63,6 @@ class Comparison:
     def is_of_store(self) -> bool:
         """Whether the findings and the split of some run are from when it was stored."""
         return not all(isinstance(each, AnalyzedRun) for each in (*self.now, *self.before))
-
-    @property
-    def is_of_functions(self) -> bool:
-        """Whether only functions were measured in some run, and no other kinds of subjects."""
-        return any(each.kinds == {FUNCTION} for each in (*self.now, *self.before))
 
     @property
     def is_of_pair(self) -> bool:

@@ -134,8 +134,6 @@ class MeasuredRun(ABC):
     """Where waits were recorded."""
     is_sampled: bool
     """Whether spans of some traces or calls are missing, since they were not sampled."""
-    kinds: frozenset[str]
-    """The kinds of subjects that were measured."""
 
     @property
     @abstractmethod
@@ -177,7 +175,6 @@ class AnalyzedRun(MeasuredRun):
             lost_parents=table.quality.lost_parents,
             waits=analysis.calls.waiting,
             is_sampled=bool(analysis.calls.unsampled or analysis.calls.left_out),
-            kinds=frozenset({FUNCTION, DEPLOYMENT, SPAN}),
         )
         self.analysis = analysis
 

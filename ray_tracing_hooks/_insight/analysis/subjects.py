@@ -104,15 +104,14 @@ class _Limits(NamedTuple):
 
 
 def subjects(now: Sequence[MeasuredRun], before: Sequence[MeasuredRun]) -> list[SubjectChange]:
-    """Everything that either side called, by the largest cost or saving; only kinds that were measured in all runs."""
+    """Everything that either side called, by the largest cost or saving."""
     places = iter(_places((*now, *before)))
     sides = [[(each, each.work(next(places))) for each in runs] for runs in (now, before)]
-    kinds = frozenset.intersection(*(each.kinds for each in (*now, *before)))
     is_pair = len(now) == len(before) == 1
     longest = max(each.wall for each in (*now, *before))
     limits = _Limits(LITTLE if is_pair else LITTLE_OF_SEVERAL, round(COST * longest))
     found: list[tuple[SubjectChange, _Sides]] = []
-    for kind, name in sorted({key for side in sides for _, work in side for key in work if key[0] in kinds}):
+    for kind, name in sorted({key for side in sides for _, work in side for key in work}):
         of_subject: _Sides = [[(run, work.get((kind, name), Work(kind))) for run, work in side] for side in sides]
         found.append((_subject(kind, name, of_subject), of_subject))
     asked = [

@@ -82,9 +82,8 @@ class _Document(Struct):
     waits: Literal["everywhere", "partly", "nowhere"]
     is_sampled: bool
     time_split: dict[str, _Count] | None
-    beside: list[_Beside] = []
-    subjects: list[Literal["function", "deployment", "span"]] = []
-    hidden: list[str] = []
+    beside: list[_Beside]
+    hidden: list[str]
 
 
 class KeptRun(NamedTuple):
@@ -115,7 +114,7 @@ class KeptRun(NamedTuple):
     @property
     def hidden(self) -> list[str]:
         """The keys of attributes that the analysis reads and that were hidden before it was stored."""
-        return list(self.document.get("hidden") or ())
+        return list(self.document["hidden"])
 
     @property
     def files(self) -> list[str]:

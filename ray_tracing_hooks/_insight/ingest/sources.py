@@ -17,7 +17,7 @@ from typing import Any
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._insight.ingest.backends import BACKENDS, AddressError, traces_of
 from ray_tracing_hooks._insight.ingest.converted import converted, is_other
-from ray_tracing_hooks._insight.ingest.files import PARQUET, is_span_file
+from ray_tracing_hooks._insight.ingest.files import is_span_file
 from ray_tracing_hooks._insight.ingest.kept_runs import PREFIX, RUN_FILE, kept_run
 from ray_tracing_hooks._safety.guard import TracingError
 from ray_tracing_hooks._settings.values import MASK, without_credentials
@@ -107,9 +107,7 @@ def complete(folder: str) -> None:
     system, place, names = _pending.pop(folder, (None, "", []))
     run = kept_run(folder) if names else None
     if run is not None:
-        # An earlier version named only the spans.
-        others = run.document.get("beside", [name for name in names if not name.endswith(PARQUET)])
-        wanted = [*map(os.path.basename, run.files), *others]
+        wanted = [*map(os.path.basename, run.files), *run.document["beside"]]
         _get(system, [(f"{place}/{name}", os.path.join(folder, *name.split("/"))) for name in wanted])
 
 

@@ -90,7 +90,6 @@ def about(analysis: Analysis, recorded: Table, redaction: Redaction | None = Non
         "waits": run.waits,
         "is_sampled": run.is_sampled,
         "time_split": run.split,
-        "subjects": sorted(run.kinds),
         "hidden": redaction.hidden_of(table),
     }
 

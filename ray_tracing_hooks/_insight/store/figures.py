@@ -78,8 +78,6 @@ class StoredRun(MeasuredRun):
             lost_parents=quality["lost_parents"],
             waits=known["waits"],
             is_sampled=known["is_sampled"],
-            # A store that an earlier version wrote has no columns of the others.
-            kinds=frozenset(known.get("subjects") or [FUNCTION]),
         )
         self._run = run
 
@@ -110,13 +108,10 @@ class StoredRun(MeasuredRun):
         """A connection with the views ``corrected``, whose ``start_ns`` is by one clock, and ``executions``: those of
         functions, and the spans of the program.
         """
-        shift, rows = "clock_shift_ns", f"{_EXECUTIONS} UNION ALL {_OF_PROGRAM}"
-        if self.kinds == {FUNCTION}:
-            shift, rows = "0", _EXECUTIONS
+        start = "epoch_ns(start_time_unix_nano) + clock_shift_ns AS start_ns"
         with opened(self._run.files) as database:
-            start = f"epoch_ns(start_time_unix_nano) + {shift} AS start_ns"
             database.execute(f"CREATE VIEW corrected AS SELECT *, {start} FROM spans")  # noqa: S608  this module's text
-            database.execute(f"CREATE VIEW executions AS {rows}")
+            database.execute(f"CREATE VIEW executions AS {_EXECUTIONS} UNION ALL {_OF_PROGRAM}")
             yield database
 
     def _work(self, database: Any, places: Places, wanted: Callable[[str], bool]) -> dict[_Key, Work]:
@@ -126,13 +121,10 @@ class StoredRun(MeasuredRun):
         rows = database.execute(
             f"SELECT 'function', ray_function, {SUMS['calls']}, {SUMS['on_path_ns']}, "  # noqa: S608
             "coalesce(bool_or(ray_self_is_assumed OR ray_self_ns < ray_run_ns), false) "
-            "FROM spans WHERE ray_function IS NOT NULL GROUP BY ray_function"
+            "FROM spans WHERE ray_function IS NOT NULL GROUP BY ray_function "
+            "UNION ALL SELECT subject_kind, subject, count(*), NULL, bool_or(subject_makes_calls) "
+            "FROM spans WHERE subject_kind IS NOT NULL GROUP BY ALL"
         ).fetchall()
-        if self.kinds != {FUNCTION}:
-            rows += database.execute(
-                "SELECT subject_kind, subject, count(*), NULL, bool_or(subject_makes_calls) "
-                "FROM spans WHERE subject_kind IS NOT NULL GROUP BY ALL"
-            ).fetchall()
         found = {
             (kind, name): Work(kind, calls=calls, on_path=on_path, may_wait=may_wait)
             for kind, name, calls, on_path, may_wait in rows

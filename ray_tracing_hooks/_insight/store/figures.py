@@ -110,8 +110,8 @@ class StoredRun(MeasuredRun):
         """
         start = "epoch_ns(start_time_unix_nano) + clock_shift_ns AS start_ns"
         with opened(self._run.files) as database:
-            database.execute(f"CREATE VIEW corrected AS SELECT *, {start} FROM spans")  # noqa: S608  this module's text
-            database.execute(f"CREATE VIEW executions AS {_EXECUTIONS} UNION ALL {_OF_PROGRAM}")
+            database.execute(f"CREATE TEMP VIEW corrected AS SELECT *, {start} FROM spans")  # noqa: S608  this module's text
+            database.execute(f"CREATE TEMP VIEW executions AS {_EXECUTIONS} UNION ALL {_OF_PROGRAM}")
             yield database
 
     def _work(self, database: Any, places: Places, wanted: Callable[[str], bool]) -> dict[_Key, Work]:

@@ -5,11 +5,13 @@ DuckDB computes them out of core, so a run may be larger than memory.
 
 from __future__ import annotations
 
+import atexit
 import glob
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -47,22 +49,14 @@ def opened(files: Sequence[str]) -> Iterator[Any]:
     Raises ImportError without DuckDB, OSError if the files cannot be read, and KeyboardInterrupt for Ctrl-C.
     """
     duckdb = import_module("duckdb")
-    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as database:
-        for name, value in (
-            ("memory_limit", _MEMORY),
-            ("temp_directory", folder),
-            ("preserve_insertion_order", "false"),
-            # What it needs comes with it.
-            ("autoinstall_known_extensions", "false"),
-        ):
-            database.execute(f"SET {name} = ?", [value])
+    with _instance().cursor() as database:
         options = "file_row_number = true, hive_partitioning = false"
         rows = (
             f"SELECT {number} AS file, * FROM read_parquet({quoted(glob.escape(each))}, {options})"  # noqa: S608
             for number, each in enumerate(files)
         )
         try:
-            database.execute(f"CREATE VIEW spans AS {' UNION ALL '.join(rows)}")
+            database.execute(f"CREATE TEMP VIEW spans AS {' UNION ALL '.join(rows)}")
             yield database
         except duckdb.Error as error:
             said, _, _ = str(error).partition("LINE 1:")  # the query
@@ -71,6 +65,23 @@ def opened(files: Sequence[str]) -> Iterator[Any]:
             if str(error) == "Query interrupted":
                 raise KeyboardInterrupt from None
             raise
+
+
+@cache
+def _instance() -> Any:
+    """The DuckDB of this process: making one takes as long as many a query."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    database = import_module("duckdb").connect()
+    for name, value in (
+        ("memory_limit", _MEMORY),
+        ("temp_directory", folder.name),
+        ("preserve_insertion_order", "false"),
+        # What it needs comes with it.
+        ("autoinstall_known_extensions", "false"),
+    ):
+        database.execute(f"SET {name} = ?", [value])
+    return database
 
 
 def functions(files: Sequence[str], percentiles: Mapping[str, float]) -> list[dict[str, Any]]:

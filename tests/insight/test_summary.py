@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -631,6 +632,18 @@ def test_how_long_an_accelerator_was_held_and_used() -> None:
     assert (first.held, first.busy, first.longest_gap) == (500 * MS, 160 * MS, 250 * MS)
     assert (second.name, second.holders) == ("GPU:1", ["Trainer", "probe"])
     assert (second.held, second.busy, second.longest_gap) == (550 * MS, 210 * MS, 250 * MS)
+
+
+def test_an_accelerator_of_many_tasks_is_measured_in_one_pass() -> None:
+    """For each of its tasks, the time does not grow with their number."""
+    run, driver = HandMade.driven(40_000)
+    for number in range(4000):
+        run.task(driver, "step", 10 * number, 10 * number, 10 * number + 7, attributes={"ray.accelerator_ids": ["0"]})
+    analysis = Analysis(run.table())
+    before = process_time()
+    (accelerator,) = analysis.accelerators
+    assert process_time() - before < 1
+    assert (accelerator.held, accelerator.busy, accelerator.longest_gap) == (28_000 * MS, 28_000 * MS, 0)
 
 
 def test_what_a_span_says_of_accelerators_may_be_anything() -> None:

@@ -231,6 +231,7 @@ def _measure(accelerator: Accelerator, calls: Calls, waits: dict[int, list[tuple
     intervals, busy = united([*held, *lives.values()]), united(ran)
     accelerator.held = sum(end - start for start, end in intervals)
     accelerator.busy = sum(end - start for start, end in busy)
-    idle = (gap for start, end in intervals for gap in gaps(busy, start, end))
+    first, last = (intervals[0][0], intervals[-1][1]) if intervals else (0, 0)
+    idle = gaps([*busy, *gaps(intervals, first, last)], first, last)
     accelerator.longest_gap = max((end - start for start, end in idle), default=0)
     return intervals

@@ -119,13 +119,14 @@ def within(find: Callable[..., Any], doing: str) -> Callable[[Callable[..., Any]
     """A wrapper that runs a method in the context that ``find`` returns for its arguments; in its own if that is
     None.
     """
+    guard = guarded(doing)
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             token = None
             if tracing.active is not None:
-                with guarded(doing):
+                with guard:
                     context = find(*args, **kwargs)
                     token = attach(context) if context is not None else None
             try:
@@ -142,6 +143,7 @@ def within(find: Callable[..., Any], doing: str) -> Callable[[Callable[..., Any]
 
 def followed_by(note: Callable[..., None], doing: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A wrapper that calls ``note`` with the result of a method and its arguments once it has returned."""
+    guard = guarded(doing)
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -149,7 +151,7 @@ def followed_by(note: Callable[..., None], doing: str) -> Callable[[Callable[...
             with hidden_frame:
                 result = original(*args, **kwargs)
             if tracing.active is not None:
-                with guarded(doing):
+                with guard:
                     note(result, *args, **kwargs)
             return result
 

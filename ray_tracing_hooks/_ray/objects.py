@@ -70,8 +70,8 @@ _last_object = threading.local()
 def _noting(size: Callable[[Any, Any], int]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def note(result: Any, _self: Any, given: Any, *_rest: Any, **_others: Any) -> None:
         # Only now, since code of the program that was called meanwhile may have handled other objects.
-        begin_size()
-        begin_size(size(given, result))
+        _last_object.size = None
+        _last_object.size = size(given, result)
 
     return followed_by(note, "reading the size of an object")
 

@@ -88,14 +88,18 @@ def pair(key: str, value: str) -> Members:
 
 
 def encoded(message: Members) -> bytes:
-    """A message in protobuf."""
-    return b"".join([_encoded(tag, value) for tag, _, value in message])
-
-
-def _encoded(tag: int, value: Any) -> bytes:
-    if isinstance(value, list):
-        return b"".join([field(tag, encoded(each)) for each in value])
-    return text(tag, value) if isinstance(value, str) else number(tag, value)
+    """A message in protobuf. Fields that are 0 or empty are not in it."""
+    found = []
+    for tag, _, value in message:
+        if not value:
+            continue
+        if isinstance(value, str):
+            found.append(field(tag, utf8(value)))
+        elif isinstance(value, list):
+            found += [field(tag, encoded(each)) for each in value]
+        else:
+            found.append(number(tag, value))
+    return b"".join(found)
 
 
 def text(tag: int, value: str) -> bytes:

@@ -782,6 +782,32 @@ def test_a_file_that_a_description_names_and_that_is_gone_is_said(
     assert "1 file or folder not completely read" in " ".join(run("summary", tmp_path / "runs").output.split())
 
 
+def test_a_description_with_many_arguments_is_read(store: Path) -> None:
+    """A run keeps the arguments of its program, of which a shell may make megabytes."""
+    newest = store / f"run={json.loads(run('runs', store, '--json').stdout)[0]['id']}"
+    described = json.loads((newest / "run.json").read_text())
+    described["program"]["arguments"] = [f"{number:050}.parquet" for number in range(100_000)]
+    (newest / "run.json").write_text(json.dumps(described, indent=1))
+    assert described["id"] in run("runs", store).stdout
+
+
+@pytest.mark.parametrize("engine", ["memory", "duckdb"])
+def test_a_run_that_names_no_file_is_damaged(store: Path, engine: str) -> None:
+    """Another run of the store is read."""
+    newest = store / f"run={json.loads(run('runs', store, '--json').stdout)[0]['id']}"
+    described = json.loads((newest / "run.json").read_text())
+    (newest / "run.json").write_text(json.dumps({**described, "files": []}))
+    assert "run.json is damaged" in run("compare", "--all", store, "--to", store, "--engine", engine).stderr
+
+
+def test_bad_lines_are_said_without_a_reason_if_none_was_stored(store: Path) -> None:
+    newest = store / f"run={json.loads(run('runs', store, '--json').stdout)[0]['id']}"
+    described = json.loads((newest / "run.json").read_text())
+    described["quality"] |= {"bad_lines": 2, "problems": []}
+    (newest / "run.json").write_text(json.dumps(described))
+    assert "2 bad lines skipped" in run("summary", store).output
+
+
 def test_a_file_that_a_description_names_outside_of_its_folder_is_not_read(store: Path, tmp_path: Path) -> None:
     """Whoever wrote it."""
     newest = store / f"run={json.loads(run('runs', store, '--json').stdout)[0]['id']}"

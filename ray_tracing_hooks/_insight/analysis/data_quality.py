@@ -19,7 +19,8 @@ def unread(quality: Quality) -> str:
         parts.append(f"{count(quality.bad_spans, 'bad span')} skipped")
     if quality.incomplete_files:
         parts.append(count(quality.incomplete_files, "file or folder", "files or folders") + " not completely read")
-    return f"{', '.join(parts)} (the first: {quality.problems[0]})" if parts else ""
+    first = [f" (the first: {each})" for each in quality.problems[:1]]
+    return "".join([", ".join(parts), *first]) if parts else ""
 
 
 INTERRUPTED = "span interrupted by the death of its process", "spans interrupted by the death of their process"

@@ -24,7 +24,9 @@ PREFIX = "run="
 COUNTS = ("files", "lines", "bad_lines", "bad_spans", "incomplete_files", "duplicates", "dropped", "truncated")
 """What is known of the spans only where they were read first."""
 
-_MOST = 1 << 20
+_MOST = 64 << 20
+"""The bytes of a description that are read. It has the arguments of the program, of which Linux takes 6 MiB: up to six
+times as many in JSON."""
 
 
 _Count = Annotated[int, Meta(ge=0, le=1 << 62)]
@@ -78,7 +80,7 @@ class _Document(Struct):
     findings: list[_Finding]
     read_unix_nano: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
     quality: _Quality
-    files: list[_File]
+    files: Annotated[list[_File], Meta(min_length=1)]
     waits: Literal["everywhere", "partly", "nowhere"]
     is_sampled: bool
     time_split: dict[str, _Count] | None

@@ -76,6 +76,7 @@ class Which:
     Attributes:
         folders: Where the spans are, once their files were found.
         kept: The runs of a store that are read, then.
+        number: The number of runs of a store of which that is the newest, then; 1 if it was chosen.
     """
 
     def __init__(self, trace_id: str | None = None, job: str | None = None, *, everything: bool = False) -> None:
@@ -88,7 +89,7 @@ class Which:
             )
         self._trace_id, self._job, self._everything = trace_id, job, everything
         self._run = ""
-        self._number = 0
+        self.number = 1
         self.folders: list[str] = []
         self.kept: list[KeptRun] = []
 
@@ -135,18 +136,16 @@ class Which:
             raise SafeError(f"{problems[0]}")
         for problem in problems:
             warn(problem)
-        self._number = len(kept)
         if self._run:
             wanted = [the_run([run.id for run in kept], self._run, where)]
-            self._run, self._number = "", 1
+            self._run = ""
         elif self._trace_id is not None or self._everything:
             wanted = list(range(len(kept)))
         elif self._job is not None:
             jobs = [str((run.document.get("cluster") or {}).get("job") or "") for run in kept]
             wanted = [place for place, job in enumerate(jobs) if job.startswith(self._job.lower())][:1] or [0]
-            self._number = 1
         else:
-            wanted = [0]
+            wanted, self.number = [0], len(kept)
         self.kept = [kept[place] for place in wanted]
         return [run.folder for run in self.kept]
 
@@ -160,12 +159,12 @@ class Which:
             wanted = table.traces.index(the_trace(table.traces, self._trace_id))
             return table.part(row for row, trace in enumerate(table.trace) if trace == wanted), 1
         if len(self.kept) == 1 and self.kept[0].is_whole and self._job is None:
-            return table, self._number
+            return table, self.number
         found = runs(table)
         if self._run:
             return part_of(table, found[the_run([run_id(table, run) for run in found], self._run, "this place")]), 1
         if self._job is None:
-            return part_of(table, found[0]), max(len(found), self._number)
+            return part_of(table, found[0]), max(len(found), self.number)
         of_job = [run for run in found if run.job.startswith(self._job.lower())]
         if not of_job:
             raise SafeError(

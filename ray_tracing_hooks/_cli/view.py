@@ -127,8 +127,8 @@ def view(
                 file, whole, is_part = _part_of(which.kept, folder, most, trace_id, begin, end, redaction)
                 table = which.read([file], paths)
             redaction.apply(table)
-            _, others = which.of(table)
-            drawn = len(table)
+            which.of(table)  # ends the command if --job names none
+            drawn, others = len(table), which.number
         else:
             table = which.read(files, paths)
             redaction.apply(table)

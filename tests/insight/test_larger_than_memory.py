@@ -326,6 +326,19 @@ def test_only_a_page_of_a_part_needs_a_temporary_folder(tmp_path: Path, monkeypa
     assert "Error: --engine duckdb fails: No such file or directory" in said
 
 
+def test_a_page_of_traces_of_no_job_is_of_all_of_them(tmp_path: Path) -> None:
+    """A store has them as one run, so the page is not of the newest."""
+    made = HandMade()
+    for number in (1, 2):
+        made.span("request", 100 * number, 100 * number + 50, trace=number)
+        made.spans[-1].attributes = {}
+    (tmp_path / "spans.jsonl").write_bytes(made.as_json_lines())
+    keep(tmp_path / "spans.jsonl", tmp_path / "runs", "--all")
+    said = run("view", tmp_path / "runs", "--engine", "duckdb", "-o", tmp_path / "page.html").output
+    assert "2 spans" in said
+    assert "newest" not in said
+
+
 def test_a_page_opens_whole_traces_or_one_of_them(tmp_path: Path) -> None:
     """The same ones each time."""
     runs = [HandMade() for _ in range(9)]

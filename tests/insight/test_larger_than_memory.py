@@ -178,6 +178,16 @@ def test_a_column_that_is_missing_ends_the_comparison(versions: tuple[Path, Path
     assert 'column "clock_shift_ns" not found' in " ".join(said.split())
 
 
+def test_a_hidden_attribute_is_no_difference_of_the_machines(tmp_path: Path) -> None:
+    """Nobody knows whether it differs from what the other side shows."""
+    recorded = RECORDED / "actor_restarts.jsonl.gz"
+    keep(recorded, tmp_path / "hidden", "--redact", "*")
+    keep(recorded, tmp_path / "shown")
+    said = run("compare", tmp_path / "hidden", "--to", tmp_path / "shown", "--engine", "duckdb").output
+    assert "The run took" in said
+    assert "cannot be compared" not in said
+
+
 def test_a_damaged_file_ends_the_comparison(versions: tuple[Path, Path], tmp_path: Path) -> None:
     """Wherever it is damaged."""
     store = tmp_path / "it's"

@@ -14,6 +14,7 @@ from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, MeasuredFi
 from ray_tracing_hooks._insight.analysis.subjects import SubjectChange, subjects
 from ray_tracing_hooks._insight.analysis.wording import listed
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, NOWHERE, PARTLY
+from ray_tracing_hooks._insight.model.span import HIDDEN
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,9 @@ def _differences(now: Sequence[MeasuredRun], before: Sequence[MeasuredRun]) -> I
 
 
 def _values(runs: Sequence[MeasuredRun], key: str) -> list[str]:
-    """The values that the processes of some runs have of an attribute."""
-    found = (resource.get(key) for run in runs for resource in run.resources.values())
-    return sorted({str(each) for each in found if each})
+    """The values that the processes of some runs have of an attribute; none if some are hidden."""
+    found = {str(each) for run in runs for resource in run.resources.values() if (each := resource.get(key))}
+    return sorted(found) if HIDDEN not in found else []
 
 
 def _split(now: Sequence[MeasuredRun], before: Sequence[MeasuredRun]) -> list[KindChange]:

@@ -151,6 +151,15 @@ def test_findings_quote_no_redacted_value(recording: str, key: str, value: str, 
     assert key in (names.RAY_DATA_OPERATOR, names.RAY_ACCELERATOR_IDS) or value not in without
 
 
+@pytest.mark.parametrize("recording", ["slow_consumer", "tiny_blocks", "computed_for_each_epoch"])
+def test_findings_are_the_same_whatever_is_redacted(recording: str) -> None:
+    """Also where they are about operators of Ray Data, whose names are hidden."""
+    table = load([recorded(recording)])
+    Redaction(redact=["*"]).apply(table)
+    shown, hidden = (find(Analysis(each)) for each in (load([recorded(recording)]), table))
+    assert [each.kind for each in shown] == [each.kind for each in hidden]
+
+
 def test_errors_of_trials_are_not_quoted() -> None:
     """The numbers of trials are."""
     run = HandMade()

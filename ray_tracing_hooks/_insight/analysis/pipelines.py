@@ -52,6 +52,8 @@ class Interval(NamedTuple):
 class Operator:
     row: int
     name: str
+    function: str
+    """The name of its tasks as calls, also where its own is hidden."""
     operator_id: str
     type: str
     """Its class in Ray Data."""
@@ -220,8 +222,8 @@ class Pipelines:
 
     @cached_property
     def operator_names(self) -> set[str]:
-        """The names of all operators, which are also those of the functions of their tasks."""
-        return {operator.name for one in self.executions for operator in one.operators}
+        """The names of the functions of all operators."""
+        return {operator.function for one in self.executions for operator in one.operators}
 
     @cached_property
     def of_task(self) -> dict[int, Operator]:
@@ -294,9 +296,11 @@ def _operator(calls: Calls, row: int, span: Span) -> Operator:
     if actors and slots and executions:
         slots = min(slots, actors * calls.place(executions[0]).slots)
     held_back, timeline = _held_back(attributes), _timeline(attributes)
+    function = span.name.removesuffix(f" {names.DATA_OPERATOR}")
     return Operator(
         row=row,
-        name=str(attributes.get(names.RAY_DATA_OPERATOR) or span.name.removesuffix(f" {names.DATA_OPERATOR}")),
+        name=str(attributes.get(names.RAY_DATA_OPERATOR) or function),
+        function=function,
         operator_id=str(attributes.get(names.RAY_DATA_OPERATOR_ID, "")),
         type=str(attributes.get(names.RAY_DATA_OPERATOR_TYPE, "")),
         inputs=_texts(attributes.get(names.RAY_DATA_INPUTS)),

@@ -40,7 +40,7 @@ NAMING_KEYS = frozenset(
         *("host.name", "host.id", "host.ip", "process.pid", "service.name", "service.instance.id"),
         *(names.RESOURCE_NODE_ID, names.RESOURCE_WORKER_ID, names.RAY_NODE_ID, names.RAY_WORKER_ID, names.RAY_PID),
         *(names.RAY_ACTOR_ID, names.RAY_ACTOR_CLASS, names.RAY_ACTOR_METHOD, names.RAY_ACTOR_NAME),
-        *(names.RAY_PLACEMENT_GROUP_ID, names.RAY_ACCELERATOR_IDS, names.RAY_DATA_CONSUMER, names.RAY_DATA_OPERATOR),
+        *(names.RAY_PLACEMENT_GROUP_ID, names.RAY_ACCELERATOR_IDS, names.RAY_DATA_OPERATOR),
         *(names.RAY_SERVE_APPLICATION, names.RAY_SERVE_DEPLOYMENT, names.RAY_SERVE_METHOD, names.RAY_TUNE_SCHEDULER),
     }
 )
@@ -464,7 +464,10 @@ class _Hidden:
         if isinstance(value, list):
             return list(map(self._replaced, value))
         number = len(self._marks) + 1
-        return value and self._marks.setdefault(str(value), f"{self._mark}{number}" if number > 1 else self._mark)
+        mark = f"{self._mark}{number}" if number > 1 else self._mark
+        # The analysis has to know that an operator of Ray Data runs functions of the program.
+        mark += "()" if "(" in str(value) else ""
+        return value and self._marks.setdefault(str(value), mark)
 
 
 class _NoDetails:

@@ -464,10 +464,7 @@ class _Hidden:
         if isinstance(value, list):
             return list(map(self._replaced, value))
         number = len(self._marks) + 1
-        mark = f"{self._mark}{number}" if number > 1 else self._mark
-        # The analysis has to know that an operator of Ray Data runs functions of the program.
-        mark += "()" if "(" in str(value) else ""
-        return value and self._marks.setdefault(str(value), mark)
+        return value and self._marks.setdefault(str(value), f"{self._mark}{number}" if number > 1 else self._mark)
 
 
 class _NoDetails:

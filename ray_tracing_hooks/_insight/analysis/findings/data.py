@@ -263,7 +263,7 @@ def few_blocks(analysis: Analysis) -> list[Finding]:
             is_few = 0 < usable <= _BLOCKS_IN_USE * allowed and operator.type == _TASK_OPERATOR
             if is_few and max(operator.rows or 0, operator.input_rows or 0) >= processors:
                 cost = round(_on_path(analysis, operator) * (1 - usable / allowed))
-                few.setdefault(_function(operator), []).append((cost, pipeline, operator))
+                few.setdefault(_function(operator.name), []).append((cost, pipeline, operator))
     costs = {name: sum(cost for cost, *_ in each) for name, each in few.items()}
     return [
         _blocks_finding(analysis, name, cost, *max(few[name], key=lambda each: each[0])[1:])
@@ -272,9 +272,9 @@ def few_blocks(analysis: Analysis) -> list[Finding]:
     ]
 
 
-def _function(operator: Operator) -> str:
+def _function(name: str) -> str:
     """The name of an operator without what Ray Data adds to it for one use, such as a projection."""
-    stages = operator.name.split("->")
+    stages = name.split("->")
     while len(stages) > 1 and "(" not in stages[-1]:
         stages.pop()
     return "->".join(stages)
@@ -327,17 +327,19 @@ def recomputed_datasets(analysis: Analysis) -> list[Finding]:
     again: dict[tuple[str | int, ...], list[tuple[Pipeline, Operator]]] = {}
     for pipeline in analysis.pipelines.executions:
         for operator in pipeline.operators:
-            if "(" in (function := _function(operator)) and operator.rows and operator.type in _MAP_OPERATORS:
-                before = (each.name for each in pipeline.before(operator))
+            function = _function(operator.function)
+            if "(" in function and operator.rows and operator.type in _MAP_OPERATORS:
+                before = (each.function for each in pipeline.before(operator))
                 again.setdefault((*before, function, operator.rows), []).append((pipeline, operator))
     found = []
-    for (*_, name, _), same in again.items():
+    for same in again.values():
         is_assumed = len({pipeline.dataset_id.rpartition("_")[0] for pipeline, _ in same}) > 1
         if is_assumed and len({pipeline.consumer for pipeline, _ in same}) < 2:
             continue
         cost = sum(_on_path(analysis, operator) for _, operator in same[1:])
         if is_costly(analysis, cost, seconds=0.5):
-            found.append(_again_finding(analysis, quoted(str(name)), same, cost, is_assumed=is_assumed))
+            name = quoted(_function(same[0][1].name))
+            found.append(_again_finding(analysis, name, same, cost, is_assumed=is_assumed))
     return found
 
 

@@ -104,35 +104,31 @@ def _marked(text: str) -> bytes:
 
 def _bytes_of(text: str) -> bytes:
     """The 16 bytes of a UUID, or of an agent's id; empty if it is neither, or zero."""
-    parts = _of_agent(text)
-    if parts is None:
-        return b""
-    found, thread, number = parts
-    _mix(found, 4, 4, thread)
-    _mix(found, 8, 8, number)
-    return bytes(found) if any(found) else b""
+    found = _mixed(text)
+    return found if any(found) else b""
 
 
 def _halves(segment_id: str, number: int) -> bytes:
-    parts = _of_agent(segment_id)
-    if parts is None:
-        return b""
-    found, thread, of_agent = parts
-    _mix(found, 0, 4, number)
-    _mix(found, 4, 4, thread)
-    _mix(found, 8, 8, of_agent)
+    found = _mixed(segment_id, number)
     return bytes(a ^ b for a, b in zip(found[:8], found[8:], strict=True))
 
 
-def _of_agent(text: str) -> tuple[bytearray, int, int] | None:
-    """The 16 bytes of an agent's id with its two numbers, or of a UUID without any; None if it is neither."""
+def _mixed(text: str, span: int = 0) -> bytes:
+    """The 16 bytes of a UUID, or of an agent's id with its two numbers, and the number of a span; empty if it is
+    neither.
+    """
     if _HEX.fullmatch(text) or _UUID.fullmatch(text):
-        return bytearray.fromhex(text.replace("-", "")), 0, 0
-    match = _OF_AGENT.fullmatch(text)
-    if match is None:
-        return None
-    thread, number = int(match[2]), int(match[3])
-    return (bytearray.fromhex(match[1]), thread, number) if thread < 1 << 32 and number < 1 << 64 else None
+        found, thread, number = bytearray.fromhex(text.replace("-", "")), 0, 0
+    elif match := _OF_AGENT.fullmatch(text):
+        found, thread, number = bytearray.fromhex(match[1]), int(match[2]), int(match[3])
+    else:
+        return b""
+    if thread >= 1 << 32 or number >= 1 << 64:
+        return b""
+    _mix(found, 0, 4, span)
+    _mix(found, 4, 4, thread)
+    _mix(found, 8, 8, number)
+    return bytes(found)
 
 
 def _mix(into: bytearray, begin: int, size: int, number: int) -> None:

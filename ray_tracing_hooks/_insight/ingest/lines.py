@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE, whole
-from ray_tracing_hooks._formats.packed import unpacked
+from ray_tracing_hooks._formats.otlp_json_read import unpacked
 from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import (
     SpanJson,

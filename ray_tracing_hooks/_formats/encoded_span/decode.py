@@ -1,34 +1,21 @@
-"""Decodes OTLP messages into plain values, for conversion to other formats.
-
-Bytes of a text that are not UTF-8 are replaced.
-"""
+"""Decodes OTLP messages into plain values with protobuf's own classes, for conversion to other formats."""
 
 from __future__ import annotations
 
-import struct
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ray_tracing_hooks._formats.encoded_span.tags import (
-    AnyValueTag,
-    EventTag,
-    KeyValueTag,
-    LinkTag,
-    ListTag,
-    ResourceTag,
-    ScopeTag,
-    SpanTag,
-    StatusTag,
-)
-from ray_tracing_hooks._formats.protobuf import MAX_DEPTH, FormatError, fields
+from ray_tracing_hooks._formats.protobuf import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 INTERNAL, SERVER, CLIENT, PRODUCER, CONSUMER = 1, 2, 3, 4, 5
 """Kinds of a span."""
 
 UNSET, OK, ERROR = 0, 1, 2
 """Codes of a status."""
-
-_ATTRIBUTES, _KEY, _VALUE, _STRING = SpanTag.ATTRIBUTES, KeyValueTag.KEY, KeyValueTag.VALUE, AnyValueTag.STRING
-_double = struct.Struct("<d").unpack
 
 
 class Event(NamedTuple):
@@ -79,136 +66,81 @@ class Scope(NamedTuple):
 
 def decode_span(encoded: bytes) -> Span:
     """An encoded ``Span``. Raises FormatError if it is malformed."""
-    attributes: dict[str, Any] = {}
-    events: list[Event] = []
-    links: list[Link] = []
-    status: list[bytes] = []
-    plain: dict[int, Any] = {}
-    for tag, value in fields(encoded):
-        if tag == _ATTRIBUTES:
-            _key_value(value, attributes)
-        elif tag == SpanTag.EVENTS:
-            events.append(_event(value))
-        elif tag == SpanTag.LINKS:
-            links.append(_link(value))
-        elif tag == SpanTag.STATUS:
-            status.append(value)  # parts of a sub-message are merged
-        else:
-            plain[tag] = value  # the last one counts
-    found = plain.get
-    code, message = _status(b"".join(status))
+    from opentelemetry.proto.trace.v1 import trace_pb2  # noqa: PLC0415  few processes need it
+
+    found = _parsed(trace_pb2.Span, encoded)
     return Span(
-        found(SpanTag.TRACE_ID, b""),
-        found(SpanTag.SPAN_ID, b""),
-        _text(found(SpanTag.TRACE_STATE, b"")),
-        found(SpanTag.PARENT_SPAN_ID, b""),
-        _text(found(SpanTag.NAME, b"")),
-        found(SpanTag.KIND, 0),
-        _fixed(found(SpanTag.START_TIME, b"")),
-        _fixed(found(SpanTag.END_TIME, b"")),
-        attributes,
-        found(SpanTag.DROPPED_ATTRIBUTES_COUNT, 0),
-        events,
-        found(SpanTag.DROPPED_EVENTS_COUNT, 0),
-        links,
-        found(SpanTag.DROPPED_LINKS_COUNT, 0),
-        code,
-        message,
-        _fixed(found(SpanTag.FLAGS, b"")),
+        found.trace_id,
+        found.span_id,
+        found.trace_state,
+        found.parent_span_id,
+        found.name,
+        found.kind,
+        found.start_time_unix_nano,
+        found.end_time_unix_nano,
+        _values(found.attributes),
+        found.dropped_attributes_count,
+        [
+            Event(each.time_unix_nano, each.name, _values(each.attributes), each.dropped_attributes_count)
+            for each in found.events
+        ],
+        found.dropped_events_count,
+        [
+            Link(
+                *(each.trace_id, each.span_id, each.trace_state),
+                *(_values(each.attributes), each.dropped_attributes_count, each.flags),
+            )
+            for each in found.links
+        ],
+        found.dropped_links_count,
+        found.status.code,
+        found.status.message,
+        found.flags,
     )
 
 
 def decode_resource(encoded: bytes) -> dict[str, Any]:
     """The attributes of an encoded ``Resource``. Raises FormatError if it is malformed."""
-    return _message(encoded, ResourceTag.ATTRIBUTES)[0]
+    from opentelemetry.proto.resource.v1.resource_pb2 import Resource  # noqa: PLC0415  as above
+
+    return _values(_parsed(Resource, encoded).attributes)
 
 
 def decode_attribute(encoded: bytes) -> tuple[str, Any]:
     """The key and the value of an encoded ``KeyValue``. Raises FormatError if it is malformed."""
-    found: dict[str, Any] = {}
-    _key_value(encoded, found)
-    return found.popitem()
+    from opentelemetry.proto.common.v1 import common_pb2  # noqa: PLC0415  as above
+
+    found = _parsed(common_pb2.KeyValue, encoded)
+    return found.key, _value(found.value)
 
 
 def decode_scope(encoded: bytes) -> Scope:
     """An encoded ``InstrumentationScope``. Raises FormatError if it is malformed."""
-    attributes, found = _message(encoded, ScopeTag.ATTRIBUTES)
-    return Scope(_text(found.get(ScopeTag.NAME, b"")), _text(found.get(ScopeTag.VERSION, b"")), attributes)
+    from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope  # noqa: PLC0415  as above
+
+    found = _parsed(InstrumentationScope, encoded)
+    return Scope(found.name, found.version, _values(found.attributes))
 
 
-def _message(encoded: bytes, attributes_tag: int) -> tuple[dict[str, Any], dict[int, Any]]:
-    """The attributes of a message, and the last value of each other field by its tag."""
-    attributes: dict[str, Any] = {}
-    plain: dict[int, Any] = {}
-    for tag, value in fields(encoded):
-        if tag == attributes_tag:
-            _key_value(value, attributes)
-        else:
-            plain[tag] = value
-    return attributes, plain
+def _parsed(kind: Any, encoded: bytes) -> Any:
+    from google.protobuf.message import DecodeError  # noqa: PLC0415  as above
+
+    try:
+        return kind.FromString(encoded)
+    except DecodeError as error:
+        raise FormatError(str(error)) from None
 
 
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "replace")
+def _values(attributes: Iterable[KeyValue]) -> dict[str, Any]:
+    return {each.key: _value(each.value) for each in attributes}
 
 
-def _fixed(value: bytes) -> int:
-    return int.from_bytes(value, "little")
-
-
-def _key_value(encoded: bytes, into: dict[str, Any], depth: int = 0) -> None:
-    key, value = "", None
-    for tag, part in fields(encoded):
-        if tag == _KEY:
-            key = _text(part)
-        elif tag == _VALUE:
-            value = _any_value(part, depth)
-    into[key] = value
-
-
-def _any_value(encoded: bytes, depth: int) -> Any:
-    if depth > MAX_DEPTH:
-        raise FormatError(f"an attribute's value is nested more than {MAX_DEPTH} levels deep")
-    value: Any = None
-    for tag, part in fields(encoded):
-        if tag == _STRING:
-            value = _text(part)
-        elif tag == AnyValueTag.BOOL:
-            value = bool(part)
-        elif tag == AnyValueTag.INT:
-            value = part - (1 << 64) if part >> 63 else part
-        elif tag == AnyValueTag.DOUBLE:
-            value = _double(part)[0]
-        elif tag == AnyValueTag.ARRAY:
-            value = tuple(_any_value(item, depth + 1) for item_tag, item in fields(part) if item_tag == ListTag.ITEMS)
-        elif tag == AnyValueTag.KVLIST:
-            value = {}
-            for item_tag, item in fields(part):
-                if item_tag == ListTag.ITEMS:
-                    _key_value(item, value, depth + 1)
-        elif tag == AnyValueTag.BYTES:
-            value = part
-    return value
-
-
-def _event(encoded: bytes) -> Event:
-    attributes, found = _message(encoded, EventTag.ATTRIBUTES)
-    time, name = _fixed(found.get(EventTag.TIME, b"")), _text(found.get(EventTag.NAME, b""))
-    return Event(time, name, attributes, found.get(EventTag.DROPPED_ATTRIBUTES_COUNT, 0))
-
-
-def _link(encoded: bytes) -> Link:
-    attributes, found = _message(encoded, LinkTag.ATTRIBUTES)
-    return Link(
-        found.get(LinkTag.TRACE_ID, b""),
-        found.get(LinkTag.SPAN_ID, b""),
-        _text(found.get(LinkTag.TRACE_STATE, b"")),
-        attributes,
-        found.get(LinkTag.DROPPED_ATTRIBUTES_COUNT, 0),
-        _fixed(found.get(LinkTag.FLAGS, b"")),
-    )
-
-
-def _status(encoded: bytes) -> tuple[int, str]:
-    found = dict(fields(encoded))
-    return found.get(StatusTag.CODE, UNSET), _text(found.get(StatusTag.MESSAGE, b""))
+def _value(value: AnyValue) -> Any:
+    kind = value.WhichOneof("value")
+    if kind is None:
+        return None
+    if kind == "array_value":
+        return tuple(map(_value, value.array_value.values))
+    if kind == "kvlist_value":
+        return _values(value.kvlist_value.values)
+    return getattr(value, kind)

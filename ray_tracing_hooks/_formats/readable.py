@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
@@ -9,6 +11,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace.span import TraceState
 
 from ray_tracing_hooks._formats.encoded_span import decode as plain
+from ray_tracing_hooks._formats.protobuf import FormatError
 
 
 def decode(encoded: bytes, resource: Resource, scope: InstrumentationScope) -> ReadableSpan:
@@ -40,13 +43,17 @@ def decode(encoded: bytes, resource: Resource, scope: InstrumentationScope) -> R
 
 
 def resource(encoded: bytes) -> Resource:
-    """Decode a Resource. Raises FormatError if it is malformed."""
-    return Resource(plain.decode_resource(encoded))
+    """Decode a Resource; a malformed one counts as empty."""
+    with contextlib.suppress(FormatError):
+        return Resource(plain.decode_resource(encoded))
+    return Resource({})
 
 
 def scope(encoded: bytes) -> InstrumentationScope:
-    """Decode a scope. Raises FormatError if it is malformed."""
-    found = plain.decode_scope(encoded)
+    """Decode a scope; a malformed one counts as empty."""
+    found = plain.Scope("", "", {})
+    with contextlib.suppress(FormatError):
+        found = plain.decode_scope(encoded)
     return InstrumentationScope(found.name, found.version or None, None, found.attributes or None)
 
 

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ray_tracing_hooks._formats.otlp import Group, count
-from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, traces, whole
-from ray_tracing_hooks._formats.otlp_json_read import unpacked
+from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, traces, unpacked, whole
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._ship.figures import read
 from ray_tracing_hooks._ship.files import STATUS

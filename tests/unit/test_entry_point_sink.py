@@ -237,10 +237,7 @@ def test_what_cannot_be_decoded_is_skipped_and_counted(make: Made, ours: Exporte
     good = span(2)
     deliver(make("ours"), [Batch(resource("a"), b"\xff", [span(1), b"\xff\xff", good])])
     assert ours.taken == [1, 2]
-    assert make.counted == {
-        "N spans could not be decoded and were skipped": 1,
-        "N resources or scopes could not be decoded, and their spans have none": 1,
-    }
+    assert make.counted == {"N spans could not be decoded and were skipped": 1}
 
 
 # -- failures
@@ -262,55 +259,34 @@ def test_while_the_server_is_away_everything_waits(how: str, make: Made, ours: E
     ours.takes = away
     messages = set()
     for _ in range(50):
-        with pytest.raises(DeliveryError, match="the exporter 'ours' accepts no spans at present") as raised:
+        with pytest.raises(DeliveryError, match="the exporter 'ours' accepts nothing at present") as raised:
             sink.deliver(batches)
         messages.add(str(raised.value))
     assert len(messages) == 1, "the same trouble is told in the same words"
-    assert len(ours.sizes) <= 100, "twice an attempt at most"
-    assert ours.sizes[-1] == 1
+    assert len(ours.sizes) <= 50
     ours.takes = lambda _: True
-    ours.sizes.clear()
     assert deliver(sink, batches) == 0
     assert sorted(ours.taken) == list(range(1003))
-    assert max(ours.sizes) > 100, "more at once, after some got through"
     assert make.counted == {}
 
 
-def test_what_was_taken_is_not_exported_again(make: Made, ours: Exporter) -> None:
-    """The server goes away in the middle of a portion."""
-    sink, batches = make("ours"), [batch(*range(512)), batch(*range(512, 1024))]
-    ours.takes = lambda _: len(ours.taken) < 512
-    with pytest.raises(DeliveryError):
-        sink.deliver(batches)
-    ours.takes = lambda _: True
-    deliver(sink, batches)
-    assert sorted(ours.taken) == list(range(1024))
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [{0}, {599}, {300}, {0, 1}, {598, 599}, {0, 599}, {100, 101, 102, 400}, set(range(0, 600, 7)), set(range(50))],
-    ids=str,
-)
-@pytest.mark.parametrize("services", [1, 300])
+@pytest.mark.parametrize("bad", [{0}, {599}, {0, 300, 301}], ids=str)
 def test_a_span_that_is_never_taken_is_refused_and_the_others_get_through(
-    bad: set[int], services: int, make: Made, ours: Exporter
+    bad: set[int], make: Made, ours: Exporter
 ) -> None:
     """Wherever it stands; it is counted, and each of the others goes once."""
 
     def takes(numbers: list[int]) -> bool:
         if bad.intersection(numbers):
-            raise TypeError(f"no form for {numbers[0]}")
+            raise TypeError("no form for it")
         return True
 
     ours.takes = takes
-    batches = [batch(*range(n, 600, services), service=f"s{n}") for n in range(services)]
-    failures = deliver(make("ours"), batches)
-    print(f"{len(bad)} bad spans, {services} resources: {failures} failed attempts, {len(ours.sizes)} exports")
+    deliver(make("ours"), [batch(*range(600))])
     assert sorted(ours.taken) == [number for number in range(600) if number not in bad]
-    ((text, refused),) = make.counted.items()
-    assert text.startswith("N spans were refused by the exporter 'ours': TypeError: no form for")
-    assert refused == len(bad)
+    assert make.counted == {
+        "N spans were refused by the exporter 'ours' and are lost: TypeError: no form for it": len(bad)
+    }
 
 
 def test_a_bad_span_without_any_other_waits(make: Made, ours: Exporter) -> None:
@@ -321,54 +297,6 @@ def test_a_bad_span_without_any_other_waits(make: Made, ours: Exporter) -> None:
         with pytest.raises(DeliveryError):
             sink.deliver(batches)
     assert make.counted == {}
-
-
-def test_a_bad_span_that_waits_is_told_from_a_bad_server_by_those_that_come_later(make: Made, ours: Exporter) -> None:
-    """They are added to the same portion, and what was taken before is not exported again."""
-    ours.takes = lambda numbers: 1 not in numbers
-    sink, batches = make("ours"), [batch(1)]
-    with pytest.raises(DeliveryError):
-        sink.deliver(batches)
-    assert getattr(sink, "needs_more_to_judge", False)
-    batches.append(batch(2, 3))
-    deliver(sink, batches)
-    assert sorted(ours.taken) == [2, 3]
-    assert list(make.counted.values()) == [1]
-
-
-def test_a_server_that_asks_for_fewer_requests_loses_nothing(make: Made, ours: Exporter) -> None:
-    """It takes one export after each wait, and refuses what comes right after it."""
-    calls = 0
-
-    def takes(numbers: list[int]) -> bool:
-        nonlocal calls
-        calls += 1
-        return calls == 1
-
-    ours.takes = takes
-    sink, batches = make("ours"), [batch(number, service=str(number)) for number in range(20)]
-    for _ in range(20):
-        calls = 0
-        try:
-            sink.deliver(batches)
-        except DeliveryError:
-            continue
-    assert sorted(ours.taken) == list(range(20))
-    assert make.counted == {}
-
-
-def test_a_server_that_fails_at_random_loses_next_to_nothing(make: Made, ours: Exporter) -> None:
-    """One request in five, with spans of many processes, which all go by themselves."""
-    import random
-
-    chance = random.Random(1)
-    ours.takes = lambda _: chance.random() > 0.2
-    sink = make("ours")
-    for first in range(0, 10_000, 10):
-        deliver(sink, [batch(first + service, service=str(service)) for service in range(10)])
-    assert len(set(ours.taken)) == len(ours.taken)
-    assert len(ours.taken) + sum(make.counted.values()) == 10_000
-    assert sum(make.counted.values()) < 5
 
 
 def test_an_exporter_that_returns_nothing_is_believed(make: Made, ours: Exporter) -> None:
@@ -391,14 +319,6 @@ def test_an_exporter_that_hangs_at_its_end_is_left(make: Made, ours: Exporter) -
     sink.close()
     assert time.monotonic() - before < 5
     released.set()
-
-
-def test_an_exporter_that_fails_at_its_end_does_no_harm(make: Made, ours: Exporter) -> None:
-    def fail() -> None:
-        raise RuntimeError
-
-    ours.on_shutdown = fail
-    make("ours").close()
 
 
 # -- real exporters

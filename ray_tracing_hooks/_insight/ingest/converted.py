@@ -15,8 +15,7 @@ from importlib import import_module
 from typing import BinaryIO, cast
 
 from ray_tracing_hooks._formats.otlp import Group, encode_json
-from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, traces
-from ray_tracing_hooks._formats.otlp_json_read import unpacked
+from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, traces, unpacked
 from ray_tracing_hooks._formats.protobuf import FormatError, fields
 from ray_tracing_hooks._insight.ingest.files import PARQUET, is_segment
 

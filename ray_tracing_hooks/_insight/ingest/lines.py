@@ -10,8 +10,7 @@ from typing import Any, BinaryIO
 from msgspec import Raw
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE, whole
-from ray_tracing_hooks._formats.otlp_json_read import unpacked
+from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE, unpacked, whole
 from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import (
     SpanJson,

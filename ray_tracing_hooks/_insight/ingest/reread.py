@@ -10,8 +10,7 @@ from typing import Any, BinaryIO, cast
 
 from msgspec import MsgspecError
 
-from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE, whole
-from ray_tracing_hooks._formats.otlp_json_read import unpacked
+from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE, unpacked, whole
 from ray_tracing_hooks._insight.ingest.files import PARQUET, is_segment
 from ray_tracing_hooks._insight.ingest.otlp_json import (
     as_span,

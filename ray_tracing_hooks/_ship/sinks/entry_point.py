@@ -12,21 +12,22 @@ import os
 import re
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice, takewhile
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING
 
-from ray_tracing_hooks._formats.protobuf import FormatError
+from ray_tracing_hooks._formats import otlp
+from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._safety.guard import SettingError, describe
 from ray_tracing_hooks._safety.private import open_file
-from ray_tracing_hooks._settings import otel
 from ray_tracing_hooks._settings.otel import import_sdk
 from ray_tracing_hooks._settings.values import copied
 from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Destination, Sink, SinkContext
+from ray_tracing_hooks._ship.sink import DeliveryError, Destination, Sink, SinkContext
+from ray_tracing_hooks._ship.sinks import otlp as otlp_sink
+from ray_tracing_hooks._ship.sinks.sending import SendingSink
+from ray_tracing_hooks._ship.transport.contract import Refused
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-
-T = TypeVar("T")
 
 _GROUP = "opentelemetry_traces_exporter"
 _ALSO_CALLED = {"zipkin": ("zipkin_json", "zipkin_proto")}
@@ -51,10 +50,8 @@ _PACKAGES = {
 _MAY_NAME_SERVER = re.compile("ENDPOINT|HOST|PORT$|URL")
 """Names of variables of which some exporter may read its server."""
 
-_DELAY = 1.0
 _MOST_SPANS = 512
-_TRIES = 5
-"""How often a suspected bad span is exported alone before it is given up."""
+_ANY_SIZE = 1 << 62
 
 _SHUTDOWN = 1.0
 """Seconds that an exporter has to shut down. Official ones may take thirty, with nothing left to deliver."""
@@ -133,78 +130,52 @@ def _text(span: ReadableSpan) -> str:
         return json.dumps(parts, indent=4, default=repr) + "\n"
 
 
-class EntryPointSink(Sink):
-    """Passes spans to an exporter in batches, and identifies those that it never accepts.
+class EntryPointSink(SendingSink):
+    """Passes spans to an exporter in batches of one resource, since exporters in the SDK only ever see one.
 
-    An exporter does not report whether a failure is due to the server or to a span. So a bad span is identified with
-    the help of others: it is refused if an export with it failed, the next one without it succeeded, and it then failed
-    alone several times: a server that fails at random accepts it in one of these attempts. After two failures in a row,
-    everything waits, and batches are halved until some succeed. A bad span without any other one waits too.
+    An exporter does not report whether a failure is due to the server or to a span: each may pass. What it does for no
+    spans at all shows nothing, so there are no probes.
     """
 
-    def __init__(self, name: str, exporter: SpanExporter, context: SinkContext, file: IO[str] | None) -> None:
-        delay = otel.read("OTEL_BSP_SCHEDULE_DELAY", context.environ, context.problem)
-        most = otel.read("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", context.environ, context.problem)
-        self.delay = _DELAY if delay is None else float(delay)
-        self._most: int = most or _MOST_SPANS
-        self._at_once = self._most
-        self._name = name
-        self._exporter = exporter
-        self._environ = context.environ
-        self._count = context.count
-        self._lose = context.lose
-        self._file = file
-        self._reasons: dict[str, str] = {}
-        self._batches: Sequence[Batch] | None = None
-        self._left: deque[ReadableSpan] = deque()
-        self._known = 0
+    probes = False
 
-    def deliver(self, batches: Sequence[Batch]) -> None:
-        if batches is not self._batches:
-            self._batches, self._left, self._known = batches, deque(), 0
-        if len(batches) > self._known:
-            self._left.extend(self._decoded(batches[self._known :]))
-            self._known = len(batches)
-        self.needs_more_to_judge = False
-        suspects: dict[int, int] = {}  # by id, how often they failed alone after others succeeded without them
-        failed: list[ReadableSpan] = []  # the spans of the previous attempt, if it failed
-        while self._left:
-            spans = self._next()
-            if not failed and len(self._left) == len(spans) + 1:
-                # Do not leave a single last one: if it is bad, another one has to follow it.
-                self._left.rotate(1)
-                spans = self._next()
-            problem = self._export(spans)
-            if problem is None:
-                for _ in spans:
-                    self._left.popleft()
-                self._at_once = min(2 * self._at_once, self._most)
-                for span in failed:
-                    suspects.setdefault(id(span), 0)
-                failed = []
-            elif len(spans) == 1 and id(spans[0]) in suspects:
-                failed = []
-                suspects[id(spans[0])] += 1
-                if suspects[id(spans[0])] < _TRIES:
-                    continue
-                self._left.popleft()
-                # Losses are counted by text, and an exporter's messages may differ for each span.
-                reason = self._reasons.setdefault(problem.partition(":")[0], problem)
-                self._lose(f"{{count}} spans were refused by the exporter {self._name!r}: {reason}", 1)
-            else:
-                self._at_once = max(1, len(spans) // 2)
-                if failed or len(self._left) == 1:
-                    # More spans may show whether the spans or the server are the cause.
-                    self.needs_more_to_judge = len(self._left) < self._most
-                    raise DeliveryError(f"the exporter {self._name!r} accepts no spans at present: {problem}")
-                failed = spans
-                if len(spans) == 1:
-                    # Try the one at the far end next, and then this one again.
-                    self._left.rotate(1)
-        self._batches = None
+    def __init__(self, name: str, exporter: SpanExporter, context: SinkContext, file: IO[str] | None) -> None:
+        _, most, delay = otlp_sink.limits(context.environ, context.problem, 0.0)
+        super().__init__(context, _Exporting(name, exporter, context.environ), delay)
+        self._most = most or _MOST_SPANS
+        self._exporter = exporter
+        self._file = file
+        self._undecodable = 0
+
+    def cut(self, groups: Sequence[Group]) -> Iterable[list[Group]]:
+        of_resource: dict[bytes, list[Group]] = {}
+        for group in groups:
+            of_resource.setdefault(group.resource, []).append(group)
+        for found in of_resource.values():
+            yield from otlp.cut(found, _ANY_SIZE, self._most)
+
+    def encode(self, groups: Sequence[Group]) -> list[ReadableSpan]:
+        from ray_tracing_hooks._formats.readable import decode  # noqa: PLC0415  imports the SDK
+
+        self._undecodable = 0
+        spans = []
+        for group in groups:
+            resource, scope = _resource(group.resource), _scope(group.scope)
+            for span in group.spans:
+                try:
+                    spans.append(decode(span, resource, scope))
+                except (ValueError, OverflowError, RecursionError):  # malformed, or not representable in the SDK
+                    self._undecodable += 1
+        return spans
+
+    def accepted(self, groups: Sequence[Group], answer: bytes) -> None:
+        self._lose("{count} spans could not be decoded and were skipped", self._undecodable)
+
+    def on_idle(self) -> None:
+        """An exporter cannot be started again."""
 
     def close(self) -> None:
-        thread = threading.Thread(target=self._shut_down, name=f"shutdown-{self._name}", daemon=True)
+        thread = threading.Thread(target=self._shut_down, name="shutdown-exporter", daemon=True)
         thread.start()
         thread.join(_SHUTDOWN)
         if self._file is not None:
@@ -216,52 +187,42 @@ class EntryPointSink(Sink):
         with contextlib.suppress(Exception):
             self._exporter.shutdown()
 
-    def _next(self) -> list[ReadableSpan]:
-        """The next batch: spans of one resource, since exporters in the SDK only ever see one."""
-        resource = self._left[0].resource
-        return list(takewhile(lambda span: span.resource is resource, islice(self._left, self._at_once)))
 
-    def _export(self, spans: Sequence[ReadableSpan]) -> str | None:
-        """Export the spans; returns why they were not accepted, or None."""
+class _Exporting:
+    """The exporter as a transport of spans."""
+
+    def __init__(self, name: str, exporter: SpanExporter, environ: Mapping[str, str]) -> None:
+        self.address = f"the exporter {name!r}"
+        self._exporter = exporter
+        self._environ = environ
+
+    def send(self, body: Sequence[ReadableSpan]) -> bytes:
         from opentelemetry import context  # noqa: PLC0415  loaded with the exporter, like the SDK
         from opentelemetry.sdk.trace.export import SpanExportResult  # noqa: PLC0415
 
+        if not body:
+            return b""
         # Otherwise an instrumented HTTP client would trace the export. The key has no public name.
         suppressed = context.set_value(context._SUPPRESS_INSTRUMENTATION_KEY, True)  # noqa: SLF001
         token = context.attach(suppressed)
         try:
-            result = self._exporter.export(spans)
-        except BaseException as error:  # noqa: BLE001  panics of exporters in Rust are not Exceptions
-            return _without_secrets(describe(error), self._environ)
+            result = self._exporter.export(body)
+        except BaseException as error:  # panics of exporters in Rust are not Exceptions
+            raise Refused(_without_secrets(describe(error), self._environ), transient=True) from error
         finally:
             context.detach(token)
         # The SDK's processors ignore the result, and some exporters return nothing.
-        return "it reported a failure" if result is SpanExportResult.FAILURE else None
+        if result is SpanExportResult.FAILURE:
+            raise Refused("it reported a failure", transient=True)
+        return b""
 
-    def _decoded(self, batches: Sequence[Batch]) -> Iterator[ReadableSpan]:
-        from ray_tracing_hooks._formats.readable import decode  # noqa: PLC0415  imports the SDK
-
-        bad = 0
-        for batch in batches:
-            resource, scope = self._part(_resource, batch.resource), self._part(_scope, batch.scope)
-            for span in batch.spans:
-                try:
-                    yield decode(span, resource, scope)
-                except (ValueError, OverflowError, RecursionError):  # malformed, or not representable in the SDK
-                    bad += 1
-        self._lose("{count} spans could not be decoded and were skipped", bad)
-
-    def _part(self, decode: Callable[[bytes], T], encoded: bytes) -> T:
-        try:
-            return decode(encoded)
-        except FormatError:
-            self._count("{count} resources or scopes could not be decoded, and their spans have none", 1)
-            return decode(b"")
+    def close(self) -> None:
+        pass
 
 
 @lru_cache(maxsize=1024)
 def _resource(encoded: bytes) -> Resource:
-    from ray_tracing_hooks._formats import readable  # noqa: PLC0415  as in EntryPointSink._decoded
+    from ray_tracing_hooks._formats import readable  # noqa: PLC0415  as in EntryPointSink.encode
 
     return readable.resource(encoded)
 

@@ -61,7 +61,12 @@ class SendingSink(Sink):
     A failure of the server, such as HTTP 500, may pass, and a server whose storage fails may still accept the probe. So
     such a span is lost only if others were accepted after it failed, and it then fails several times more, with pauses
     in between and while no other spans fail.
+
+    Attributes:
+        probes: Whether there are probes.
     """
+
+    probes = True
 
     def __init__(self, context: SinkContext, transport: Transport, delay: float) -> None:
         self.delay = delay
@@ -85,8 +90,8 @@ class SendingSink(Sink):
         """The spans of each request. A format other than OTLP is encoded here: once, and so that sizes are exact."""
 
     @abstractmethod
-    def encode(self, groups: Sequence[Group]) -> bytes:
-        """The body of a request, or without spans, of a probe."""
+    def encode(self, groups: Sequence[Group]) -> Any:
+        """The body of a request, or without spans, of a probe: bytes, unless the transport takes something else."""
 
     def parts(self, groups: Sequence[Group], refusal: Refused) -> Sequence[list[Group]]:
         """The spans of a refused request as smaller requests; fewer than two if there are none."""
@@ -180,7 +185,7 @@ class SendingSink(Sink):
 
     def _may_be_all(self, refusal: Refused) -> bool:
         """Whether the server may refuse everything, so that a probe has to tell."""
-        return not refusal.is_of_size and not self._is_for_good(refusal)
+        return self.probes and not refusal.is_of_size and not self._is_for_good(refusal)
 
     def _is_for_good(self, refusal: Refused) -> bool:
         """Whether the server has nothing that takes such requests, and they do not wait for it."""

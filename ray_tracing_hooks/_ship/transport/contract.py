@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ray_tracing_hooks._ship.sink import DeliveryError, Tls
 
@@ -85,7 +85,7 @@ class Transport(Protocol):
 
     address: str
 
-    def send(self, body: bytes) -> bytes:
+    def send(self, body: Any) -> bytes:
         """Send a request; returns the body of the response.
 
         Raises :class:`Refused`, or DeliveryError if the same request may be accepted later. The message of the latter

@@ -14,6 +14,7 @@ import binascii
 import gzip
 import io
 import json
+import os
 import zlib
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -50,13 +51,16 @@ def whole(line: bytes, readline: Callable[[int], bytes]) -> bytes:
 
 _LONE_BRACE = len(b"{\r\n")
 _BLOCK = 64 * 1024
+_MOST_RATIO, _ALWAYS = 200, 64 * 1024 * 1024
+"""Spans compress to about a fortieth of their size, since ids and times differ; gzip can reach a thousandth."""
 
 
 def unpacked(path: str, raw: BinaryIO) -> BinaryIO:
     """An open file for reading lines, decompressed if its name ends in ``.gz``.
 
     Reading raises EOFError where the compressed data ends too early, as while it is being written, and ValueError where
-    it is damaged: some kilobytes before that place may be missing too.
+    it is damaged: some kilobytes before that place may be missing too. It also raises ValueError once far more data has
+    come out than spans can compress to: some kilobytes may decompress to gigabytes.
     """
     return cast("BinaryIO", io.BufferedReader(_Unpacked(raw), _BLOCK)) if path.endswith(".gz") else raw
 
@@ -66,6 +70,7 @@ class _Unpacked(io.RawIOBase):
 
     def __init__(self, raw: BinaryIO) -> None:
         self._file = gzip.GzipFile(fileobj=raw, mode="rb")
+        self._most = max(_ALWAYS, _MOST_RATIO * os.fstat(raw.fileno()).st_size)
 
     def readable(self) -> bool:
         return True
@@ -89,6 +94,8 @@ class _Unpacked(io.RawIOBase):
             ) from None
         except zlib.error as error:
             raise ValueError(f"its compressed data is damaged ({error})") from None
+        if self._file.tell() > self._most:
+            raise ValueError(f"it decompresses to more than {_MOST_RATIO} times its size, which no file of spans does")
         buffer[: len(found)] = found
         return len(found)
 

@@ -31,7 +31,7 @@ from ray_tracing_hooks._formats.protobuf import field, varint
 from ray_tracing_hooks._ship.sink import DeliveryError, Tls
 from ray_tracing_hooks._ship.transport.contract import Refused, ServerSettings, Transport
 from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
-from ray_tracing_hooks._ship.transport.http import HttpTransport, _default_authorities
+from ray_tracing_hooks._ship.transport.http import HttpTransport
 
 METHOD = "/test.Service/Export"
 BODY = b"spans " * 2000
@@ -293,36 +293,10 @@ def test_an_idle_grpc_connection_takes_no_threads_and_the_next_call_opens_anothe
 def test_grpc_compresses_where_asked_to(stack: ExitStack, gzip: bool) -> None:
     """Counted on the wire, since a server's library does not tell."""
     server = stack.enter_context(grpc_server())
-    port, sizes = stack.enter_context(relay(server.server_port))
-    by_grpc(stack, port, gzip=gzip).send(BODY)
+    relay = stack.enter_context(silencing_relay(server.server_port))
+    by_grpc(stack, relay.port, gzip=gzip).send(BODY)
     assert server.received[0][0] == BODY
-    assert (sum(sizes) < len(BODY) / 4) is gzip
-
-
-@contextmanager
-def relay(port: int) -> Iterator[tuple[int, list[int]]]:
-    """A port whose one connection is handed on to another port, and the sizes of what goes there."""
-    sizes: list[int] = []
-
-    def pump(source: socket.socket, to: socket.socket, sizes: list[int]) -> None:
-        with suppress(OSError):  # either end may break off
-            while data := source.recv(1 << 16):
-                sizes.append(len(data))
-                to.sendall(data)
-            to.shutdown(socket.SHUT_WR)
-
-    def run() -> None:
-        with listener.accept()[0] as client, socket.create_connection(("127.0.0.1", port)) as server:
-            back = threading.Thread(target=pump, args=(server, client, []))
-            back.start()
-            pump(client, server, sizes)
-            back.join()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=run)
-        thread.start()
-        yield listener.getsockname()[1], sizes
-        thread.join()
+    assert (relay.sent < len(BODY) / 4) is gzip
 
 
 class SilencingRelay:
@@ -334,7 +308,8 @@ class SilencingRelay:
     def __init__(self, port: int) -> None:
         self.connections = 0
         self.lost: set[int] = set()
-        self.closed = threading.Event()
+        self.sent = 0
+        """Bytes that have gone to the other port."""
         self._to = port
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -354,15 +329,15 @@ class SilencingRelay:
                 self._sockets += [client, server]
                 number = self.connections
                 self.connections += 1  # before anything can arrive by it
-                self._run(self._pump, client, server, number)
-                self._run(self._pump, server, client, number)
+                self._run(self._pump, client, server, number, True)
+                self._run(self._pump, server, client, number, False)
 
-    def _pump(self, source: socket.socket, to: socket.socket, number: int) -> None:
+    def _pump(self, source: socket.socket, to: socket.socket, number: int, is_there: bool) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
+                self.sent += len(data) if is_there else 0
                 if number not in self.lost:
                     to.sendall(data)
-        self.closed.set()
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -678,7 +653,7 @@ def test_a_grpc_server_that_comes_back_is_used_again_within_two_seconds(stack: E
         port = server.server_port
         transport = by_grpc(stack, port)
         transport.send(BODY)
-    for _ in range(12):
+    for _ in range(6):
         with pytest.raises(DeliveryError):
             transport.send(BODY)
         time.sleep(0.25)  # the outage
@@ -720,82 +695,6 @@ def test_transports_to_one_grpc_server_have_connections_of_their_own(stack: Exit
     for transport in transports:
         transport.send(BODY)
     assert relay.connections == 2
-
-
-def test_a_grpc_connection_that_is_idle_is_closed_and_made_again(
-    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ray_tracing_hooks._ship.transport.grpc._IDLE_SECONDS", 1.0)
-    server = stack.enter_context(grpc_server())
-    relay = stack.enter_context(silencing_relay(server.server_port))
-    transport = by_grpc(stack, relay.port)
-    transport.send(BODY)
-    assert relay.closed.wait(20)
-    transport.send(BODY)
-    assert (len(server.received), relay.connections) == (2, 2)
-
-
-BLACK_HOLE = """
-import subprocess, sys
-from concurrent.futures import ThreadPoolExecutor
-
-import grpc
-
-from ray_tracing_hooks._ship.sink import DeliveryError
-from ray_tracing_hooks._ship.transport.contract import ServerSettings
-from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
-
-
-def ip(arguments):
-    subprocess.run(["ip", *arguments.split()], check=True)
-
-
-def export(body, context):
-    peers.append(context.peer())
-    return b""
-
-
-peers = []
-ip("link set lo up")
-service = grpc.method_handlers_generic_handler(
-    "test.Service", {"Export": grpc.unary_unary_rpc_method_handler(export)}
-)
-server = grpc.server(ThreadPoolExecutor(2), handlers=[service])
-port = server.add_insecure_port("127.0.0.1:0")
-server.start()
-transport = GrpcTransport(ServerSettings("", f"127.0.0.1:{port}", "it", {}, 1.0), "/test.Service/Export")
-transport.send(b"")
-# The kernel drops each packet of that connection, in both directions, and lets new connections through.
-lost = peers[0].rpartition(":")[2]
-ip(f"rule add pref 10 ipproto tcp sport {lost} blackhole")
-ip(f"rule add pref 10 ipproto tcp dport {lost} blackhole")
-ip("rule add pref 20 lookup local")
-ip("rule del pref 0")
-for _ in range(3):
-    try:
-        transport.send(b"")
-        print("taken")
-    except DeliveryError as error:
-        print(error)
-transport.close()
-server.stop(None).wait()
-"""
-
-
-def test_a_connection_whose_packets_are_lost_is_replaced_after_one_timeout() -> None:
-    """In a network of its own, where it may drop packets."""
-    apart = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--user", "--map-root-user"]
-    probe = "ip link set lo up && ip rule add pref 10 ipproto tcp sport 1 blackhole"
-    try:
-        found = subprocess.run([*apart, "sh", "-c", probe], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("needs unshare, of util-linux")
-    if found.returncode:
-        pytest.skip(f"needs ip, of iproute2, and the right to make a network namespace: {found.stderr}")
-    done = subprocess.run(
-        [*apart, sys.executable, "-c", BLACK_HOLE], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout.splitlines() == ["cannot reach it: no response within 1 s", "taken", "taken"], done.stderr
 
 
 def test_grpc_where_http_is_spoken(stack: ExitStack) -> None:
@@ -896,28 +795,6 @@ class Secured:
 @pytest.fixture(params=["http", "grpc"])
 def secured(request: pytest.FixtureRequest, stack: ExitStack, certificates: Certificates) -> Secured:
     return Secured(request.param, stack, certificates)
-
-
-def test_the_default_authorities_are_trusted_when_their_package_is_gone(
-    stack: ExitStack, certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray removes the environments of workers that have ended, and a shipper that one of them started continues."""
-    bundle = tmp_path / "cacert.pem"
-    certificates.authority.cert_pem.write_to_path(str(bundle))
-    monkeypatch.setattr("requests.adapters.DEFAULT_CA_BUNDLE_PATH", str(bundle))
-    _default_authorities.cache_clear()
-    stack.callback(_default_authorities.cache_clear)
-    server = stack.enter_context(http_server(certificates.http(certificates.server)))
-    transport = http(stack, server.server_port, scheme="https")
-    transport.send(BODY)
-    bundle.unlink()
-    transport.close()  # the connection
-    transport.send(BODY)
-    assert len(server.received) == server.connections == 2
-    # The variable of the environment still counts, and before it what the exporter's own names.
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", certificates.path("other"))
-    assert "its certificate is not trusted" in trouble(http(stack, server.server_port, scheme="https"))
-    http(stack, server.server_port, scheme="https", tls=certificates.trusting).send(BODY)
 
 
 def test_a_private_authority_is_trusted(

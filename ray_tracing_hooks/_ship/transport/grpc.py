@@ -56,10 +56,6 @@ _NOT_GRPC = "Received http2 header with status"
 _UNREADABLE = re.compile(r"unmarshal|deseriali[sz]|decod|pars(e|ing)|UTF-8", re.IGNORECASE)
 """The texts of servers, with INTERNAL, that cannot read a request."""
 
-_IDLE_SECONDS = 120.0
-"""After this long without a call a connection is closed, before a device on the way drops it: load balancers of clouds
-do so after four minutes or more. (gRPC closes at up to twice this time.)"""
-
 _NOT_CONNECTED = ("failed to connect", "errors resolving", "DNS resolution failed", "all backends failing")
 _CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "GOAWAY", "End of TCP stream", "Stream removed")
 """Texts of gRPC itself, not of the server."""
@@ -197,7 +193,6 @@ def _options(timeout: float) -> list[tuple[str, Any]]:
         ("grpc.enable_retries", 0),
         # Otherwise channels to the same server share connections, and a new channel would get the dead one.
         ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.client_idle_timeout_ms", int(_IDLE_SECONDS * 1000)),
     ]
 
 

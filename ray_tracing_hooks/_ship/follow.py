@@ -87,8 +87,6 @@ class Position:
     """Whether spans have begun since the open ones were measured."""
     size: int = 0
     """Bytes of memory that the open spans took when they were measured."""
-    torn: bool = False
-    """Whether the writer reports that it could not write some spans: a truncated record is then one of them."""
     failures: int = 0
     """How often the segment, complete, could not be read."""
     newest: int = -1
@@ -110,7 +108,6 @@ class Position:
         self.resources_before = self.resources or self.resources_before
         self.resources = {}
         self.scopes = {}
-        self.torn = False
 
 
 class Follower:
@@ -122,7 +119,7 @@ class Follower:
     items that processes could not write.
 
     Attributes:
-        unread: The complete segments that could not be read, or not in full, by path.
+        unread: The complete segments that the disk did not give, or that are none of this version, by path.
         unwritten: How many items processes could not write, if this follower counts losses.
         given_bytes: The size of all items in the portions so far.
         reading: Held while reading: as long as another thread holds it, :meth:`read_offset` does not change.
@@ -221,16 +218,14 @@ class Follower:
                 if segment.sequence >= position.sequence:
                     if any(_exists(name, number, segment) for number in range(position.sequence, segment.sequence)):
                         return  # the next snapshot has it
-                    # A process closes a segment when the disk is full, and begins another one later.
-                    runs_on = process.ended_at is None or segment is not process.segments[-1]
-                    yield from self._segment(position, segment, runs_on=runs_on)
+                    yield from self._segment(position, segment)
         if process.error is not None:
             raise process.error
         ended_at = process.ended_at
         if position is not None and ended_at is not None and position.open_spans and _is_read(position, process):
             yield from self._close(name, position, ended_at)
 
-    def _segment(self, position: Position, segment: Segment, *, runs_on: bool) -> Iterator[list[Batch]]:
+    def _segment(self, position: Position, segment: Segment) -> Iterator[list[Batch]]:
         if segment.sequence > position.sequence:
             # The expected segment has been removed, to keep the spool below its cap.
             position.records_are_missing()
@@ -275,8 +270,6 @@ class Follower:
         if segment.complete:
             if reader.refusal:
                 self._unread(segment, reader.refusal)
-            elif reader.damaged and not position.torn and not (runs_on and reader.damaged == reader.torn):
-                self.unread.add(segment.path)
             with self.reading:
                 position.next_segment()
 
@@ -354,7 +347,6 @@ class Follower:
         elif kind == SCOPE and len(payload) >= 4:
             position.scopes[payload[:2]] = Scope(position.resources.get(payload[2:4], b""), payload[4:])
         elif kind == DROPPED and len(payload) == U64.size:
-            position.torn = True
             if not known:
                 position.records_are_missing()
             if self._reports and not known:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 
 from ray_tracing_hooks._formats.otlp import Signal
@@ -18,16 +17,14 @@ from ray_tracing_hooks._spool.reader import is_refused
 class Retention:
     """Removes what ``stages`` have delivered, and the oldest of the rest if it exceeds the cap of the plan.
 
-    ``quarantine`` takes the segments that could not be read. ``spool_dir`` is only for messages.
+    ``spool_dir`` is the path of the spool for messages, and ``within`` the one by which it is reached.
     """
 
-    def __init__(
-        self, spool_dir: str, plan: ShipPlan, stages: Stages, quarantine: Quarantine, problems: Problems
-    ) -> None:
+    def __init__(self, within: str, spool_dir: str, plan: ShipPlan, stages: Stages, problems: Problems) -> None:
         self._path = spool_dir
+        self._quarantine = os.path.join(within, QUARANTINE)
         self._cap = plan.settings.spool_max_bytes
         self._stages = stages
-        self._quarantine = quarantine
         self._problems = problems
         self._present: dict[str, tuple[str, Segment]] = {}
         self._since: dict[str, int] = {}  # the snapshot at which each segment was first seen complete
@@ -61,7 +58,7 @@ class Retention:
                     continue
                 if not self._stages.could_not_read(segment.path):
                     self._unlink(segment.path)
-                elif not self._quarantine.keep(segment.path):
+                elif not self._set_aside(segment.path):
                     continue
                 self._present.pop(segment.path, None)
                 removed.add(segment)
@@ -78,7 +75,7 @@ class Retention:
             for segment in process.segments
             if segment not in removed
         }
-        excess = sum(size for _, size in waiting.values()) + self._quarantine.size - self._cap
+        excess = sum(size for _, size in waiting.values()) - self._cap
         if excess <= 0:
             return
         lost = dict.fromkeys(self._stages.signals, 0)
@@ -90,7 +87,7 @@ class Retention:
             self._present.pop(segment.path, None)
             with contextlib.suppress(OSError):
                 if is_refused(segment.path):
-                    self._quarantine.keep(segment.path)
+                    self._set_aside(segment.path)
                     continue
             excess -= size
             with self._stages.paused():
@@ -120,65 +117,17 @@ class Retention:
             name = os.path.basename(path)
             self._problems.set("unlink", f"cannot remove {name!r} from the spool {self._path!r}: {error.strerror}")
 
-
-class Quarantine:
-    """The folder ``aside`` of the spool ``within``; ``spool_dir`` is only for messages.
-
-    If the files that were read in part exceed ``max_bytes``, the oldest of them are removed. Files of another version,
-    and files that are not segments, are never removed.
-
-    Attributes:
-        size: Bytes of all files in it.
-    """
-
-    def __init__(self, within: str, spool_dir: str, max_bytes: int, problems: Problems) -> None:
-        self._path = os.path.join(within, QUARANTINE)
-        self._shown = os.path.join(spool_dir, QUARANTINE)
-        self._max_bytes = max_bytes
-        self._problems = problems
-        self.size = sum(size for _, _, size in self._files())
-
-    def keep(self, path: str) -> bool:
-        """Move a segment here; False if that is not possible now."""
+    def _set_aside(self, path: str) -> bool:
+        """Move a segment that could not be read to the quarantine; False if that is not possible now."""
+        shown = os.path.join(self._path, QUARANTINE)
         try:
-            os.makedirs(self._path, mode=0o700, exist_ok=True)
-            name = os.path.basename(path)
-            names = (name if not number else f"{number}-{name}" for number in itertools.count())
-            os.rename(path, next(free for name in names if not os.path.lexists(free := os.path.join(self._path, name))))
+            os.makedirs(self._quarantine, mode=0o700, exist_ok=True)
+            os.rename(path, os.path.join(self._quarantine, os.path.basename(path)))
         except FileNotFoundError:
             return is_gone(path)
         except OSError as error:
-            self._problems.set("aside", f"cannot move {os.path.basename(path)!r} to {self._shown!r}: {error.strerror}")
+            self._problems.set("aside", f"cannot move {os.path.basename(path)!r} to {shown!r}: {error.strerror}")
             return False
         self._problems.clear("aside")
-        self._problems.count(
-            f"{{count}} files of the spool could not be read, or not in full, and are kept in {self._shown}", 1
-        )
-        self._make_room()
+        self._problems.count(f"{{count}} files of the spool could not be read and are kept in {shown}", 1)
         return True
-
-    def _files(self) -> list[tuple[int, str, int]]:
-        found = []
-        with contextlib.suppress(OSError), os.scandir(self._path) as entries:
-            for entry in entries:
-                status = entry.stat(follow_symlinks=False)
-                found.append((status.st_mtime_ns, entry.path, status.st_size))
-        return found
-
-    def _make_room(self) -> None:
-        files = sorted(self._files())
-        self.size = sum(size for _, _, size in files)
-        removed = 0
-        for _, path, size in files:
-            if self.size <= self._max_bytes:
-                break
-            with contextlib.suppress(OSError):
-                if not is_refused(path):
-                    os.unlink(path)
-                    self.size -= size
-                    removed += 1
-        self._problems.count(
-            f"{{count}} of the oldest damaged files in {self._shown} were removed, since together they reached "
-            f"{self._max_bytes} bytes (a tenth of RAY_TRACING_SPOOL_MAX_BYTES)",
-            removed,
-        )

@@ -25,7 +25,7 @@ from ray_tracing_hooks._ship.flush_requests import FlushRequests, Inbox
 from ray_tracing_hooks._ship.folder import Folder, FolderSnapshot, Raylet, is_running, remove_abandoned
 from ray_tracing_hooks._ship.log import Problems, Secrets, logger
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.retention import Quarantine, Retention
+from ray_tracing_hooks._ship.retention import Retention
 from ray_tracing_hooks._ship.stage import StageContext
 from ray_tracing_hooks._ship.stages import Stages
 from ray_tracing_hooks._ship.start import ensure_running
@@ -176,7 +176,6 @@ class Shipper:
         self._quiet_since: float | None = None
         self._blind_since: float | None = None
         self._problems = problems = Problems(secrets.mask)
-        quarantine = Quarantine(within, spool_dir, plan.settings.spool_max_bytes // 10, problems)
         self._folder = Folder(within)
         self._raylet = Raylet(plan.raylet_socket)
         self._inbox = Inbox(folder)
@@ -184,7 +183,7 @@ class Shipper:
         if problem is not None:
             problems.warn_once(problem)
         self._stages = Stages(StageContext(within, plan, environ, problems, self._turn_ended), self._figures)
-        self._retention = Retention(spool_dir, plan, self._stages, quarantine, problems)
+        self._retention = Retention(within, spool_dir, plan, self._stages, problems)
         self._requests = FlushRequests(spool_dir, self._inbox, self._stages, problems)
         self._status = StatusFile(within, spool_dir, plan, environ, self._stages, problems)
         self._pace = _Pace(self._claim)

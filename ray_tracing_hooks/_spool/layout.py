@@ -36,11 +36,9 @@ How a reader handles errors:
   and never more memory than two records of the maximum size.
 * A file with the header of another version, and one that has neither a header nor a valid record near its beginning,
   is not read. This is reported, and the file is never removed.
-* A shipper moves files that it could not read, or not in full, into the subfolder :data:`QUARANTINE` once it has
-  delivered what it could. Damaged files may take a tenth of the spool's cap there. A record that a full disk cut
-  short does not count as damage: a ``DROPPED`` record follows it, or it is the last one of a segment that its process
-  has closed: the process has a later one, or is still running. A process closes a larger segment when the disk is
-  full, so that it can be removed to make room.
+* A shipper moves files that it could not read into the subfolder :data:`QUARANTINE`. It removes damaged segments once
+  it has delivered what it could read of them. A process closes a larger segment when the disk is full, so that it can
+  be removed to make room.
 
 A segment is called ``<process>.<sequence>.spool``. The name of a process is ``<pid>-<time>-<random>-<namespace>``: when
 its first segment was made, in hexadecimal nanoseconds, and in which namespace its pid counts (in names of older

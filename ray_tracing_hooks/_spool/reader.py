@@ -103,15 +103,14 @@ class SegmentReader:
     """Reads the complete records of one segment from an offset on.
 
     ``offset`` is where the next record begins. ``damaged`` counts the bytes that were skipped because no record with a
-    valid checksum began there; ``torn`` of them are at the very end. ``refusal`` says why the file is not read, if it
-    is no segment of this version: a text to append to the file's name.
+    valid checksum began there. ``refusal`` says why the file is not read, if it is no segment of this version: a text
+    to append to the file's name.
     """
 
     path: str
     offset: int = 0
     damaged: int = 0
     refusal: str = ""
-    torn: int = 0
 
     def read(self, *, final: bool = False, limit: int | None = None) -> list[Record]:
         """The records that were completed since the last call, about ``limit`` bytes of them.
@@ -151,9 +150,6 @@ class SegmentReader:
         if cut and not consumed:
             # A record that began in this half would have been found.
             consumed = damaged = len(data) - _LONGEST
-        elif final and not cut:
-            last = records[-1] if records else None
-            self.torn = len(data) - (last[3] - self.offset + _size(last) if last else 0)
         self.damaged += damaged
         return records, consumed
 
@@ -161,10 +157,6 @@ class SegmentReader:
 def _record(parts: Parts) -> Record:
     head, _, rest, offset = parts
     return head[0], head[1:] + rest, offset
-
-
-def _size(parts: Parts) -> int:
-    return FRAME.size - 1 + len(parts[0]) + len(parts[2])
 
 
 def _size_of_first(data: bytes) -> int:

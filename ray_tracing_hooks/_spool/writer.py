@@ -185,7 +185,7 @@ class SpoolWriter(_compiled.WriterBase):
         self._refused_until = 0.0
         self._refusal = ""
         self._dropped = 0
-        self._failing = self._is_cut = False
+        self._failing = False
         self._is_compiled = _compiled.use.is_on
         self._is_full = False
         self._may_wait = True
@@ -329,7 +329,6 @@ class SpoolWriter(_compiled.WriterBase):
         try:
             written = _write(descriptor, record)
             if written != len(record):
-                self._is_cut = True
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301  `_write_whole` would cost a call
         except OSError as error:
             if error.errno is None:
@@ -367,7 +366,6 @@ class SpoolWriter(_compiled.WriterBase):
 
     def _cut(self, record: bytes, spans: int) -> None:
         """What the compiled part leaves to Python when only a part of a record was written."""
-        self._is_cut = True
         self._failed(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), record, spans, tries=0)
 
     def _make_room(self) -> None:
@@ -378,7 +376,6 @@ class SpoolWriter(_compiled.WriterBase):
 
     def _drop(self, spans: int, problem: str) -> None:
         if not spans:
-            self._failing = self._failing or self._is_cut
             return
         now = monotonic()
         with self._lock:
@@ -396,9 +393,8 @@ class SpoolWriter(_compiled.WriterBase):
 
     def _recovered(self) -> None:
         with self._lock:
-            count, is_cut = self._dropped, self._is_cut
-            self._dropped, self._failing, self._is_cut = 0, False, False
-        if count or is_cut:
+            count, self._dropped, self._failing = self._dropped, 0, False
+        if count:
             self._append(frame(DROPPED, U64.pack(count)), count)
 
     # The segment that is open.
@@ -679,7 +675,7 @@ class SpoolWriter(_compiled.WriterBase):
         self._sequence = 0
         self._process = ""
         self._dropped = 0
-        self._failing = self._is_cut = False
+        self._failing = False
         self._is_changing = self._is_writing_deferred = self._is_replacing = False
         self._deferred = []
         self._has_exited = False

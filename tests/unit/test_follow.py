@@ -405,26 +405,6 @@ def test_a_span_whose_end_was_in_a_segment_that_was_removed_is_not_an_error(
     assert errors == ({1: 0, 3: 2} if goes_on else {1: 0})
 
 
-@pytest.mark.parametrize("has_next", [True, False])
-def test_a_record_that_a_full_disk_cut_short_is_no_damage_if_there_is_a_later_segment(
-    tmp_path: Path, has_next: bool
-) -> None:
-    """The process closed the segment and went on in the next one, and has ended since."""
-    process = Process(tmp_path, WORKER, segment_bytes=400)
-    process.begin(1)
-    process.end(1)
-    (first,) = tmp_path.iterdir()
-    for number in range(2, 10 if has_next else 2):
-        process.begin(number)
-        process.end(number)
-    process.writer.close()
-    os.truncate(first, first.stat().st_size - 3)
-    follower = Follower({}, Problems(), reports=True)
-    list(follower.follow(Folder(str(tmp_path)).snapshot(set())))
-    assert (len(list(tmp_path.iterdir())) > 1) == has_next
-    assert follower.unread == (set() if has_next else {str(first)})
-
-
 @pytest.mark.parametrize("in_order", [True, False])
 def test_a_driver_says_that_it_ends_in_order(tmp_path: Path, in_order: bool) -> None:
     """What has not ended in one that does not say so was cut off. A later shipper knows what an earlier one read."""

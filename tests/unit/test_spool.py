@@ -525,24 +525,6 @@ def test_a_segment_is_closed_also_where_no_descriptor_is_left(tmp_path: Path, mo
     assert spans(tmp_path) == [b"span 0", b"later"]
 
 
-def test_the_start_of_a_span_that_a_full_disk_cut_short_is_no_damage(tmp_path: Path) -> None:
-    """A count follows it, which says so; no span is missing."""
-    writer = write(tmp_path, 1)
-    (path,) = map(str, tmp_path.iterdir())
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(path) + 20, limit[1]))
-    try:
-        writer.start(U16.pack(0), bytes(100))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    later = b"\x0a\x10" + bytes(16) + b"\x12\x08" + bytes(8)
-    writer.span(U16.pack(0), later)
-    writer.close()
-    *_, span, dropped = SegmentReader(path).read(final=True)
-    assert span[:2] == (layout.SPAN, U16.pack(0) + later)
-    assert dropped[:2] == (layout.DROPPED, layout.U64.pack(0))
-
-
 def test_a_definition_that_the_disk_does_not_take_costs_no_later_span(tmp_path: Path) -> None:
     """A scope that is new while the disk is full is defined in the next segment."""
     writer = write(tmp_path, 1)

@@ -180,7 +180,8 @@ def _encoded(message: Any, described: Mapping[str, Any]) -> bytes:
 
 
 def _fill(message: Any, described: Mapping[str, Any]) -> None:
-    members = _members(type(message))
+    kind: Any = type(message)
+    members = _members(kind)
     for name, value in described.items():
         if value is not None and (assign := members.get(name)):
             assign(message, value)

@@ -15,7 +15,7 @@ from typing import Any
 from ray_tracing_hooks._connection.folders import session_folders
 from ray_tracing_hooks._safety.private import open_file, open_folder, read_file
 from ray_tracing_hooks._settings.table import load
-from ray_tracing_hooks._ship.figures import DestinationFigures, Figures, delivered_earlier, is_reached, read
+from ray_tracing_hooks._ship.figures import DestinationFigures, Figures, is_reached, read
 from ray_tracing_hooks._ship.files import PLAN, STATUS, is_shipper_running
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.registry import takes
@@ -112,7 +112,6 @@ def _look(path: str) -> dict[str, Any]:
             is_stuck = os.stat(os.path.join(path, STATUS)).st_mtime_ns < stale_ns
     if figures is None or not runs or is_outdated:
         figures = _counted(path, figures or Figures(), segments, size)
-    figures = replace(figures, delivered_earlier=delivered_earlier(path))
     plan = _plan(path)
     return {
         "path": path,

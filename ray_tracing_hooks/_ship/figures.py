@@ -10,19 +10,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
-from ray_tracing_hooks._safety.private import final_name, read_file, write_atomically
+from ray_tracing_hooks._safety.private import read_file
 from ray_tracing_hooks._ship.files import STATUS, successor_of
 
 VERSION = 1
-
-EARLIER = "earlier-"
-"""The prefix of the names of files with the number of spans that an earlier shipper has delivered."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -90,8 +84,6 @@ class Figures:
         problems: What prevents delivery or looks wrong at present, as sentences.
         messages: The latest messages to the user: problems that lasted some seconds, their ends, and losses. A process
             that records spans logs each once.
-        delivered_earlier: How many spans were delivered by shippers that a change of settings has ended. Readers find
-            it: see :func:`delivered_earlier`.
     """
 
     version: int = VERSION
@@ -104,63 +96,38 @@ class Figures:
     limit_bytes: int = 0
     unwritten: int = 0
     destinations: tuple[DestinationFigures, ...] = ()
-    problems: tuple[str, ...] = field(default=())
-    messages: tuple[str, ...] = field(default=())
-    delivered_earlier: int = 0
+    problems: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
 
     @property
     def delivered(self) -> int:
         """How many spans were delivered. Of several destinations, each gets the same spans."""
-        return self.delivered_earlier + max((each.delivered for each in self.destinations), default=0)
+        return max((each.delivered for each in self.destinations), default=0)
 
     def as_json(self) -> str:
         return json.dumps(asdict(self))
 
-    @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Figures:
-        """The figures of a parsed ``status.json``; what is missing or malformed in it has its default."""
-        destinations = found.get("destinations")
-        return _made(
-            cls,
-            {
-                **found,
-                "destinations": tuple(
-                    _made(DestinationFigures, each)
-                    for each in (destinations if isinstance(destinations, list | tuple) else ())
-                    if isinstance(each, dict)
-                ),
-                **{name: _texts(found.get(name)) for name in ("problems", "messages")},
-            },
-        )
-
-
-def _texts(found: Any) -> tuple[str, ...]:
-    return tuple(map(str, found)) if isinstance(found, list | tuple) else ()
-
 
 def read(spool_dir: str) -> Figures | None:
-    """What the shipper of this spool folder has stored last; None if it has stored nothing, or nothing readable."""
+    """What the shipper of this spool folder has stored last; None if it has stored nothing, or nothing readable.
+
+    What is missing in it has its default, and what is unknown is left out.
+    """
     try:
         found = json.loads(read_file(os.path.join(spool_dir, STATUS)))
-    except (OSError, ValueError):
+        destinations = tuple(_made(DestinationFigures, each) for each in found.get("destinations", ()))
+        texts = {name: tuple(found.get(name, ())) for name in ("problems", "messages")}
+        return _made(Figures, {**found, **texts, "destinations": destinations})
+    except (OSError, ValueError, AttributeError, TypeError):
         return None
-    return Figures.of(found) if isinstance(found, dict) else None
 
 
-def keep_delivered(spool_dir: str, name: str, number: int) -> None:
-    """Store in this spool how many spans a shipper that ends has delivered; ``name`` is a name for it. Never raises."""
-    with suppress(OSError):
-        write_atomically(os.path.join(spool_dir, f"{EARLIER}{name}"), str(number).encode())
+T = TypeVar("T")
 
 
-def delivered_earlier(spool_dir: str) -> int:
-    """The sum of what :func:`keep_delivered` has stored in this spool."""
-    number = 0
-    with suppress(OSError, ValueError):
-        for name in os.listdir(spool_dir):
-            if name.startswith(EARLIER) and final_name(name) == name:
-                number += int(read_file(os.path.join(spool_dir, name)))
-    return number
+def _made(kind: type[T], values: Mapping[str, Any]) -> T:
+    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]  # both are dataclasses
+    return kind(**{name: value for name, value in values.items() if name in names})
 
 
 def is_reached(spool_dir: str, figures: Figures, exporter: str) -> bool:
@@ -168,13 +135,3 @@ def is_reached(spool_dir: str, figures: Figures, exporter: str) -> bool:
     or have gone on to another spool. Local files go to the folder that they were meant for.
     """
     return exporter != "local" and (figures.writers > 0 or bool(successor_of(spool_dir)))
-
-
-def _made(kind: type[T], values: Mapping[str, Any]) -> T:
-    """An instance with those of ``values`` that have the type of the field's default."""
-    known = {}
-    for each in fields(kind):  # type: ignore[arg-type]  # both are dataclasses
-        value = values.get(each.name)
-        if type(value) is type(each.default):
-            known[each.name] = value
-    return kind(**known)

@@ -6,7 +6,6 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Sequence
 
 from ray_tracing_hooks._safety.private import open_file, read_file, write_atomically
 
@@ -39,16 +38,14 @@ _TRIES, _PAUSE = 100, 0.001
 """How often, and with how many seconds in between, a lock is tried that others look at."""
 
 
-def write_with_room(path: str, parts: Sequence[bytes]) -> None:
+def write_with_room(path: str, text: bytes) -> None:
     """Like :func:`write_atomically`, with padding to grow: on a full disk, an existing file is overwritten in place.
 
-    The text comes in parts, which are joined only on a full disk. Readers must accept blanks at the end. A kill during
-    a write in place may leave the file malformed.
+    Readers must accept blanks at the end. A kill during a write in place may leave the file malformed.
     """
-    length = sum(map(len, parts))
-    blocks = length // _BLOCK + 4
+    blocks = len(text) // _BLOCK + 4
     try:
-        write_atomically(path, *parts, b" " * (blocks * _BLOCK - length))
+        write_atomically(path, text, b" " * (blocks * _BLOCK - len(text)))
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
@@ -58,7 +55,7 @@ def write_with_room(path: str, parts: Sequence[bytes]) -> None:
             raise error from None
         try:
             size = os.fstat(descriptor).st_size
-            if length > size or os.pwrite(descriptor, b"".join(parts).ljust(size), 0) != size:
+            if len(text) > size or os.pwrite(descriptor, text.ljust(size), 0) != size:
                 raise
         finally:
             os.close(descriptor)

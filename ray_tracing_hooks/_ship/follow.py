@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -45,7 +44,6 @@ from ray_tracing_hooks._spool.layout import (
     U64,
     segment_name,
 )
-from ray_tracing_hooks._spool.progress import EncodedOpenings
 from ray_tracing_hooks._spool.reader import IDS_SIZE, Parts, SegmentReader
 
 _READ_BYTES = 256 * 1024
@@ -81,7 +79,7 @@ class Position:
     """The ids of open spans that began before records that are missing: their ends may be among these."""
     in_order: bool = False
     """Whether the process has written its ``EXIT`` record."""
-    stored: EncodedOpenings | None = None
+    stored: list[Any] | None = None
     """The encoded open spans, cached as long as they have not changed."""
     has_begun: bool = False
     """Whether spans have begun since the open ones were measured."""
@@ -174,13 +172,6 @@ class Follower:
 
     def positions(self) -> dict[str, Any]:
         """The state from which another follower can continue, as JSON."""
-        return {
-            name: {**entry, "openings": json.loads(entry["openings"].json)}
-            for name, entry in self.encoded_positions().items()
-        }
-
-    def encoded_positions(self) -> dict[str, Any]:
-        """The same with :class:`~ray_tracing_hooks._spool.progress.EncodedOpenings`, for a progress file."""
         return {
             name: {
                 "sequence": position.sequence,
@@ -422,7 +413,7 @@ class Follower:
             yield [Batch(scope.resource, scope.scope, spans) for scope, spans in portion.items()]
 
 
-def _stored(position: Position) -> EncodedOpenings:
+def _stored(position: Position) -> list[Any]:
     if position.stored is None:
         position.stored = stored(position.open_spans.values())
     return position.stored

@@ -22,7 +22,7 @@ from ray_tracing_hooks._formats.encoded_span.decode import decode_resource
 from ray_tracing_hooks._formats.encoded_span.encode import IDS, SPAN_ID
 from ray_tracing_hooks._formats.encoded_span.read import parent_id, start_time
 from ray_tracing_hooks._formats.protobuf import FormatError
-from ray_tracing_hooks._spool.progress import EncodedOpenings, StoredSpan, encode_open_spans, open_spans
+from ray_tracing_hooks._spool.progress import StoredSpan, encode_open_spans, open_spans
 
 _OURS = encode.scope(names.SCOPE)
 _SAME_TRACE = slice(IDS.start, SPAN_ID.start)
@@ -83,7 +83,7 @@ def to_forget(spans: OpenSpans) -> list[bytes]:
     return order[: -(-len(order) // 2)]
 
 
-def stored(spans: Iterable[OpenSpan]) -> EncodedOpenings:
+def stored(spans: Iterable[OpenSpan]) -> list[Any]:
     """The entries of a progress file for these spans."""
     return encode_open_spans(
         StoredSpan(each.scope.resource, each.scope.scope, each.span, each.within) for each in spans

@@ -228,7 +228,7 @@ class Spool:
     def _reached(self) -> int:
         """Update ``done`` from the follower's positions; returns the number of segments that it has begun."""
         self.done = begun = 0
-        positions = self._follower.encoded_positions()
+        positions = self._follower.positions()
         for (process, sequence), segment in self._segments.items():
             entry = positions.get(process)
             if entry is not None and sequence <= entry["sequence"]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 
 from ray_tracing_hooks._safety.private import final_name, inside, open_folder
-from ray_tracing_hooks._ship.figures import EARLIER, Figures, delivered_earlier, keep_delivered, read
+from ray_tracing_hooks._ship.figures import Figures, read
 from ray_tracing_hooks._ship.files import (
     LOCK,
     PLAN,
@@ -204,9 +204,6 @@ class Shipper:
             if self._has_other_plan():
                 logger.info("the plan of the spool %s has changed; another shipper continues with it", self._path)
                 self._end()
-                # What some exporters have not delivered is counted by the next one.
-                by_all = min((each.delivered for each in self._status.latest().destinations), default=0)
-                keep_delivered(self._within, str(os.getpid()), by_all)
                 return
             self._take_over.check()
             if not self._claim.verify(recreate=not self._raylet.is_gone()):
@@ -357,11 +354,6 @@ class Shipper:
         drained = not self._folder.snapshot(set()).processes
         if drained:
             self._requests.answer_all()
-        following = successor_of(self._within)
-        if drained and following:
-            delivered = self._status.latest().delivered + delivered_earlier(self._within)
-            folder, name = os.path.split(self._path)
-            keep_delivered(os.path.join(folder, following), name, delivered)
         with contextlib.suppress(OSError):
             for name in os.listdir(self._within):
                 if drained and _is_ours(name):
@@ -399,7 +391,7 @@ def _is_ours(name: str) -> bool:
     So is a temporary file that a killed process left, since only the holder of the shipper's lock writes these files.
     """
     name = final_name(name)
-    return name in {PLAN, STATUS, RETIRED} or is_progress_file(name) or name.startswith((REPLAY_PREFIX, EARLIER))
+    return name in {PLAN, STATUS, RETIRED} or is_progress_file(name) or name.startswith(REPLAY_PREFIX)
 
 
 def _paused(snapshot: FolderSnapshot) -> list[str]:

@@ -294,7 +294,7 @@ class Stage(ABC):
         before this can be stored processes some spans again.
         """
         self._is_unstored = True
-        progress, sequences = Progress(self._follower.encoded_positions(), state), self._follower.sequences()
+        progress, sequences = Progress(self._follower.positions(), state), self._follower.sequences()
         key = f"progress-{self.label}"
         try:
             self._file.store(progress)

@@ -30,8 +30,6 @@ delivery:
 from __future__ import annotations
 
 import base64
-import binascii
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -77,28 +75,9 @@ def is_progress_file(name: str) -> bool:
     return name.startswith(_PREFIX) and name.endswith(_SUFFIX)
 
 
-class EncodedOpenings(NamedTuple):
-    """The ``openings`` of a process as JSON, which takes less memory than its values: they may be thousands."""
-
-    json: bytes
-
-
-def encode(progress: Progress) -> list[bytes]:
-    """The text of a progress file, in parts. An entry of a process may have :class:`EncodedOpenings`."""
-    parts = [b'{"version": %d, "processes": {' % VERSION]
-    for number, (process, entry) in enumerate(progress.processes.items()):
-        parts.append(b"%b%b: " % (b", " if number else b"", _json(process)))
-        openings = entry.get("openings") if isinstance(entry, Mapping) else None
-        if isinstance(openings, EncodedOpenings):
-            rest = _json({key: value for key, value in entry.items() if key != "openings"})
-            parts += [b'{"openings": ', openings.json, b", " if len(entry) > 1 else b"", rest[1:]]
-        else:
-            parts.append(_json(entry))
-    return [*parts, b'}, "sink": %b}' % _json(progress.state)]
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value).encode()
+def encode(progress: Progress) -> bytes:
+    """The text of a progress file."""
+    return json.dumps({"version": VERSION, "processes": progress.processes, "sink": progress.state}).encode()
 
 
 def decode(text: str | bytes) -> Progress:
@@ -109,24 +88,18 @@ def decode(text: str | bytes) -> Progress:
     return Progress(dict(found["processes"]), dict(found["sink"]))
 
 
-def encode_open_spans(spans: Iterable[StoredSpan]) -> EncodedOpenings:
+def encode_open_spans(spans: Iterable[StoredSpan]) -> list[Any]:
     """The ``openings`` of a process."""
-    groups: dict[tuple[bytes, bytes], tuple[list[bytes], list[bytes]]] = {}
+    groups: dict[tuple[bytes, bytes], tuple[list[str], list[str]]] = {}
     for resource, scope, span, within in spans:
         found, around = groups.setdefault((resource, scope), ([], []))
-        found.append(span)
-        around.append(within)
-    # A text in base64 or hexadecimal is itself in JSON. In the end, no copy is made of what has been written.
-    out = io.BytesIO()
-    write = out.write
-    write(b"[")
-    for place, ((resource, scope), (found, around)) in enumerate(groups.items()):
-        write(b'%b["%b", "%b", [' % (b", " if place else b"", _base64(resource), _base64(scope)))
-        for number, span in enumerate(found):
-            write(b', "%b"' % _base64(span) if number else b'"%b"' % _base64(span))
-        write(b'], ["%b"]]' % b'", "'.join(map(binascii.hexlify, around)))
-    write(b"]")
-    return EncodedOpenings(out.getvalue())
+        found.append(_base64(span))
+        around.append(within.hex())
+    return [[*map(_base64, head), *lists] for head, lists in groups.items()]
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
 
 
 def open_spans(process: Mapping[str, Any]) -> Iterator[StoredSpan]:
@@ -135,7 +108,3 @@ def open_spans(process: Mapping[str, Any]) -> Iterator[StoredSpan]:
         heads = base64.b64decode(resource), base64.b64decode(scope)
         for span, around in zip(spans, within, strict=True):
             yield StoredSpan(*heads, base64.b64decode(span), bytes.fromhex(around))
-
-
-def _base64(value: bytes) -> bytes:
-    return binascii.b2a_base64(value, newline=False)

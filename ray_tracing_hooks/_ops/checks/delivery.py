@@ -200,7 +200,7 @@ def check_spools(facts: Facts) -> Iterator[Diagnosis]:
             seen.add((host.name, spool.path))
             yield from _of_spool(host, spool)
             shippers += spool.runs
-            delivered += spool.figures.delivered_earlier + sum(each.delivered for each in spool.figures.destinations)
+            delivered += sum(each.delivered for each in spool.figures.destinations)
             waiting += sum(each.waiting for each in spool.figures.destinations)
     if shippers:
         many = f"{count(shippers, 'shipper')} run{'s' * (shippers == 1)}"

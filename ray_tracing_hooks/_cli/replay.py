@@ -76,7 +76,7 @@ def replay(
     goes to the exporters that it was recorded for, and files go to otlp. The exporters use the same variables as in a
     job, such as OTEL_EXPORTER_OTLP_ENDPOINT.
 
-    --json prints an object for each exporter, each on its own line; "left" is null if counting took too long.
+    --json prints an object for each exporter, each on its own line.
 
     The progress is stored next to the files, for each exporter, address and --attribute. After an interruption, run the
     command again, and it continues from there. If files have grown, it sends only the new spans. The exit code is 1 if
@@ -149,8 +149,8 @@ class _Run:
         in_json: bool,
         only: Selection | None,
     ) -> None:
-        from ray_tracing_hooks._ship.registry import destinations  # noqa: PLC0415  as below
-        from ray_tracing_hooks._ship.replay import Losses  # noqa: PLC0415  not needed to print a help text
+        from ray_tracing_hooks._ship.log import Problems  # noqa: PLC0415  not needed to print a help text
+        from ray_tracing_hooks._ship.registry import destinations  # noqa: PLC0415  as above
 
         (self._exporter,) = plan.exporters
         self._environ = environ
@@ -159,7 +159,7 @@ class _Run:
         self._in_json = in_json
         self._only = only
         self._secrets = secrets
-        self._problems = Losses(self._secrets.mask)
+        self._problems = Problems(self._secrets.mask)
         self._reported: set[str] = set()
         self._plan = plan
         places, self._wrong = destinations(self._plan, environ)
@@ -217,8 +217,6 @@ class _Run:
             warn(problem)
         # Keep the lines apart from what the exporter `console` prints.
         echo = partial(click.echo, err=self._exporter == "console")
-        found = [each.left() for each in replays] if failure is not None else []
-        left, is_complete = sum(spans for spans, _ in found), all(complete for _, complete in found)
         if self._in_json:
             described = {
                 "exporter": self._exporter,
@@ -227,15 +225,13 @@ class _Run:
                 "spans": sent,
                 "lost": lost,
                 "sent_before": before,
-                "left": left if is_complete else None,
                 "error": failure,
             }
             echo(json.dumps(described))
             return
         if failure is not None:
-            more = f"{'' if is_complete else 'at least '}{left:,}"
             warn(
-                f"{self._where}: {failure}. {_number(sent, lost)} sent, {more} left; run it again"
+                f"{self._where}: {failure}. {_number(sent, lost)} sent; run it again"
                 f"{' without --again' if self._again else ''} to continue from there.",
                 "error",
             )
@@ -309,13 +305,7 @@ def _wanted(
         _check(theirs.exporters, theirs.settings.local_dir, folders)
         for name in theirs.exporters:
             plan = _plan(settings, name, environ)
-            _warn_of_another_place(folder, plan, environ)
             if name == "local":
-                if os.environ.get("RAY_TRACING_LOCAL_DIR") and settings.local_dir != theirs.settings.local_dir:
-                    warn(
-                        f"{folder} was recorded for {theirs.settings.local_dir} and is written there; with `--exporter "
-                        "local`, it is written to RAY_TRACING_LOCAL_DIR"
-                    )
                 plan = plan._replace(settings=_of_spans(theirs), label=theirs.label)
             found.setdefault(plan, {})[folder] = files
     if others:
@@ -338,19 +328,6 @@ def _plan(settings: Settings, exporter: str, environ: Mapping[str, str]) -> Ship
 def _of_spans(plan: ShipPlan) -> Settings:
     """The settings of a plan without metrics, which are not replayed."""
     return plan.with_settings(metrics=False, utilization=None).settings
-
-
-def _warn_of_another_place(folder: str, plan: ShipPlan, environ: Mapping[str, str]) -> None:
-    """The variables of this shell say where to send, and they may not be those of the shipper."""
-    from ray_tracing_hooks._ship.figures import read  # noqa: PLC0415  as above
-    from ray_tracing_hooks._ship.registry import destination_of  # noqa: PLC0415  as above
-
-    (exporter,) = plan.exporters
-    figures = read(folder)
-    here = destination_of(exporter, plan, environ, lambda _problem: None).text
-    for each in figures.destinations if figures is not None and exporter != "local" else ():
-        if (each.exporter, each.signal) == (exporter, "traces") and each.address not in ("", here):
-            warn(f"the shipper of {folder} sent to {each.address}, and by the variables of this shell it is {here}")
 
 
 def _plan_of(folder: str) -> ShipPlan | None:

@@ -20,8 +20,9 @@ from ray_tracing_hooks._safety.guard import TracingError
 from ray_tracing_hooks._safety.private import open_file, open_folder
 from ray_tracing_hooks._settings.table import load
 from ray_tracing_hooks._ship.flush import flush
+from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.replay import Losses, Replay, held
+from ray_tracing_hooks._ship.replay import Replay, held
 from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool.reader import iterate, segments
 
@@ -166,9 +167,9 @@ def _write_left(spool: str, session: str, timeout: float, *, runs: bool) -> tupl
     to_local_files = "local" in plan.exporters and not _is_in_use(spool) and _takes_files(plan.settings.local_dir)
     folder = plan.settings.local_dir if to_local_files else os.path.join(session, FOLDER, _LEFT)
     plan = plan._replace(exporters=("local",), log_records=False).with_settings(local_dir=folder, metrics=False)
-    losses = Losses()
+    problems = Problems()
     with held(spool, is_spool=not runs):
         paths = [path for pairs in segments(spool).values() for _, path in pairs]
         if paths:
-            Replay(spool, sorted(paths), plan, {}, losses).run(timeout)
-    return folder, losses.take_unreported()
+            Replay(spool, sorted(paths), plan, {}, problems).run(timeout)
+    return folder, problems.take_unreported()

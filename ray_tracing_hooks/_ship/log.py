@@ -122,6 +122,11 @@ class Problems:
         times = self._numbers[text]
         self._messages.append(text if times == 1 else f"{text} (occurrence {times})")
 
+    @property
+    def lost(self) -> int:
+        """The total of the counted losses."""
+        return sum(self._counts.values())
+
     def active(self) -> list[str]:
         """What does not work at present."""
         with self._lock:

@@ -1,4 +1,4 @@
-"""Replays spans from files or a leftover spool: one folder to one exporter, resumable.
+"""Replays spans from OTLP-JSON files or a leftover spool: one folder to one exporter, resumable.
 
 Progress is stored after each portion, so a killed replay sends at most one portion twice.
 """
@@ -18,15 +18,18 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from ray_tracing_hooks._formats.encoded_span.read import own_ids
+from ray_tracing_hooks._formats.otlp import Group, count
+from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, traces, unpacked, whole
+from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._safety.guard import SettingError, TracingError
 from ray_tracing_hooks._safety.private import read_file, write_atomically
-from ray_tracing_hooks._ship.figures import is_reached, read
-from ray_tracing_hooks._ship.files import LOCK, REPLAY_PREFIX, take_lock
-from ray_tracing_hooks._ship.folder import is_deserted
+from ray_tracing_hooks._ship.figures import read
+from ray_tracing_hooks._ship.files import LOCK, REPLAY_PREFIX, STATUS, take_lock
+from ray_tracing_hooks._ship.folder import Folder, FolderSnapshot
+from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.log import Problems, logger
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.registry import destination_of, make_sink
-from ray_tracing_hooks._ship.replay_inputs import Input, JsonFiles, Spool
 from ray_tracing_hooks._ship.sink import (
     Backoff,
     Batch,
@@ -37,16 +40,13 @@ from ray_tracing_hooks._ship.sink import (
     reason,
     retry_after,
 )
-from ray_tracing_hooks._spool.layout import SUFFIX
+from ray_tracing_hooks._spool.layout import MAX_SEGMENT, SUFFIX
 from ray_tracing_hooks._spool.progress import file_name, is_progress_file
 
 T = TypeVar("T")
 
 # The command prints problems. Without a handler, Python's default one would print them too.
 logger.addHandler(logging.NullHandler())
-
-_COUNTING = 2.0
-"""Seconds that counting the remaining spans may take."""
 
 _SHOWN = 5
 """How many damaged lines are reported individually."""
@@ -67,18 +67,6 @@ class Selection(NamedTuple):
         """The batches with these spans alone."""
         kept = (batch._replace(spans=[each for each in batch.spans if own_ids(each) in self.ids]) for batch in batches)
         return [batch for batch in kept if batch.spans]
-
-
-class Losses(Problems):
-    """Problems, with the total of the counted losses in ``lost``."""
-
-    def __init__(self, mask: Callable[[str], str] = str) -> None:
-        super().__init__(mask)
-        self.lost = 0
-
-    def count(self, text: str, number: int) -> None:
-        self.lost += number
-        super().count(text, number)
 
 
 class Replay:
@@ -181,16 +169,6 @@ class Replay:
         for batches in input_.portions():
             yield batches if self._only is None else self._only.of(batches)
 
-    def left(self) -> tuple[int, bool]:
-        """How many spans are still to be sent, and whether that is complete: counting stops after a while, and does not
-        begin with a selection.
-        """
-        if self._only is not None:
-            return 0, False
-        until = time.monotonic() + _COUNTING
-        found = [input_.left(self._positions[name], until) for name, input_ in self._inputs.items()]
-        return sum(spans for spans, _ in found), all(complete for _, complete in found)
-
     def _make_sink(self) -> Sink:
         return make_sink(
             self._exporter,
@@ -219,7 +197,8 @@ class Replay:
             self._progress.save({**self._stored, **self._positions, "sink": sink_state})
         except OSError as error:
             self._problems.warn_once(
-                f"{self._progress}: {error.strerror}; if this is interrupted, the next replay starts from the beginning"
+                f"cannot store the progress in {self._progress.path!r}: {error.strerror}; the next replay starts from "
+                "the beginning"
             )
 
     def _damaged(self, text: str) -> None:
@@ -275,19 +254,10 @@ def _without_shipper(folder: str) -> Iterator[None]:
         return
     if lock is None:
         figures = read(folder)
-        failing = [each for each in figures.destinations if each.is_failing] if figures is not None else []
+        failing = [each.error for each in figures.destinations if each.is_failing] if figures is not None else []
         text = f"a shipper is running for the spool {folder!r} and delivers it"
-        if figures is not None and failing:
-            text += f" once it can: {failing[0].error}; "
-            if _has_ray_ended(folder):
-                text += "Ray has ended here, so it gives up within about a minute: run this command again then"
-            elif is_reached(folder, figures, failing[0].exporter):
-                text += (
-                    "if its settings are wrong, correct them with `ray-tracing-hooks configure`, and these spans are "
-                    "delivered too"
-                )
-            else:
-                text += "if that cannot be repaired, run this command again once Ray has ended here"
+        if failing:
+            text += f" once it can: {failing[0]}; run this command again once Ray has ended here"
         raise TracingError(text)
     try:
         yield
@@ -295,15 +265,6 @@ def _without_shipper(folder: str) -> Iterator[None]:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(folder, LOCK))
         os.close(lock)
-
-
-def _has_ray_ended(folder: str) -> bool:
-    """Whether nobody can configure the shipper of this spool any more."""
-    try:
-        raylet = ShipPlan.load(folder).raylet_socket
-    except (OSError, ValueError):
-        return False
-    return raylet is not None and is_deserted(raylet)
 
 
 def check(plan: ShipPlan, environ: Mapping[str, str]) -> None:
@@ -315,38 +276,25 @@ def check(plan: ShipPlan, environ: Mapping[str, str]) -> None:
 
 
 class ReplayProgress:
-    """The progress of replays of one folder to one exporter, for each destination."""
+    """The progress of replays of one folder to one exporter, for each destination; ``path`` is its file."""
 
     def __init__(self, folder: str, plan: ShipPlan, environ: Mapping[str, str], selection: str) -> None:
         (exporter,) = plan.exporters
         self._destination = _destination(plan, environ) + (f" {selection}" if selection else "")
         label = re.sub(r"[^\w.-]", "_", exporter)
-        home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-        path = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:16]
-        self._beside = os.path.join(folder, f"{REPLAY_PREFIX}{label}.json")
-        self._at_home = os.path.join(home, "ray-tracing-hooks", f"replay-{label}-{path}.json")
-
-    def __str__(self) -> str:
-        return f"cannot store the progress of the replay in {self._beside!r} or {self._at_home!r}"
+        self.path = os.path.join(folder, f"{REPLAY_PREFIX}{label}.json")
 
     def load(self) -> dict[str, Any]:
         return mapping(self._all().get(self._destination))
 
     def save(self, progress: Mapping[str, Any]) -> None:
         """Raises OSError."""
-        text = json.dumps({**self._all(), self._destination: progress}).encode()
-        try:
-            write_atomically(self._beside, text)
-        except OSError:
-            os.makedirs(os.path.dirname(self._at_home), mode=0o700, exist_ok=True)
-            write_atomically(self._at_home, text)
+        write_atomically(self.path, json.dumps({**self._all(), self._destination: progress}).encode())
 
     def _all(self) -> dict[str, Any]:
-        found = []
-        for path in (self._beside, self._at_home):
-            with contextlib.suppress(OSError, ValueError):
-                found.append((os.stat(path).st_mtime_ns, mapping(json.loads(read_file(path)))))
-        return max(found, key=lambda each: each[0])[1] if found else {}
+        with contextlib.suppress(OSError, ValueError):
+            return mapping(json.loads(read_file(self.path)))
+        return {}
 
 
 def mapping(found: Any) -> dict[str, Any]:
@@ -398,3 +346,239 @@ def _same_place(exporter: str, ours: ShipPlan, theirs: ShipPlan) -> bool:
     nothing: dict[str, str] = {}
     identities = [destination_of(exporter, plan, nothing, lambda _problem: None).identity for plan in (ours, theirs)]
     return identities[0] == identities[1] and (exporter == "local" or ours.environment == theirs.environment)
+
+
+# --- what is replayed -------------------------------------------------------------------------------------------------
+#
+# Each input yields its spans in ``portions`` of about a mebibyte, from the position where an earlier one stopped, which
+# had sent ``before`` spans until then. It knows its ``position`` at any time, as JSON, how many ``files`` it has read
+# spans from, and how many bytes of their ``size`` are ``done``. Nothing is changed.
+
+_PORTION_BYTES = 1024 * 1024
+
+_TAIL_BYTES = 4096
+"""A file is recognized by this many bytes before the stored offset: another file has other ids there."""
+
+Damage = Callable[[str], None]
+
+
+class JsonFiles:
+    """The OTLP-JSON files of one folder, gzipped or not. They may be growing: only complete lines count.
+
+    ``stored`` is an earlier :meth:`position`, and ``damage`` is called for lines that cannot be read and are skipped.
+    """
+
+    def __init__(self, paths: Sequence[str], stored: Mapping[str, Any], damage: Damage) -> None:
+        self._damage = damage
+        self._places = {path: _place(path, stored.get(os.path.basename(path))) for path in paths}
+        names = set(map(os.path.basename, paths))
+        folder = os.path.dirname(paths[0])
+        # Keep the positions of existing files that are not part of this replay.
+        self._others = {
+            name: entry
+            for name, entry in stored.items()
+            if name not in names and os.path.exists(os.path.join(folder, name))
+        }
+        self.before = sum(place.spans for place in self._places.values())
+        self.files = 0
+        self.size = sum(map(_size, paths))
+        self.done = 0
+
+    def portions(self) -> Iterator[list[Batch]]:
+        spans: dict[tuple[bytes, bytes], list[bytes]] = {}
+        size = done = 0
+        for path, place in self._places.items():
+            fresh = True
+            for groups, here in self._lines(path, place):
+                for group in groups:
+                    spans.setdefault((group.resource, group.scope), []).extend(group.spans)
+                    size += sum(map(len, group.spans))
+                if groups and fresh:
+                    self.files += 1
+                    fresh = False
+                if size >= _PORTION_BYTES:
+                    self.done = done + here
+                    yield [Batch(*head, found) for head, found in spans.items()]
+                    spans, size = {}, 0
+            done += _size(path)
+            self.done = done
+        if spans:
+            yield [Batch(*head, found) for head, found in spans.items()]
+
+    def position(self) -> Mapping[str, Any]:
+        places = {os.path.basename(path): place.stored() for path, place in self._places.items() if place.offset}
+        return {**self._others, **places}
+
+    def _lines(self, path: str, place: _Place) -> Iterator[tuple[Sequence[Group], int]]:
+        """The spans of each line, and the bytes of the file that have been read; advances ``place``."""
+        try:
+            with open(path, "rb") as raw:
+                file = unpacked(path, raw)
+                file.seek(place.offset)
+                too_long = False
+                while line := file.readline(MAX_LINE):
+                    groups: Sequence[Group] | None = ()
+                    is_partial = len(line) == MAX_LINE and not line.endswith(b"\n")
+                    if is_partial and not too_long:
+                        self._damage(f"{path}, byte {place.offset}: the line is longer than {MAX_LINE >> 20} MiB")
+                    elif not too_long:
+                        line = whole(line, file.readline)
+                        groups = self._parsed(line, f"{path}, byte {place.offset}")
+                    if groups is None:
+                        break
+                    too_long = is_partial
+                    place.move(line, groups)
+                    yield groups, raw.tell()
+        except EOFError:
+            pass  # a compressed file that is still being written
+        except (OSError, ValueError) as error:
+            where = f"{path}, byte {place.offset}" if place.offset else path
+            missing = "; the rest of the file is missing" if place.offset else ""
+            self._damage(f"{where}: {getattr(error, 'strerror', None) or error}{missing}")
+
+    def _parsed(self, line: bytes, where: str) -> Sequence[Group] | None:
+        """The spans of a line; None if it is still being written."""
+        if line.isspace():
+            return ()
+        try:
+            groups, wrong = traces(line)
+        except FormatError as error:
+            # A prefix of a JSON object is never a valid one, so an unfinished line always ends up here.
+            if not line.endswith(b"\n"):
+                return None
+            self._damage(f"{where}: {error}")
+            return ()
+        for text in wrong:
+            self._damage(f"{where}: {text}")
+        return groups
+
+
+class _Place:
+    """How far a file has been read: the decompressed bytes, and the spans in them."""
+
+    def __init__(self, offset: int = 0, spans: int = 0, tail: bytes = b"") -> None:
+        self.offset = offset
+        self.spans = spans
+        self._tail = tail
+
+    def move(self, line: bytes, groups: Sequence[Group]) -> None:
+        self.offset += len(line)
+        self.spans += count(groups)
+        self._tail = line[-_TAIL_BYTES:] if len(line) >= _TAIL_BYTES else (self._tail + line)[-_TAIL_BYTES:]
+
+    def stored(self) -> dict[str, Any]:
+        return {"offset": self.offset, "spans": self.spans, "tail": hashlib.sha256(self._tail).hexdigest()}
+
+
+def _place(path: str, stored: Any) -> _Place:
+    """The place in this file that ``stored`` gives; the beginning, if it gives none or belongs to another file."""
+    if isinstance(stored, dict):
+        with (
+            contextlib.suppress(OSError, EOFError, ValueError, TypeError, KeyError),
+            open(path, "rb") as raw,
+        ):
+            offset = int(stored["offset"])
+            file = unpacked(path, raw)
+            file.seek(max(0, offset - _TAIL_BYTES))
+            place = _Place(offset, int(stored["spans"]), file.read(min(offset, _TAIL_BYTES)))
+            if place.stored() == stored:
+                return place
+    return _Place()
+
+
+class Spool:
+    """The remaining spans in a spool folder. Interrupted spans are closed, as a shipper does.
+
+    ``stored`` is an earlier :meth:`position`. Damage and losses are counted by ``problems``.
+    """
+
+    def __init__(self, folder: str, stored: Mapping[str, Any], problems: Problems) -> None:
+        logs = None
+        with contextlib.suppress(OSError, ValueError):
+            logs = ShipPlan.load(folder).logs
+        try:
+            self._follower = Follower(stored.get("processes", {}), problems, reports=True, logs=logs)
+            self.before = int(stored.get("spans", 0))
+        except (ValueError, TypeError, KeyError):
+            self._follower, self.before = Follower({}, problems, reports=True, logs=logs), 0
+        self._spans = self.before
+        snapshot = Folder(folder).snapshot(self._follower.open_processes())
+        self._snapshot = _lived_on(folder, _sensible(snapshot, problems))
+        self._segments = {
+            (process, segment.sequence): segment
+            for process, found in self._snapshot.processes.items()
+            for segment in found.segments
+            if segment.size
+        }
+        self.files = 0
+        self.size = self._snapshot.size
+        self.done = 0
+
+    def portions(self) -> Iterator[list[Batch]]:
+        for batches in self._follower.follow(self._snapshot):
+            self._spans += sum(len(batch.spans) for batch in batches)
+            self.files = self._reached()
+            yield batches
+        self._reached()
+
+    def position(self) -> Mapping[str, Any]:
+        return {"processes": self._follower.positions(), "spans": self._spans}
+
+    def _reached(self) -> int:
+        """Update ``done`` from the follower's positions; returns the number of segments that it has begun."""
+        self.done = begun = 0
+        positions = self._follower.positions()
+        for (process, sequence), segment in self._segments.items():
+            entry = positions.get(process)
+            if entry is not None and sequence <= entry["sequence"]:
+                read = segment.size if sequence < entry["sequence"] else entry["offset"]
+                self.done += read
+                begun += read > 0
+        return begun
+
+
+Input = JsonFiles | Spool
+
+
+def _sensible(snapshot: FolderSnapshot, problems: Problems) -> FolderSnapshot:
+    """The snapshot with files that no process can have written as empty: nobody knows where the spool comes from."""
+    processes = {}
+    for name, process in snapshot.processes.items():
+        segments = []
+        for segment in process.segments:
+            if segment.size > MAX_SEGMENT:
+                problems.warn_once(f"{segment.path!r} is skipped: it is larger than {MAX_SEGMENT >> 20} MiB")
+                segments.append(segment._replace(size=0, complete=True))
+            else:
+                segments.append(segment)
+        processes[name] = process._replace(segments=segments)
+    return snapshot._replace(processes=processes)
+
+
+def _lived_on(folder: str, snapshot: FolderSnapshot) -> FolderSnapshot:
+    """The snapshot in which the processes end when the shipper last worked, if it has seen as many alive until then.
+
+    That is so if a machine or a container dies with all its processes. A process that has died earlier was removed with
+    its segments, or makes one more than were alive.
+    """
+    here = [process for process in snapshot.processes.values() if process.segments]
+    figures = read(folder)
+    try:
+        until = os.stat(os.path.join(folder, STATUS)).st_mtime_ns
+    except OSError:
+        return snapshot
+    if figures is None or figures.writers < len(here):
+        return snapshot
+    ended = {
+        name: process._replace(ended_at=max(process.ended_at, until))
+        for name, process in snapshot.processes.items()
+        if process.segments and process.ended_at is not None
+    }
+    return snapshot._replace(processes={**snapshot.processes, **ended})
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0

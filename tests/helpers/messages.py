@@ -149,16 +149,12 @@ ENTRIES = {
         "Their spans are lost. Find the process that removes files of Ray's session.",
     ),
     "spool-files-unread": (
-        "… files of the spool could not be read,",
+        "… files of the spool could not be read and",
         "The disk is damaged, or another version wrote them. `ray-tracing-hooks replay` can send the rest.",
     ),
     "spool-damaged": (
         "… bytes of the spool were damaged and are lost",
         "A process was killed while it wrote, or the disk is damaged. Spans around them are delivered.",
-    ),
-    "spool-damaged-removed": (
-        "… of the oldest damaged files in … were",
-        "Check the disk.",
     ),
     "spool-records-skipped": (
         "… records of the spool cannot be decoded and were skipped",
@@ -228,7 +224,7 @@ ENTRIES = {
         "It isn't a file of the spool.",
     ),
     "replay-progress": (
-        "…: …; if this is interrupted, the next",
+        "cannot store the progress in …: …; the next",
         "The progress can't be written. Spans may arrive twice after an interruption.",
     ),
 }

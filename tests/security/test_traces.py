@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._settings.table import load
-from ray_tracing_hooks._ship.replay_inputs import JsonFiles
+from ray_tracing_hooks._ship.replay import JsonFiles
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.reader import parse
 from ray_tracing_hooks._spool.writer import SpoolWriter

@@ -115,7 +115,7 @@ class Folder:
         now = time.monotonic()
         if alive:
             if state.alive_at is None:
-                _recognize(name)
+                is_running(name)  # so that it is recognized by its beginning from now on
             state.alive_at, state.unlocked_at, state.ended_at = now, None, None
             return ProcessSnapshot(seen, alive=True, ended_at=None, unlocked_at=0.0)
         state.unlocked_at = state.unlocked_at or now
@@ -198,18 +198,6 @@ def is_running(name: str) -> bool:
     return True
 
 
-def _recognize(name: str) -> None:
-    """Recognize a process that holds a lock by its beginning from now on, whatever happens to the clock.
-
-    It lives, so it is the process with its pid, also if the clock has been set since it was named.
-    """
-    process = parse_process_name(name)
-    if process is None or process.namespace == UNKNOWN or process.namespace != _namespace():
-        is_running(name)
-    elif (began := start_time(process.pid)) is not None:
-        _began[name] = began
-
-
 def remove_abandoned(folder: str) -> None:
     """Remove segments that a process was creating when it was killed. Nothing was written to them but definitions."""
     with contextlib.suppress(OSError):
@@ -230,9 +218,6 @@ def _is_abandoned(path: str) -> bool:
 
 _ASK_SECONDS = 1.0
 """Seconds between two checks."""
-
-_LONGEST_ADDRESS = 107
-"""Longest path of a unix socket address, in bytes."""
 
 
 class Raylet:
@@ -260,21 +245,12 @@ def is_deserted(path: str) -> bool:
     """Whether no process listens on this unix socket any more; False in case of doubt."""
     if _is_listed(path):
         return False
-    folder = -1
     try:
-        address = path
-        if len(os.fsencode(path)) > _LONGEST_ADDRESS:
-            # Use a short path through a descriptor of its folder.
-            folder = os.open(os.path.dirname(path), os.O_PATH | os.O_CLOEXEC)
-            address = f"/proc/self/fd/{folder}/{os.path.basename(path)}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.setblocking(False)
-            connection.connect(address)
+            connection.connect(path)
     except OSError as error:
         return error.errno in {errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR}
-    finally:
-        if folder >= 0:
-            os.close(folder)
     return False
 
 

@@ -27,7 +27,6 @@ class Retention:
         self._stages = stages
         self._problems = problems
         self._present: dict[str, tuple[str, Segment]] = {}
-        self._since: dict[str, int] = {}  # the snapshot at which each segment was first seen complete
 
     def notice_removals(self, snapshot: FolderSnapshot) -> None:
         """Count the segments that another process has removed since the last snapshot."""
@@ -44,9 +43,6 @@ class Retention:
         text = "{count} files of the spool were removed by another process before all of their spans were delivered"
         self._problems.count(text, gone)
         self._present = present
-        self._since = {
-            path: self._since.get(path, snapshot.number) for path, (_, segment) in present.items() if segment.complete
-        }
 
     def remove_delivered(self, snapshot: FolderSnapshot) -> set[Segment]:
         """Remove the delivered segments, and return them."""
@@ -79,7 +75,7 @@ class Retention:
         if excess <= 0:
             return
         lost = dict.fromkeys(self._stages.signals, 0)
-        for segment, (name, size) in sorted(waiting.items(), key=self._age):
+        for segment, (name, size) in sorted(waiting.items(), key=_age):
             if excess <= 0:
                 break
             if not segment.complete or not size:
@@ -96,11 +92,6 @@ class Retention:
                 self._unlink(segment.path)
         for signal, count in lost.items():
             self._problems.count(self._lost(signal), count)
-
-    def _age(self, item: tuple[Segment, tuple[str, int]]) -> tuple[int, int, str, int]:
-        """Orders segments from the oldest: as they were seen, since the clock may be set, and by the clock before."""
-        segment, (name, _) = item
-        return self._since.get(segment.path, 0), segment.mtime_ns, name, segment.sequence
 
     def _lost(self, signal: Signal) -> str:
         return (
@@ -131,3 +122,9 @@ class Retention:
         self._problems.clear("aside")
         self._problems.count(f"{{count}} files of the spool could not be read and are kept in {shown}", 1)
         return True
+
+
+def _age(item: tuple[Segment, tuple[str, int]]) -> tuple[int, str, int]:
+    """Orders segments from the oldest."""
+    segment, (name, _) = item
+    return segment.mtime_ns, name, segment.sequence

@@ -590,16 +590,8 @@ class SpoolWriter(_compiled.WriterBase):
 
     def _take_place(self, descriptor: int) -> None:
         """Let our number stand for another open file, of which ``descriptor`` is closed. Raises OSError."""
-        try:
-            os.dup2(descriptor, self._descriptor, inheritable=False)
-        except OSError as error:
-            if error.errno != errno.EBADF:
-                raise
-            # The program has lowered its limit below our number, so no file of its own can get that.
-            before, self._descriptor = self._descriptor, apart(descriptor)
-            os.close(before)
-        else:
-            os.close(descriptor)
+        os.dup2(descriptor, self._descriptor, inheritable=False)
+        os.close(descriptor)
 
     def _close_abandoned(self) -> None:
         """Close the segments that :meth:`_replace` has left open where something interrupted it.

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import socket
 import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -20,7 +14,7 @@ from peers import Rotel, local_files, spans_of
 from ports import free_port
 from shippers import running_shippers
 from shipping import until
-from support import PROGRAMS, environment, run_program
+from support import PROGRAMS, environment
 
 pytestmark = pytest.mark.slow  # outages last
 
@@ -88,75 +82,6 @@ def test_a_collector_that_was_away_gets_every_span_and_the_program_does_not_noti
     lines = said_of(rotel)
     assert len([line for line in lines if "WARNING" in line]) <= 2, lines
     assert len([line for line in lines if "no longer a problem" in line]) == 1, lines
-
-
-def test_a_shipper_that_is_killed_while_it_delivers_is_replaced_and_nothing_is_lost(
-    rotel: Rotel, tmp_path: Path
-) -> None:
-    """SIGKILL: what was not acknowledged is sent by the next one, which is started half a minute after the first."""
-    program = steady(tmp_path, 45, **rotel.variables("http/protobuf"))
-    try:
-        until(rotel.span_ids, "the first spans have arrived", 90)
-        for shipper in shippers():
-            shipper.send_signal(signal.SIGKILL)
-        before = len(rotel.span_ids())
-        until(lambda: len(rotel.span_ids()) > before + 100, "another shipper delivers while the program runs", 90)
-        assert program.poll() is None
-        _, stderr = program.communicate(timeout=300)
-    finally:
-        program.kill()
-        program.wait()
-    assert program.returncode == 0, stderr
-    check_received(rotel, ids_in_files(tmp_path))
-
-
-@pytest.fixture
-def black_hole() -> Iterator[int]:
-    """A port that accepts connections and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        held: list[socket.socket] = []
-
-        def accept() -> None:
-            while True:
-                try:
-                    held.append(listener.accept()[0])
-                except OSError:
-                    return
-
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join(5)
-        for connection in held:
-            connection.close()
-
-
-@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-def test_a_black_hole_delays_the_end_no_longer_than_the_flush_timeout(
-    black_hole: int, tmp_path: Path, protocol: str
-) -> None:
-    """And the driver says how many spans wait where, and how they can be sent."""
-    done = run_program(
-        "ending",
-        RTH_HOOK="ray_tracing_hooks.otlp:setup",
-        OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{black_hole}",
-        OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
-        RAY_TRACING_FLUSH_TIMEOUT="5",
-    )
-    untraced = run_program("ending")
-    assert done.result == untraced.result
-    # How long the processes of Ray take to end differs by seconds on a busy machine. Twice the time-out is too long.
-    assert taken(done.stdout) <= taken(untraced.stdout) + 5 + 4
-    (waiting,) = re.findall(r"ray_tracing_hooks: (\d+) spans wait in (\S+) for the exporter 'otlp'", done.stderr)
-    assert int(waiting[0]) == 21
-    assert os.path.isdir(waiting[1])
-    for shipper in shippers():
-        shipper.terminate()
-
-
-def taken(stdout: str) -> float:
-    return float(re.findall(r"SHUTDOWN (\S+)", stdout)[0])
 
 
 def test_a_collector_that_stays_away_is_told_once_while_the_program_runs(tmp_path: Path) -> None:

@@ -258,28 +258,6 @@ print(json.dumps(results))
     assert found == [True] * 8
 
 
-def test_a_provider_of_the_program_is_pickled_as_it_was(tmp_path: Path) -> None:
-    program = """
-import pickle
-from opentelemetry.sdk.trace import TracerProvider
-def outcome(thing):
-    try:
-        return type(pickle.loads(pickle.dumps(thing))).__name__
-    except Exception as error:
-        return "cannot be pickled"
-trace.set_tracer_provider(TracerProvider(shutdown_on_exit=False))
-def outcomes():
-    provider = trace.get_tracer_provider()
-    return [outcome(provider), outcome(provider.get_tracer("lib").start_span("span"))]
-before = outcomes()
-install()
-print(json.dumps([before, outcomes()]))
-"""
-    found = in_a_process(program, tmp_path)
-    before, after = found
-    assert before == after
-
-
 def test_a_provider_that_is_there_is_joined(tmp_path: Path) -> None:
     """The user's provider stays, with its resource and processors; its spans are in the spool too, once."""
     program = """
@@ -322,21 +300,6 @@ print(json.dumps([get_tracer_provider() is provider, same, spans()]))
 """
     found = in_a_process(program, tmp_path)
     assert found == [True, True, [["early", "mine", "lib", ""], ["late", "theirs", "lib", ""]]]
-
-
-def test_a_provider_that_is_set_after_tracing_has_been_undone_is_the_first_one(tmp_path: Path) -> None:
-    program = """
-from opentelemetry.sdk.trace import TracerProvider
-install()
-trace.get_tracer("lib").start_span("ours").end()
-patches.undo()
-bridge.uninstall()
-provider = TracerProvider()
-trace.set_tracer_provider(provider)
-print(json.dumps([trace.get_tracer_provider() is provider, len(spans())]))
-"""
-    found = in_a_process(program, tmp_path)
-    assert found == [True, 1]
 
 
 def test_processors_of_others_see_rays_spans(tmp_path: Path) -> None:
@@ -531,21 +494,6 @@ print(json.dumps(found))
     ]
 
 
-def test_a_provider_of_ours_stays_for_the_processors_of_the_program(tmp_path: Path) -> None:
-    program = """
-install()
-provider = trace.get_tracer_provider()
-provider.add_span_processor(SimpleSpanProcessor(exporter))
-tracer = trace.get_tracer("lib")
-for name, change in (("traced", install), ("untraced", bridge.uninstall), ("again", install)):
-    change()
-    tracer.start_span(name).end()
-print(json.dumps([trace.get_tracer_provider() is provider, names(), exported()]))
-"""
-    found = in_a_process(OWN + program, tmp_path)
-    assert found == [True, ["traced", "again"], ["traced", "untraced", "again"]]
-
-
 AGAIN = """
 held = []
 
@@ -584,20 +532,6 @@ print(json.dumps([sorted({tuple(span[:2]) for span in spans()}), resource]))
     found = in_a_process(AGAIN + program, tmp_path)
     expected = [["first", "mine"], ["second", "another"], ["spanning", "another"], ["third", "a third"]]
     assert found == [expected, "a third"]
-
-
-def test_a_provider_of_the_program_keeps_its_resource_in_another_cluster(tmp_path: Path) -> None:
-    program = """
-trace.set_tracer_provider(own())
-install()
-tracer = trace.get_tracer("lib")
-tracer.start_span("first").end()
-install_again("another")
-tracer.start_span("second").end()
-print(json.dumps(sorted(span[:2] for span in spans())))
-"""
-    found = in_a_process(OWN + AGAIN + program, tmp_path)
-    assert found == [["first", "theirs"], ["second", "theirs"]]
 
 
 def test_a_provider_that_the_environment_names_is_loaded_and_joined(tmp_path: Path) -> None:
@@ -728,25 +662,6 @@ print(json.dumps(reasons()))
     assert keeping == [["failed: True", "ended", "error"]]
     (tmp_path / "other").mkdir()
     assert in_a_process(KEEPING + "IS_KEEPING = False" + program, tmp_path / "other") == []
-
-
-def test_open_spans_are_known_where_spans_end_that_began_before(tmp_path: Path) -> None:
-    """The end of a span that a program began before ``ray.init()`` does not stand for that of another one."""
-    program = """
-from opentelemetry.sdk.trace import TracerProvider
-trace.set_tracer_provider(TracerProvider())
-tracer = trace.get_tracer("lib")
-before = tracer.start_span("before")
-install()
-before.end()
-told = [bridge.has_open_spans()]
-left_open = tracer.start_span("left open")
-told.append(bridge.has_open_spans())
-left_open.end()
-print(json.dumps([*told, bridge.has_open_spans()]))
-"""
-    found = in_a_process(program, tmp_path)
-    assert found == [False, True, False]
 
 
 def test_a_handler_of_logs_that_makes_spans_and_a_provider_that_is_set_do_not_wait_for_each_other(

@@ -28,12 +28,11 @@ from shipping import Node, ended, until
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ship.figures import DestinationFigures, Figures, read
 from ray_tracing_hooks._ship.log import Problems
-from ray_tracing_hooks._ship.metrics.exporters import Prometheus, prometheus
+from ray_tracing_hooks._ship.metrics.exporters import prometheus
 from ray_tracing_hooks._ship.status import Unread, measure
 from ray_tracing_hooks._spool.layout import SPAN, segment_name
 from ray_tracing_hooks._spool.reader import segments
 from ray_tracing_hooks._spool.writer import SpoolWriter
-from ray_tracing_hooks.names import Metric
 
 pytestmark = pytest.mark.apart
 
@@ -153,35 +152,6 @@ def test_what_is_lost_is_counted_by_its_cause(node: Node, server: Received) -> N
     assert 0 < otlp.waiting <= 4990 - lost
 
 
-def test_prometheus_finds_the_figures_of_delivery(node: Node) -> None:
-    """Under the names that the same metrics have when they come by OTLP."""
-    address = f"127.0.0.1:{free_port()}"
-    node.plan = node.make_plan(prometheus=address)
-    node.start()
-    process = Process(node.spool, {"service.name": "job", names.RESOURCE_NODE_ID: "n", "team": "a"})
-    for number in range(20):
-        process.execute(number, at=T0)
-    assert node.flush().done
-
-    def delivered() -> dict[str, list[tuple[dict[str, str], float]]] | None:
-        found = scraped(address)
-        return found if [value for _, value in found.get("ray_tracing_delivered_total", ())] == [20] else None
-
-    found = until(delivered, "they are counted")
-    assert set(found) == set(map(prometheus_name, delivery_metrics()))
-    ((labels, _),) = found["ray_tracing_delivered_total"]
-    assert len(labels.pop("service_instance_id")) == 36
-    assert labels == {
-        "service_name": "job",
-        "ray_node_id": "n",
-        "ray_tracing_exporter": "local",
-        "ray_tracing_signal": "traces",
-        "ray_tracing_address": str(node.out),
-    }
-    assert not list(node.spool.glob("progress-metrics*")), "no span is read twice for them"
-    process.close()
-
-
 def test_prometheus_finds_all_metrics(node: Node) -> None:
     """Those of calls by service, and those of the node, with an exporter that takes none."""
     address = f"127.0.0.1:{free_port()}"
@@ -203,11 +173,6 @@ def test_prometheus_finds_all_metrics(node: Node) -> None:
         process.close()
 
 
-def prometheus_name(metric: Metric) -> str:
-    unit = {"By": "_bytes", "s": "_seconds"}.get(metric.unit, "")
-    return metric.replace(".", "_") + unit + "_total" * (metric.instrument == "counter")
-
-
 def test_an_address_that_another_program_has_is_a_problem(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named, and delivery goes on."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -221,22 +186,6 @@ def test_an_address_that_another_program_has_is_a_problem(node: Node, monkeypatc
         writer.do("span 1 5")
         until(lambda: node.numbers() == [1, 2, 3, 4, 5], "they are delivered")
         writer.end()
-
-
-def test_an_address_is_taken_as_soon_as_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the shipper that takes the place of another one."""
-    monkeypatch.setattr("ray_tracing_hooks._ship.metrics.exporters._LISTEN_AGAIN", 0)
-    problems = Problems()
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        server = Prometheus(address, problems)
-        server.listen()
-        assert problems.active()
-    server.listen()
-    assert problems.active() == []
-    server.listen()
-    socket.create_connection(("127.0.0.1", int(address.partition(":")[2]))).close()
-    server.close()
 
 
 def test_without_its_package_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,26 +100,6 @@ def test_a_clock_that_is_set_does_not_end_a_process(tmp_path: Path, monkeypatch:
         assert is_running(name)
 
 
-def test_a_clock_that_was_set_before_the_first_look_does_not_end_a_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As when a shipper starts after that: a process that holds a lock is the one that its segment is named after."""
-    writer = SpoolWriter(str(tmp_path))
-    prefix = U16.pack(writer.scope(b"", b"\x0a\x01s"))
-    span = b"\x0a\x10" + b"t" * 16 + b"\x12\x08" + b"s" * 8
-    writer.start(prefix, span)
-    now = time.time_ns
-    monkeypatch.setattr(time, "time_ns", lambda: now() + 3600 * 10**9)
-    folder, follower = Folder(str(tmp_path)), Follower({}, Problems(), reports=True)
-    delivered = []
-    for _ in range(2):
-        delivered += list(follower.follow(folder.snapshot(follower.open_processes())))
-        writer.close()
-    writer.span(prefix, span)
-    delivered += list(follower.follow(folder.snapshot(follower.open_processes())))
-    assert [batch.spans for batches in delivered for batch in batches] == [[span]]
-
-
 def test_another_process_of_the_same_pid_is_not_taken_for_the_first(tmp_path: Path) -> None:
     """Neither for one that had ended before it began, nor for one that was seen running."""
     pid, began = os.getpid(), psutil.Process().create_time()
@@ -457,33 +437,3 @@ def test_spans_that_never_end_cost_a_bounded_amount(tmp_path: Path, monkeypatch:
     assert {1, 2, 5, 9 + count} < left.keys()
     assert 10 not in left
     assert set(left.values()) == {CUT_OFF}
-
-
-def test_processes_that_have_come_and_gone_take_nothing_of_the_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their spans were open when they were read, and ended in a later read."""
-    monkeypatch.setattr(follow, "_MOST_OPEN", 4000)
-    problems, folder = Problems(), Folder(str(tmp_path))
-    follower = Follower({}, problems, reports=True)
-    for _ in range(20):
-        process = Process(tmp_path, WORKER)
-        process.begin(1, ours=True)
-        assert list(follower.follow(folder.snapshot(follower.open_processes()))) == []
-        process.end(1)
-        list(follower.follow(folder.snapshot(follower.open_processes())))
-        process.writer.close()
-        for path in tmp_path.iterdir():
-            path.unlink()
-        list(follower.follow(folder.snapshot(follower.open_processes())))
-    others = [Process(tmp_path, WORKER) for _ in range(12)]
-    for number, other in enumerate(others, 1):
-        other.begin(number, ours=True)
-        list(follower.follow(folder.snapshot(follower.open_processes())))
-        if number < len(others):
-            other.end(number)
-            list(follower.follow(folder.snapshot(follower.open_processes())))
-    assert follower.open_processes() == {others[-1].writer._process}
-    assert problems.take_unreported() == []
-    for other in others:
-        other.writer.close()

@@ -8,15 +8,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import grpc
 import jaeger_idl
 import pytest
-import trustme
 from installed import needs
-from jaeger_receivers import KINDS, OK, OTLP_EXPORT, POST_SPANS, from_thrift
+from jaeger_receivers import KINDS, OTLP_EXPORT, POST_SPANS
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -338,68 +335,6 @@ def test_requests_are_below_a_megabyte(make: Made, protocol: str) -> None:
     assert len(sizes) <= sum(sizes) // 900_000 + 2
 
 
-@pytest.mark.parametrize("protocol", OWN)
-def test_no_more_spans_go_at_once_than_asked_for(make: Made, protocol: str) -> None:
-    jaeger, sink = make.both(protocol, OTEL_BSP_MAX_EXPORT_BATCH_SIZE="4", OTEL_BSP_SCHEDULE_DELAY="20")
-    sink.deliver([batch(range(10))])
-    assert [len(received.spans) for received in jaeger.batches(10)] == [4, 4, 2]
-    assert sink.delay == 0.02
-
-
-BUSY = [
-    pytest.param("thrift-http", (500, b"Cannot submit Jaeger batch: server busy"), id="http-500"),
-    pytest.param("thrift-http", (503, b""), id="http-503"),
-    pytest.param("grpc", (grpc.StatusCode.RESOURCE_EXHAUSTED, "server busy"), id="grpc-exhausted"),
-    pytest.param("grpc", (grpc.StatusCode.UNKNOWN, "storage is down"), id="grpc-unknown"),
-    pytest.param("grpc", (grpc.StatusCode.UNAVAILABLE, "later"), id="grpc-unavailable"),
-]
-
-
-@pytest.mark.parametrize(("protocol", "answer"), BUSY)
-def test_a_busy_collector_gets_every_span_once(make: Made, protocol: str, answer: Any) -> None:
-    """The answer of a full queue does not count as a refusal; spans accepted before are not sent again."""
-    jaeger, sink = make.both(protocol, OTEL_BSP_MAX_EXPORT_BATCH_SIZE="4")
-    jaeger.answers = [OK, answer, OK, answer]
-    batches = [batch(range(10)), Batch(resource("a"), scope(), [b"\x0a\xff"])]
-    for _ in range(3):
-        with contextlib.suppress(DeliveryError):
-            sink.deliver(batches)
-            break
-    assert sorted(jaeger.names(10)) == [str(number) for number in range(10)]
-    assert make.counted == {"N spans could not be decoded and were skipped": 1}
-
-
-@pytest.mark.parametrize(
-    ("protocol", "answer", "said"),
-    [
-        ("thrift-http", (403, b"no"), "HTTP 403 Forbidden: no"),
-        ("grpc", (grpc.StatusCode.PERMISSION_DENIED, "no"), "PERMISSION_DENIED: no"),
-    ],
-)
-def test_what_is_refused_for_good_is_counted(make: Made, protocol: str, answer: Any, said: str) -> None:
-    jaeger, sink = make.both(protocol, OTEL_BSP_MAX_EXPORT_BATCH_SIZE="1")
-    jaeger.answers = [OK, answer, OK]  # the last one is for the probe
-    sink.deliver([batch(range(4))])
-    assert jaeger.names(3) == ["0", "2", "3"]
-    place = jaeger.endpoint + ("/api/traces" if protocol == "thrift-http" else "")
-    assert make.counted == {f"N spans were refused by {place} and are lost: {said}": 1}
-
-
-@pytest.mark.parametrize(
-    ("protocol", "answer"),
-    [
-        ("thrift-http", (413, b"")),
-        ("grpc", (grpc.StatusCode.RESOURCE_EXHAUSTED, "Received message larger than max (9 vs. 5)")),
-    ],
-)
-def test_a_request_that_is_too_large_goes_in_parts(make: Made, protocol: str, answer: Any) -> None:
-    jaeger, sink = make.both(protocol)
-    jaeger.answers = [answer]
-    sink.deliver([batch(range(10))])
-    assert [len(received.spans) for received in jaeger.batches(10)] == [5, 5]
-    assert make.counted == {}
-
-
 def test_nothing_is_lost_while_no_agent_listens_on_this_machine(make: Made) -> None:
     """The kernel says so, though UDP does not."""
     with socket.socket(type=socket.SOCK_DGRAM) as probe:
@@ -445,20 +380,6 @@ def test_a_call_by_grpc_is_as_a_collector_wants_it(make: Made) -> None:
     sink.deliver([batch([1])])
     assert jaeger.paths == [POST_SPANS]
     assert jaeger.headers[0]["authorization"] == "Basic " + base64.b64encode(b"me:secret").decode()
-
-
-@pytest.mark.parametrize("protocol", ANSWERING)
-def test_tls(make: Made, tmp_path: Path, protocol: str) -> None:
-    """With the authority of the standard variable spans arrive, and without it they wait."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    jaeger = make.server(protocol, authority.issue_cert("127.0.0.1"))
-    trusting = make.sink(protocol, jaeger.endpoint, OTEL_EXPORTER_JAEGER_CERTIFICATE=str(tmp_path / "ca.pem"))
-    trusting.deliver([batch([1])])
-    assert jaeger.names(1) == ["1"]
-    with pytest.raises(DeliveryError, match="certificate"):
-        make.sink(protocol, jaeger.endpoint).deliver([batch([2])])
-    assert jaeger.names(1) == ["1"]
 
 
 @pytest.mark.parametrize(
@@ -538,40 +459,3 @@ def without_thrift(protocol: str) -> str:
         [sys.executable, "-c", WITHOUT_THRIFT, protocol], check=True, capture_output=True, text=True, timeout=60
     )
     return done.stdout
-
-
-@pytest.mark.parametrize("accelerated", [True, False])
-def test_thrift_without_its_extension_writes_the_same(make: Made, accelerated: bool) -> None:
-    """The package may be installed where no compiler was."""
-    program = (
-        "import sys\n"
-        f"if not {accelerated}: sys.modules['thrift.protocol.fastbinary'] = None\n"
-        "from ray_tracing_hooks._formats import jaeger, jaeger_thrift\n"
-        "from ray_tracing_hooks._formats.encoded_span.decode import Scope, decode_span\n"
-        f"found = jaeger.jaeger_span(decode_span({rich()!r}), Scope('lib', '1', {{}}))\n"
-        "for encoder in (jaeger_thrift.BINARY, jaeger_thrift.COMPACT):\n"
-        "    process = encoder.process(jaeger.process({'service.name': 'ä', 'n': 1}))\n"
-        "    print(encoder.request(process, [encoder.span(found)] * 20).hex())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    binary, compact = map(bytes.fromhex, done.stdout.split())
-    received = from_thrift(jaeger_idl.decode_batch(binary))
-    assert received == from_thrift(jaeger_idl.decode_datagram(compact))
-    assert len(received.spans) == 20
-    assert ("double", "DOUBLE", 0.5) in received.spans[19]["tags"]
-    assert received.spans[19]["logs"] == [(1000, [("event", "STRING", "e"), ("true", "BOOL", True)])]
-
-
-def rich() -> bytes:
-    return span(
-        7,
-        attributes=attributes({"double": 0.5, "long": -1, "bytes": b"\xff", "text": "ü", "false": False}),
-        events=[Span.Event(time_unix_nano=1000, name="e", attributes=attributes({"true": True}))],
-        links=[Span.Link(trace_id=b"\xf0" * 16, span_id=b"\xf1" * 8)],
-    )
-
-
-def test_a_sink_has_nothing_to_hand_on(make: Made) -> None:
-    sink = make.sink("thrift-udp", "127.0.0.1:7")
-    assert sink.checkpoint() == {}
-    assert sink.delay == 1

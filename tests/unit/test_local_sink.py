@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import re
@@ -17,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty import FaultyDisk
 from plans import made_plan
 
 from ray_tracing_hooks._ship.log import Problems
@@ -161,21 +158,6 @@ def test_a_limit_of_the_size_of_files_is_kept(make: Made) -> None:
     assert make.numbers() == list(range(1, 51))
 
 
-def test_what_is_written_is_delivered_even_if_the_cap_cannot_be_looked_after(
-    make: Made, faulty: Callable[..., FaultyDisk]
-) -> None:
-    disk = faulty(make.folder)
-    sink = make(file_max_bytes=2000)
-    sink.deliver(batch(1, 10))
-    disk.unknown = {path.name for path in make.files()}
-    for number in range(11, 51):
-        sink.deliver(batch(number, number))
-    disk.unknown = set()
-    assert len(make.files()) > 2
-    assert make.numbers() == list(range(1, 51))
-    make.killed(sink, {})  # before the disk goes
-
-
 def test_the_oldest_files_are_removed_at_the_cap(make: Made) -> None:
     """The total stays below it, files of other sessions count and go first, other files are never touched."""
     make.folder.mkdir(mode=0o700)
@@ -211,29 +193,6 @@ def test_braces_in_a_text_that_counts_are_text(caplog: pytest.LogCaptureFixture)
     assert "3 files of '/spans/{team}'" in caplog.text
 
 
-@pytest.fixture
-def nfs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exclusive locks need a descriptor that is open for writing there: flock(2), "NFS details"."""
-    flock = fcntl.flock
-
-    def strict(descriptor: int, operation: int) -> None:
-        mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
-        if (operation & fcntl.LOCK_EX and mode == os.O_RDONLY) or (operation & fcntl.LOCK_SH and mode == os.O_WRONLY):
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        flock(descriptor, operation)
-
-    monkeypatch.setattr(fcntl, "flock", strict)
-
-
-@pytest.mark.usefixtures("nfs")
-def test_the_cap_is_kept_on_nfs(make: Made) -> None:
-    sink = make(file_max_bytes=1000, max_bytes=10_000)
-    for number in range(1, 201):
-        sink.deliver(batch(number, number))
-    assert sum(path.stat().st_size for path in make.files()) <= 10_000
-
-
-@pytest.mark.usefixtures("nfs")
 def test_the_cap_spares_what_another_shipper_writes(make: Made) -> None:
     """Several nodes on one machine, or of one network, may share the folder."""
     other = make(label="other")

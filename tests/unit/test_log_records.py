@@ -33,7 +33,7 @@ from plans import made_plan
 from proto_attributes import attributes
 from protobuf_json import with_protobuf_ids
 from recording import PRELUDE
-from shipping import Node, ended, until
+from shipping import Node, until
 
 from ray_tracing_hooks import _logs
 from ray_tracing_hooks._formats.otlp import LOGS
@@ -250,23 +250,6 @@ def test_what_a_killed_process_has_logged_is_delivered_beside_its_spans(node: No
     assert [span.name for span in read(span_files([str(node.out)]))[0]] == ["work"]
     until(lambda: not node.segments(), "the segments of the ended processes are removed")
     assert not [line for line in node.log().splitlines() if "no sense" in line or "damaged" in line]
-
-
-def test_a_shipper_that_takes_over_delivers_no_log_record_again(node: Node) -> None:
-    node.plan = node.make_plan(log_records=True)
-    recorder = stand_ins.recorder(node.spool)
-    end = _logs.begin(frozenset({"otlp"}), stand_ins.joined(recorder, folder=str(node.spool)))
-    logger = logging.Logger("tests.taken over")  # noqa: LOG001  as above
-    try:
-        for number in range(3):
-            shipper = node.start()
-            logger.info(number)
-            assert node.flush().done
-            shipper.kill()
-            ended(shipper)
-    finally:
-        end()
-    assert [record.body.string_value for _, _, record in delivered(node)] == ["0", "1", "2"]
 
 
 def test_without_log_records_in_the_plan_there_is_nothing_of_them(node: Node) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -19,7 +18,6 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from shipping import Node, ended, until
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._ship.files import SOCKET
 from ray_tracing_hooks._ship.flush import FlushResult
 
 pytestmark = pytest.mark.apart
@@ -79,10 +77,6 @@ def lines(node: Node) -> list[pb.MetricsData]:
             # Hexadecimal digits are base64 too, and give half as many bytes more.
             found.append(message)
     return found
-
-
-def is_longer(found: list[Any], than: int) -> bool:
-    return len(found) > than
 
 
 def calls(process: Process, first: int, last: int) -> None:
@@ -198,93 +192,6 @@ def test_a_server_that_never_answers_delays_one_flush_and_no_span(
     until(lambda: not metered.segments(), "the segments are removed")
 
 
-@pytest.mark.parametrize("how", ["node", "terminate"])
-def test_what_comes_while_a_shipper_still_sends_the_last_metrics_is_for_the_next_one(
-    metered: Node, process: Process, server: Received, raylet: Any, how: str
-) -> None:
-    """A flush says so as soon as that one can be started, and no socket is left."""
-    os.environ["OTEL_EXPORTER_OTLP_METRICS_TIMEOUT"] = "2"
-    server.answers[METRICS] = 0
-    shipper = metered.start()
-    calls(process, 1, 10)
-    until(lambda: len(server.spans) == 20, "the spans are delivered")
-    process.close()
-    until(lambda: not metered.segments(), "the segments are removed")
-    if how == "terminate":
-        shipper.send_signal(signal.SIGTERM)
-    else:
-        raylet.close()
-    until(lambda: server.asked[METRICS], "it sends the last metrics")
-    calls(process, 11, 20)
-    process.close()
-    assert not metered.flush(60).running
-    assert not (metered.spool / SOCKET).exists()
-    server.answers[METRICS] = 200
-    metered.start()
-    assert metered.flush(60).done
-    assert len(server.spans) == 40
-
-
-def test_files_have_the_last_values_of_all_programs_where_a_server_never_answers(
-    metered: Node, server: Received, raylet: Any
-) -> None:
-    server.answers[METRICS] = 0
-    processes = [Process(metered.spool, {"service.name": name}) for name in ("one", "two", "three")]
-    shipper = metered.start()
-    for process in processes:
-        calls(process, 1, 10)
-    until(lambda: len(server.spans) == 60, "the spans are delivered")
-    for process in processes:
-        process.close()
-    raylet.close()
-    ended(shipper)
-    assert counts(lines(metered)) == [10, 10, 10]
-
-
-def test_a_server_that_was_away_gets_the_totals_when_it_is_back(
-    metered: Node, process: Process, server: Received
-) -> None:
-    os.environ["OTEL_METRIC_EXPORT_INTERVAL"] = "200"
-    server.answers[METRICS] = 404
-    metered.start()
-    calls(process, 1, 10)
-    until(lambda: "metrics are not sent to" in metered.log(), "it does not take them")
-    server.answers.clear()
-    until(lambda: counts(server.metrics)[-1:] == [10], "the next attempt comes by itself")
-    until(lambda: "no longer a problem" in metered.log(), "and that is told")
-
-
-def test_what_is_sent_as_delta_adds_up(metered: Node, process: Process, server: Received) -> None:
-    """Also over the end of a shipper; each point of one begins where the one before ended. Files hold totals."""
-    os.environ["OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"] = "delta"
-    for turn in range(2):
-        shipper = metered.start()
-        for number in range(3):
-            calls(process, 30 * turn + 10 * number, 30 * turn + 10 * number + 9)
-            assert metered.flush().done
-        shipper.send_signal(signal.SIGTERM)
-        ended(shipper)
-    ran = points(server.metrics)
-    assert [point.value.count for point in ran] == [10] * 6
-    assert {point.temporality for point in ran} == {pb.AGGREGATION_TEMPORALITY_DELTA}
-    assert [point.start for point in ran[1:3]] == [point.time for point in ran[:2]]
-    assert list(dict.fromkeys(counts(lines(metered)))) == [10, 20, 30]
-    assert {point.temporality for point in points(lines(metered))} == {pb.AGGREGATION_TEMPORALITY_CUMULATIVE}
-
-
-def test_histograms_can_be_exponential(metered: Node, process: Process, server: Received) -> None:
-    """And where other requests are JSON, those of metrics are protobuf."""
-    os.environ["OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"] = "base2_exponential_bucket_histogram"
-    os.environ["OTEL_EXPORTER_OTLP_METRICS_PROTOCOL"] = "http/json"
-    os.environ["OTEL_METRICS_EXEMPLAR_FILTER"] = "always_off"
-    metered.start()
-    calls(process, 1, 10)
-    assert metered.flush().done
-    ((_, _, _, ran),) = points(server.metrics)
-    assert isinstance(ran, pb.ExponentialHistogramDataPoint)
-    assert (ran.count, sum(ran.positive.bucket_counts), len(ran.exemplars)) == (10, 10, 0)
-
-
 def test_a_metrics_endpoint_of_its_own_counts(metered: Node, process: Process, server: Received) -> None:
     """As it stands, as the specification says."""
     with collector() as other:
@@ -345,19 +252,6 @@ def test_files_alone_take_metrics(node: Node, process: Process) -> None:
     assert not (node.out / "metrics").stat().st_mode & 0o77
 
 
-def test_exporters_that_take_no_metrics_are_told_once(node: Node, process: Process) -> None:
-    """The spans are delivered there, without metrics."""
-    node.plan = node.make_plan(exporters=("console",), metrics=True, console_file=str(node.folder / "console.out"))
-    node.start()
-    calls(process, 1, 10)
-    result = node.flush()
-    assert result.done
-    (told,) = [problem for problem in result.problems if "METRICS" in problem]
-    assert told.startswith("RAY_TRACING_METRICS=1 is ignored: expected otlp or local among the exporters")
-    assert node.flush().problems == []
-    assert not list(node.spool.glob("progress-metrics*"))
-
-
 def test_files_that_cannot_be_written_hold_nothing_up(metered: Node, process: Process, server: Received) -> None:
     """Something else stands in their place."""
     metered.out.mkdir(mode=0o700)
@@ -370,45 +264,6 @@ def test_files_that_cannot_be_written_hold_nothing_up(metered: Node, process: Pr
     assert told.startswith(f"cannot write metrics to '{metered.out / 'metrics'}'")
     assert counts(server.metrics) == [10]
     assert len(server.spans) == len(metered.spans()) == 20
-
-
-def test_files_of_metrics_have_a_cap(node: Node, process: Process) -> None:
-    """A tenth of what those of spans may take; the oldest go."""
-    node.plan = node.make_plan(metrics=True, local_max_bytes=200_000, exporters=("local",))
-    node.start()
-    for turn in range(1, 10):
-        calls(process, turn, turn)
-        assert node.flush().done
-    sizes = [path.stat().st_size for path in (node.out / "metrics").iterdir()]
-    assert sum(sizes) <= 20_000
-    assert counts(lines(node))[-1] == 9
-    assert counts(lines(node))[0] > 1
-
-
-def test_a_spool_that_cannot_be_written_holds_no_span_up(metered: Node, server: Received, mount: Any) -> None:
-    """On a full disk, progress cannot be stored. Metrics are counted on in memory, and segments go."""
-    mount("size=2m", metered.spool)
-    process = Process(metered.spool)
-    shipper = metered.start()
-    calls(process, 1, 5)
-    assert metered.flush().done
-    shipper.suspend()
-    for number in range(300):
-        span = process.begin(number, at=T0)
-        span.set_attribute(names.ERROR_TYPE, f"Error{number}")
-        span.end(T0 + MS)
-    ballast = metered.spool / "ballast"
-    with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
-        while True:  # until the disk is full
-            file.write(bytes(1024))
-    shipper.resume()
-    result = metered.flush(timeout=10)
-    assert result.done, (result.problems, result.waiting)
-    assert len(server.spans) == 310
-    assert sum(point.value.count for point in points(server.metrics[-1:])) == 305
-    process.close()
-    until(lambda: not metered.segments(), "the segments are removed")
-    ballast.unlink()
 
 
 @pytest.mark.parametrize("stored", ["", "{"])

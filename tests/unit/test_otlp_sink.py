@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -427,27 +426,6 @@ def test_another_portion_begins_at_its_beginning(made: Made) -> None:
     assert made.collector.names() == names([*range(1, 11), *range(101, 131), *range(201, 231)])
 
 
-def test_a_collector_that_comes_back_gets_the_rest(made: Made) -> None:
-    """At the same port, with the same sink."""
-    sink = made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="10")
-    sink.deliver(batch(range(1, 11)))
-    made.collector.stop()
-    portion = batch(range(11, 51))
-    for _ in range(3):
-        with pytest.raises(DeliveryError, match="cannot reach"):
-            sink.deliver(portion)
-    made.collector.start()
-    deadline = time.monotonic() + 5
-    while True:
-        try:
-            sink.deliver(portion)
-            break
-        except DeliveryError:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    assert made.collector.names() == names(range(1, 51))
-
-
 # Spans that are refused.
 
 
@@ -597,20 +575,6 @@ def test_spans_of_a_trace_that_is_too_large(made: Made) -> None:
     assert "RAY_TRACING_ROOT_SPAN=0" in text
     assert "max_bytes_per_trace" in text
     assert len(made.collector.requests) <= 2 * 6 + 1
-
-
-def test_a_refusal_and_a_failure_in_one_portion(made: Made) -> None:
-    """What was refused is counted once, though the rest comes again."""
-    verdicts = iter([BAD, taken(), LATER, LATER, taken(), LATER, taken()])
-    made.collector.judge = lambda _: next(verdicts)
-    sink = made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="1")
-    portion = batch(range(1, 4))
-    for _ in range(3):
-        with pytest.raises(DeliveryError):
-            sink.deliver(portion)
-    sink.deliver(portion)
-    assert made.collector.names() == names(range(2, 4))
-    assert made.counted == {made.told(BAD): 1}
 
 
 def test_spans_that_a_collector_rejects_are_counted_and_not_sent_again(made: Made) -> None:

@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import re
-import resource
 import signal
 import socket
 import subprocess
@@ -16,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -24,17 +23,11 @@ import pytest
 from plans import made_plan
 from shipping import MIB, Node, ended, until
 
-from ray_tracing_hooks._insight.ingest.files import span_files
-from ray_tracing_hooks._insight.ingest.load import read
-from ray_tracing_hooks._ship import shipper as claiming
-from ray_tracing_hooks._ship.files import LOCK, SOCKET, STATUS, is_file_at, take_lock
+from ray_tracing_hooks._ship.files import LOCK, SOCKET, take_lock
 from ray_tracing_hooks._ship.flush import FlushResult
-from ray_tracing_hooks._ship.flush_requests import Inbox
 from ray_tracing_hooks._ship.folder import is_deserted
-from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.plan import ShipPlan
-from ray_tracing_hooks._ship.shipper import Claim
-from ray_tracing_hooks._ship.start import ensure_running, reinstate, retire
+from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool.reader import segments
 
 pytestmark = pytest.mark.apart
@@ -78,43 +71,6 @@ def test_temporary_files_of_killed_processes_do_not_keep_the_spool(node: Node) -
         assert list(node.spool.iterdir()) == others
     ended(node.start())
     assert not node.spool.exists()
-
-
-def test_a_shipper_ends_once_the_processes_of_its_node_have_gone_on_to_another_spool(node: Node) -> None:
-    """Although Ray runs, but not before they have ended what they began, and all is delivered."""
-    shipper = node.start()
-    writer = node.writer()
-    writer.do("span 1")
-    assert node.flush().done
-    retire(str(node.spool))
-    writer.do("span 2")
-    until(lambda: node.numbers() == [1, 2], "what comes late arrives")
-    assert shipper.is_running()
-    writer.end()
-    ended(shipper)
-    assert not node.spool.exists()
-    # One that writes to it nevertheless starts another one.
-    writer = node.writer()
-    writer.do("span 3")
-    shipper = node.start()
-    until(lambda: node.numbers() == [1, 2, 3], "the next one delivers it")
-    retire(str(node.spool))
-    reinstate(str(node.spool), node.plan)
-    writer.end()
-    for _ in range(5):  # seconds at least, longer than it waits for a writer before it ends
-        until((node.spool / STATUS).exists, "it looks around")
-        os.unlink(node.spool / STATUS)
-    assert shipper.is_running()
-
-
-def test_output_is_readable_while_the_program_runs(node: Node) -> None:
-    """Spans show in whole lines without anybody asking for it."""
-    node.start()
-    writer = node.writer()
-    writer.do("span 1")
-    until(lambda: node.numbers() == [1], "the span arrives")
-    writer.do("span 2")
-    until(lambda: node.numbers() == [1, 2], "the next one arrives")
 
 
 def test_segments_go_while_their_process_lives(node: Node) -> None:
@@ -193,50 +149,6 @@ def test_open_spans_outlive_their_segment_and_a_shipper(node: Node) -> None:
     assert node.flush(until_writers_end=True).done
     assert node.numbers() == list(range(1, 101))
     assert ["status" in span for span in node.spans() if int(span["spanId"], 16) <= 2].count(True) == 1
-
-
-def test_what_runs_for_an_hour_shows_until_it_ends(node: Node) -> None:
-    """Also when the segment with its beginning has long been delivered and removed, and the shipper with it."""
-    shipper = node.start()
-    writer = node.writer(segment_bytes=2000)
-    writer.do("hour 1")
-    first = node.segments()
-    writer.do("span 2 500")
-    assert node.flush().done
-    until(lambda: len(node.segments()) == 1, "all but the current segment are removed")
-    assert first != node.segments()
-    shipper.kill()
-    ended(shipper)
-
-    command = [sys.executable, "-m", "ray_tracing_hooks", "tree", "--all", str(node.spool), str(node.out)]
-    assert "s [running]   1h 0" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    spans, quality = read(span_files([str(node.spool), str(node.out)]))
-    (running,) = [span for span in spans if span.state == "running"]
-    assert (running.span_id, running.end_ns) == (f"{1:016x}", 0)
-    assert (len(spans), quality.running, quality.bad_lines) == (500, 1, 0)
-
-    node.start()
-    writer.do("span 1")
-    assert node.flush().done
-    assert node.numbers() == list(range(1, 501))
-    spans, quality = read(span_files([str(node.spool), str(node.out)]))
-    assert (len(spans), quality.running, quality.lost) == (500, 0, 0)
-    writer.end()
-
-
-def test_open_spans_in_the_current_segment_outlive_a_shipper(node: Node) -> None:
-    """The next shipper reads them again, and delivers nothing else of that segment twice."""
-    shipper = node.start()
-    writer = node.writer()
-    writer.do("start 1 2")
-    writer.do("span 2 3")
-    assert node.flush().done
-    shipper.kill()
-    ended(shipper)
-    writer.kill()
-    node.start()
-    assert node.flush(until_writers_end=True).done
-    assert node.numbers() == [1, 2, 3]
 
 
 def test_no_kill_of_the_shipper_loses_or_doubles_a_span(node: Node) -> None:
@@ -414,22 +326,6 @@ def test_a_flush_waits_for_a_shipper_that_is_being_started(node: Node) -> None:
     assert node.flush() == FlushResult(done=True)
 
 
-def test_a_process_with_thousands_of_descriptors_can_flush(node: Node) -> None:
-    """``select`` takes none above 1023."""
-    node.start()
-    node.writer().do("span 1")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
-    try:
-        with contextlib.ExitStack() as stack:
-            for _ in range(1100):
-                stack.enter_context(open(os.devnull))
-            assert node.flush() == FlushResult(done=True)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert node.numbers() == [1]
-
-
 def test_a_flush_gives_up_in_time(node: Node) -> None:
     """A living writer keeps a flush that waits for the end of all writers from being done."""
     node.start()
@@ -532,31 +428,6 @@ def test_a_raylet_is_not_troubled() -> None:
         assert is_deserted(path)
 
 
-def test_a_raylet_with_a_long_path_is_found(node: Node, tmp_path: Path) -> None:
-    """An address of a unix socket holds 107 bytes, and session folders may have longer names."""
-    folder = tmp_path / ("long-" * 30)
-    folder.mkdir()
-    os.symlink(tmp_path / "raylet", folder / "raylet")
-    node.plan = node.make_plan(raylet_socket=str(folder / "raylet"))
-    shipper = node.start()
-    assert node.flush().done
-    (folder / "raylet").unlink()
-    ended(shipper)
-
-
-def test_without_a_raylet_the_shipper_ends_soon_after_the_last_writer(node: Node) -> None:
-    """It waits about two seconds, for another process of the same program may come."""
-    node.plan = node.make_plan(raylet_socket=None)
-    writer = node.writer()
-    writer.do("span 1")
-    shipper = node.start()
-    assert node.flush().done
-    writer.end()
-    ended(shipper)
-    assert node.numbers() == [1]
-    assert not node.spool.exists()
-
-
 def test_the_folder_stays_for_a_driver_that_may_still_write(node: Node, raylet: socket.socket) -> None:
     """After ray.shutdown() a driver may record more; another shipper then delivers it."""
     shipper = node.start()
@@ -619,34 +490,6 @@ def test_a_failing_sink_holds_no_other_one_back(node: Node) -> None:
     assert len(node.segments()) == 1
 
 
-def test_a_full_disk_loses_and_doubles_nothing(node: Node) -> None:
-    """A write that fails in the middle of a line leaves no part of it; delivery resumes once there is room."""
-    shipper = node.start()
-    writer = node.writer()
-    writer.do("span 1 100")
-    assert node.flush().done
-    resource.prlimit(shipper.pid, resource.RLIMIT_FSIZE, (output_size(node) + 2000, resource.RLIM_INFINITY))
-    writer.do("span 101 10000")
-    assert not node.trouble(f"cannot write spans to {str(node.out)!r}: File too large").done
-    assert node.numbers() == list(range(1, 101))
-    resource.prlimit(shipper.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert node.flush() == FlushResult(done=True)
-    assert Counter(node.numbers()) == Counter(range(1, 10001))
-
-
-def test_a_full_file_system_is_named(node: Node, mount: Callable[..., Path]) -> None:
-    """With a real file system that is full; what waits arrives when there is room."""
-    mount("size=256k", node.out)
-    node.start()
-    node.writer().do("span 1 10000")
-    node.trouble(f"cannot write spans to {str(node.out)!r}: No space left on device")
-    # It tries again now and then, and takes back what did not fit.
-    until(lambda: all(path.read_bytes()[-1:] in {b"", b"\n"} for path in node.out.glob("*.jsonl")), "lines are whole")
-    subprocess.run(["mount", "-o", "remount,size=64m", str(node.out)], check=True)
-    assert node.flush().done
-    assert Counter(node.numbers()) == Counter(range(1, 10001))
-
-
 def test_past_its_cap_the_spool_loses_the_oldest_spans_and_counts_them(node: Node) -> None:
     """While nothing can be delivered, the spool stays below its cap, and dropped spans are reported once."""
     node.out.write_text("in the way")
@@ -663,28 +506,6 @@ def test_past_its_cap_the_spool_loses_the_oldest_spans_and_counts_them(node: Nod
     node.out.unlink()
     assert node.flush().done
     assert node.numbers() == list(range(lost + 1, 5001))
-
-
-def test_past_its_cap_the_spool_loses_what_was_there_first_whatever_the_clock_says(node: Node) -> None:
-    """It was an hour ahead while the first spans were written."""
-    node.out.write_text("in the way")
-    node.plan = node.make_plan(spool_max_bytes=100_000)
-    writer = node.writer(segment_bytes=5000)
-    writer.do("span 1 1000")
-    writer.end()
-    ahead = time.time() + 3600
-    for segment in node.segments():
-        os.utime(segment, (ahead, ahead))
-    node.start()
-    until(lambda: STATUS in os.listdir(node.spool), "the shipper has seen them")
-    writer = node.writer(segment_bytes=5000)
-    writer.do("span 1001 5000")
-    writer.end()
-    until(lambda: size_of(node.segments()) <= 100_000, "the spool is below its cap")
-    (told,) = [problem for problem in node.answer(0.3).problems if "lost" in problem]
-    node.out.unlink()
-    assert node.flush().done
-    assert node.numbers() == list(range(int(told.split()[0]) + 1, 5001))
 
 
 def test_what_is_delivered_never_costs_what_is_not(node: Node) -> None:
@@ -784,20 +605,6 @@ def test_spans_that_cannot_be_decoded_are_skipped_and_counted(node: Node) -> Non
     assert len([span for span in node.spans() if span]) == 1
 
 
-def test_what_processes_could_not_write_is_told(node: Node) -> None:
-    """Writers count what they had to drop while the disk was full."""
-    from ray_tracing_hooks._spool.writer import SpoolWriter
-
-    writer = SpoolWriter(str(node.spool))
-    prefix = writer.scope(b"", b"").to_bytes(2, "little")
-    writer._drop(7, "the disk is full")
-    writer.span(prefix, b"\x0a\x10" + bytes(15) + b"\x01\x12\x08" + bytes(7) + b"\x01")
-    writer.close()
-    node.start()
-    (problem,) = node.flush().problems
-    assert problem.startswith("7 spans could not be written")
-
-
 def test_an_idle_shipper_costs_next_to_nothing(node: Node) -> None:
     """With 200 processes that write nothing it looks about once a second, and each look is cheap."""
     from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -850,29 +657,6 @@ def test_who_only_looks_whether_a_shipper_runs_keeps_nobody_from_the_lock(tmp_pa
                 os.close(lock)
         finally:
             looking.kill()
-
-
-def test_a_shipper_whose_lock_could_not_be_looked_at_once_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a network file system: nobody else holds it."""
-    folder = os.open(tmp_path, os.O_RDONLY)
-    lock = take_lock(str(tmp_path))
-    assert lock is not None
-    inbox = Inbox(folder)
-    claim = Claim(str(tmp_path), folder, lock, made_plan(), inbox, Problems())
-    answers = [False]
-    is_there = is_file_at
-
-    def once(descriptor: int, path: str) -> bool:
-        return answers.pop() if answers else is_there(descriptor, path)
-
-    monkeypatch.setattr(claiming, "is_file_at", once)
-    assert claim.verify(recreate=True)
-    assert claim.verify(recreate=True)
-    inbox.close()
-    os.close(lock)
-    os.close(folder)
 
 
 def test_a_plan_survives_being_written_down(tmp_path: Path) -> None:

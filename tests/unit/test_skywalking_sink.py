@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import grpc
-import psutil
 import pytest
 import skywalking_peers as peers
 import trustme
@@ -17,7 +15,6 @@ from installed import needs
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from plans import made_plan
 from ports import free_port
-from shipping import Node, ended, until
 from skywalking_peers import Backend, HttpBackend
 
 from ray_tracing_hooks import names
@@ -29,7 +26,6 @@ from ray_tracing_hooks._ship.plan import with_settings
 from ray_tracing_hooks._ship.registry import destination_of, make_sink
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, Sink, SinkContext
 from ray_tracing_hooks._ship.sinks import skywalking
-from ray_tracing_hooks._ship.start import ensure_running
 
 pytestmark = needs("skywalking")
 
@@ -429,53 +425,6 @@ def test_a_back_end_may_ask_for_a_certificate_of_the_client(make: Made, tmp_path
     backend.wait_for(2)
 
 
-def test_tls_of_another_name_or_with_a_file_that_is_none(make: Made, tmp_path: Path) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    backend = make.backend(authority=authority, name="another.example")
-    for transport in ("grpc", "http"):
-        with pytest.raises(DeliveryError, match="for another name"):
-            make.sink(f"https://{backend.endpoint}", transport=transport, certificate=str(tmp_path / "ca.pem")).deliver(
-                [batch([span(1)])]
-            )
-    for wrong in (tmp_path / "none.pem", tmp_path):
-        with pytest.raises(DeliveryError, match=f"expected CA certificates as PEM in {wrong}"):
-            make.sink(f"https://{backend.endpoint}", certificate=str(wrong)).deliver([batch([span(1)])])
-
-
-def test_tls(make: Made, tmp_path: Path) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    backend = make.backend(authority=authority)
-    make.sink(backend.endpoint, tls="1", certificate=str(tmp_path / "ca.pem")).deliver([batch([span(1)])])
-    backend.wait_for(1)
-    with pytest.raises(DeliveryError, match="not trusted"):
-        make.sink(f"https://{backend.endpoint}").deliver([batch([span(2)])])
-    with pytest.raises(DeliveryError, match="TLS"):
-        make.sink(backend.endpoint).deliver([batch([span(2)])])
-
-
-def test_a_back_end_that_is_away_gets_everything_when_it_is_back(make: Made) -> None:
-    port = free_port()
-    sink, batches = make.sink(f"localhost:{port}"), [batch([span(1)])]
-    with pytest.raises(DeliveryError, match="connection refused"):
-        sink.deliver(batches)
-    backend = make.backend(port)
-    deliver(sink, batches)
-    assert len(backend.wait_for(1)) == 1
-
-
-@pytest.mark.parametrize("code", ["UNAVAILABLE", "UNKNOWN", "RESOURCE_EXHAUSTED"])
-def test_a_back_end_that_is_busy_gets_it_again(make: Made, code: str) -> None:
-    backend = make.backend()
-    backend.codes = [grpc.StatusCode[code]]
-    sink, batches = make.sink(backend.endpoint), [batch([span(1)])]
-    with pytest.raises(DeliveryError):
-        sink.deliver(batches)
-    sink.deliver(batches)
-    assert len(backend.wait_for(1)) == 1
-
-
 def test_of_several_back_ends_one_that_answers_is_used(make: Made) -> None:
     backend = make.backend()
     sink, batches = make.sink(f"localhost:{free_port()},{backend.endpoint}"), [batch([span(1)])]
@@ -567,38 +516,3 @@ def test_the_token_is_masked() -> None:
     secrets = Secrets({"SW_AGENT_AUTHENTICATION": "open-sesame", "RAY_TRACING_SKYWALKING_TOKEN": "abracadabra"})
     assert "sesame" not in secrets.mask("failed with open-sesame and abracadabra")
     assert "abra" not in secrets.mask("failed with open-sesame and abracadabra")
-
-
-def test_an_outage_and_killed_shippers_lose_nothing(make: Made, node: Node) -> None:
-    """Of the shipper itself, with a back end that comes and goes."""
-    count, port = 6_000, free_port()
-    node.plan = node.make_plan(exporters=("skywalking",))
-    environ = {"SW_AGENT_COLLECTOR_BACKEND_SERVICES": f"localhost:{port}", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "100"}
-
-    def shipper() -> psutil.Process:
-        def started() -> psutil.Process | None:
-            ensure_running(str(node.spool), node.plan, environ)
-            return node.shipper()
-
-        found: psutil.Process = until(started, "a shipper runs")
-        return found
-
-    shipper()
-    writer = node.writer(segment_bytes=200_000)
-    writer.ask(f"span 1 {count}")
-    log = node.folder / "ship.log"
-    until(lambda: log.exists() and "connection refused" in log.read_text(), "it has found that nobody listens")
-    backend = make.backend(port)
-    for enough in (count // 10, count // 2):
-        killed = shipper()
-        backend.wait_for(enough)
-        killed.kill()
-        ended(killed)
-    shipper()
-    writer.heard()
-    writer.end()
-
-    def arrived() -> set[str]:
-        return {peers.of_3("SegmentObject").FromString(each).traceSegmentId for each in [*backend.segments]}
-
-    until(lambda: len(backend.segments) >= count and len(arrived()) == count, "everything has arrived", 120)

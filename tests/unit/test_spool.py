@@ -84,28 +84,6 @@ def test_segments_roll_over_and_each_can_be_read_alone(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_who_writes_much_in_a_large_folder_does_not_list_it_at_each_segment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listed: list[str] = []
-    listdir = os.listdir
-
-    def counting(path: str) -> list[str]:
-        listed.append(path)
-        return listdir(path)
-
-    for number in range(100):
-        (tmp_path / f"{number}-1-0.000000.spool").touch()
-    with monkeypatch.context() as context:
-        context.setattr(os, "listdir", counting)
-        begin = time.monotonic()
-        writer = write(tmp_path, 1000, segment_bytes=500)
-        seconds = time.monotonic() - begin
-    assert writer._sequence > 10
-    assert len(listed) <= 1 + seconds
-    writer.close()
-
-
 KILLED = """
 import os, signal, sys
 from ray_tracing_hooks._spool.layout import U16
@@ -160,16 +138,6 @@ def test_a_forked_child_writes_files_of_its_own_and_keeps_no_lock_of_its_parent(
     assert child.strip() in {path.name.split("-")[0] for path in tmp_path.iterdir()}
 
 
-def test_a_folder_that_cannot_be_made_is_reported_and_costs_only_spans(tmp_path: Path) -> None:
-    said: list[str] = []
-    (tmp_path / "file").write_text("in the way")
-    writer = SpoolWriter(str(tmp_path / "file" / "spool"), on_problem=said.append)
-    for _ in range(3):
-        writer.span(U16.pack(writer.scope(b"r", b"s")), b"span")
-    assert len(said) == 1
-    assert str(tmp_path / "file") in said[0]
-
-
 IDS = U16.pack(0) + b"\x0a\x10" + bytes(range(1, 17)) + b"\x12\x08" + bytes(range(1, 9))
 """What every span begins with."""
 
@@ -222,22 +190,6 @@ def test_a_record_that_is_longer_than_a_read_is_read_alone(tmp_path: Path) -> No
         reads.append(found)
     assert reads == [[10], [5000], [10, 10]]
     assert not reader.damaged
-
-
-@pytest.mark.parametrize("size", [0, 1, 2, 27, 28, 29, 60])
-@pytest.mark.parametrize("after", [b"", b"x" * 100])
-def test_records_of_any_length_come_in_parts_that_make_the_whole(tmp_path: Path, size: int, after: bytes) -> None:
-    """Also those that are shorter than the parts, whatever follows."""
-    from ray_tracing_hooks._spool.writer import frame
-
-    path = tmp_path / "1.000000.spool"
-    payloads = [bytes(range(size)), *([after] if after else [])]
-    path.write_bytes(layout.MAGIC + b"".join(frame(layout.LOG, payload) for payload in payloads))
-    parts = SegmentReader(str(path)).read_parts()
-    assert [head + rest for head, _, rest, _ in parts] == [bytes([layout.LOG]) + payload for payload in payloads]
-    offsets = len(layout.MAGIC), len(layout.MAGIC) + layout.FRAME.size + size
-    whole = [(layout.LOG, payload, offset) for payload, offset in zip(payloads, offsets, strict=False)]
-    assert SegmentReader(str(path)).read() == whole
 
 
 def test_a_crowd_of_threads_writes_whole_records(tmp_path: Path) -> None:
@@ -343,22 +295,6 @@ def test_a_thread_that_is_about_to_write_when_another_one_begins_the_next_segmen
     assert spans(tmp_path) == [b"span 0", b"of the other one", b"of the late one"]
 
 
-def test_a_segment_without_successor_goes_on(tmp_path: Path) -> None:
-    """Where no further file can be made, what there is takes the spans, and nothing is said of losses."""
-    said: list[str] = []
-    writer = SpoolWriter(str(tmp_path), segment_bytes=100, on_problem=said.append)
-    prefix = U16.pack(writer.scope(b"resource", b"scope"))
-    writer.span(prefix, b"first")
-    writer.directory = "/proc/no such folder"
-    for index in range(20):
-        writer.span(prefix, b"span %d" % index)
-    writer.directory = str(tmp_path)
-    writer.close()
-    assert said == []
-    assert spans(tmp_path) == [b"first", *(b"span %d" % index for index in range(20))]
-    assert len(list(tmp_path.iterdir())) == 1
-
-
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, TimeoutError])
 def test_an_interrupted_segment_is_not_made_a_second_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]
@@ -448,48 +384,6 @@ def test_a_fork_after_an_interruption_leaves_no_lock_with_the_child(
         os.close(has_forked)
 
 
-def test_a_limit_of_descriptors_that_is_lowered_costs_no_span(tmp_path: Path) -> None:
-    """Below the number of the segment, which no further file can take then."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    writer = write(tmp_path, 1, segment_bytes=500)
-    prefix, number = U16.pack(0), writer._descriptor
-    assert number > 256
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limit[1]))
-        for index in range(1, 100):
-            writer.span(prefix, b"span %d" % index)
-        assert writer._descriptor < 256
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(number)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (writer._descriptor, limit[1]))
-        writer.close()
-        assert not any(is_locked(path) for _, paths, _ in iterate(str(tmp_path)) for path in paths)
-        writer.span(prefix, b"after close")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
-    writer.close()
-    assert spans(tmp_path) == [*(b"span %d" % index for index in range(100)), b"after close"]
-
-
-def test_a_process_that_has_changed_its_user_goes_on_in_the_segment_that_is_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may not create another one in the private folder of its former user. Once that one is closed, it says so."""
-    said: list[str] = []
-    writer = SpoolWriter(str(tmp_path), segment_bytes=100, on_problem=said.append)
-    prefix = U16.pack(writer.scope(b"resource", b"scope"))
-    writer.span(prefix, b"first")
-    monkeypatch.setattr(os, "geteuid", lambda: 65534)
-    for index in range(50):
-        writer.span(prefix, b"span %d" % index)
-    assert said == []
-    writer.close()
-    writer.span(prefix, b"dropped")
-    (problem,) = said
-    assert "belongs to another user" in problem
-    assert spans(tmp_path) == [b"first", *(b"span %d" % index for index in range(50))]
-
-
 def test_a_scope_and_a_resource_that_are_too_large_are_shortened(tmp_path: Path) -> None:
     """As a tracer has it whose name holds a document: a reader would take their records for damage."""
     text = "x" * (17 << 20)
@@ -537,31 +431,6 @@ def test_a_definition_that_the_disk_does_not_take_costs_no_later_span(tmp_path: 
     (_, first), (_, second) = next(iter(segments(str(tmp_path)).values()))
     assert [kind for kind, _, _ in SegmentReader(second).read()] == [layout.RESOURCE, layout.SCOPE, layout.SCOPE, 4]
     assert len(SegmentReader(first).read()) == 3
-
-
-def test_a_writer_that_is_entered_again_between_any_two_of_its_lines(tmp_path: Path) -> None:
-    """As by a signal handler, also while it begins a segment: each record begins one here."""
-    writer = SpoolWriter(str(tmp_path), segment_bytes=1)
-    prefix = U16.pack(writer.scope(b"resource", b"scope"))
-    nested: list[bytes] = []
-
-    def look(frame: FrameType, event: str, _argument: object) -> Any:
-        if event == "line" and frame.f_code.co_filename == WRITER:
-            nested.append(b"nested %d" % len(nested))
-            writer.span(prefix, nested[-1])
-        return look
-
-    own = [b"own %d" % index for index in range(20)]
-    before = sys.gettrace()
-    sys.settrace(look)
-    try:
-        for span in own:
-            writer.span(prefix, span)
-    finally:
-        sys.settrace(before)
-    writer.close()
-    assert len(nested) > 500
-    assert sorted(spans(tmp_path)) == sorted([*own, *nested])
 
 
 @pytest.mark.parametrize("segment_bytes", [DEFAULT_SEGMENT_BYTES, 100], ids=["first segment", "next segment"])

@@ -247,48 +247,6 @@ def test_grpc_calls_the_method_with_the_body(stack: ExitStack) -> None:
     assert metadata["user-agent"].startswith(f"ray-tracing-hooks/{__version__} ")
 
 
-IDLE = """
-import os, sys, time
-from contextlib import suppress
-from pathlib import Path
-from ray_tracing_hooks._ship.sink import DeliveryError
-from ray_tracing_hooks._ship.transport.contract import ServerSettings
-from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
-
-def threads():
-    found = set()
-    for task in os.listdir("/proc/self/task"):
-        with suppress(OSError):  # it has just ended
-            found.add(Path(f"/proc/self/task/{task}/comm").read_text())
-    return found
-
-transport = GrpcTransport(ServerSettings("", sys.argv[1], "server", {}, 10.0), sys.argv[2])
-for _ in range(2):
-    try:
-        transport.send(b"spans")
-    except DeliveryError as error:
-        assert "connection refused" in str(error), error
-    else:
-        raise AssertionError("a server is at this port")
-    assert "event_engine\\n" in threads()
-    transport.close()
-    deadline = time.monotonic() + 60
-    while "event_engine\\n" in threads():
-        assert time.monotonic() < deadline, threads()
-        time.sleep(0.01)
-print("idle")
-"""
-
-
-def test_an_idle_grpc_connection_takes_no_threads_and_the_next_call_opens_another() -> None:
-    """Threads of gRPC wake up several times a second as long as there is a channel. In a process of its own, since
-    servers and channels of other tests have such threads too.
-    """
-    command = [sys.executable, "-c", IDLE, f"127.0.0.1:{free_port()}", METHOD]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.stdout, done.returncode) == ("idle\n", 0), done.stderr
-
-
 @pytest.mark.parametrize("gzip", [False, True])
 def test_grpc_compresses_where_asked_to(stack: ExitStack, gzip: bool) -> None:
     """Counted on the wire, since a server's library does not tell."""

@@ -107,7 +107,7 @@ def _sampler(environ: Mapping[str, str]) -> Sampler:
         from ray_tracing_hooks._settings.otel import import_sdk  # noqa: PLC0415  few programs name such a one
 
         import_sdk()
-        from ray_tracing_hooks._sdk.provider_parts import from_sdk  # noqa: PLC0415  imports the SDK
+        from ray_tracing_hooks._sdk.tracers import from_sdk  # noqa: PLC0415  imports the SDK
 
         sampler = from_sdk()
     return sampler

@@ -271,7 +271,7 @@ class Bridge:
             self._look_at_others(provider)
             sampler = getattr(provider, "sampler", None)
             if self._recorder is not None and sampler is not None and self._records:
-                from ray_tracing_hooks._sdk.provider_parts import of_program  # noqa: PLC0415  imports the SDK
+                from ray_tracing_hooks._sdk.tracers import of_program  # noqa: PLC0415  imports the SDK
 
                 self._recorder.sampler = of_program(sampler, self._environ) or self._recorder.sampler
 
@@ -427,8 +427,12 @@ class Bridge:
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
 
-        from ray_tracing_hooks._sdk.provider_parts import IdGenerator, limits_for_sdk, sampler_for_sdk  # noqa: PLC0415
-        from ray_tracing_hooks._sdk.tracers import guard  # noqa: PLC0415
+        from ray_tracing_hooks._sdk.tracers import (  # noqa: PLC0415
+            IdGenerator,
+            guard,
+            limits_for_sdk,
+            sampler_for_sdk,
+        )
 
         # Limits and sampler are read here, since the SDK would raise, in the user's code, for some invalid values.
         real = TracerProvider(
@@ -456,7 +460,7 @@ class Bridge:
 
     def _sampler(self, sampler: Any) -> Any:
         """The sampler, recording what it drops only while some of that is written."""
-        from ray_tracing_hooks._sdk.provider_parts import RecordAll  # noqa: PLC0415  imports the SDK
+        from ray_tracing_hooks._sdk.tracers import RecordAll  # noqa: PLC0415  imports the SDK
 
         if isinstance(sampler, RecordAll):
             sampler = sampler.decides
@@ -466,7 +470,7 @@ class Bridge:
         """Let our SDK provider, and the tracers that the program has of it, follow the current connection."""
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  it is imported by now
 
-        from ray_tracing_hooks._sdk.provider_parts import limits_for_sdk, sampler_for_sdk  # noqa: PLC0415  as above
+        from ray_tracing_hooks._sdk.tracers import limits_for_sdk, sampler_for_sdk  # noqa: PLC0415  as above
 
         # One that only the SDK can find stays.
         resource, sampler = Resource(self._resource), self._sampler(sampler_for_sdk(self._environ) or ours.sampler)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -120,7 +119,6 @@ class Follower:
         unread: The complete segments that the disk did not give, or that are none of this version, by path.
         unwritten: How many items processes could not write, if this follower counts losses.
         given_bytes: The size of all items in the portions so far.
-        reading: Held while reading: as long as another thread holds it, :meth:`read_offset` does not change.
     """
 
     def __init__(
@@ -146,7 +144,6 @@ class Follower:
         self._bytes = 0
         self.unread: set[str] = set()
         self.unwritten = self.given_bytes = 0
-        self.reading = threading.Lock()
 
     def follow(self, snapshot: FolderSnapshot) -> Iterator[list[Batch]]:
         """What is new in ``snapshot``, in portions of about a mebibyte.
@@ -235,8 +232,7 @@ class Follower:
                 before = reader.offset
                 known = position.resume - before
                 limit = min(_READ_BYTES, known) if known > 0 else _READ_BYTES
-                with self.reading:
-                    self._take_in(position, reader.read_parts(final=segment.complete, limit=limit))
+                self._take_in(position, reader.read_parts(final=segment.complete, limit=limit))
                 if position.has_begun:
                     self._forget(position)
                 if known > 0:
@@ -261,8 +257,7 @@ class Follower:
         if segment.complete:
             if reader.refusal:
                 self._unread(segment, reader.refusal)
-            with self.reading:
-                position.next_segment()
+            position.next_segment()
 
     def _unread(self, segment: Segment, why: str) -> None:
         self.unread.add(segment.path)

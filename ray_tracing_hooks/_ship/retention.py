@@ -86,10 +86,9 @@ class Retention:
                     self._set_aside(segment.path)
                     continue
             excess -= size
-            with self._stages.paused():
-                for signal in lost:
-                    lost[signal] += self._stages.given_up(name, segment, signal)
-                self._unlink(segment.path)
+            for signal in lost:
+                lost[signal] += self._stages.given_up(name, segment, signal)
+            self._unlink(segment.path)
         for signal, count in lost.items():
             self._problems.count(self._lost(signal), count)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._formats.otlp import LOGS, TRACES, Signal
@@ -144,14 +143,6 @@ class Stages:
     def could_not_read(self, path: str) -> bool:
         """Whether a stage could not read this segment, or not in full."""
         return any(stage.could_not_read(path) for stage in self._stages)
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """No exporter reads meanwhile, so that what is counted as lost here is not delivered after all."""
-        with contextlib.ExitStack() as stack:
-            for each in self._exporting:
-                stack.enter_context(each.reading)
-            yield
 
     def given_up(self, process: str, segment: Segment, signal: Signal) -> int:
         """Count the items of this signal in a segment that is about to be removed as dropped for each exporter that has

@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._clock import monotonic, now_ns
-from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID, shorten, shorten_resource, shorten_scope
+from ray_tracing_hooks._formats.encoded_span.encode import SPAN_ID, shorten
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._safety.private import BeingOpened, apart, close_open, inside, open_file, open_folder
 from ray_tracing_hooks._safety.processes import pid_namespace
@@ -200,7 +200,8 @@ class SpoolWriter(_compiled.WriterBase):
     def scope(self, resource: bytes, scope: bytes) -> int:
         """The id under which spans of this encoded resource and scope are written."""
         if max(len(resource), len(scope)) > _MOST_DEFINITION:
-            resource, scope = shorten_resource(resource, _MOST_DEFINITION), shorten_scope(scope, _MOST_DEFINITION)
+            # A reader would take their records for damage.
+            resource, scope = (part if len(part) <= _MOST_DEFINITION else b"" for part in (resource, scope))
         key = (resource, scope)
         known = self._scope_ids.get(key)
         if known is not None:

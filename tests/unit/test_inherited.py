@@ -24,7 +24,7 @@ from ray_tracing_hooks._ray.templates import Selection
 from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
-from ray_tracing_hooks._sdk.provider_parts import of_sdk
+from ray_tracing_hooks._sdk.tracers import of_sdk
 
 pytestmark = pytest.mark.usefixtures("each_way")
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from faulty import FaultyDisk
 from plans import made_plan
 
-from ray_tracing_hooks._ship import files
 from ray_tracing_hooks._ship.log import Problems
-from ray_tracing_hooks._ship.stage import ProgressFile, SinkStage, StageContext
+from ray_tracing_hooks._ship.stage import SinkStage, StageContext
 from ray_tracing_hooks._spool.progress import (
     Progress,
     StoredSpan,
@@ -44,24 +40,6 @@ def test_progress_reads_as_it_was_written() -> None:
     assert list(open_spans(found.processes["1-2-3"])) == SPANS
     # And a later shipper may store it again as it is, before it has read anything.
     assert decode(encode(found)) == found
-
-
-def test_progress_that_cannot_be_read_for_a_moment_is_not_lost(
-    faulty: Callable[..., FaultyDisk], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = faulty()
-    file = ProgressFile(str(disk.path), "otlp")
-    file.store(Progress({}, {"file": "spans-0001.jsonl"}))
-    disk.bad = {file.name}
-    pauses: list[float] = []
-
-    def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        disk.bad = set()
-
-    monkeypatch.setattr(files, "time", SimpleNamespace(sleep=pause))
-    assert file.load().state == {"file": "spans-0001.jsonl"}
-    assert len(pauses) == 1
 
 
 @pytest.mark.parametrize("text", ["", "{", "7", "[]", "{}", '{"version": 2, "processes": {}, "sink": {}}'])

@@ -533,23 +533,6 @@ def test_what_is_delivered_never_costs_what_is_not(node: Node) -> None:
         each.close()
 
 
-def test_what_is_lost_is_counted_to_the_span(node: Node) -> None:
-    """Also while it is being delivered: what was told to be lost has not arrived, and all else has."""
-    node.plan = node.make_plan(spool_max_bytes=10_000)
-    shipper = node.start()
-    writer = node.writer(segment_bytes=5000)
-    for first in range(1, 20_001, 2000):
-        shipper.suspend()  # what it finds then is more than the cap
-        writer.do(f"span {first} {first + 1999}")
-        shipper.resume()
-        writer.do(f"span {20_000 + first} {20_000 + first + 1999}")
-    result = node.flush()
-    lost = sum(int(problem.split()[0]) for problem in result.problems if "are lost" in problem)
-    assert result.done
-    assert lost > 0
-    assert len(set(node.numbers())) == len(node.numbers()) == 40_000 - lost
-
-
 def test_rubbish_in_the_spool_stops_nothing(node: Node) -> None:
     """Damage costs only the damaged records; files that are not segments are left alone; both are reported."""
     writer = node.writer()

@@ -384,7 +384,7 @@ def test_a_fork_after_an_interruption_leaves_no_lock_with_the_child(
         os.close(has_forked)
 
 
-def test_a_scope_and_a_resource_that_are_too_large_are_shortened(tmp_path: Path) -> None:
+def test_a_scope_and_a_resource_that_are_too_large_are_left_out(tmp_path: Path) -> None:
     """As a tracer has it whose name holds a document: a reader would take their records for damage."""
     text = "x" * (17 << 20)
     writer = SpoolWriter(str(tmp_path))
@@ -397,7 +397,6 @@ def test_a_scope_and_a_resource_that_are_too_large_are_shortened(tmp_path: Path)
     found = [payload for kind, payload, _ in reader.read(final=True) if kind == layout.SCOPE]
     assert (len(spans(tmp_path)), reader.damaged, len(found)) == (2, 0, 2)
     assert os.path.getsize(path) < 4096
-    assert b"x" * 1024 in found[0]
 
 
 def test_a_segment_is_closed_also_where_no_descriptor_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from ray_tracing_hooks._record.limits import SpanLimits, clean
 from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
-from ray_tracing_hooks._sdk.provider_parts import limits_for_sdk
+from ray_tracing_hooks._sdk.tracers import limits_for_sdk
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.reader import SegmentReader, segments
 from ray_tracing_hooks._spool.writer import SpoolWriter

@@ -391,39 +391,21 @@ def shorten(span: bytes, most: int) -> bytes:
 
     Its ids, times and kind are kept; a long name or status message is truncated.
     """
-    return _shorten(span, most, _COUNTS, _SHORTER)
-
-
-def shorten_scope(scope: bytes, most: int) -> bytes:
-    """The same for an encoded scope, of which a long name or version is truncated."""
-    counts = {ScopeTag.ATTRIBUTES: ScopeTag.DROPPED_ATTRIBUTES_COUNT}
-    return _shorten(scope, most, counts, {ScopeTag.NAME: _text, ScopeTag.VERSION: _text})
-
-
-def shorten_resource(resource: bytes, most: int) -> bytes:
-    """The same for an encoded Resource."""
-    return _shorten(resource, most, {ResourceTag.ATTRIBUTES: ResourceTag.DROPPED_ATTRIBUTES_COUNT}, {})
-
-
-def _shorten(
-    message: bytes, most: int, counts: Mapping[int, int], shorter_of: Mapping[int, Callable[[bytes], bytes]]
-) -> bytes:
-    found = fields(message)
-    excess = len(message) - most
-    dropped = dict.fromkeys(counts.values(), 0)
-    removed = set()
+    found = fields(span)
     # Leave room for the counts and for longer length fields.
-    excess += 64
+    excess = len(span) - most + 64
+    dropped = dict.fromkeys(_COUNTS.values(), 0)
+    removed = set()
     for index in sorted(range(len(found)), key=lambda index: _size(found[index][1]), reverse=True):
         tag, value = found[index]
         if excess <= 0:
             break
-        if tag in counts:
+        if tag in _COUNTS:
             removed.add(index)
-            dropped[counts[tag]] += 1
+            dropped[_COUNTS[tag]] += 1
             excess -= _size(value)
-        elif tag in shorter_of:
-            shorter = shorter_of[tag](value)
+        elif tag in _SHORTER:
+            shorter = _SHORTER[tag](value)
             found[index] = (tag, shorter)
             excess -= _size(value) - len(shorter)
     parts = []

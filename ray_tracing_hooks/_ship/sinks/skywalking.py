@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
@@ -174,16 +174,16 @@ class SkyWalkingSink(SendingSink):
         self,
         settings: SkyWalkingSettings,
         context: SinkContext,
-        version: Callable[[SkyWalkingSettings, Properties, Mapping[str, Any]], Version],
+        version: type[Version3],
     ) -> None:
         self._version = version(settings, self._properties_of, context.state)
-        self._servers = _Servers(settings, self._version.hint)
-        super().__init__(context, _Collecting(self._servers, self._version.collect), settings.delay)
+        self._servers = _Servers(settings, self._version)
+        super().__init__(context, self._servers, settings.delay)
         self._settings = settings
         self._max_spans = settings.max_spans
         self._resources: dict[Identity, Mapping[str, Any]] = {}
         self._generations: dict[Identity, Generation] = {}
-        self._heartbeat = _Heartbeat(_Servers(settings, self._version.hint), self._version)
+        self._heartbeat = _Heartbeat(_Servers(settings, self._version), self._version)
 
     def deliver(self, batches: Sequence[Batch]) -> None:
         for resource in {batch.resource for batch in batches}:
@@ -242,7 +242,7 @@ class SkyWalkingSink(SendingSink):
 class _Heartbeat:
     """Tells the back end now and then that the instances are there. It does not matter if some do not arrive."""
 
-    def __init__(self, servers: _Servers, version: Version) -> None:
+    def __init__(self, servers: _Servers, version: Version3) -> None:
         self._servers, self._version = servers, version
         self._identities: tuple[Identity, ...] = ()
         self._closing = threading.Event()
@@ -281,11 +281,14 @@ class _Heartbeat:
 
 
 class _Servers:
-    """The transports to the methods of the server in use. After a failure the next server is in use."""
+    """The transports to the methods of the server in use. After a failure the next server is in use.
 
-    def __init__(self, settings: SkyWalkingSettings, hint: str) -> None:
+    It is itself a transport: of segments.
+    """
+
+    def __init__(self, settings: SkyWalkingSettings, version: Version3) -> None:
         self._settings = settings
-        self._hint = hint
+        self._version = version
         self._index = 0
         # Another thread than the one that calls may close.
         self._lock = threading.Lock()
@@ -298,6 +301,9 @@ class _Servers:
     @property
     def _server(self) -> Server:
         return self._settings.servers[self._index]
+
+    def send(self, body: bytes) -> bytes:
+        return self.call(self._version.collect, body)
 
     def call(self, method: str, body: bytes) -> bytes:
         """Send a request. Raises Refused if this request is at fault, DeliveryError if none would be accepted."""
@@ -322,8 +328,8 @@ class _Servers:
             if refusal.credentials:
                 raise RefusesAllError(f"{self.address} refuses the token: {reason}", reason) from None
             if refusal.method:
-                message = f"{self.address} does not accept segments: {reason}; {self._hint}"
-                raise RefusesAllError(message, f"{reason}; {self._hint}") from None
+                message = f"{self.address} does not accept segments: {reason}; {self._version.hint}"
+                raise RefusesAllError(message, f"{reason}; {self._version.hint}") from None
             # Segments that a back end cannot read it accepts, and drops.
             if refusal.transient:
                 raise DeliveryError(f"{self.address} does not accept spans at present: {reason}") from None
@@ -354,21 +360,6 @@ class _Servers:
         return GrpcTransport(reached, method, parts, over_http="TRANSPORT=http")
 
 
-class _Collecting:
-    """The transport of segments."""
-
-    def __init__(self, servers: _Servers, method: str) -> None:
-        self._servers, self._method = servers, method
-        self.close = servers.close
-        self.address = servers.address
-
-    def send(self, body: bytes) -> bytes:
-        try:
-            return self._servers.call(self._method, body)
-        finally:
-            self.address = self._servers.address  # it may be another one now
-
-
 def _parts(collection: bytes) -> list[bytes]:
     """The segments of a collection: each agent sends them as a stream, and every back end takes that."""
     return [segment for _, segment in fields(collection)]
@@ -394,37 +385,13 @@ Properties = Callable[[Identity], "list[Pair]"]
 """What SkyWalking shows of an instance."""
 
 
-class Version(Protocol):
-    """A protocol of SkyWalking. The sink and its heartbeat share one object.
+class Version3:
+    """Protocol 3 over gRPC. The sink and its heartbeat share one object.
 
     Attributes:
         collect: The method or path that takes segments.
         hint: What may be wrong with a back end that does not know it.
     """
-
-    collect: str
-    hint: str
-
-    def know(self, call: Call, identity: Identity) -> Generation:
-        """Ensure that the back end knows this instance; returns how its spans become segments.
-
-        Raises DeliveryError, Refused.
-        """
-
-    def encode(self, segment: Segment, generation: Generation) -> bytes: ...
-
-    def join(self, encoded: Iterable[bytes]) -> bytes:
-        """The body of a request."""
-
-    def beat(self, call: Call, identity: Identity, *, whole: bool) -> None:
-        """Tell the back end that this instance is there, and what it is if ``whole``. Raises as above."""
-
-    def state(self) -> Mapping[str, Any]:
-        """What a later shipper, and the processes whose spans are sent, want to know of it."""
-
-
-class Version3:
-    """Protocol 3 over gRPC."""
 
     collect = COLLECT_3
     _reports, _keeps_alive = _PROPERTIES_3, _PING_3
@@ -435,20 +402,27 @@ class Version3:
         self._properties = properties
 
     def know(self, call: Call, identity: Identity) -> Generation:
+        """Ensure that the back end knows this instance; returns how its spans become segments.
+
+        Raises DeliveryError, Refused.
+        """
         return segments.OF_8  # segments of unknown instances are accepted
 
     def encode(self, segment: Segment, generation: Generation) -> bytes:
         return self._write(v3.segment(segment))
 
     def join(self, encoded: Iterable[bytes]) -> bytes:
+        """The body of a request, which is cut into its parts again: a stream of them."""
         return v3.collection(encoded)
 
     def beat(self, call: Call, identity: Identity, *, whole: bool) -> None:
+        """Tell the back end that this instance is there, and what it is if ``whole``. Raises as above."""
         if whole:
             call(self._reports, self._write(v3.instance_properties(identity, self._properties(identity))))
         call(self._keeps_alive, self._write(v3.ping(identity)))
 
     def state(self) -> Mapping[str, Any]:
+        """What a later shipper, and the processes whose spans are sent, want to know of it."""
         return {}
 
 
@@ -464,14 +438,14 @@ class Version3Http(Version3):
         return v3.collection_json(encoded)
 
 
-class Version2:
+class Version2(Version3):
     """Protocol 2 over gRPC. The back end gives out ids some time after it was asked to."""
 
     collect = COLLECT_2
     hint = "is it SkyWalking 8.0 or newer, which is RAY_TRACING_SKYWALKING_PROTOCOL=sw8?"
 
     def __init__(self, settings: SkyWalkingSettings, properties: Properties, state: Mapping[str, Any]) -> None:
-        self._properties = properties
+        super().__init__(settings, properties, state)
         self._service_id, self._instance_id = settings.service_id or 0, settings.instance_id or 0
         self._known = registered_in(state)
 
@@ -491,9 +465,6 @@ class Version2:
 
     def encode(self, segment: Segment, generation: Generation) -> bytes:
         return v2.upstream_segment(segment, generation.service_id, generation.instance_id)
-
-    def join(self, encoded: Iterable[bytes]) -> bytes:
-        return v3.collection(encoded)  # cut into its parts again, as a stream
 
     def beat(self, call: Call, identity: Identity, *, whole: bool) -> None:
         known = self.know(call, identity)

@@ -83,7 +83,8 @@ class ServerSettings(NamedTuple):
 class Transport(Protocol):
     """Sends requests to a server, one at a time. ``address`` is the server in messages, without credentials."""
 
-    address: str
+    @property
+    def address(self) -> str: ...
 
     def send(self, body: Any) -> bytes:
         """Send a request; returns the body of the response.

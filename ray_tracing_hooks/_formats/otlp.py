@@ -8,10 +8,9 @@ and items: corresponding fields have the same numbers. Protobuf allows encoded p
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from ray_tracing_hooks._formats.encoded_span.read import trace_id
@@ -110,27 +109,18 @@ def cut(groups: Sequence[Group], max_bytes: int, max_spans: int | None = None) -
     for group in groups:
         head = _OVERHEAD + len(group.resource) + len(group.scope)
         bytes_left -= head
-        # Cumulative sizes of the spans. No work is done per span: there are many.
-        places = list(accumulate(map(len, group.spans), initial=0))
-        begin, length = 0, len(group.spans)
-
-        def taken(count: int, places: Sequence[int] = places) -> int:
-            return places[count] + _SPAN_OVERHEAD * count
-
-        while begin < length:
-            fit = bisect_right(range(length + 1), taken(begin) + bytes_left, lo=begin, key=taken) - 1
-            end = min(fit, begin + spans_left)
-            if end <= begin and not portion:
-                end = begin + 1
-            if end > begin:
-                whole = end - begin == length
-                portion.append(group if whole else group._replace(spans=group.spans[begin:end]))
-                bytes_left -= taken(end) - taken(begin)
-                spans_left -= end - begin
-                begin = end
-            if begin < length:
+        begin = 0
+        for index, span in enumerate(group.spans):
+            needed = len(span) + _SPAN_OVERHEAD
+            if (needed > bytes_left or not spans_left) and (portion or index > begin):
+                if index > begin:
+                    portion.append(group._replace(spans=group.spans[begin:index]))
                 yield portion
-                portion, bytes_left, spans_left = [], wanted - head, most_spans
+                portion, begin = [], index
+                bytes_left, spans_left = wanted - head, most_spans
+            bytes_left -= needed
+            spans_left -= 1
+        portion.append(group._replace(spans=group.spans[begin:]) if begin else group)
     if portion:
         yield portion
 

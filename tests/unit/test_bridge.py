@@ -664,47 +664,6 @@ print(json.dumps(reasons()))
     assert in_a_process(KEEPING + "IS_KEEPING = False" + program, tmp_path / "other") == []
 
 
-def test_a_handler_of_logs_that_makes_spans_and_a_provider_that_is_set_do_not_wait_for_each_other(
-    tmp_path: Path,
-) -> None:
-    """One that sends records over instrumented HTTP makes spans with its lock held, while the program sets a provider
-    about which there is something to report: that its exporter sends to where ours does.
-    """
-    program = """
-import faulthandler, logging, threading
-faulthandler.dump_traceback_later(20, exit=True)
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-
-endpoint = "http://127.0.0.1:1/v1/traces"
-bridge.install(recorder, writer, {}, patches, lambda: frozenset({endpoint}))
-tracer = trace.get_tracer("program")
-handling, reporting = threading.Event(), threading.Event()
-
-class Sending(logging.Handler):
-    def emit(self, record):
-        if record.name == "busy":
-            handling.set()
-            reporting.wait()
-            tracer.start_span("POST /log").end()
-
-logging.getLogger().addHandler(Sending())
-ours = logging.getLogger("ray.ray_tracing_hooks")
-ours.addFilter(lambda record: reporting.set() or True)  # it runs before handlers
-thread = threading.Thread(target=lambda: logging.getLogger("busy").warning("hello"))
-thread.start()
-handling.wait()
-provider = TracerProvider()
-provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint)))
-trace.set_tracer_provider(provider)
-thread.join()
-print(json.dumps([name for name, *_ in spans()]))
-"""
-    found = in_a_process(program, tmp_path)
-    assert found == ["POST /log"]
-
-
 def test_what_a_program_passes_to_its_spans_never_fails_it(tmp_path: Path) -> None:
     """Without tracing the same calls do nothing. Its own error is the one that it sees, with a text or without."""
     found = in_a_process(

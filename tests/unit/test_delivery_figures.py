@@ -5,27 +5,20 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import signal
 import socket
 import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from calling import T0, Process
 from collector import Received, collector
-from google.protobuf import json_format
-from name_tables import delivery_metrics
-from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from ports import free_port
 from prometheus_client.parser import text_string_to_metric_families
 from shipping import Node, ended, until
 
-from ray_tracing_hooks import names
 from ray_tracing_hooks._ship.figures import DestinationFigures, Figures, read
 from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.metrics.exporters import prometheus
@@ -195,60 +188,6 @@ def test_without_its_package_nothing_is_served(monkeypatch: pytest.MonkeyPatch) 
     (told,) = problems.take_unreported()
     assert told.startswith("metrics are not served at 127.0.0.1:9464: RAY_TRACING_PROMETHEUS needs the package ")
     assert "pip install 'ray-tracing-hooks[prometheus]'" in told
-
-
-@pytest.mark.parametrize("preference", ["cumulative", "delta"])
-def test_the_figures_go_out_with_the_metrics_of_calls(
-    node: Node, server: Received, monkeypatch: pytest.MonkeyPatch, preference: str
-) -> None:
-    """In files they are totals; over OTLP totals, or what has come since the last export."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", preference)
-    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
-    node.plan = node.make_plan(exporters=("local", "otlp"), metrics=True)
-    shipper = node.start()
-    process = Process(node.spool)
-    for turn in range(2):
-        for number in range(10 * turn, 10 * turn + 10):
-            process.execute(number, at=T0, took=1_000_000)
-        assert node.flush().done
-        figures_when(node, partial(has_delivered, 10 * turn + 10), "it is counted")
-    process.close()
-    shipper.send_signal(signal.SIGTERM)
-    ended(shipper)
-    sent = values(server.metrics, names.DELIVERY_DELIVERED, "otlp")
-    assert (sum(sent) if preference == "delta" else sent[-1]) == 20
-    assert values(server.metrics, names.DELIVERY_WAITING, "otlp")[-1] == 0
-    assert values(server.metrics, names.SPOOL_LIMIT, "")[-1] == node.plan.settings.spool_max_bytes
-    told = {
-        metric.name
-        for message in server.metrics
-        for resource in message.resource_metrics
-        for metric in resource.scope_metrics[0].metrics
-    }
-    assert set(delivery_metrics()) <= told
-    written = [
-        json_format.Parse(line, pb.MetricsData())
-        for path in sorted((node.out / "metrics").glob("*.jsonl"))
-        for line in path.read_text().splitlines()
-    ]
-    assert values(written, names.DELIVERY_DELIVERED, "local")[-1] == 20
-
-
-def has_delivered(count: int, figures: Figures) -> bool:
-    return figures.destinations[1].delivered == count
-
-
-def values(messages: list[Any], name: str, exporter: str) -> list[float]:
-    """The values of a metric of delivery for an exporter, in the order in which they came."""
-    found = []
-    for message in messages:
-        for resource in message.resource_metrics:
-            for metric in resource.scope_metrics[0].metrics:
-                for point in getattr(metric, str(metric.WhichOneof("data"))).data_points if metric.name == name else ():
-                    keys = {each.key: each.value.string_value for each in point.attributes}
-                    if keys.get(names.TRACING_EXPORTER, "") == exporter:
-                        found.append(point.as_int)
-    return found
 
 
 def test_what_waits_is_extrapolated_where_counting_takes_long(tmp_path: Path) -> None:

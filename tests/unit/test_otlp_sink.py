@@ -330,7 +330,7 @@ GROUPS = st.lists(
         Group,
         st.sampled_from([b"", RESOURCE, b"\x0a\x00" * 200]),
         st.sampled_from([b"", SCOPE]),
-        st.lists(st.integers(0, 3000).map(lambda size: span(1, filling=size)), max_size=20),
+        st.lists(st.integers(0, 3000).map(bytes), max_size=20),
     ),
     max_size=8,
 )

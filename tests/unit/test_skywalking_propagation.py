@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from opentelemetry import baggage, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.propagators.composite import CompositePropagator
@@ -186,17 +184,6 @@ def test_of_two_traces_that_of_skywalking_goes_on_and_the_other_becomes_a_link(t
     assert [link.trace_id.hex() for link in encoded.links] == ["1" * 32]
 
 
-def test_the_span_below_it_says_what_the_header_said(tmp_path: Path) -> None:
-    """And only this span, not those below it."""
-    active = tracing_of(tmp_path)
-    header = headers.write_sw8(JAVA)
-    told = http_headers([(b"host", b"here"), (b"sw8", header.encode())])
-    context, span = arrive(active, told, Descriptions({}).of_http, SCOPE)
-    assert span is not None
-    assert span.attributes[names.SKYWALKING_PARENT] == header
-    assert propagation.reference(context, span.as_parent()) == b""
-
-
 def made_by(active: Tracing, context: Context) -> tuple[tracing.Around, Context]:
     """What a call in this context carries, and the context in which it runs."""
     made = tracing.Around(active.calls, context)
@@ -356,17 +343,6 @@ def test_an_id_that_the_trace_state_cannot_hold_goes_on_in_its_process() -> None
     assert sw8(context).trace_id == long.trace_id
 
 
-def test_correlation_crosses_a_call(tmp_path: Path) -> None:
-    active = tracing_of(tmp_path)
-    header = headers.write_sw8(JAVA)
-    context, _ = arrive(
-        active, {"sw8": header, "sw8-correlation": "dGVuYW50:YWNtZQ==", "sw8-x": "1-"}, Descriptions({}).of_http, SCOPE
-    )
-    _, there = made_by(active, context)
-    sent = injected(there)
-    assert (sent["sw8-correlation"], sent["sw8-x"]) == ("dGVuYW50:YWNtZQ==", "1-")
-
-
 def test_the_environment_of_a_driver_carries_a_trace_of_an_agent() -> None:
     context = extracted(sw8=headers.write_sw8(JAVA), sw8_correlation="dGVuYW50:YWNtZQ==")
     variables = to_environment(context)
@@ -461,14 +437,3 @@ def test_with_both_generations_no_header_is_malformed(header: str, given: str) -
     assert sw6(context).trace_id == (
         OLD.trace_id if header == "sw6" else ids.trace_numbers(span_of(context).trace_id.to_bytes(16, "big"))
     )
-
-
-@given(st.text(min_size=1), st.text(), st.text())
-def test_whatever_things_are_called_the_header_is_right(service: str, instance: str, name: str) -> None:
-    tracer = TracerProvider().get_tracer("library")
-    with tracer.start_as_current_span(name or "x", kind=trace.SpanKind.CLIENT) as span:
-        context = trace.set_span_in_context(span, Context())
-        skywalking.become(Local(headers.identity({"service.name": service}, None, instance)))
-        for each in ("sw8", "sw6"):
-            use(each)
-            assert (sw8 if each == "sw8" else sw6)(context).trace_id

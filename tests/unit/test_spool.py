@@ -9,20 +9,18 @@ import itertools
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ray_tracing_hooks
@@ -30,7 +28,7 @@ from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.reader import Parts, SegmentReader, is_locked, iterate, parse, segments
-from ray_tracing_hooks._spool.writer import DEFAULT_SEGMENT_BYTES, SpoolWriter
+from ray_tracing_hooks._spool.writer import SpoolWriter
 
 WRITER = inspect.getfile(SpoolWriter)
 
@@ -356,34 +354,6 @@ def test_an_interruption_anywhere_leaves_no_segment_locked_but_the_newest(
     writer.close()
 
 
-def test_a_fork_after_an_interruption_leaves_no_lock_with_the_child(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(_descriptor: int) -> None:
-        raise KeyboardInterrupt
-
-    writer = SpoolWriter(str(tmp_path))
-    prefix = U16.pack(writer.scope(b"resource", b"scope"))
-    monkeypatch.setattr(writer, "_use", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        writer.span(prefix, b"interrupted")
-    (path,) = map(str, tmp_path.iterdir())
-    ready, has_forked = os.pipe()
-    child = os.fork()
-    if not child:
-        os.write(has_forked, b".")
-        signal.pause()
-    try:
-        assert os.read(ready, 1)
-        writer.close()
-        assert not is_locked(path)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(ready)
-        os.close(has_forked)
-
-
 def test_a_scope_and_a_resource_that_are_too_large_are_left_out(tmp_path: Path) -> None:
     """As a tracer has it whose name holds a document: a reader would take their records for damage."""
     text = "x" * (17 << 20)
@@ -430,46 +400,6 @@ def test_a_definition_that_the_disk_does_not_take_costs_no_later_span(tmp_path: 
     (_, first), (_, second) = next(iter(segments(str(tmp_path)).values()))
     assert [kind for kind, _, _ in SegmentReader(second).read()] == [layout.RESOURCE, layout.SCOPE, layout.SCOPE, 4]
     assert len(SegmentReader(first).read()) == 3
-
-
-@pytest.mark.parametrize("segment_bytes", [DEFAULT_SEGMENT_BYTES, 100], ids=["first segment", "next segment"])
-@pytest.mark.parametrize("does", ["write", "close"])
-def test_a_signal_handler_may_define_a_scope_at_any_moment(tmp_path: Path, segment_bytes: int, does: str) -> None:
-    """Whatever instruction of the writer it interrupts: all spans are there, and each with its scope.
-
-    ``make quick`` interrupts every fourth, as it tries fewer examples.
-    """
-    # Python 3.12 reports the instructions of a function only from the second time on that it is traced.
-    traced_before = SpoolWriter(str(tmp_path / "before"))
-    first = U16.pack(traced_before.scope(b"", b""))
-    interrupted(partial(traced_before.span, first, b"span"), traced_before.close, moment=-1)
-    moment, came = 0, True
-    while came:
-        folder = tmp_path / str(moment)
-        writer = SpoolWriter(str(folder), segment_bytes=segment_bytes)
-        prefix = U16.pack(writer.scope(b"", b"\x0a\x01m"))
-
-        def handle(writer: SpoolWriter = writer) -> None:
-            writer.span(U16.pack(writer.scope(b"\x0a\x00", b"\x0a\x01h")), b"span of the handler")
-
-        if does == "close" or segment_bytes == 100:
-            writer.span(prefix, bytes(100))
-        came = interrupted(partial(writer.span, prefix, b"span") if does == "write" else writer.close, handle, moment)
-        writer.span(U16.pack(writer.scope(b"\x0a\x00", b"\x0a\x01h")), b"a later span")
-        writer.close()
-        found = []
-        for _, (*paths,), _ in iterate(str(folder)):
-            for path in paths:
-                scopes = set()
-                for kind, payload, _ in SegmentReader(path).read(final=True):
-                    if kind == layout.SCOPE:
-                        scopes.add(payload[:2])
-                    elif kind == layout.SPAN:
-                        found.append(payload[:2] in scopes)
-        assert found == [True] * ((does == "close" or segment_bytes == 100) + (does == "write") + came + 1), moment
-        shutil.rmtree(folder)
-        moment += 1 if settings().max_examples >= 100 else 4
-    assert moment > 50, "it did come at many"
 
 
 def interrupted(call: Callable[[], object], handle: Callable[[], None], moment: int) -> bool:

@@ -377,15 +377,6 @@ def test_retry_after_is_heeded_up_to_an_hour(stack: ExitStack, header: str, seco
     assert caught.value.retry_after == seconds
 
 
-def test_retry_after_may_be_a_date(stack: ExitStack) -> None:
-    server = stack.enter_context(http_server())
-    server.answers.append(Answer(503, b"", {"Retry-After": formatdate(time.time() + 60, usegmt=True)}))
-    with pytest.raises(DeliveryError) as caught:
-        http(stack, server.server_port).send(BODY)
-    assert caught.value.retry_after is not None
-    assert 50 < caught.value.retry_after <= 60
-
-
 @pytest.mark.parametrize(
     ("kind", "body", "said"),
     [
@@ -482,16 +473,6 @@ def test_grpc_servers_that_find_a_request_too_large(stack: ExitStack, code: str,
     assert caught.value.too_large
 
 
-def test_a_real_grpc_server_finds_a_request_too_large(stack: ExitStack) -> None:
-    """Beyond 4 MiB, the default. Our own limit for responses is a different one."""
-    server = stack.enter_context(grpc_server())
-    with pytest.raises(Refused) as caught:
-        by_grpc(stack, server.server_port).send(bytes(5_000_000))
-    assert caught.value.too_large
-    server.answer = answering(bytes(1_000_000))
-    assert len(by_grpc(stack, server.server_port).send(b"")) == 1_000_000
-
-
 @pytest.mark.parametrize(
     "words",
     ["grpc: error unmarshalling request: string field contains invalid UTF-8", "Exception deserializing request!"],
@@ -563,20 +544,6 @@ def test_a_black_hole_takes_no_longer_than_the_timeout(stack: ExitStack, make: C
     assert 0.4 < min(taken) < 0.9, "on a busy machine the others may take longer"
 
 
-@pytest.mark.parametrize("make", [http, by_grpc])
-def test_a_slow_server_takes_no_longer_than_the_timeout(stack: ExitStack, make: Callable[..., Transport]) -> None:
-    """It has read the request."""
-    leave = threading.Event()
-    if make is by_grpc:
-        slow = stack.enter_context(grpc_server())
-        slow.answer = lambda *_: bytes(leave.wait(30))
-        port = slow.server_port
-    else:
-        port = stack.enter_context(raw_server(None))
-    stack.callback(leave.set)
-    assert trouble(make(stack, port, timeout=0.3)) == "cannot reach the collector: no response within 0.3 s"
-
-
 def test_a_name_that_does_not_exist(stack: ExitStack) -> None:
     by_http = HttpTransport(server_settings("http://collector.invalid/", "it", timeout=30), "x/y")
     grpc_transport = GrpcTransport(server_settings("collector.invalid:4317", "it", timeout=30), METHOD)
@@ -590,19 +557,6 @@ def test_a_host_that_cannot_be_a_name_keeps_the_spans(stack: ExitStack) -> None:
     transport = HttpTransport(server_settings(f"http://{'a' * 70}.b/", "it", timeout=5), "x/y")
     stack.callback(transport.close)
     assert trouble(transport).startswith("cannot reach it: ")
-
-
-def test_an_http_server_that_comes_back_is_used_again(stack: ExitStack) -> None:
-    with http_server() as server:
-        port = server.server_port
-        transport = http(stack, port)
-        transport.send(BODY)
-        transport.close()
-    assert trouble(transport) == "cannot reach the collector: connection refused"
-    server = stack.enter_context(http_server(port=port))
-    transport.send(BODY)
-    transport.close()
-    assert len(server.received) == 1
 
 
 def test_a_grpc_server_that_comes_back_is_used_again_within_two_seconds(stack: ExitStack) -> None:

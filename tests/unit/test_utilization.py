@@ -15,12 +15,11 @@ from calling import T0, Process
 from collector import Received
 from google.protobuf import json_format
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
-from shipping import Node, ended, until
+from shipping import Node, until
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._ray import memory
-from ray_tracing_hooks._ship.files import PLAN
 from ray_tracing_hooks._ship.metrics.provider import Gpus, Processors, Sample
 
 NVML = """
@@ -124,30 +123,6 @@ def test_a_shipper_samples_its_node(
         resource = {each.key: each.value.string_value for each in messages[0].resource_metrics[0].resource.attributes}
         assert resource["service.instance.id"]
         assert names.EXECUTION_DURATION not in {metric for metric, _ in found}, "metrics of calls are not asked for"
-
-
-def test_a_shipper_that_is_not_asked_samples_nothing(
-    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It does not even look for the library of the driver."""
-    folder = driver(tmp_path / "driver", DEVICES)
-    with open(folder / "pynvml.py", "a") as module:
-        module.write(f"open({str(tmp_path / 'imported')!r}, 'w').close()\n")
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    process = Process(node.spool)
-    for plan, is_asked in ((node.make_plan(metrics=True), False), (node.make_plan(utilization=0.1), True)):
-        node.plan = plan
-        shipper = node.start()
-        process.submit(1, at=T0)
-        assert node.flush().done
-        if is_asked:
-            until((tmp_path / "imported").exists, "it has looked for it")
-        else:
-            assert not (tmp_path / "imported").exists()
-        shipper.terminate()
-        ended(shipper)
-        (node.spool / PLAN).unlink()  # processes with another plan have another spool
-    process.close()
 
 
 def test_a_node_without_a_driver_has_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

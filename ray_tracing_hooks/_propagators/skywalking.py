@@ -109,6 +109,10 @@ class _SkyWalkingPropagator(textmap.TextMapPropagator):
     _others: tuple[str, ...] = ()
     _suppressing: str = ""
     """The header that keeps a receiver from tracing; empty where this generation has none."""
+    _read: Callable[[str], Reference | None]
+    """The reference in a header of this generation; None if it is malformed."""
+    _write: Callable[[Reference], str]
+    """The header of this generation for a reference."""
 
     @property
     def fields(self) -> set[str]:
@@ -146,14 +150,6 @@ class _SkyWalkingPropagator(textmap.TextMapPropagator):
 
     def _local(self) -> Local:
         return _process.local()
-
-    @abstractmethod
-    def _read(self, header: str) -> Reference | None:
-        """The reference in a header of this generation; None if it is malformed."""
-
-    @abstractmethod
-    def _write(self, reference: Reference) -> str:
-        """The header of this generation for a reference."""
 
     @abstractmethod
     def _of_span(self, span: trace.Span, context: SpanContext, bound: Bound | None, local: Local) -> Reference:
@@ -226,12 +222,7 @@ class Sw8Propagator(_SkyWalkingPropagator):
     _header = headers.SW8
     _others = (headers.SW8_CORRELATION, headers.SW8_EXTENSION)
     _suppressing = headers.UNSAMPLED
-
-    def _read(self, header: str) -> Reference | None:
-        return headers.read_sw8(header)
-
-    def _write(self, reference: Reference) -> str:
-        return headers.write_sw8(reference)
+    _read, _write = staticmethod(headers.read_sw8), staticmethod(headers.write_sw8)
 
     def _extract(self, reader: _Reader, context: Context) -> Context:
         context = super()._extract(reader, context)
@@ -285,15 +276,10 @@ class Sw6Propagator(_SkyWalkingPropagator):
     """SkyWalking 6.x and 7.x."""
 
     _header = headers.SW6
+    _read, _write = staticmethod(headers.read_sw6), staticmethod(headers.write_sw6)
 
     def _local(self) -> Local:
         return _process.registered()
-
-    def _read(self, header: str) -> Reference | None:
-        return headers.read_sw6(header)
-
-    def _write(self, reference: Reference) -> str:
-        return headers.write_sw6(reference)
 
     def _of_span(self, span: trace.Span, context: SpanContext, bound: Bound | None, local: Local) -> Reference:
         trace_id, span_id = context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big")

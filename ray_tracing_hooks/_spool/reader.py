@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import FileIO
+from typing import NamedTuple
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._formats.encoded_span.encode import IDS
@@ -40,6 +41,9 @@ _EMPTY = frozenset({(RESOURCE, U16.size), (SCOPE, TWO_U16.size)})
 _LONGEST = FRAME.size + MAX_PAYLOAD
 _WINDOW = 2 * _LONGEST
 """Bytes that are searched to get past damage: a record that begins in the first half is complete."""
+
+_CHUNK = 1 << 18
+"""Bytes that are read at once to count records."""
 
 _FIRST = 1024 * 1024
 """A file without a header is a damaged segment if there is a valid record within this many bytes."""
@@ -280,35 +284,74 @@ def is_refused(path: str) -> bool:
         return bool(_refusal(file))
 
 
-def count_spans(path: str, offset: int = 0, until: float | None = None, kind_of_record: int = SPAN) -> tuple[int, bool]:
-    """The number of ended spans, or records of another kind, in a segment from ``offset`` on, and whether the count is
-    complete.
+class Walked(NamedTuple):
+    """The records of one kind in a part of a segment.
 
-    It goes from frame to frame without verifying checksums, and stops at an invalid frame, or at the monotonic time
-    ``until``.
+    Attributes:
+        records: How many there are.
+        size: How many bytes were walked over. What cannot be read counts too: nobody can read it.
+        first: The payload of the first one; empty if there is none.
+        is_complete: Whether all was read, in time.
     """
-    spans = 0
+
+    records: int
+    size: int
+    first: bytes
+    is_complete: bool
+
+
+def walk(
+    path: str, offset: int, end: int, kind: int = SPAN, until: float | None = None, *, at_least: int = 0
+) -> Walked:
+    """Count the records of this kind between two offsets, from frame to frame, without verifying checksums.
+
+    It stops at an invalid frame, and after the monotonic time ``until``, but not within ``at_least`` bytes.
+    """
+    count, first = 0, b""
+    position = max(offset, len(MAGIC))
+    at_least += position
     try:
         # Not mapped into memory: if the file is truncated or the disk fails, a signal would end this process.
-        with open(path, "rb", opener=_without_waiting) as file:
-            if version(file.read(len(MAGIC))) != version(MAGIC):
-                return 0, True
-            file.seek(max(offset, len(MAGIC)))
-            size = os.fstat(file.fileno()).st_size
-            while len(frame := file.read(FRAME.size)) == FRAME.size:
-                length, _, kind = FRAME.unpack(frame)
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        return Walked(0, end - offset, b"", isinstance(error, FileNotFoundError))
+    try:
+        if version(os.pread(file, len(MAGIC), 0)) != version(MAGIC):
+            return Walked(0, end - offset, b"", True)
+        while position < end:
+            if until is not None and position >= at_least and time.monotonic() > until:
+                return Walked(count, position - offset, first, False)
+            data = os.pread(file, _CHUNK, position)
+            at = 0
+            while at + FRAME.size <= len(data):
+                length, _, found = FRAME.unpack_from(data, at)
                 if length > MAX_PAYLOAD:
-                    return spans, False
-                if file.seek(length, os.SEEK_CUR) > size:
-                    break
-                spans += kind == kind_of_record
-                if until is not None and not spans & 0xFFF and time.monotonic() > until:
-                    return spans, False
-    except FileNotFoundError:
-        return spans, True
+                    return Walked(count, end - offset, first, False)
+                begin = position + at + FRAME.size
+                if found == kind and begin + length <= end:
+                    count += 1
+                    first = first or os.pread(file, length, begin)
+                at += FRAME.size + length
+            if not at:
+                break
+            position += at
     except OSError:
-        return spans, False
-    return spans, True
+        return Walked(count, end - offset, first, False)
+    finally:
+        os.close(file)
+    return Walked(count, end - offset, first, True)
+
+
+def count_spans(path: str, offset: int = 0, until: float | None = None, kind_of_record: int = SPAN) -> tuple[int, bool]:
+    """The number of ended spans, or records of another kind, in a segment from ``offset`` on, as :func:`walk` counts,
+    and whether the count is complete.
+    """
+    try:
+        size = os.stat(path).st_size
+    except OSError as error:
+        return 0, isinstance(error, FileNotFoundError)
+    found = walk(path, offset, size, kind_of_record, until)
+    return found.records, found.is_complete
 
 
 def segments(directory: str) -> dict[str, list[tuple[int, str]]]:

@@ -504,37 +504,18 @@ class Spool:
         self._spans = self.before
         snapshot = Folder(folder).snapshot(self._follower.open_processes())
         self._snapshot = _lived_on(folder, _sensible(snapshot, problems))
-        self._segments = {
-            (process, segment.sequence): segment
-            for process, found in self._snapshot.processes.items()
-            for segment in found.segments
-            if segment.size
-        }
-        self.files = 0
+        self.files = sum(bool(each.size) for found in self._snapshot.processes.values() for each in found.segments)
         self.size = self._snapshot.size
         self.done = 0
 
     def portions(self) -> Iterator[list[Batch]]:
         for batches in self._follower.follow(self._snapshot):
             self._spans += sum(len(batch.spans) for batch in batches)
-            self.files = self._reached()
+            self.done = min(self.size, self._follower.given_bytes)
             yield batches
-        self._reached()
 
     def position(self) -> Mapping[str, Any]:
         return {"processes": self._follower.positions(), "spans": self._spans}
-
-    def _reached(self) -> int:
-        """Update ``done`` from the follower's positions; returns the number of segments that it has begun."""
-        self.done = begun = 0
-        positions = self._follower.positions()
-        for (process, sequence), segment in self._segments.items():
-            entry = positions.get(process)
-            if entry is not None and sequence <= entry["sequence"]:
-                read = segment.size if sequence < entry["sequence"] else entry["offset"]
-                self.done += read
-                begun += read > 0
-        return begun
 
 
 Input = JsonFiles | Spool

@@ -637,33 +637,6 @@ print(json.dumps(seen))
     assert found == [["x" * 10, False], ["xxx", True], ["x" * 10, False]]
 
 
-def test_what_the_programs_own_sampler_records_without_sampling_it(tmp_path: Path) -> None:
-    """Is written where the rule selects it, and not where there is none."""
-    program = """
-import opentelemetry.sdk.trace as sdk
-from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
-
-class RecordsOnly(Sampler):
-    def should_sample(self, *arguments, **options):
-        return SamplingResult(Decision.RECORD_ONLY)
-    def get_description(self):
-        return "records only"
-
-trace.set_tracer_provider(sdk.TracerProvider(sampler=RecordsOnly()))
-install_keeping() if IS_KEEPING else install()
-for failed in (False, True):
-    span = trace.get_tracer("lib").start_span(f"failed: {failed}")
-    if failed:
-        span.set_status(Status(StatusCode.ERROR))
-    span.end()
-print(json.dumps(reasons()))
-"""
-    keeping = in_a_process(KEEPING + "IS_KEEPING = True" + program, tmp_path)
-    assert keeping == [["failed: True", "ended", "error"]]
-    (tmp_path / "other").mkdir()
-    assert in_a_process(KEEPING + "IS_KEEPING = False" + program, tmp_path / "other") == []
-
-
 def test_what_a_program_passes_to_its_spans_never_fails_it(tmp_path: Path) -> None:
     """Without tracing the same calls do nothing. Its own error is the one that it sees, with a text or without."""
     found = in_a_process(

@@ -635,19 +635,6 @@ def test_spans_wait_while_the_output_disk_refuses(node: Node, faulty: Faulty, nu
     assert Counter(node.numbers()) == Counter(range(1, 2001))
 
 
-def test_an_output_folder_that_takes_no_file_is_told(node: Node, mount: Mount) -> None:
-    """No inode is free."""
-    mount("size=10m,nr_inodes=2", node.out)
-    (node.out / "in the way").write_text("")
-    node.start()
-    assert node.flush().done
-    node.writer().do("span 1 100")
-    node.trouble(f"cannot write spans to {str(node.out)!r}: No space left on device")
-    (node.out / "in the way").unlink()
-    assert node.flush() == FlushResult(done=True)
-    assert node.numbers() == list(range(1, 101))
-
-
 def test_a_shipper_without_free_descriptors_goes_on(node: Node) -> None:
     """It has none to look at the spool with, or to write: it says so, and delivers when it has."""
     shipper = node.start()
@@ -662,24 +649,6 @@ def test_a_shipper_without_free_descriptors_goes_on(node: Node) -> None:
     assert node.flush().done
     assert node.shippers() == [shipper]
     assert node.numbers() == list(range(1, 21))
-
-
-def test_a_slow_output_disk_holds_nobody_up(node: Node, faulty: Faulty) -> None:
-    """A flush returns in time and says how much waits; everything arrives in the end."""
-    disk = faulty(node.out)
-    disk.delay = 0.3
-    node.start()
-    assert node.flush().done
-    writer = node.writer()
-    began = time.monotonic()
-    writer.do("span 1 20000")
-    result = node.answer()
-    assert time.monotonic() - began < 10
-    assert not result.done
-    assert "spans wait in" in result.waiting[0]
-    disk.delay = 0.0
-    assert node.flush().done
-    assert Counter(node.numbers()) == Counter(range(1, 20001))
 
 
 def test_an_output_folder_that_is_removed_while_it_is_written_to_costs_only_what_was_in_it(node: Node) -> None:

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from calling import MS, T0, Process
-from collector import Received, collector
+from collector import Received
 from google.protobuf import json_format
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from shipping import Node, ended, until
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._ship.flush import FlushResult
 
 pytestmark = pytest.mark.apart
 
@@ -171,56 +170,6 @@ def test_a_server_that_takes_no_metrics_is_a_problem_and_holds_nothing_up(
     assert counts(lines(metered)) == [10, 20, 30], "the files have them"
 
 
-def test_a_server_that_never_answers_delays_one_flush_and_no_span(
-    metered: Node, process: Process, server: Received
-) -> None:
-    os.environ["OTEL_EXPORTER_OTLP_METRICS_TIMEOUT"] = "2"
-    server.answers[METRICS] = 0
-    metered.start()
-    calls(process, 1, 10)
-    until(lambda: len(server.spans) == 20, "the spans are delivered")
-    waiting = FlushResult(done=False, waiting=["the last metrics have not been accepted yet; sending continues"])
-    until(lambda: metered.answer() == waiting, "the metrics are on their way")
-    assert len(server.spans) == 20
-    until(lambda: "metrics are not sent to" in metered.log(), "it gives up")
-    asked = server.asked[METRICS]
-    calls(process, 11, 20)
-    assert metered.flush(timeout=20).done
-    assert server.asked[METRICS] == asked, "nobody waits for a server that did not answer the last time"
-    assert len(server.spans) == 40
-    process.close()
-    until(lambda: not metered.segments(), "the segments are removed")
-
-
-def test_a_metrics_endpoint_of_its_own_counts(metered: Node, process: Process, server: Received) -> None:
-    """As it stands, as the specification says."""
-    with collector() as other:
-        os.environ["OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"] = f"{other.endpoint}/v1/metrics"
-        metered.start()
-        calls(process, 1, 10)
-        assert metered.flush().done
-        assert (len(server.spans), server.metrics, other.spans) == (20, [], [])
-        assert counts(other.metrics) == [10]
-        process.close()
-
-
-def test_an_invalid_variable_is_reported_and_its_default_used(
-    metered: Node, process: Process, server: Received
-) -> None:
-    """As for spans, although the SDK would fail, or use another default."""
-    os.environ["OTEL_EXPORTER_OTLP_METRICS_TIMEOUT"] = "soon"
-    os.environ["OTEL_METRIC_EXPORT_INTERVAL"] = "often"
-    metered.start()
-    calls(process, 1, 10)
-    result = metered.flush()
-    assert result.done
-    assert [text.split(" ")[0] for text in result.problems] == [
-        "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT='soon'",
-        "OTEL_METRIC_EXPORT_INTERVAL='often'",
-    ]
-    assert counts(server.metrics) == [10]
-
-
 def test_programs_with_other_names_on_a_node_have_metrics_of_their_own(metered: Node, server: Received) -> None:
     """The resource is that of the node and service: two processes of one service share it."""
     processes = [
@@ -264,17 +213,6 @@ def test_files_that_cannot_be_written_hold_nothing_up(metered: Node, process: Pr
     assert told.startswith(f"cannot write metrics to '{metered.out / 'metrics'}'")
     assert counts(server.metrics) == [10]
     assert len(server.spans) == len(metered.spans()) == 20
-
-
-@pytest.mark.parametrize("stored", ["", "{"])
-def test_a_state_that_makes_no_sense_is_left_aside(
-    metered: Node, process: Process, server: Received, stored: str
-) -> None:
-    (metered.spool / "progress-metrics.json").write_text(stored)
-    metered.start()
-    calls(process, 1, 10)
-    assert metered.flush().done
-    assert counts(server.metrics) == [10]
 
 
 def test_secrets_in_headers_for_metrics_are_told_nobody(

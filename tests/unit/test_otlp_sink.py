@@ -38,7 +38,6 @@ from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._ship.sink import Batch, DeliveryError, RefusesAllError, SinkContext
 from ray_tracing_hooks._ship.sinks.otlp import OtlpSink, make
-from ray_tracing_hooks._ship.sinks.sending import REQUEST_BYTES
 
 PROTOCOLS = ["grpc", "http/protobuf", "http/json"]
 
@@ -370,20 +369,6 @@ def test_halves_are_two_that_make_the_whole(groups: list[Group]) -> None:
     ]
 
 
-def test_a_portion_is_cut_into_requests_of_less_than_a_megabyte(made: Made) -> None:
-    """A span that alone is larger goes alone, to a collector that may take it."""
-    batches = [*batch(range(1, 1000), filling=1500), *batch([1000], filling=2_000_000), *batch([1001])]
-    made().deliver(batches)
-    assert made.collector.names() == names(range(1, 1002))
-    sizes = [
-        (size, len(list(spans_of(request))))
-        for size, request in zip(made.collector.sizes, made.collector.taken, strict=True)
-    ]
-    assert max(size for size, spans in sizes if spans > 1) < REQUEST_BYTES
-    assert sum(spans == 1 and size > 2_000_000 for size, spans in sizes) == 1
-    assert len(sizes) < 16
-
-
 def test_a_request_holds_no_more_spans_than_the_batch_size(made: Made) -> None:
     made(OTEL_BSP_MAX_EXPORT_BATCH_SIZE="30").deliver([*batch(range(1, 80)), *batch(range(80, 101))])
     assert [len(list(spans_of(request))) for request in made.collector.taken] == [30, 30, 30, 10]
@@ -435,18 +420,6 @@ def test_a_request_that_is_too_large_is_sent_in_parts(made: Made) -> None:
     made().deliver([*batch(range(1, 100), filling=500), *batch([100], filling=20_000), *batch([101])])
     assert made.collector.names() == [*names(range(1, 100)), "101"]
     assert made.counted == {made.told(TOO_LARGE): 1}
-
-
-def test_a_span_that_is_larger_than_a_server_takes(made: Made) -> None:
-    """A gRPC server accepts 4 MiB by default. The span is counted and reported, and the others are sent."""
-    made().deliver([*batch(range(1, 4)), *batch([4], filling=10 << 20), *batch([5], filling=3 << 20), *batch([6])])
-    if made.collector.protocol == "grpc":
-        assert made.collector.names() == ["1", "2", "3", "5", "6"]
-        ((text, lost),) = made.counted.items()
-        assert lost == 1
-        assert "RESOURCE_EXHAUSTED" in text
-    else:
-        assert made.collector.names() == names(range(1, 7))
 
 
 def test_a_bad_span_does_not_cost_those_that_went_with_it(made: Made) -> None:

@@ -211,16 +211,10 @@ def decode_json_answer(body: bytes, signal: Signal = TRACES) -> Answer:
     """The same for a response in JSON."""
     try:
         found = json.loads(body or b"{}")
-        partial = found.get("partialSuccess") or found.get("partial_success") or {}
-        rejected = int(partial.get(signal.rejected) or partial.get(_with_underscores(signal.rejected)) or 0)
-        return Answer(max(0, rejected), str(partial.get("errorMessage") or partial.get("error_message") or ""))
+        partial = found.get("partialSuccess") or {}
+        return Answer(max(0, int(partial.get(signal.rejected) or 0)), str(partial.get("errorMessage") or ""))
     except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         return Answer(0, "")
-
-
-def _with_underscores(name: str) -> str:
-    """The name as protobuf's own JSON may write it."""
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 _SLACK = 1.02

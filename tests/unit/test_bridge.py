@@ -615,28 +615,6 @@ print(json.dumps([flags, exported, reasons()]))
     ]
 
 
-def test_limits_and_the_rule_of_another_cluster_hold_for_tracers_of_before(tmp_path: Path) -> None:
-    """What is not sampled is recorded while it may be written, and dropped again when it may not."""
-    program = """
-import logging
-logging.disable(logging.WARNING)  # the SDK's, of each text that it cuts
-install()
-tracer = trace.get_tracer("lib")
-seen = []
-def look():
-    span = tracer.start_span("span", attributes={"text": "x" * 10})
-    seen.append([span.attributes["text"], tracer.start_span("unsampled", within(0)).is_recording()])
-look()
-install_again("another", SpanLimits(value_length=3), RULE)
-look()
-install_again("a third")
-look()
-print(json.dumps(seen))
-"""
-    found = in_a_process(KEEPING + AGAIN + program, tmp_path)
-    assert found == [["x" * 10, False], ["xxx", True], ["x" * 10, False]]
-
-
 def test_what_a_program_passes_to_its_spans_never_fails_it(tmp_path: Path) -> None:
     """Without tracing the same calls do nothing. Its own error is the one that it sees, with a text or without."""
     found = in_a_process(

@@ -615,7 +615,6 @@ def test_an_answer_that_makes_no_sense_says_nothing(answer: bytes) -> None:
     ("answer", "meaning"),
     [
         (b'{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "x"}}', (2, "x")),
-        (b'{"partial_success": {"rejected_spans": 2, "error_message": "x"}}', (2, "x")),
         (b'{"partialSuccess": {"rejectedSpans": -2}}', (0, "")),
         (b'{"partialSuccess": null}', (0, "")),
         (b'{"partialSuccess": [1]}', (0, "")),

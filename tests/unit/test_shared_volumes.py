@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -121,52 +120,3 @@ def test_a_container_is_not_taken_for_one_that_has_ended() -> None:
             return
         known[number] = name
     pytest.skip("this kernel uses no number again")
-
-
-def test_the_shipper_of_a_container_that_has_ended_is_replaced_from_another(start: Start, tmp_path: Path) -> None:
-    """Its lock ends with it, whatever runs under its pid elsewhere."""
-    first = start(KEEPER, "/shared/spool", "/shared/spans", "node")
-    second = start(KEEPER, "/shared/spool", "/shared/spans", "node")
-    writer = start(WRITER, "/shared/spool", "1000000")
-    assert first("start") == "True"
-    assert second("start") == "False"
-    assert writer("end 1 10") == "end"
-    until(lambda: len(spans_in(tmp_path / "spans")) == 10, "the first shipper delivers")
-    first.kill()
-    until(lambda: second("start") == "True", "the first container has ended, and another shipper is started")
-    assert writer("end 11 20") == "end"
-    until(lambda: len(spans_in(tmp_path / "spans")) == 20, "the second shipper delivers")
-    assert {int(str(span["spanId"]), 16) for span in spans_in(tmp_path / "spans")} == set(range(1, 21))
-
-
-def test_nodes_that_write_to_one_folder_do_not_collide(start: Start, tmp_path: Path) -> None:
-    """Not even under the same label, as with clones of a machine, and if one is killed and another one takes its place:
-    every span is there once, and each file has those of one node.
-    """
-    nodes, spans = range(3), 2000
-    keepers = [start(KEEPER, f"/shared/spool-{node}", "/shared/spans", "same") for node in nodes]
-    writers = [start(WRITER, f"/shared/spool-{node}", "1000000") for node in nodes]
-    for first in range(0, spans, 100):
-        for node in nodes:
-            begin = 1 + node * spans + first
-            assert writers[node](f"end {begin} {begin + 99}") == "end"
-        if not first:  # before anything is written, a shipper may end
-            assert [keeper("start") for keeper in keepers] == ["True"] * len(nodes)
-        if first == spans // 2:
-            keepers[0].kill()
-            keepers[0] = start(KEEPER, "/shared/spool-0", "/shared/spans", "same")
-            until(lambda: keepers[0]("start") == "True", "the shipper has been killed, and another one is started")
-    until(lambda: len(spans_in(tmp_path / "spans")) >= len(nodes) * spans, "everything is delivered")
-    found = Counter(int(str(span["spanId"]), 16) for span in spans_in(tmp_path / "spans"))
-    files = len(list((tmp_path / "spans").iterdir()))
-    print(f"spans expected {len(nodes) * spans}, found {found.total()}, in {files} files")
-    assert found == Counter(range(1, 1 + len(nodes) * spans))
-    for path in (tmp_path / "spans").glob("*.jsonl"):
-        of_nodes = {
-            (int(span["spanId"], 16) - 1) // spans
-            for line in path.read_text().splitlines()
-            for resource in json.loads(line)["resourceSpans"]
-            for scope in resource["scopeSpans"]
-            for span in scope["spans"]
-        }
-        assert len(of_nodes) == 1

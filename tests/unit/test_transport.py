@@ -214,17 +214,6 @@ def test_http_compresses_where_asked_to(stack: ExitStack) -> None:
     assert zlib.decompress(received.body, 31) == BODY
 
 
-def test_a_header_cannot_make_the_body_something_else(stack: ExitStack) -> None:
-    """The agent's name may be changed."""
-    server = stack.enter_context(http_server())
-    headers = {"content-type": "text/plain", "content-encoding": "br", "content-length": "1", "user-agent": "mine"}
-    http(stack, server.server_port, headers=headers, gzip=True).send(BODY)
-    (received,) = server.received
-    assert received.headers["content-type"] == "application/x-protobuf"
-    assert received.headers["content-encoding"] == "gzip"
-    assert received.headers["user-agent"] == "mine"
-
-
 def test_netrc_adds_no_credentials(stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are those of a person for another program."""
     netrc = tmp_path / "netrc"

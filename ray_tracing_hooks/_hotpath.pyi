@@ -100,7 +100,6 @@ class Method:  # submits calls of methods
         accepted: Callable[..., None],
         refused: Callable[..., None],
         failed: Callable[[Exception], None],
-        interrupts: Callable[[BaseException], bool],
         tracing: Any,
         outgoing: Any,
         get_current: Callable[[], Any],

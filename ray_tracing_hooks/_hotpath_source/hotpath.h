@@ -160,18 +160,8 @@ int is_bytes_of(PyObject *object, Py_ssize_t size);
 /* The exception that is set, as an object; it is not set any more. */
 PyObject *take_exception(void);
 
-/* Set it again. Steals the reference. */
-void give_back(PyObject *error);
-
-/* Handle the exception that is set, as an `except` block does that ends with `raise`: what is called between these two
- * has it in sys.exc_info(). Afterwards it is set again, unless another one is, which then has it as its context. */
-typedef struct {
-    PyObject *error;
-    PyObject *type, *before, *traceback; /* what was handled before */
-} Handled;
-
-void begin_handling(Handled *handled);
-void end_handling(Handled *handled);
+/* Set it again, unless another one is set. Steals the reference. */
+void set_again(PyObject *error);
 
 #define NEW_REFERENCE(object) (Py_INCREF(object), (object))
 

@@ -190,11 +190,10 @@ void begin_record(Record *record, unsigned char kind, const Recorder *recorder)
 /* What an `except` block does for a span that may not have been written before a signal handler of the program raised. */
 static void finish(PyObject *object, const char *data, Py_ssize_t size)
 {
-    Handled handled;
-    begin_handling(&handled);
+    PyObject *error = take_exception();
     PyObject *done = PyObject_CallMethod(object, "finish", "y#", data, size);
     Py_XDECREF(done);
-    end_handling(&handled);
+    set_again(error);
 }
 
 int append(PyObject *object, const State *state, Record *record, const char *method)
@@ -331,11 +330,10 @@ static PyObject *span_end(PyObject *self, PyTypeObject *base, PyObject *const *a
     PyObject *done = PyObject_CallMethod(self, "_end", "(O)", at);
     if (done == NULL && span->end_time == Py_None) {
         /* A signal handler of the program raised before anything was done, and nobody ends the span again. */
-        Handled handled;
-        begin_handling(&handled);
+        PyObject *error = take_exception();
         PyObject *again = PyObject_CallMethod(self, "_end", "(O)", at);
         Py_XDECREF(again);
-        end_handling(&handled);
+        set_again(error);
     }
     return done;
 }
@@ -489,25 +487,12 @@ PyObject *take_exception(void)
     return error;
 }
 
-void give_back(PyObject *error)
+void set_again(PyObject *error)
 {
-    PyErr_Restore(NEW_REFERENCE((PyObject *)Py_TYPE(error)), error, PyException_GetTraceback(error));
-}
-
-void begin_handling(Handled *handled)
-{
-    PyErr_GetExcInfo(&handled->type, &handled->before, &handled->traceback);
-    PyObject *error = handled->error = take_exception();
-    PyErr_SetExcInfo(NEW_REFERENCE((PyObject *)Py_TYPE(error)), NEW_REFERENCE(error), PyException_GetTraceback(error));
-}
-
-void end_handling(Handled *handled)
-{
-    PyErr_SetExcInfo(handled->type, handled->before, handled->traceback);
     if (PyErr_Occurred())
-        Py_DECREF(handled->error);
+        Py_DECREF(error);
     else
-        give_back(handled->error);
+        PyErr_Restore(NEW_REFERENCE((PyObject *)Py_TYPE(error)), error, PyException_GetTraceback(error));
 }
 
 int is_whole(PyObject *self, size_t first, size_t last)

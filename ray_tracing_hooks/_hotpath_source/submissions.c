@@ -55,8 +55,7 @@ typedef struct {
     PyObject *python;      /* the same replacement in Python, for calls that are uncommon */
     PyObject *accepted;    /* accepted(made_of, start, result, arguments) writes the span of a call in Python */
     PyObject *refused;     /* refused(made_of, start, error, arguments) likewise */
-    PyObject *failed;      /* failed(error): an error of this package after the call */
-    PyObject *interrupts;  /* interrupts(error): whether it is an error of the program, such as its time-out */
+    PyObject *failed;      /* failed(error): an error of this package; raises it if it is one of the program */
     PyObject *tracing;     /* the module */
     PyObject *outgoing;    /* what the call around this one carries, if it is made while that one is submitted */
     PyObject *get_current; /* returns the current context */
@@ -226,7 +225,7 @@ static int write_in_python(PyObject *function, const Submissions *submissions, u
     return done == NULL ? -1 : 0;
 }
 
-/* Have Python handle the exception that is set after a call. 0, or -1 with an exception of the program. */
+/* Have Python handle the exception that is set. 0, or -1 with an exception of the program. */
 static int handle_fault(const Method *method)
 {
     if (!PyErr_ExceptionMatches(PyExc_Exception))
@@ -253,35 +252,10 @@ static int follow_up(const Method *method, const Submissions *submissions, const
  * program interrupts this with another one. */
 static void follow_up_refusal(const Method *method, const Submissions *submissions, uint64_t start, PyObject *arguments)
 {
-    Handled handled;
-    begin_handling(&handled);
-    if (write_in_python(method->refused, submissions, start, handled.error, arguments) < 0)
+    PyObject *error = take_exception();
+    if (write_in_python(method->refused, submissions, start, error, arguments) < 0)
         handle_fault(method);
-    end_handling(&handled);
-}
-
-/* Whether the exception that is set interrupts the program, rather than being a fault that Python comes upon again and
- * knows what to do about. If not, it is not set any more. */
-static int interrupts(const Method *method)
-{
-    PyObject *type, *error, *traceback;
-    if (!PyErr_ExceptionMatches(PyExc_Exception))
-        return 1;
-    PyErr_Fetch(&type, &error, &traceback);
-    PyErr_Restore(type, error, traceback);
-    if (traceback == NULL) {
-        PyErr_Clear(); /* raised by C code: no code of the program has run */
-        return 0;
-    }
-    error = take_exception();
-    PyObject *answer = PyObject_CallFunctionObjArgs(method->interrupts, error, NULL);
-    int result = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
-    if (result > 0)
-        give_back(error);
-    else
-        Py_XDECREF(error);
-    return result != 0;
+    set_again(error);
 }
 
 static PyObject *method_call(PyObject *self, PyObject *arguments, PyObject *keywords)
@@ -303,10 +277,12 @@ static PyObject *method_call(PyObject *self, PyObject *arguments, PyObject *keyw
             return PyObject_Call(method->original, arguments, keywords);
         known = left_out;
     }
-    if (known < 0 && !interrupts(method))
-        known = 0;
+    if (known < 0 && PyErr_ExceptionMatches(PyExc_AttributeError))
+        PyErr_Clear(); /* before Ray 2.48, a method has no attribute `_actor` */
+    else if (known < 0 && handle_fault(method) < 0)
+        return NULL;
     if (known <= 0)
-        return known < 0 ? NULL : PyObject_Call(method->python, arguments, keywords);
+        return PyObject_Call(method->python, arguments, keywords);
 
     uint64_t start = now_ns();
     PyObject *result = PyObject_Call(method->original, arguments, NULL);
@@ -323,16 +299,15 @@ static PyObject *method_call(PyObject *self, PyObject *arguments, PyObject *keyw
 
 static PyObject *method_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"original", "python", "accepted", "refused", "failed", "interrupts", "tracing", "outgoing",
-                            "get_current", "key_of", "bind", NULL};
+    static char *names[] = {"original", "python", "accepted", "refused", "failed", "tracing", "outgoing", "get_current",
+                            "key_of", "bind", NULL};
     Method *made = (Method *)PyType_GenericAlloc(type, 0);
     if (made == NULL)
         return NULL;
     PyObject_GC_UnTrack(made);
-    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOOOOOOOOO:Method", names, &made->original,
-                                    &made->python, &made->accepted, &made->refused, &made->failed,
-                                    &made->interrupts, &made->tracing, &made->outgoing, &made->get_current,
-                                    &made->key_of, &made->bind))
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOOOOOOOO:Method", names, &made->original,
+                                    &made->python, &made->accepted, &made->refused, &made->failed, &made->tracing,
+                                    &made->outgoing, &made->get_current, &made->key_of, &made->bind))
         return own((PyObject *)made, method_held);
     return disown((PyObject *)made, method_held);
 }

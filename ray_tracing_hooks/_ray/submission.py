@@ -17,7 +17,7 @@ from ray_tracing_hooks._ray.tracing import Around, Called, Calls, around_of
 from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.recorder import Template
-from ray_tracing_hooks._safety.exceptions import hide_frame, is_interruption
+from ray_tracing_hooks._safety.exceptions import hide_frame
 from ray_tracing_hooks._safety.guard import failed
 
 _MOST_IDS = 64
@@ -302,7 +302,6 @@ def _method(
         accepted=accepted,
         refused=refused,
         failed=lambda error: failed("recording a call", error),
-        interrupts=is_interruption,
         tracing=tracing,
         outgoing=outgoing,
         get_current=get_current,

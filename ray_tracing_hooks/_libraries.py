@@ -17,11 +17,12 @@ class Wrap(NamedTuple):
     of: str
     """The module of Ray, or of an engine, which is wrapped once the process has imported it."""
     module: str
-    """The module with a function ``patch(patches)``, in the library's folder of this package."""
+    """The module with the wrappers, in the library's folder of this package."""
     lost: str
     """What is missing if this version of Ray has changed the place, for a message."""
-    patch: str = "patch"
-    """The function, if it has another name."""
+    wrappers: str = "WRAPPERS"
+    """Its table of wrappers, by ``function`` or ``Class.method``, with a question mark after what older versions of Ray
+    lack; or a function ``patch(patches)`` that applies them, and returns whether this Ray has all places."""
 
 
 class Library(NamedTuple):
@@ -78,20 +79,20 @@ DATA = Library(
             f"{_DATA}.execution.interfaces.physical_operator",
             "statistics",
             "the backpressure of datasets is not recorded",
-            "patch_backpressure",
+            "BACKPRESSURE",
         ),
         Wrap("ray.data.iterator", "iteration", "iterations over datasets are not traced"),
         Wrap(
             f"{_DATA}.block_batching.iter_batches",
             "iteration",
             "the stages that iterations over datasets waited for are not recorded",
-            "patch_stages",
+            "STAGES",
         ),
         Wrap(
             f"{_DATA}.execution.operators.map_transformer",
             "tasks",
             "classes that map datasets do not have the context of their task",
-            "patch_threads",
+            "THREADS",
         ),
         Wrap(f"{_DATA}.util", "tasks", "files are read without the context of their task", "patch_files"),
         Wrap(
@@ -113,18 +114,18 @@ TRAIN = Library(
     "Ray Train",
     wraps=(
         Wrap("ray.train.v2.api.data_parallel_trainer", "run", "runs of Ray Train are not recorded"),
-        Wrap(f"{_TRAIN}.controller.controller", "run", "attempts of Ray Train are not recorded", "patch_attempts"),
+        Wrap(f"{_TRAIN}.controller.controller", "run", "attempts of Ray Train are not recorded", "ATTEMPTS"),
         Wrap(
             f"{_TRAIN}.worker_group.thread_runner",
             "ranks",
             "training loops of Ray Train are not recorded, and not in the trace of their run",
         ),
-        Wrap(f"{_TRAIN}.context", "ranks", "reports of Ray Train are not recorded", "patch_reports"),
+        Wrap(f"{_TRAIN}.context", "ranks", "reports of Ray Train are not recorded", "REPORTS"),
         Wrap(
             f"{_TRAIN}.collective_impl",
             "ranks",
             "collective functions of Ray Train are not recorded",
-            "patch_collectives",
+            "COLLECTIVES",
         ),
         Wrap(
             "ray.train.v2.api.data_parallel_trainer",
@@ -136,7 +137,7 @@ TRAIN = Library(
             "ray.train.base_trainer",
             "run",
             "no message reports runs of Ray Train's first version, which are not recorded",
-            "patch_first_version",
+            "FIRST_VERSION",
         ),
     ),
     internal=("ray.train._internal.", "ray.train.v2._internal."),
@@ -151,20 +152,20 @@ TUNE = Library(
     "Ray Tune",
     wraps=(
         Wrap(_CONTROLLER, "experiments", "experiments of Ray Tune are not recorded"),
-        Wrap(_CONTROLLER, "experiments", "trials of Ray Tune are not recorded", "patch_trials"),
+        Wrap(_CONTROLLER, "experiments", "trials of Ray Tune are not recorded", "TRIALS"),
         Wrap(
             "ray.air.execution.resources.request",
             "trials",
             "actors of Ray Tune are created outside of their trials",
-            "patch_actors",
+            "ACTORS",
         ),
-        Wrap("ray.tune.schedulers.pbt", "trials", "exploits of Ray Tune are not recorded", "patch_exploits"),
-        Wrap("ray.tune.trainable.function_trainable", "trials", "trainables of Ray Tune are not named", "patch_names"),
+        Wrap("ray.tune.schedulers.pbt", "trials", "exploits of Ray Tune are not recorded", "EXPLOITS"),
+        Wrap("ray.tune.trainable.function_trainable", "trials", "trainables of Ray Tune are not named", "NAMES"),
         Wrap(
             "ray.train._internal.session",
             "trials",
             "training functions of Ray Tune are not in the trace of their trial",
-            "patch_sessions",
+            "SESSIONS",
         ),
     ),
     internal=("ray.tune.utils.",),
@@ -191,21 +192,19 @@ SERVE = Library(
         Wrap(f"{_SERVE}.proxy", "proxy", "requests to Serve's proxies are not traced"),
         Wrap(f"{_SERVE}.router", "router", "calls of deployments are not traced"),
         Wrap(f"{_SERVE}.router", "choosing", "how long the choice of replicas takes is not recorded"),
-        Wrap("ray.serve.handle", "router", "how long callers wait for a replica is not recorded", "patch_responses"),
-        Wrap(f"{_SERVE}.replica", "replica", "requests are not traced in the replicas of deployments"),
+        Wrap("ray.serve.handle", "router", "how long callers wait for a replica is not recorded", "RESPONSES"),
+        Wrap(f"{_SERVE}.replica", "replica", "requests are not traced in the replicas of deployments", "patch"),
         Wrap(
             f"{_SERVE}.replica",
             "replica",
             "how long requests wait for the event loop of their replica is not recorded",
             "patch_event_loop",
         ),
-        Wrap(f"{_SERVE}.replica", "replica", "the start of replicas is not traced", "patch_start"),
-        Wrap(f"{_SERVE}.replica", "replica", "calls of health checks are traced", "patch_health_checks"),
-        Wrap(f"{_SERVE}.replica", "direct", "requests that replicas receive without a proxy are not traced"),
+        Wrap(f"{_SERVE}.replica", "replica", "the start of replicas is not traced", "START"),
+        Wrap(f"{_SERVE}.replica", "replica", "calls of health checks are traced", "HEALTH_CHECKS"),
+        Wrap(f"{_SERVE}.replica", "direct", "requests that replicas receive without a proxy are not traced", "patch"),
         Wrap("ray.serve.batching", "batching", "batches of requests are not traced"),
-        Wrap(
-            "ray.serve.multiplex", "batching", "the loading of multiplexed models is not traced", "patch_multiplexing"
-        ),
+        Wrap("ray.serve.multiplex", "batching", "the loading of multiplexed models is not traced", "MULTIPLEXING"),
         Wrap(f"{_SERVE}.tracing_utils", "spans", "Serve's own tracing makes additional spans", "patch_own_tracing"),
     ),
     internal=(f"{_SERVE}.",),
@@ -222,14 +221,15 @@ LLM = Library(
     "llm",
     "Ray LLM",
     wraps=(
-        Wrap("vllm.v1.engine.output_processor", "engine", "generations of vLLM make no spans"),
-        Wrap("vllm.v1.engine.async_llm", "engine", "the model of generations is not recorded", "patch_async"),
-        Wrap("vllm.v1.engine.llm_engine", "engine", "the model of generations is not recorded", "patch_sync"),
-        Wrap("sglang.srt.entrypoints.engine", "sglang", "generations of SGLang make no spans"),
+        Wrap("vllm.v1.engine.output_processor", "engine", "generations of vLLM make no spans", "patch"),
+        Wrap("vllm.v1.engine.async_llm", "engine", "the model of generations is not recorded", "ASYNC_ENGINE"),
+        Wrap("vllm.v1.engine.llm_engine", "engine", "the model of generations is not recorded", "SYNC_ENGINE"),
+        Wrap("sglang.srt.entrypoints.engine", "sglang", "generations of SGLang make no spans", "patch"),
         Wrap(
             "ray.llm._internal.serve.core.server.llm_server",
             "server",
             "what Ray Serve LLM knows of its requests is not recorded",
+            "patch",
         ),
     ),
     internal=("ray.llm._internal.",),

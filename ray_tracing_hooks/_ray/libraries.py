@@ -64,12 +64,23 @@ def joining_serve(patches: Patches, ray_version: str) -> Callable[[], bool]:
 
 def instrument(part: str, row: Wrap, patches: Patches, ray_version: str) -> None:
     """Wrap one place of a library; reports what is lost if this version of Ray, or of an engine, has changed it."""
-    patch = getattr(import_module(f"{__package__}.{part}.{row.module}"), row.patch)
+    wrappers = getattr(import_module(f"{__package__}.{part}.{row.module}"), row.wrappers)
+    patch = partial(_wrap_all, sys.modules[row.of], wrappers) if isinstance(wrappers, dict) else wrappers
     if not in_place(patch, patches):
         package = row.of.partition(".")[0]
         version = getattr(sys.modules[package], "__version__", "of unknown version")
         changed = f"Ray {ray_version}" if package == "ray" else f"{package} {version}"
         report(f"{row.lost}: {changed} has changed the code that this package wraps")
+
+
+def _wrap_all(module: ModuleType, wrappers: dict[str, Callable[[Any], Any]], patches: Patches) -> bool:
+    """Apply a table of wrappers (:attr:`Wrap.wrappers`); False if the module lacks one of the places."""
+    for place, wrapper in wrappers.items():
+        class_name, _, name = place.removesuffix("?").rpartition(".")
+        owner = getattr(module, class_name) if class_name else module
+        if not patches.wrap(owner, name, wrapper) and not place.endswith("?"):
+            return False
+    return True
 
 
 def when_imported(patches: Patches, module: str, call: Callable[[], None]) -> None:

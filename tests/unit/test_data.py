@@ -593,7 +593,7 @@ class Source:
         return Batches(self._make)
 
 
-Source._iter_batches = iteration._iter_batches(Source._iter_batches)  # type: ignore[method-assign]
+Source._iter_batches = iteration.WRAPPERS["DataIterator._iter_batches"](Source._iter_batches)  # type: ignore[method-assign]
 
 
 def test_a_consumer_of_batches_can_do_all_that_it_could_before(spans: list[Span]) -> None:
@@ -770,7 +770,7 @@ def test_an_iteration_says_where_ray_data_measures_its_stages(spans: list[Span])
         def __init__(self, bundles: Any, *, stats: Any = None, dataset_tags: Any = None) -> None:
             self.given = bundles, stats, dataset_tags
 
-    BatchIterator.__init__ = iteration._init(BatchIterator.__init__)  # type: ignore[method-assign]
+    BatchIterator.__init__ = iteration.STAGES["BatchIterator.__init__"](BatchIterator.__init__)  # type: ignore[method-assign]
 
     def make() -> Iterator[Any]:
         made = BatchIterator("bundles", stats=stats, dataset_tags={"dataset": "dataset_1_0"})
@@ -839,7 +839,7 @@ def test_an_instance_that_ray_runs_in_a_thread_of_its_own_has_the_context(monkey
         def init(self) -> str:
             return "result"
 
-    init = tasks._init(MapTransformer.init)
+    init = tasks.THREADS["MapTransformer.init"](MapTransformer.init)
     assert init(MapTransformer()) == "result"
     assert init(MapTransformer()) == "result"
     token = attach(Context({"key": "value"}))

@@ -366,7 +366,8 @@ def test_the_model_is_that_of_the_engine(
             self.output_processor = processor
 
     monkeypatch.setitem(sys.modules, "vllm.v1.engine.async_llm", SimpleNamespace(AsyncLLM=AsyncLLM))
-    assert engine.patch_async(patches)
+    row = next(each for each in LLM.wraps if each.wrappers == "ASYNC_ENGINE")
+    libraries.instrument(LLM.part, row, patches, "2.60.0")
     processor = front._processor()
     AsyncLLM(served, processor)
     asked = request("1")

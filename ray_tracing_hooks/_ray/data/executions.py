@@ -44,20 +44,6 @@ _open: weakref.WeakSet[Execution] = weakref.WeakSet()
 """The executions that have not ended."""
 
 
-def patch(patches: Patches) -> bool:
-    """Wrap the executor; False if this Ray lacks one of the methods."""
-    from ray.data._internal.execution.streaming_executor import StreamingExecutor  # noqa: PLC0415
-
-    patches.on_undo(_open.clear)
-    wrapped = [
-        patches.wrap(StreamingExecutor, "execute", _execute),
-        patches.wrap(StreamingExecutor, "run", _run),
-        patches.wrap(StreamingExecutor, "shutdown", _shutdown),
-        patches.wrap(StreamingExecutor, "_scheduling_loop_step", _step),
-    ]
-    return all(wrapped)
-
-
 def give_up() -> None:
     """End the spans of executions that are still running when this process disconnects."""
     for execution in list(_open):
@@ -350,3 +336,11 @@ class Watch:
 
         totals = get_memory_info_reply(get_state_from_address(self._gcs_address), timeout_seconds=_TIMEOUT).store_stats
         return Spilled(int(totals.spilled_bytes_total), int(totals.restored_bytes_total))
+
+
+WRAPPERS = {
+    "StreamingExecutor.execute": _execute,
+    "StreamingExecutor.run": _run,
+    "StreamingExecutor.shutdown": _shutdown,
+    "StreamingExecutor._scheduling_loop_step": _step,
+}

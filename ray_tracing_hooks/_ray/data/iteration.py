@@ -25,7 +25,6 @@ from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
 from ray_tracing_hooks._safety.guard import guarded
-from ray_tracing_hooks._safety.patching import Patches
 
 _STAGES = (
     (names.RAY_DATA_WAIT_TIME_PRODUCTION, "iter_blocked_production_wait_s"),
@@ -55,22 +54,6 @@ _open: WeakSet[Iteration] = WeakSet()
 _DOING = "tracing an iteration over a dataset"
 
 
-def patch(patches: Patches) -> bool:
-    """Wrap the method; False if this Ray lacks it."""
-    from ray.data.iterator import DataIterator  # noqa: PLC0415
-
-    patches.on_undo(_open.clear)
-    return patches.wrap(DataIterator, "_iter_batches", _iter_batches)
-
-
-def patch_stages(patches: Patches) -> bool:
-    """Learn where the stages are measured; False if this Ray does not measure them for each iteration."""
-    from ray.data._internal.block_batching import iter_batches  # noqa: PLC0415
-
-    made = vars(iter_batches).get("BatchIterator")
-    return made is not None and patches.wrap(made, "__init__", _init)
-
-
 def give_up() -> None:
     """End the spans of open iterations when this process disconnects."""
     for iteration in list(_open):
@@ -84,7 +67,7 @@ def _trace(batches: Any, source: Any, *_args: Any, **_kwargs: Any) -> None:
         batches.iterator_gen = _Iterate(make, source, method)
 
 
-_iter_batches = followed_by(_trace, _DOING)
+WRAPPERS = {"DataIterator._iter_batches": followed_by(_trace, _DOING)}
 
 
 class _Iterate:
@@ -257,4 +240,5 @@ def _measure(_batches: Any, *_args: Any, **kwargs: Any) -> None:
         iteration.measures(kwargs.get("stats"), kwargs.get("dataset_tags", kwargs.get("dataset_tag")))
 
 
-_init = preceded_by(_measure, _DOING)
+STAGES = {"BatchIterator.__init__": preceded_by(_measure, _DOING)}
+"""Where the stages are measured. Older versions of Ray do not measure them for each iteration."""

@@ -21,7 +21,6 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._ray.library_spans import preceded_by
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.patching import Patches
 
 
 def state_of(op: Any, executor: Any) -> Any:
@@ -52,14 +51,6 @@ _AGAIN = 0.1
 """Seconds after which an operator that is still held back is looked at again: has it work, and what does it lack?"""
 
 
-def patch_backpressure(patches: Patches) -> bool:
-    """Wrap both methods; False if this Ray lacks the first. Older versions of Ray lack the second."""
-    from ray.data._internal.execution.interfaces.physical_operator import PhysicalOperator  # noqa: PLC0415
-
-    patches.wrap(PhysicalOperator, "notify_in_task_output_backpressure", _noticing(OUTPUT))
-    return patches.wrap(PhysicalOperator, "notify_in_task_submission_backpressure", _noticing(SUBMISSION))
-
-
 def _noticing(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def notice(op: Any, in_backpressure: bool, *policy: Any, **named: Any) -> None:
         held_back: HeldBack | None = vars(op).get(HELD_BACK)
@@ -68,6 +59,12 @@ def _noticing(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             held_back.notice(kind, name or "", in_backpressure=in_backpressure)
 
     return preceded_by(notice, "recording backpressure")
+
+
+BACKPRESSURE = {
+    "PhysicalOperator.notify_in_task_output_backpressure?": _noticing(OUTPUT),
+    "PhysicalOperator.notify_in_task_submission_backpressure": _noticing(SUBMISSION),
+}
 
 
 class Cause(NamedTuple):

@@ -220,13 +220,6 @@ _HOLDERS = {
 """The functions by their modules, and the modules that have imported them by name."""
 
 
-def patch_threads(patches: Patches) -> bool:
-    """Wrap the making of instances; False if this Ray lacks it."""
-    from ray.data._internal.execution.operators.map_transformer import MapTransformer  # noqa: PLC0415
-
-    return patches.wrap(MapTransformer, "init", _init)
-
-
 def patch_files(patches: Patches) -> bool:
     """Wrap the function that reads files; False if this Ray lacks it."""
     return _wrap_everywhere(patches, _UTIL, "make_async_gen")
@@ -296,7 +289,7 @@ def _share_contexts(*_arguments: Any) -> None:
         _share_context(instance)
 
 
-_init = followed_by(_share_contexts, "propagating the context to functions of Ray Data")
+THREADS = {"MapTransformer.init": followed_by(_share_contexts, "propagating the context to functions of Ray Data")}
 
 
 def _instances() -> list[Any]:

@@ -77,23 +77,13 @@ def patch(patches: Patches) -> bool:
     return all(ends) and patches.wrap(processor, "add_request", _add_request)
 
 
-def patch_async(patches: Patches) -> bool:
-    """Note the model of engines; False if this vLLM lacks them."""
-    return _note_model(patches, sys.modules["vllm.v1.engine.async_llm"].AsyncLLM)
-
-
-def patch_sync(patches: Patches) -> bool:
-    """The same for engines without an event loop."""
-    return _note_model(patches, sys.modules["vllm.v1.engine.llm_engine"].LLMEngine)
-
-
-def _note_model(patches: Patches, engine: Any) -> bool:
-    return patches.wrap(engine, "__init__", followed_by(_made, "reading the model of an engine"))
-
-
 def _made(_: None, engine: Any, *_args: Any, **_kwargs: Any) -> None:
     named = engine.vllm_config.model_config.served_model_name
     note_model(engine, named if isinstance(named, str) else named[0])
+
+
+_noting_model = followed_by(_made, "reading the model of an engine")
+ASYNC_ENGINE, SYNC_ENGINE = {"AsyncLLM.__init__": _noting_model}, {"LLMEngine.__init__": _noting_model}
 
 
 def note_model(engine: Any, name: str) -> None:

@@ -26,22 +26,9 @@ from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_curr
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
 from ray_tracing_hooks._safety.guard import guarded
-from ray_tracing_hooks._safety.patching import Patches
 
 _TIMERS, _TIMER = "timers", "_timer"
 """The first part of the keys of an algorithm's own timers, and how most of their names end."""
-
-
-def patch(patches: Patches) -> bool:
-    """Wrap iterations; False if this Ray lacks one of these methods."""
-    from ray.rllib.algorithms.algorithm import Algorithm  # noqa: PLC0415  imported by now
-    from ray.rllib.utils.metrics.metrics_logger import MetricsLogger  # noqa: PLC0415  as above
-
-    return (
-        patches.wrap(Algorithm, "step", spanned(_begin))
-        and patches.wrap(Algorithm, "_run_one_training_iteration", within(_context_of, "tracing an iteration of RLlib"))
-        and patches.wrap(MetricsLogger, "log_time", _log_time)
-    )
 
 
 _contexts: WeakKeyDictionary[Any, Context] = WeakKeyDictionary()
@@ -127,6 +114,13 @@ class _Phase:
     def _begin(self, active: Tracing) -> Begun:
         name = names.run_name(self._algorithm, f"{names.RLLIB}.{self._phase}")
         return library_spans.begin(active, name, get_current(), {names.RAY_RLLIB_ALGORITHM: self._algorithm})
+
+
+WRAPPERS = {
+    "Algorithm.step": spanned(_begin),
+    "Algorithm._run_one_training_iteration": within(_context_of, "tracing an iteration of RLlib"),
+    "MetricsLogger.log_time": _log_time,
+}
 
 
 _OF_LEARNERS = {"_WrappedExecutable": "Learner"}

@@ -36,7 +36,6 @@ from ray_tracing_hooks._record.recorder import NEW_TRACE, SAMPLED
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
 from ray_tracing_hooks._safety.guard import guarded
-from ray_tracing_hooks._safety.patching import Patches
 
 _MOST_LINKS = 128
 """Most links of a batch, as in the SDK: of larger batches, the first requests are linked."""
@@ -45,17 +44,6 @@ _templates = Templates(INTERNAL, names.SERVE_BATCH)
 
 _waiting: WeakKeyDictionary[Any, tuple[Context, int]] = WeakKeyDictionary()
 """The contexts of waiting requests, and since when they wait, by the future of the result."""
-
-
-def patch(patches: Patches) -> bool:
-    """Wrap batches; False if this Ray lacks one of these methods."""
-    from ray.serve.batching import _BatchQueue  # noqa: PLC0415
-
-    return (
-        patches.wrap(_BatchQueue, "put", preceded_by(_note_waiting, "recording a batched request"))
-        and patches.wrap(_BatchQueue, "_assign_func_results", _running(traced))
-        and patches.wrap(_BatchQueue, "_consume_func_generator", _running(generators.traced_async))
-    )
 
 
 def _note_waiting(_queue: Any, request: Any) -> None:
@@ -139,14 +127,6 @@ _SINCE = "_ray_tracing_hooks_since"
 _load_templates = Templates(INTERNAL, names.SERVE_MULTIPLEXED)
 
 
-def patch_multiplexing(patches: Patches) -> bool:
-    """Wrap the loading of models; False if this Ray lacks the wrapped class."""
-    from ray.serve.multiplex import _ModelMultiplexWrapper  # noqa: PLC0415
-
-    patches.wrap(_ModelMultiplexWrapper, "unload_model_lru", _unload)
-    return patches.wrap(_ModelMultiplexWrapper, "__init__", _init)
-
-
 def _init(original: Callable[..., None]) -> Callable[..., None]:
     def init(self: Any, model_load_func: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         original(self, _loading(self, model_load_func), *args, **kwargs)
@@ -203,3 +183,12 @@ def _begin_load(
     first = encode.attribute(names.RAY_SERVE_MULTIPLEXED_MODEL_ID, model_id[:limit]) + reference(context, parent)
     span = recording.start(template, trace_id, flags, parent, first, since)
     return Context({**context, SPAN_KEY: span}), span
+
+
+WRAPPERS = {
+    "_BatchQueue.put": preceded_by(_note_waiting, "recording a batched request"),
+    "_BatchQueue._assign_func_results": _running(traced),
+    "_BatchQueue._consume_func_generator": _running(generators.traced_async),
+}
+
+MULTIPLEXING = {"_ModelMultiplexWrapper.unload_model_lru?": _unload, "_ModelMultiplexWrapper.__init__": _init}

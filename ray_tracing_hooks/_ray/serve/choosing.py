@@ -34,7 +34,6 @@ from ray_tracing_hooks._record.carrier import decode
 from ray_tracing_hooks._record.current import SPAN_KEY
 from ray_tracing_hooks._safety.exceptions import hide_frame
 from ray_tracing_hooks._safety.guard import failed, guarded
-from ray_tracing_hooks._safety.patching import Patches
 
 _LEAST_RECORDED = 0.001
 """Shorter choices, in seconds, are not recorded. A router that need not wait takes a fraction of that."""
@@ -51,20 +50,6 @@ is traced."""
 
 _RESOLVED = "_ray_tracing_hooks_resolved"
 """The attribute of ``PendingRequest`` with the time when its arguments were resolved."""
-
-
-def patch(patches: Patches) -> bool:
-    """Wrap the choice of replicas, as far as this Ray's router supports it."""
-    from ray.serve._private import router  # noqa: PLC0415
-
-    AsyncioRouter = router.AsyncioRouter  # noqa: N806  its name
-    # Older versions of Ray lack some of these.
-    patches.wrap(AsyncioRouter, "_route_and_send_request_once", _route_and_send_request_once)
-    patches.wrap(AsyncioRouter, "choose_replica", _choose_replica)
-    if patches.wrap(AsyncioRouter, "_resolve_args_with_metrics", _resolve_args):
-        patches.wrap(AsyncioRouter, "_register_completion_callback", _register_completion_callback)
-    patches.wrap(AsyncioRouter, "schedule_and_send_request", _schedule_and_send_request)
-    return patches.wrap(AsyncioRouter, "update_deployment_config", _update_deployment_config)
 
 
 def _resolve_args(original: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:
@@ -244,3 +229,13 @@ class _Choice(AbstractAsyncContextManager[Any]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
         return await self._inner.__aexit__(kind, error, traceback)
+
+
+WRAPPERS = {
+    "AsyncioRouter._route_and_send_request_once?": _route_and_send_request_once,
+    "AsyncioRouter.choose_replica?": _choose_replica,
+    "AsyncioRouter._resolve_args_with_metrics?": _resolve_args,
+    "AsyncioRouter._register_completion_callback?": _register_completion_callback,
+    "AsyncioRouter.schedule_and_send_request?": _schedule_and_send_request,
+    "AsyncioRouter.update_deployment_config": _update_deployment_config,
+}

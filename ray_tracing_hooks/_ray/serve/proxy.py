@@ -27,16 +27,6 @@ from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_curr
 from ray_tracing_hooks._record.span import NameAndKind, RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame, is_a
 from ray_tracing_hooks._safety.guard import failed, guarded
-from ray_tracing_hooks._safety.patching import Patches
-
-
-def patch(patches: Patches) -> bool:
-    """Wrap the proxy; False if this Ray lacks the wrapped method."""
-    from ray.serve._private import proxy  # noqa: PLC0415
-
-    # Older versions of Ray lack this function.
-    patches.wrap(proxy, "get_http_response_status", _get_http_response_status)
-    return patches.wrap(proxy.GenericProxy, "proxy_request", _proxy_request)
 
 
 def _proxy_request(original: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., AsyncGenerator[Any, None]]:
@@ -267,3 +257,6 @@ def _outcome(request: Any, code: Any) -> tuple[str, bytes]:
     if request.request_type == "grpc":
         return server.outcome_of_grpc(server.grpc_code(request.context, code))
     return (server.outcome_of_http if request.request_type == "http" else server.outcome_of_websocket)(str(code))
+
+
+WRAPPERS = {"get_http_response_status?": _get_http_response_status, "GenericProxy.proxy_request": _proxy_request}

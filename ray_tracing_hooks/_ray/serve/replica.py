@@ -253,13 +253,6 @@ def _note(waited: float) -> None:
 _start_templates = Templates(INTERNAL, names.SERVE_REPLICA)
 
 
-def patch_start(patches: Patches) -> bool:
-    """Wrap the start of replicas; False if this Ray lacks the wrapped method."""
-    from ray.serve._private.replica import UserCallableWrapper  # noqa: PLC0415
-
-    return patches.wrap(UserCallableWrapper, "initialize_callable", _initialize_callable)
-
-
 def _initialize_callable(original: Callable[..., Any]) -> Callable[..., Any]:
     def initialize_callable(self: Any) -> Any:
         active = tracing.active
@@ -315,19 +308,6 @@ def _end_start(span: RecordedSpan, future: Any) -> None:
 _NOT_SAMPLED = 0
 
 
-def patch_health_checks(patches: Patches) -> bool:
-    """Wrap these methods; False if this Ray lacks the one for health checks."""
-    from ray.serve._private.replica import UserCallableWrapper  # noqa: PLC0415
-
-    for name in (
-        "call_user_record_routing_stats",
-        "call_record_autoscaling_stats",
-        "call_user_record_replica_metadata",
-    ):
-        patches.wrap(UserCallableWrapper, name, _asked)
-    return patches.wrap(UserCallableWrapper, "call_user_health_check", _asked)
-
-
 def _asked(original: Callable[..., Any]) -> Callable[..., Any]:
     def asked(*args: Any, **kwargs: Any) -> Any:
         active = tracing.active
@@ -344,3 +324,13 @@ def _asked(original: Callable[..., Any]) -> Callable[..., Any]:
         return traced(answer, context, None) if inspect.iscoroutine(answer) else answer
 
     return asked
+
+
+START = {"UserCallableWrapper.initialize_callable": _initialize_callable}
+
+HEALTH_CHECKS = {
+    "UserCallableWrapper.call_user_record_routing_stats?": _asked,
+    "UserCallableWrapper.call_record_autoscaling_stats?": _asked,
+    "UserCallableWrapper.call_user_record_replica_metadata?": _asked,
+    "UserCallableWrapper.call_user_health_check": _asked,
+}

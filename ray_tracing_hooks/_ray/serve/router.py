@@ -32,7 +32,6 @@ from ray_tracing_hooks._record.recorder import Recorder, Template
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame, is_a, traceback_of
 from ray_tracing_hooks._safety.guard import failed, guarded
-from ray_tracing_hooks._safety.patching import Patches
 
 CARRIED = "_ray_tracing_hooks_context"
 """The attribute of ``RequestMetadata`` that carries a request's context."""
@@ -50,18 +49,6 @@ CHOICE = "_ray_tracing_hooks_choice"
 _choice_time = encode.double_attribute(names.RAY_SERVE_CHOICE_TIME)
 
 _templates = Templates(PRODUCER, names.SERVE_CALL)
-
-
-def patch(patches: Patches) -> bool:
-    """Wrap the router; False if this Ray lacks the wrapped method."""
-    from ray.serve._private import router  # noqa: PLC0415
-
-    AsyncioRouter = router.AsyncioRouter  # noqa: N806  its name
-    # Older versions of Ray lack retries, and calls of a chosen replica or of all replicas.
-    patches.wrap(AsyncioRouter, "_dispatch_to_marked_selection", _dispatch)
-    if patches.wrap(AsyncioRouter, "broadcast", _assign_request):
-        patches.wrap(router, "replace", _replace)
-    return patches.wrap(AsyncioRouter, "assign_request", _assign_request)
 
 
 def _assign_request(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
@@ -216,14 +203,6 @@ def count_attempt(metadata: Any) -> None:
     setattr(metadata, _ATTEMPTS, getattr(metadata, _ATTEMPTS, 1) + 1)
 
 
-def patch_responses(patches: Patches) -> bool:
-    """Wrap this method; False if this Ray lacks it."""
-    from ray.serve import handle  # noqa: PLC0415
-
-    responses = getattr(handle, "_DeploymentResponseBase", None)
-    return responses is not None and patches.wrap(responses, "_fetch_future_result_sync", _fetch)
-
-
 def _fetch(original: Callable[..., Any]) -> Callable[..., Any]:
     def fetch_future_result_sync(self: Any, *args: Any, **kwargs: Any) -> Any:
         active = tracing.active
@@ -261,3 +240,14 @@ def _end(span: RecordedSpan, result: Any) -> None:
         if object_id := object_of(result):
             span.set_attribute(names.RAY_OBJECT_IDS, [object_id])
     span.end()
+
+
+WRAPPERS = {
+    # Older versions of Ray do not call a chosen replica or all replicas.
+    "AsyncioRouter._dispatch_to_marked_selection?": _dispatch,
+    "AsyncioRouter.broadcast?": _assign_request,
+    "replace?": _replace,
+    "AsyncioRouter.assign_request": _assign_request,
+}
+
+RESPONSES = {"_DeploymentResponseBase._fetch_future_result_sync": _fetch}

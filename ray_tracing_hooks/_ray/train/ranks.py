@@ -88,13 +88,6 @@ def of_metrics(active: Tracing, metrics: Any) -> dict[str, Any]:
     return {names.RAY_TRAIN_METRICS: active.redactor.result("", metrics)} if active.redactor is not None else {}
 
 
-def patch(patches: Patches) -> bool:
-    """Wrap training loops; False if this Ray lacks the wrapped method."""
-    from ray.train.v2._internal.execution.worker_group.thread_runner import ThreadRunner  # noqa: PLC0415  imported by now
-
-    return patches.wrap(ThreadRunner, "run", _run)
-
-
 def _run(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def run(runner: Any, target: Callable[[], Any]) -> Any:
@@ -134,18 +127,6 @@ _MOST_TRANSFERS = 100
 
 _transfers: dict[str, Context] = {}
 """The contexts of reports whose checkpoints may be transferred in another thread, by the name of the folder."""
-
-
-def patch_reports(patches: Patches) -> bool:
-    """Wrap reports; False if this Ray lacks one of these methods."""
-    from ray.train.v2._internal.execution.context import TrainContext  # noqa: PLC0415  imported by now
-
-    return (
-        patches.wrap(TrainContext, "report", spanned(_begin_report, end_step))
-        and patches.wrap(TrainContext, "_sync_checkpoint_dir_name_across_ranks", _synchronizing)
-        and patches.wrap(TrainContext, "_upload_checkpoint", spanned(_begin_transfer))
-        and patches.wrap(TrainContext, "_wait_then_report", _timed("handover"))
-    )
 
 
 def _begin_report(active: Tracing, context: Any, metrics: Any, *_args: Any, **_others: Any) -> Begun:
@@ -193,15 +174,6 @@ def _begin_transfer(
     return library_spans.begin(active, names.TRAIN_TRANSFER, around, attributes)
 
 
-def patch_collectives(patches: Patches) -> bool:
-    """Wrap the collective functions; False if this Ray lacks one of them."""
-    from ray.train.v2._internal.execution import collective_impl  # noqa: PLC0415  imported by now
-
-    return patches.wrap(collective_impl, "barrier", spanned(_begin_barrier, _end_collective)) and patches.wrap(
-        collective_impl, "broadcast_from_rank_zero", spanned(_begin_broadcast, _end_collective)
-    )
-
-
 def _begin_barrier(active: Tracing) -> Begun:
     return _begin_collective(active, "barrier")
 
@@ -224,6 +196,20 @@ def _end_collective(span: RecordedSpan, error: BaseException | None) -> None:
     step.barrier = monotonic() - step.began
     end_step(span, error)
 
+
+WRAPPERS = {"ThreadRunner.run": _run}
+
+REPORTS = {
+    "TrainContext.report": spanned(_begin_report, end_step),
+    "TrainContext._sync_checkpoint_dir_name_across_ranks": _synchronizing,
+    "TrainContext._upload_checkpoint": spanned(_begin_transfer),
+    "TrainContext._wait_then_report": _timed("handover"),
+}
+
+COLLECTIVES = {
+    "barrier": spanned(_begin_barrier, _end_collective),
+    "broadcast_from_rank_zero": spanned(_begin_broadcast, _end_collective),
+}
 
 _LOCAL_RUN = "_initialize_and_run_local_controller"
 

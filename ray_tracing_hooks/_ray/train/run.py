@@ -37,7 +37,6 @@ from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hidden_frame, qualified_name
 from ray_tracing_hooks._safety.guard import guarded, report
-from ray_tracing_hooks._safety.patching import Patches
 
 _INNER = ("controller_failure", "health_check_failure", "_base_exc")
 """Where Ray's own errors (``train/v2/api/exceptions.py`` and ``_internal/exceptions.py``) keep what they wrap."""
@@ -84,13 +83,6 @@ def end_span(span: RecordedSpan, error: BaseException | None) -> None:
     span.end()
 
 
-def patch(patches: Patches) -> bool:
-    """Wrap runs; False if this Ray lacks the wrapped method."""
-    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer  # noqa: PLC0415  imported by now
-
-    return patches.wrap(DataParallelTrainer, "fit", spanned(_begin, end_span))
-
-
 def _begin(active: Tracing, trainer: Any) -> Begun:
     attributes = {**of_run(trainer.train_run_context), names.RAY_TRAIN_TRAINER: type(trainer).__name__}
     workers = _number_of_workers(trainer.scaling_config)
@@ -114,13 +106,6 @@ def of_run(run: Any) -> dict[str, Any]:
     return {key: value for key, value in attributes.items() if isinstance(value, str)}
 
 
-def patch_first_version(patches: Patches) -> bool:
-    """Wrap runs of the first version, to say that they make no spans (Ray 2.40 to 2.60 ``train/base_trainer.py``)."""
-    from ray.train.base_trainer import BaseTrainer  # noqa: PLC0415  imported by now
-
-    return patches.wrap(BaseTrainer, "fit", preceded_by(_say, "reporting a run of Ray Train"))
-
-
 def _say(_trainer: Any) -> None:
     report(
         "runs and ranks of the first version of Ray Train are not recorded: its trainers run on Ray Tune, whose "
@@ -129,22 +114,6 @@ def _say(_trainer: Any) -> None:
 
 
 _RUNNING = "RUNNING"
-
-
-def patch_attempts(patches: Patches) -> bool:
-    """Wrap the controller; False if this Ray lacks one of these methods."""
-    from ray.train.v2._internal.execution.controller.controller import TrainController  # noqa: PLC0415  imported by now
-
-    return (
-        patches.wrap(TrainController, "_run_control_loop_iteration", _iteration)
-        and patches.wrap(TrainController, "_set_state", followed_by(_note_state, "recording the state of a run"))
-        and patches.wrap(
-            TrainController, "_execute_failure_decision", preceded_by(_note_failure, "recording a failure decision")
-        )
-        and patches.wrap(
-            TrainController, "_execute_resize_decision", preceded_by(_note_resize, "recording a resize decision")
-        )
-    )
 
 
 class Attempts:
@@ -258,6 +227,18 @@ def _note_resize(controller: Any, decision: Any) -> None:
     attempts = _runs.get(controller)
     if attempts is not None:
         attempts.resized(decision.num_workers)
+
+
+WRAPPERS = {"DataParallelTrainer.fit": spanned(_begin, end_span)}
+
+FIRST_VERSION = {"BaseTrainer.fit": preceded_by(_say, "reporting a run of Ray Train")}
+
+ATTEMPTS = {
+    "TrainController._run_control_loop_iteration": _iteration,
+    "TrainController._set_state": followed_by(_note_state, "recording the state of a run"),
+    "TrainController._execute_failure_decision": preceded_by(_note_failure, "recording a failure decision"),
+    "TrainController._execute_resize_decision": preceded_by(_note_resize, "recording a resize decision"),
+}
 
 
 _EXECUTE = {"execute", "_RayTrainWorker__execute"}

@@ -31,23 +31,6 @@ from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
 from ray_tracing_hooks._safety.guard import guarded
-from ray_tracing_hooks._safety.patching import Patches
-
-_IN_EXPERIMENT = ("setup_experiments", "checkpoint")
-"""Further methods that submit calls for the experiment."""
-
-
-def patch(patches: Patches) -> bool:
-    """Wrap experiments; False if this Ray lacks one of these methods."""
-    from ray.tune.execution.tune_controller import TuneController  # noqa: PLC0415  imported by now
-
-    in_experiment = within(_context_of, "tracing an experiment of Ray Tune")
-    return (
-        patches.wrap(TuneController, "__init__", _init)
-        and patches.wrap(TuneController, "step", _step)
-        and patches.wrap(TuneController, "cleanup", _cleanup)
-        and all(patches.wrap(TuneController, name, in_experiment) for name in _IN_EXPERIMENT)
-    )
 
 
 class Experiment:
@@ -221,27 +204,6 @@ _DONE = ("done", "__duplicate__")
 """The keys in a result with which the code of a trial says that it has ended (``tune/result.py``)."""
 
 
-def patch_trials(patches: Patches) -> bool:
-    """Wrap what happens to trials; False if this Ray lacks one of these methods."""
-    from ray.tune.execution.tune_controller import TuneController  # noqa: PLC0415  imported by now
-
-    wrappers = {
-        "add_trial": followed_by(_added, "tracing a trial of Ray Tune"),
-        "_set_trial_status": preceded_by(_set_status, "recording the status of a trial"),
-        "_actor_started": within(_context_of_actor, "tracing a trial of Ray Tune"),
-        "_schedule_trial_task": _task,
-        "_schedule_trial_stop": _task,
-        "_schedule_trial_restore": followed_by(_restored, "recording a restored trial"),
-        "_trial_task_failure": _task_failure,
-        "_process_trial_failure": preceded_by(_note_failure, "recording the failure of a trial"),
-        "_process_trial_save": followed_by(_saved, "recording a checkpoint of a trial"),
-        "_process_trial_result": _result,
-        "stop_trial": preceded_by(_stopped, "recording what ended a trial"),
-        "_wrapped": preceded_by(_asked, "recording what ended a trial"),
-    }
-    return all(patches.wrap(TuneController, name, wrapper) for name, wrapper in wrappers.items())
-
-
 def _trial(controller: Any, trial: Any) -> Trial | None:
     experiment = _experiments.get(controller)
     return experiment.of(trial) if experiment is not None else None
@@ -359,3 +321,30 @@ def _result(original: Callable[..., Any]) -> Callable[..., Any]:
 def _is_done(result: Any) -> bool:
     """Whether a result is a last one. What a trial reports may be anything, and need not be true or false."""
     return any(result.get(key) for key in _DONE)
+
+
+_in_experiment = within(_context_of, "tracing an experiment of Ray Tune")
+
+WRAPPERS = {
+    "TuneController.__init__": _init,
+    "TuneController.step": _step,
+    "TuneController.cleanup": _cleanup,
+    # These submit calls for the experiment too.
+    "TuneController.setup_experiments": _in_experiment,
+    "TuneController.checkpoint": _in_experiment,
+}
+
+TRIALS = {
+    "TuneController.add_trial": followed_by(_added, "tracing a trial of Ray Tune"),
+    "TuneController._set_trial_status": preceded_by(_set_status, "recording the status of a trial"),
+    "TuneController._actor_started": within(_context_of_actor, "tracing a trial of Ray Tune"),
+    "TuneController._schedule_trial_task": _task,
+    "TuneController._schedule_trial_stop": _task,
+    "TuneController._schedule_trial_restore": followed_by(_restored, "recording a restored trial"),
+    "TuneController._trial_task_failure": _task_failure,
+    "TuneController._process_trial_failure": preceded_by(_note_failure, "recording the failure of a trial"),
+    "TuneController._process_trial_save": followed_by(_saved, "recording a checkpoint of a trial"),
+    "TuneController._process_trial_result": _result,
+    "TuneController.stop_trial": preceded_by(_stopped, "recording what ended a trial"),
+    "TuneController._wrapped": preceded_by(_asked, "recording what ended a trial"),
+}

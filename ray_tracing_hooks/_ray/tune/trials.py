@@ -35,7 +35,6 @@ from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, get_current
 from ray_tracing_hooks._safety.exceptions import hidden_frame, qualified_name
 from ray_tracing_hooks._safety.guard import guarded
-from ray_tracing_hooks._safety.patching import Patches
 
 RUNNING, ERROR = "RUNNING", "ERROR"
 FINAL = frozenset({"TERMINATED", ERROR})
@@ -152,15 +151,6 @@ class Trial:
         return float(value) if value is not None and is_number else None
 
 
-def patch_exploits(patches: Patches) -> bool:
-    """Wrap exploits of population based training (Ray 2.60 ``tune/schedulers/pbt.py``): a trial continues with the
-    state of another one; False if this Ray lacks the wrapped method.
-    """
-    from ray.tune.schedulers.pbt import PopulationBasedTraining  # noqa: PLC0415  imported by now
-
-    return patches.wrap(PopulationBasedTraining, "_exploit", followed_by(_exploited, "recording an exploit"))
-
-
 def _exploited(_result: None, _scheduler: Any, _controller: Any, trial: Any, trial_to_clone: Any) -> None:
     known = trial_of(trial.trial_id)
     if known is not None:
@@ -170,13 +160,6 @@ def _exploited(_result: None, _scheduler: Any, _controller: Any, trial: Any, tri
 
 _TRIAL_INFO = "__trial_info__"
 """The key of a trial in the configuration of its actor (``tune/result.py``)."""
-
-
-def patch_actors(patches: Patches) -> bool:
-    """Wrap the creation of actors; False if this Ray lacks the wrapped method."""
-    from ray.air.execution.resources.request import AcquiredResources  # noqa: PLC0415  imported by now
-
-    return patches.wrap(AcquiredResources, "annotate_remote_entities", _annotate)
 
 
 class _Created:
@@ -231,13 +214,6 @@ _MANAGING = ("__", *TUNE.internal_methods)
 """How the names of methods begin with which Ray Tune manages its actors."""
 
 _MOST_NAMES = 1000
-
-
-def patch_names(patches: Patches) -> bool:
-    """Learn the name of this actor's trainable; False if this Ray lacks the wrapped method."""
-    from ray.tune.trainable.trainable import Trainable  # noqa: PLC0415  imported by now
-
-    return patches.wrap(Trainable, "__init__", preceded_by(_learn, "naming a trainable"))
 
 
 def _learn(trainable: Any, *_args: Any, **_kwargs: Any) -> None:
@@ -295,18 +271,6 @@ def labeler_for(module: str, class_name: str, function: str) -> CallLabeler | No
     return CallLabeler(by)
 
 
-def patch_sessions(patches: Patches) -> bool:
-    """Wrap sessions; False if this Ray lacks one of these methods."""
-    from ray.train._internal.session import _TrainSession  # noqa: PLC0415  imported by now
-
-    doing = "giving a training function its context"
-    return (
-        patches.wrap(_TrainSession, "start", preceded_by(_start, doing))
-        and patches.wrap(_TrainSession, "get_next", preceded_by(_asked, doing))
-        and patches.wrap(_TrainSession, "_report_training_result", followed_by(_reported, doing))
-    )
-
-
 class _Contexts:
     """The context of the thread of a session, and that of the last call that asked for a result."""
 
@@ -339,3 +303,20 @@ def _reported(_result: None, session: Any, *_args: Any, **_kwargs: Any) -> None:
     if contexts is not None and get_current() is contexts.of_thread:
         contexts.of_thread = contexts.asked
         attach(contexts.asked)
+
+
+EXPLOITS = {"PopulationBasedTraining._exploit": followed_by(_exploited, "recording an exploit")}
+"""An exploit of population based training: a trial continues with the state of another (Ray 2.60
+``tune/schedulers/pbt.py``)."""
+
+ACTORS = {"AcquiredResources.annotate_remote_entities": _annotate}
+
+NAMES = {"Trainable.__init__": preceded_by(_learn, "naming a trainable")}
+
+_DOING = "giving a training function its context"
+
+SESSIONS = {
+    "_TrainSession.start": preceded_by(_start, _DOING),
+    "_TrainSession.get_next": preceded_by(_asked, _DOING),
+    "_TrainSession._report_training_result": followed_by(_reported, _DOING),
+}

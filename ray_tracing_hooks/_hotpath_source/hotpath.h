@@ -101,7 +101,7 @@ typedef struct {
 } Span;
 
 /* Attributes that are looked up. */
-enum { ACTIVE, BINARY, CALLED, CALLS, CARRIED, ENCODED, END_TIME, RECORDER, SUBMISSIONS, NAMES };
+enum { ACTIVE, BINARY, CALLS, CARRIED, ENCODED, END_TIME, RECORDER, SUBMISSIONS, NAMES };
 
 typedef struct {
     PyTypeObject *writer;

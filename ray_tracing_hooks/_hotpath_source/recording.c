@@ -529,7 +529,7 @@ static PyMethodDef functions[] = {
 static int execute(PyObject *module)
 {
     State *state = PyModule_GetState(module);
-    static const char *const names[] = {"active",  "binary",   "called",   "calls",      "carried",
+    static const char *const names[] = {"active",  "binary",   "calls",    "carried",
                                         "encoded", "end_time", "recorder", "submissions"};
     for (size_t index = 0; index < NAMES; index++)
         if ((state->names[index] = PyUnicode_InternFromString(names[index])) == NULL)

@@ -135,29 +135,6 @@ static int look_up(const Method *method, const State *state, PyObject *called, S
     return result;
 }
 
-/* Whether Ray alone makes the calls of this method, such as those among the actors of Serve: Calls.called has None for
- * it. Not inside of another submission, whose context this one must not carry. -1 with an exception. */
-static int is_left_out(const Method *method, const State *state, PyObject *called)
-{
-    PyObject *active = PyObject_GetAttr(method->tracing, state->names[ACTIVE]);
-    if (active == NULL)
-        return -1;
-    PyObject *known =
-        active == Py_None ? NEW_REFERENCE(Py_None) : attribute_of(active, state->names[CALLS], state->names[CALLED]);
-    Py_DECREF(active);
-    PyObject *carried = known == NULL ? NULL : PyObject_GetAttr(method->outgoing, state->names[CARRIED]);
-    int result = carried == NULL ? -1 : 0;
-    if (carried == Py_None && PyDict_CheckExact(known)) {
-        PyObject *key = PyObject_CallFunctionObjArgs(method->key_of, called, NULL);
-        PyObject *found = key == NULL ? NULL : PyDict_GetItemWithError(known, key);
-        result = found == NULL && PyErr_Occurred() ? -1 : found == Py_None;
-        Py_XDECREF(key);
-    }
-    Py_XDECREF(carried);
-    Py_XDECREF(known);
-    return result;
-}
-
 /* Whether one of the arguments may be a reference to an object: those are attributes of the span. */
 static int may_have_references(PyObject *args, PyObject *kwargs, PyObject *object_ref)
 {
@@ -271,12 +248,6 @@ static PyObject *method_call(PyObject *self, PyObject *arguments, PyObject *keyw
         return NULL;
     if (PyTuple_Size(arguments) == 3 && (keywords == NULL || PyDict_Size(keywords) == 0))
         known = look_up(method, state, PyTuple_GetItem(arguments, 0), &submissions, &body);
-    if (known == 0 && PyTuple_Size(arguments) > 0) {
-        int left_out = is_left_out(method, state, PyTuple_GetItem(arguments, 0));
-        if (left_out > 0)
-            return PyObject_Call(method->original, arguments, keywords);
-        known = left_out;
-    }
     if (known < 0 && PyErr_ExceptionMatches(PyExc_AttributeError))
         PyErr_Clear(); /* before Ray 2.48, a method has no attribute `_actor` */
     else if (known < 0 && handle_fault(method) < 0)
@@ -323,24 +294,6 @@ static PyObject *method_get(PyObject *self, PyObject *object, PyObject *type)
     return PyObject_CallFunctionObjArgs(((Method *)self)->bind, self, object, NULL);
 }
 
-/* It is pickled by name, with the same bytes as what it replaces. Patches.wrap gives it that name. */
-static PyObject *method_reduce(PyObject *self, PyObject *nothing)
-{
-    (void)nothing;
-    PyObject *attributes = ((Method *)self)->attributes;
-    PyObject *name = attributes == NULL ? NULL : PyDict_GetItemString(attributes, "__qualname__");
-    if (name == NULL || !PyUnicode_Check(name)) {
-        PyErr_SetString(PyExc_TypeError, "cannot pickle a replacement that has no name");
-        return NULL;
-    }
-    return NEW_REFERENCE(name);
-}
-
-static PyMethodDef method_methods[] = {
-    {"__reduce__", method_reduce, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL},
-};
-
 static PyGetSetDef method_attributes[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -358,7 +311,6 @@ static PyType_Slot method_slots[] = {
     {Py_tp_descr_get, method_get},
     {Py_tp_getset, method_attributes},
     {Py_tp_members, method_members},
-    {Py_tp_methods, method_methods},
     COLLECTED_SLOTS(method),
     {0, NULL},
 };

@@ -16,20 +16,16 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._ray.templates import shown_class
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hide_frame
 from ray_tracing_hooks._safety.guard import failed, guarded
-
-if TYPE_CHECKING:
-    from dis import Instruction
 
 
 class CallLabel(NamedTuple):
@@ -167,7 +163,7 @@ _CALLS_BY_NAME = {(module, function): variable for library in LIBRARIES for modu
 def name_of(function: Any) -> str | None:
     """The name of a function; None if ``function`` is something else.
 
-    A lambda is named by the first method that it calls of its first argument, such as ``sample`` for
+    A lambda is named by the first method or attribute of its first argument that it uses, such as ``sample`` for
     ``lambda worker: worker.sample()``.
     """
     kind = type(function)
@@ -183,7 +179,7 @@ def name_of(function: Any) -> str | None:
         # It may be of a class of the program, whose methods would run where it is compared or shown.
         name = str.__str__(function.__name__)
         if name == _LAMBDA:
-            return _first_method(function.__code__) or _LAMBDA
+            return _first_attribute(function.__code__) or _LAMBDA
         variable = _CALLS_BY_NAME.get((function.__module__, function.__qualname__))
         return name if variable is None else _value_in(function, variable) or name
     return str(function.__name__) if kind is BuiltinFunctionType else None
@@ -199,34 +195,22 @@ def _value_in(function: FunctionType, variable: str) -> str | None:
 
 
 @functools.lru_cache(maxsize=_MOST_NAMES)
-def _first_method(code: CodeType) -> str:
+def _first_attribute(code: CodeType) -> str:
     # Equal code is equal as a key, also where it was unpickled anew.
     if not code.co_argcount:
         return ""
     from dis import get_instructions  # noqa: PLC0415  few programs pass lambdas to actors
 
     first = code.co_varnames[0]
-    instructions = list(get_instructions(code))
-    for index, (load, attribute) in enumerate(itertools.pairwise(instructions)):
-        loaded = load.argval
+    for load, attribute in itertools.pairwise(get_instructions(code)):
         # From Python 3.13 on, one instruction may load two variables: the last one is on top.
-        loaded = loaded[-1] if isinstance(loaded, tuple) else loaded
-        is_of_first = load.opname.startswith("LOAD_FAST") and loaded == first and attribute.opname in _ATTRIBUTES
-        if is_of_first and _is_called(attribute, instructions[index + 2 :]):
+        loaded = load.argval[-1] if isinstance(load.argval, tuple) else load.argval
+        if load.opname.startswith("LOAD_FAST") and loaded == first and attribute.opname in _ATTRIBUTES:
             return str(attribute.argval)
     return ""
 
 
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
-
-
-def _is_called(attribute: Instruction, following: list[Instruction]) -> bool:
-    """Whether an attribute is loaded to be called."""
-    # From Python 3.12 on a flag says so.
-    if attribute.opname == "LOAD_METHOD" or (sys.version_info >= (3, 12) and (attribute.arg or 0) & 1):
-        return True
-    # With ``**options`` it is loaded as any other attribute.
-    return following[0].opname not in _ATTRIBUTES and any(each.opname == "CALL_FUNCTION_EX" for each in following)
 
 
 _OF_RAY = "ray."

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import ctypes
 import gc
 import inspect
 import os
-import pickle
 import random
 import struct
 import subprocess
@@ -26,7 +24,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -769,27 +767,6 @@ def test_a_method_is_in_place_as_the_function_that_it_replaces(tmp_path: Path) -
         assert Owner._remote is original
     assert calls == [((1,), {})] * 3
     assert [kind for kind, _ in records(str(tmp_path))] == [SPAN] * 3
-
-
-@needs_compiled
-def test_a_replacement_is_pickled_with_the_bytes_of_what_it_replaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    module: Any = ModuleType("of_ray")
-    monkeypatch.setitem(sys.modules, "of_ray", module)
-
-    def function(*_: Any) -> None:
-        pass
-
-    function.__module__, function.__qualname__ = "of_ray", "function"
-    with compiled(True):
-        with pytest.raises(TypeError, match="has no name"):
-            pickle.dumps(remote(function))
-        module.function = function
-        before, patches = pickle.dumps(function), Patches()
-        assert patches.wrap(module, "function", remote)
-        assert module.function is not function
-        assert pickle.dumps(module.function) == before
-        assert pickle.loads(before) is copy.copy(module.function) is module.function
-        patches.undo()
 
 
 @needs_compiled

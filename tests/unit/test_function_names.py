@@ -36,8 +36,8 @@ NAMED = [
     (lambda worker: (worker.sample(**OPTIONS), worker.get_metrics()), "sample"),
     (lambda worker: print(worker.sample(1)), "sample"),
     (lambda worker, ref=0: worker.set_state(OPTIONS.get(ref)), "set_state"),
-    (lambda worker: worker.roles.keys(), "<lambda>"),
-    (lambda worker: worker.size, "<lambda>"),
+    (lambda worker: worker.roles.keys(), "roles"),
+    (lambda worker: worker.size, "size"),
     (lambda worker: len(str(worker)), "<lambda>"),
     (lambda: 1, "<lambda>"),
 ]
@@ -45,7 +45,7 @@ NAMED = [
 
 @pytest.mark.parametrize(("function", "name"), NAMED, ids=map(str, range(len(NAMED))))
 def test_a_function_has_a_name(function: Any, name: str) -> None:
-    """A lambda has that of the first method that it calls of its first argument."""
+    """A lambda has that of the first method or attribute of its first argument that it uses."""
     assert name_of(function) == name
 
 

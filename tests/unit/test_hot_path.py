@@ -134,30 +134,3 @@ def test_a_submission(
     result, called = stand_ins.ObjectRef(TASK_ID), stand_ins.Method()
     call = submission.traced(targets._describe_method, key_of=targets._key_of)(lambda *_arguments, **_options: result)
     assert instructions(lambda: call(called, (), {})) < most(f"submission, {what}")
-
-
-@pytest.fixture
-def compiled_part() -> None:
-    """Where nothing is to be recorded or carried, Python executes what it would without tracing."""
-    if not _compiled.use.is_on:
-        pytest.skip("this is about the compiled part")
-
-
-@pytest.mark.usefixtures("compiled_part")
-def test_a_call_that_makes_no_span(
-    job: Callable[[JobTrace], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job(JOB)
-    driver = tracing_of(tmp_path, DRIVER)
-    driver.calls.join_serve = lambda: True
-    monkeypatch.setattr(tracing, "active", driver)
-    called = stand_ins.Method()
-    called._actor._ray_actor_creation_function_descriptor.module_name = "ray.serve._private.replica"
-
-    def original(*_arguments: Any, **_options: Any) -> None:
-        pass
-
-    call = submission.traced(targets._describe_method, key_of=targets._key_of)(original)
-    assert instructions(lambda: call(called, (), {}, name="a")) == instructions(
-        lambda: original(called, (), {}, name="a")
-    )

@@ -22,10 +22,8 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.data import executions, iteration, operators, statistics, tasks
-from ray_tracing_hooks._ray.labels import CallLabeler
 from ray_tracing_hooks._ray.templates import Selection
-from ray_tracing_hooks._record import sampling
-from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
+from ray_tracing_hooks._record.current import attach, detach, get_current
 from ray_tracing_hooks._safety import guard
 from ray_tracing_hooks._safety.exceptions import users_error
 
@@ -151,25 +149,6 @@ def executed(executor: Executor | None = None) -> Executor:
     return executor
 
 
-@pytest.mark.parametrize(
-    ("metrics", "block_time"),
-    [
-        ({"block_generation_time": 2.0, "block_serialization_time_s": 0.5}, 2.5),
-        ({"block_generation_time": 2.0}, 2.0),  # an older Ray
-        ({"block_generation_time": 0}, None),  # a kind of operator that does not measure it
-        ({}, None),
-    ],
-)
-def test_an_operator_says_how_long_its_tasks_made_blocks(
-    metrics: dict[str, float], block_time: float | None, spans: list[Span]
-) -> None:
-    executor = Executor()
-    executor.execute(Operator("Read", **metrics))
-    executor.run()
-    executor.shutdown(force=True)
-    assert named(spans, "Read ray.data.operator").attributes.get(names.RAY_DATA_BLOCK_TIME) == block_time
-
-
 def test_nothing_of_ours_stays_on_what_is_rays(spans: list[Span]) -> None:
     executor, op = Executor(), Operator("Read")
     before = set(vars(op))
@@ -249,37 +228,6 @@ def test_only_the_operator_whose_tasks_failed_has_the_error(spans: list[Span]) -
     assert named(spans, "Read ray.data.operator").status_code != 2
 
 
-def test_executions_are_abandoned_at_the_end_of_the_driver(spans: list[Span]) -> None:
-    executor = Executor()
-    executor.execute(Operator("Read"))
-    executions.give_up()
-    assert named(spans, "numbers ray.data").attributes[names.RAY_DATA_OUTCOME] == "abandoned"
-    executor.shutdown(force=True)
-    assert len(spans) == 1
-
-
-def test_an_execution_that_is_not_sampled_runs_in_its_context(
-    spans: list[Span], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sampler = sampling.from_environment({"OTEL_TRACES_SAMPLER": "always_off"})
-    assert sampler is not None
-    assert tracing.active is not None
-    monkeypatch.setattr(tracing.active.recorder, "sampler", sampler)
-    seen: list[Context] = []
-    executor, op = Executor(), Operator("Read")
-
-    def add_input(_what: str) -> str:
-        seen.append(get_current())
-        return ""
-
-    monkeypatch.setattr(op, "add_input", add_input)
-    executor.execute(op)
-    executor.run()
-    executor.shutdown(force=True)
-    assert not spans
-    assert not seen[0][SPAN_KEY].get_span_context().trace_flags.sampled  # type: ignore[attr-defined]
-
-
 def test_a_fault_in_tracing_does_not_reach_an_execution(spans: list[Span], reports: list[str]) -> None:
     executor, op = Executor(), Operator("Read")
     del op._metrics
@@ -291,31 +239,6 @@ def test_a_fault_in_tracing_does_not_reach_an_execution(spans: list[Span], repor
     assert named(spans, "numbers ray.data").attributes[names.RAY_DATA_OUTCOME] == "stopped"
     del op.name
     assert Executor("others_1_0").execute(op) == "iterator"
-
-
-def test_an_execution_is_traced_where_no_other_thread_can_start(
-    spans: list[Span], reports: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in a container with few of them: what the cluster spills is then unknown."""
-
-    def refused(_self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    active: Any = tracing.active
-    monkeypatch.setattr(active, "process", active.process._replace(gcs_address="127.0.0.1:1"))
-    executor = Executor()
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", refused)
-        executor.execute(Operator("Read"))
-    executor.run()
-    executor.shutdown(force=True)
-    assert [each.name for each in spans] == ["Read ray.data.operator", "numbers ray.data"]
-    assert len(reports) == 1
-
-
-def test_a_process_that_is_not_traced_executes_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "active", None)
-    assert executed().shutdown(force=True) == "shut down True"
 
 
 @pytest.mark.parametrize(
@@ -390,15 +313,6 @@ class TestBackpressure:
         assert [round(each[names.RAY_DATA_BACKPRESSURE_DURATION], 3) for _, each in noted.events] == [1.1, 2.0]
         assert noted.attributes[names.RAY_DATA_BACKPRESSURE_BY_TIME] == [pytest.approx(3.1)]
         assert not held.is_held
-
-    def test_short_times_are_only_in_the_sum(self, executor: Executor, clock: Clock) -> None:
-        held = self.held(executor)
-        self.say(held, clock, 0.01, "ConcurrencyCap")
-        self.say(held, clock, 1.0)
-        held.end()
-        noted: Any = held.span
-        assert not noted.events
-        assert noted.attributes[names.RAY_DATA_BACKPRESSURE_BY] == ["submission, ConcurrencyCap, concurrency limit"]
 
     def test_an_operator_without_work_is_not_held_back(self, executor: Executor, clock: Clock) -> None:
         held = self.held(executor)
@@ -500,10 +414,6 @@ def test_a_long_execution_is_looked_at_less_often() -> None:
     assert set(attributes[names.RAY_DATA_TIMELINE_QUEUED_BYTES]) == {MIB}
 
 
-def test_an_operator_that_was_over_at_once_has_no_timeline() -> None:
-    assert statistics.Timeline(Operator("Read"), lambda: None).attributes() == {}
-
-
 def function_of(module: str, name: str, calls: Any) -> Any:
     """A function of a module that need not be there."""
     code = compile(f"def {name}():\n    return calls()", module, "exec")
@@ -563,11 +473,6 @@ def test_the_rows_and_bytes_of_a_task_are_in_what_it_returns(spans: list[Span]) 
     peak = of(metadata(1, task_exec_stats=SimpleNamespace(max_uss_bytes=77)))
     assert (peak[names.RAY_DATA_PEAK_MEMORY], peak[names.RAY_DATA_CPU_TIME]) == (77, 0.5)
     assert of(b"no pickle", None, [], (), 5) == {}
-
-
-def by(naming: CallLabeler | None, *args: Any) -> Any:
-    assert naming is not None
-    return naming.shown(args, {})
 
 
 class Batches:
@@ -656,24 +561,6 @@ def test_an_iteration_that_the_program_abandons_counts_all_until_then(
     assert span.attributes[names.RAY_DATA_FIRST_BATCH_TIME] == 2
 
 
-@pytest.mark.parametrize("ends", ["close", "error", "end"])
-def test_an_iteration_counts_the_batches_that_the_program_got(ends: str, spans: list[Span]) -> None:
-    def make() -> Iterator[int]:
-        yield 1
-        yield 2
-        if ends == "error":
-            raise ValueError("x")
-
-    steps = iter(Source(make)._iter_batches())
-    assert (next(steps), next(steps)) == (1, 2)
-    if ends == "close":
-        steps.close()
-    else:
-        with pytest.raises(ValueError if ends == "error" else StopIteration):
-            next(steps)
-    assert spans[0].attributes[names.RAY_DATA_BATCHES] == 2
-
-
 def batches_of(executor: Executor, ends: BaseException | None = None) -> Generator[int, None, None]:
     """Two batches, before which an execution begins, and after which it is shut down: as ``_iter_batches`` does it."""
     executor.execute(Operator("Read"))
@@ -691,16 +578,6 @@ def outcomes_of(spans: list[Span]) -> tuple[Any, Any]:
     names_of = f"iterate {names.DATA_ITERATION}", f"numbers {names.DATASET}"
     iterated, executed = (named(spans, name).attributes[names.RAY_DATA_OUTCOME] for name in names_of)
     return iterated, executed
-
-
-def test_an_execution_that_was_complete_has_finished_although_its_iteration_failed(spans: list[Span]) -> None:
-    executor = Executor()
-    steps = iter(Source(lambda: batches_of(executor, ValueError("collate")))._iter_batches())
-    next(steps)
-    executor.run()
-    with pytest.raises(ValueError, match="collate"):
-        next(steps)
-    assert outcomes_of(spans) == (operators.FAILED, operators.FINISHED)
 
 
 @pytest.mark.parametrize("closes", [False, True])
@@ -731,11 +608,6 @@ def test_an_error_that_a_consumer_throws_into_an_iteration_has_no_line_of_ours()
     assert [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)[1:]] == ["make"]
 
 
-def test_batches_that_no_generator_makes_are_passed_on(spans: list[Span]) -> None:
-    assert list(Source(lambda: iter([1, 2]))._iter_batches()) == [1, 2]
-    assert not spans
-
-
 def test_an_iteration_that_has_not_begun_can_be_pickled(spans: list[Span]) -> None:
     """Where the copy arrives, as in a task, this package need not be."""
     batches = Source(two_numbers)._iter_batches()
@@ -747,43 +619,6 @@ def test_an_iteration_that_has_not_begun_can_be_pickled(spans: list[Span]) -> No
 
 def two_numbers() -> Iterator[int]:
     yield from range(2)
-
-
-def test_an_error_of_an_iteration_has_no_frame_of_this_package(spans: list[Span]) -> None:
-    def make() -> Iterator[Any]:
-        yield 1
-        raise ValueError("x")
-
-    with pytest.raises(ValueError, match="x") as raised:
-        list(Source(make)._iter_batches())
-    # Before Python 3.11 no wrapper can hide.
-    if sys.version_info >= (3, 11):
-        assert [frame.name for frame in raised.traceback][1:] == ["make"]
-    assert spans[0].status_code == 2
-
-
-def test_an_iteration_says_where_ray_data_measures_its_stages(spans: list[Span]) -> None:
-    timer = SimpleNamespace(get=lambda: 5.0)
-    stats = SimpleNamespace(iter_blocked_collate_s=timer, iter_rows_total=10)
-
-    class BatchIterator:
-        def __init__(self, bundles: Any, *, stats: Any = None, dataset_tags: Any = None) -> None:
-            self.given = bundles, stats, dataset_tags
-
-    BatchIterator.__init__ = iteration.STAGES["BatchIterator.__init__"](BatchIterator.__init__)  # type: ignore[method-assign]
-
-    def make() -> Iterator[Any]:
-        made = BatchIterator("bundles", stats=stats, dataset_tags={"dataset": "dataset_1_0"})
-        assert made.given == ("bundles", stats, {"dataset": "dataset_1_0"})
-        stats.iter_rows_total = 13
-        timer.get = lambda: 7.0
-        yield 1
-
-    list(Source(make)._iter_batches())
-    (span,) = spans
-    assert span.attributes[names.RAY_DATA_WAIT_TIME_COLLATE] == 2.0
-    assert span.attributes[names.RAY_DATA_ROWS] == 3
-    assert span.attributes[names.RAY_DATA_DATASET_ID] == "dataset_1_0"
 
 
 def in_thread(function: Any) -> Any:

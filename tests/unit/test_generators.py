@@ -167,23 +167,6 @@ def test_an_error_that_is_thrown_into_a_generator_has_no_line_of_ours(is_async: 
     assert frames[-2:] == (["throw_async", "body"] if is_async else ["throw", "items"])
 
 
-def test_an_async_generator_registers_with_the_loop_at_its_first_step(span: RecordedSpan) -> None:
-    """As without tracing: it may be created before there is a loop, which closes it at its end."""
-    begun: list[object] = []
-
-    async def step(steps: AsyncGenerator[int, None]) -> None:
-        hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(begun.append, hooks.finalizer)
-        assert [item async for item in steps] == [1]
-        sys.set_asyncgen_hooks(*hooks)
-
-    of_task = body()
-    steps = traced_async(of_task, Context(), span)
-    asyncio.run(step(steps))
-    assert begun == [steps, of_task]
-    assert span.end_time is not None
-
-
 def test_an_async_generator_may_begin_its_span_with_its_first_step(span: RecordedSpan) -> None:
     """In the context of whoever makes that step. Without one, it runs as it is."""
     context, seen = Context({"key": "value"}), []

@@ -17,7 +17,6 @@ from stand_ins import spooled_spans, tracing_of
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.llm import content, engine
-from ray_tracing_hooks._record import argument_text
 from ray_tracing_hooks._safety.patching import Patches
 
 KEYS = names.GEN_AI_INPUT_MESSAGES, names.GEN_AI_OUTPUT_MESSAGES
@@ -151,18 +150,6 @@ def test_what_is_no_text_is_bounded_too(front: Front) -> None:
     first, last = front.ask("")[0]
     assert (first["role"], len(first["parts"]), first["parts"][0]) == ("r" * 100, 100, {"type": "t" * 100})
     assert last["parts"] == [{"type": "tool_call", "id": "i" * 100, "name": "n" * 100, "arguments": "{}"}]
-
-
-def test_texts_of_which_nothing_is_left_are_not_searched_for_secrets(
-    front: Front, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The engine waits for it: all of a long chat would take a tenth of a second."""
-    searched: list[int] = []
-    pattern = SimpleNamespace(search=lambda text: searched.append(len(text)))
-    monkeypatch.setattr(argument_text, "TEXT", pattern)
-    content.messages.set([{"role": "user", "content": "a" * content.MOST_CHARACTERS}] * 100)
-    front.ask("")
-    assert sum(searched) < 2 * content.MOST_CHARACTERS
 
 
 @pytest.mark.parametrize(("limit", "is_kept"), [(500, True), (20, False)])

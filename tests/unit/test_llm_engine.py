@@ -328,17 +328,6 @@ def test_tokens_may_be_counted_under_other_names(front: Front) -> None:
     assert not [key for key in found if key.startswith("gen_ai.usage")]
 
 
-def test_nothing_is_recorded_once_the_replacements_are_undone(front: Front, patches: Patches) -> None:
-    processor, before, after = front.processor(), request("1"), request("2")
-    processor.add_request(before)
-    assert engine.patch(patches), "a second time, which changes nothing"
-    patches.undo()
-    processor.add_request(after)
-    for each in (before, after):
-        processor.process_outputs(each.request_id, 1, Reason.STOP)
-    assert front.told() == []
-
-
 @pytest.mark.parametrize("missing", ["add_request", "_update_stats_from_finished", "abort_requests", "propagate_error"])
 def test_an_engine_that_lacks_a_method_is_told_and_runs_without_generations(
     tmp_path: Path, patches: Patches, monkeypatch: pytest.MonkeyPatch, missing: str
@@ -406,26 +395,6 @@ def test_a_generation_ends_if_its_first_completion_had_ended_before_all_were_ask
     processor.abort_requests([whole.request_id], internal=True)
     assert len(front.told()) == 1
     assert not engine._open[processor]
-
-
-def test_the_end_of_a_generation_does_not_look_at_the_others(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a batch, all prompts are there before the first one ends."""
-    looked: list[int] = []
-
-    class Counted(dict[str, Any]):
-        def items(self) -> Any:
-            looked.append(len(self))
-            return super().items()
-
-    processor = front.processor()
-    engine._open[processor] = Counted()
-    asked = [request(f"chatcmpl-{number}") for number in range(20)]
-    for each in asked:
-        processor.add_request(each)
-    for each in asked:
-        processor.process_outputs(each.request_id, 1, Reason.STOP)
-    assert len(front.told()) == 20
-    assert looked == []
 
 
 def test_what_a_request_lacks_is_left_out(front: Front) -> None:

@@ -19,10 +19,9 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import rates, tracing
 from ray_tracing_hooks._ray.llm import engine
 from ray_tracing_hooks._ray.rates import RateLimits
-from ray_tracing_hooks._ray.tracing import GenerationOptions, Tracing
+from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
 from ray_tracing_hooks._record.recorder import Template
-from ray_tracing_hooks._record.sampling import KeepRule
 from ray_tracing_hooks._safety.patching import Patches
 
 CONSUMER = 5
@@ -107,15 +106,6 @@ def test_a_rate_limit_leaves_out_spans_and_the_sums_have_all(
     assert 1 <= len(named(tmp_path, "text_completion tiny")) <= 3
 
 
-def test_outside_of_a_call_there_are_no_sums(
-    processor: OutputProcessor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    traced(tmp_path, monkeypatch)
-    generate(processor, 1, tokens=3)
-    generate(processor, 2, tokens=3, fails=True)
-    assert [told(span).keys() & {"ray.llm.generations"} for span in spooled_spans(tmp_path)] == [set(), set()]
-
-
 def test_generations_left_out_are_counted_by_the_next_one_that_is_recorded(
     processor: OutputProcessor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,19 +121,6 @@ def test_generations_left_out_are_counted_by_the_next_one_that_is_recorded(
         for span in named(tmp_path, "text_completion tiny")
     ]
     assert counts == [[], [2]]
-
-
-def test_a_generation_left_out_has_no_phases_either(
-    processor: OutputProcessor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where slow spans of unsampled traces are recorded too: these phases take 0.1 s."""
-    slow = KeepRule(errors=False, slower_ns=1)
-    active = tracing_of(tmp_path, rate_limits=RateLimits([("*", 1)]), rule=slow)
-    monkeypatch.setattr(active, "llm", GenerationOptions(phases=True))
-    monkeypatch.setattr(tracing, "active", active)
-    run(active, processor, 2)
-    assert len(named(tmp_path, "text_completion tiny")) == 1
-    assert {span.trace_id for span in spooled_spans(tmp_path)} == {named(tmp_path, "f ray.remote_worker")[0].trace_id}
 
 
 def test_generations_of_traces_that_are_not_sampled_take_nothing_from_the_limit(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import logging.handlers
-import queue
 import sys
 import threading
 import traceback
@@ -18,7 +16,6 @@ import pytest
 import stand_ins
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
-from ray._common.formatters import JSONFormatter
 
 from ray_tracing_hooks import _logs
 from ray_tracing_hooks._record.recorder import Recorder, Template
@@ -105,18 +102,6 @@ def test_in_a_driver_the_root_span_counts_in_every_thread(
     assert [ids(record) for record in kept.records] == [ids_of(root), ids_of(span)]
 
 
-def test_rays_json_has_them(recorder: Recorder, logger: logging.Logger) -> None:
-    stream = logging.StreamHandler(io.StringIO())
-    stream.setFormatter(JSONFormatter())
-    logger.addHandler(stream)
-    with trace.use_span(begin(recorder)) as span:
-        logger.warning("inside %d", 1)
-    logger.warning("outside")
-    inside, outside = map(json.loads, stream.stream.getvalue().splitlines())
-    assert (inside["message"], *(inside[name] for name in IDS)) == ("inside 1", *ids_of(span))
-    assert not {*IDS} & {*outside}, "a line that belongs to no span is no longer than before"
-
-
 class Own(logging.Logger):
     """A logger that takes ``extra`` in itself, as strictly as ``logging`` does."""
 
@@ -169,48 +154,6 @@ def test_what_the_program_says_itself_wins(recorder: Recorder, kind: type[loggin
     assert say()[0] == "of the filter"
 
 
-def test_the_official_instrumentation_of_logging_says_the_same_beside_it(
-    recorder: Recorder, logger: logging.Logger, kept: Kept
-) -> None:
-    """By its own names."""
-    official = pytest.importorskip("opentelemetry.instrumentation.logging").LoggingInstrumentor()
-    before = logging.getLogRecordFactory()
-    official.instrument(inject_trace_context=True)
-    try:
-        with trace.use_span(begin(recorder)) as span:
-            logger.info("said")
-    finally:
-        official.uninstrument()
-    record = kept.records[0]
-    assert ids(record) == ids_of(span)
-    theirs = vars(record).get("otelTraceID"), vars(record).get("otelSpanID")
-    assert theirs == ids_of(span)[:2]
-    assert logging.getLogRecordFactory() is before
-
-
-def test_a_record_that_is_handled_in_another_thread_has_the_ids_of_its_own(
-    recorder: Recorder, logger: logging.Logger, kept: Kept
-) -> None:
-    waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    logger.handlers[:] = [logging.handlers.QueueHandler(waiting)]
-    with trace.use_span(begin(recorder)) as span:
-        logger.info("queued")
-    with trace.use_span(begin(recorder)):
-        listener = logging.handlers.QueueListener(waiting, kept)
-        listener.start()
-        listener.stop()
-    assert ids(kept.records[0]) == ids_of(span)
-
-
-def test_a_record_of_another_process_is_not_of_this_ones_span(
-    recorder: Recorder, logger: logging.Logger, kept: Kept
-) -> None:
-    """It was sent here to be handled."""
-    with trace.use_span(begin(recorder)):
-        logger.handle(logging.makeLogRecord({"msg": "from elsewhere", "process": 1, "levelno": 30}))
-    assert ids(kept.records[0]) == (None, None, None)
-
-
 @pytest.mark.parametrize(
     ("style", "text"),
     [
@@ -236,25 +179,6 @@ def test_a_format_that_names_ids_does_for_records_without(
     for record in kept.records:
         with pytest.raises(ValueError, match="not found in record: 'nobody'"):
             wrong.format(record)
-
-
-class Hostile:
-    """Something that cannot be shown, and counts the attempts."""
-
-    shown = 0
-
-    def __str__(self) -> str:
-        type(self).shown += 1
-        raise RuntimeError("no text")
-
-    __repr__ = __str__
-
-
-def test_nothing_is_formatted_for_it(recorder: Recorder, logger: logging.Logger, kept: Kept) -> None:
-    with trace.use_span(begin(recorder)) as span:
-        logger.info(Hostile(), Hostile(), extra={"thing": Hostile()})
-    assert ids(kept.records[0]) == ids_of(span)
-    assert Hostile.shown == 0
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="a frame cannot be taken out of a traceback there")

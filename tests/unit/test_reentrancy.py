@@ -6,13 +6,11 @@ that it begins new ones all the time.
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
 from recording import record, run
 
-from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._spool.layout import DROPPED, RESOURCE, SCOPE, SPAN, START, U64
 from ray_tracing_hooks._spool.reader import SegmentReader, iterate
 
@@ -53,38 +51,6 @@ def test_spans_of_a_signal_handler_that_comes_in_the_middle_of_recording(tmp_pat
     others = [span for span in spans if span.scope.startswith("scope ")]
     assert {span.name for span in others} == {"in the program"}
     assert len(others) == main // 3
-
-
-FIRST = """
-handled = 0
-
-def handle(number, frame):
-    global handled
-    handled += 1
-    with tracer.start_as_current_span("in a handler"):
-        begin("inside").end()
-
-signal.signal(signal.SIGALRM, handle)
-signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
-signal.pause()
-for _ in range(3):
-    with tracer.start_as_current_span("in the program"):
-        pass
-before = handled
-while handled < before + 3:
-    signal.pause()
-signal.setitimer(signal.ITIMER_REAL, 0)
-tell([handled, said])
-"""
-
-
-def test_a_signal_handler_that_comes_while_the_sdk_is_imported(tmp_path: Path) -> None:
-    """It gets spans that do nothing for as long as the SDK is of no use, and no error."""
-    (handled, said), _ = recorded = record(FIRST, tmp_path)
-    assert said == []
-    assert recorded.count("in the program") == 3
-    assert recorded.count("inside") == handled
-    assert recorded.count("in a handler") >= 3
 
 
 TIMEOUTS = """
@@ -275,42 +241,6 @@ def test_spans_that_end_while_garbage_is_collected(tmp_path: Path) -> None:
     assert (ended, said) == (400, [])
     for name in ("owned", "in a finalizer", "in the program"):
         assert recorded.count(name) == 400, name
-
-
-TRACED = """
-seen = lines = 0
-
-def look(frame, event, argument):
-    global seen, lines
-    if event == "call":
-        begin("looked at").end()
-        seen += 1
-    elif event == "line" and frame.f_code.co_filename.endswith("_spool/writer.py"):
-        trace.get_tracer(f"scope {lines % 3}").start_span("between two lines").end()
-        lines += 1
-    return look
-
-for start in (sys.settrace, sys.setprofile):
-    start(look)
-    for _ in range(5):
-        begin("in the program").end()
-        tracer.start_span("in the program").end()
-    start(None)
-tell([seen, lines, said])
-"""
-
-
-def test_spans_of_a_trace_function_that_looks_at_the_recorder(tmp_path: Path) -> None:
-    """Between any two lines of the writer, also while it begins its first segment and each further one."""
-    (seen, lines, said), spans = recorded = record(TRACED, tmp_path, segment_bytes=2500)
-    assert said == []
-    assert recorded.count("in the program") == 20
-    assert recorded.count("looked at") == seen > 1000
-    # How many lines there are depends on the Python, on how often a segment is full, and on what is compiled.
-    assert recorded.count("between two lines") == lines > (5 if _compiled.use.is_on else 100)
-    assert Counter(span.scope for span in spans if span.name == "between two lines") == {
-        f"scope {index}": len(range(index, lines, 3)) for index in range(3)
-    }
 
 
 LOGGING = """

@@ -290,16 +290,6 @@ def test_the_items_of_a_stream_are_counted_and_timed(is_apart: bool, count: int,
     assert all(0 < each < 60 for each in told.values())
 
 
-def test_a_stream_that_is_closed_early_closes_the_one_of_the_deployment(tmp_path: Path) -> None:
-    async def call(streamer: Streamer) -> None:
-        body = await streamer._call_user_generator(3)
-        assert await body.__anext__() == 0
-        await body.aclose()
-        assert streamer.closed
-
-    assert streaming_request(tmp_path, call)[names.RAY_SERVE_ITEMS] == 1
-
-
 @pytest.mark.parametrize(
     ("bodies", "count"),
     [
@@ -536,39 +526,11 @@ def routed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Routed:
     return Routed(active)
 
 
-def test_the_choice_of_a_replica_for_haproxy_is_in_the_trace_of_its_request(routed: Routed, tmp_path: Path) -> None:
-    told = routed.post({"replica_id": "SERVE_REPLICA::1", "request_headers": {"x-serve-router-key": "wörd"}})
-    assert told["request_headers"].pop("x-serve-router-key") == "wörd"
-    assert [*told["request_headers"]] == ["x-serve-router-ray-tracing"]
-    assert routed.seen[b"x-serve-router-key"] == "wörd".encode()
-    assert b"x-serve-router-ray-tracing" not in routed.seen, "the application does not see it"
-    route, request = spooled_spans(tmp_path)
-    assert (route.name, route.kind) == ("Router.__call__ serve.route", trace_pb2.Span.SPAN_KIND_INTERNAL)
-    assert (request.name, request.kind) == ("POST /v1/chat", trace_pb2.Span.SPAN_KIND_SERVER)
-    assert (request.trace_id, request.parent_span_id) == (route.trace_id, route.span_id)
-    assert not request.links
-    (taken,) = [each.value.double_value for each in request.attributes if each.key == names.RAY_SERVE_CHOICE_TIME]
-    assert 0 < taken <= (route.end_time_unix_nano - route.start_time_unix_nano) / 1e9
-
-
 def test_a_request_that_haproxy_routes_continues_the_trace_of_its_client(routed: Routed, tmp_path: Path) -> None:
     routed.post(traceparent=CLIENT)
     route, request = spooled_spans(tmp_path)
     assert (request.trace_id.hex(), request.parent_span_id.hex()) == (f"{0x1234:032x}", f"{0xFF:016x}")
     assert [(link.trace_id, link.span_id) for link in request.links] == [(route.trace_id, route.span_id)]
-
-
-def test_a_router_that_is_left_out_is_no_parent(routed: Routed, tmp_path: Path) -> None:
-    routed._active.selection = Selection({SERVE}, exclude=["Router.*"])
-    routed.post()
-    (request,) = spooled_spans(tmp_path)
-    assert (request.name, request.parent_span_id, [*request.links]) == ("POST /v1/chat", b"", [])
-    assert names.RAY_SERVE_CHOICE_TIME in {each.key for each in request.attributes}
-
-
-@pytest.mark.parametrize("answer", [["no object"], {"of": "another kind"}])
-def test_other_answers_of_a_router_are_passed_on_as_they_are(answer: object, routed: Routed) -> None:
-    assert routed._ask(True, "/internal/route", {}, 200, answer)["body"] == json.dumps(answer).encode()
 
 
 def test_a_router_that_finds_no_replica_has_failed(routed: Routed, tmp_path: Path) -> None:

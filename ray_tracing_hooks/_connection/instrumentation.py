@@ -147,11 +147,8 @@ def _trace_waiting(process: RayProcess, parts: frozenset[str], patches: Patches)
         report(f"not all of {', '.join(sorted(waiting))} are recorded: Ray {process.ray_version} has changed them")
     if not process.is_client:
         in_place(partial(objects.patch_sizes, parts=waiting), patches)
-    if "get" in parts:
-        from ray_tracing_hooks._ray import awaiting  # noqa: PLC0415  as above
-
-        if not in_place(awaiting.patch, patches):
-            report(f"await is not recorded: Ray {process.ray_version} has changed the code that this package wraps")
+    if "get" in parts and not in_place(objects.patch_await, patches):
+        report(f"await is not recorded: Ray {process.ray_version} has changed the code that this package wraps")
 
 
 def _rate_limits(settings: Settings, before: RateLimits | None = None) -> RateLimits | None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ray_tracing_hooks._settings.table import Settings
 
 
-_MAY_BE_OPEN = ("awaiting", *(f"{library.part}.{module}" for library in LIBRARIES for module in library.may_be_open))
+_MAY_BE_OPEN = ("objects", *(f"{library.part}.{module}" for library in LIBRARIES for module in library.may_be_open))
 """The modules of the instrumentation that may have open spans at the end of a driver, if they have been imported."""
 
 _exit_began: list[int] = []

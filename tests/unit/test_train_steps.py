@@ -15,7 +15,7 @@ from stand_ins import tracing_of
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.library_spans import followed_by
 from ray_tracing_hooks._ray.train import run
-from ray_tracing_hooks._ray.train.ranks import begin_step, step
+from ray_tracing_hooks._ray.train.run import begin_step, step
 from ray_tracing_hooks._safety.patching import Patches
 
 

@@ -17,7 +17,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.model.span import Span
-from ray_tracing_hooks._ray import awaiting, objects, tracing
+from ray_tracing_hooks._ray import objects, tracing
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.span import Parent
@@ -113,7 +113,7 @@ def test_the_driver_waits_where_its_thread_is_in_a_function_that_waits() -> None
 @pytest.mark.usefixtures("driver")
 def test_a_future_of_an_object_is_told_and_not_that_of_an_await(tmp_path: Path) -> None:
     """As Ray's code makes them: `await` looks up what wraps the future first. Several in a row are told once."""
-    asyncio_, concurrent_ = awaiting._Asyncio(asyncio), awaiting._Concurrent(concurrent)
+    asyncio_, concurrent_ = objects._Asyncio(asyncio), objects._Concurrent(concurrent)
 
     async def awaits() -> None:
         asyncio_.wrap_future(concurrent_.futures.Future())

@@ -13,7 +13,7 @@ How long a request waited for the event loop of its replica: wraps ``UserCallabl
 A replica runs the code of its deployment in an event loop of its own, in another thread than the one that accepts
 requests (``RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD``). From when a request is handed to that loop until its code
 begins, the loop did not come to it, since other code kept it. Where both share one loop, nothing is recorded. The
-function that hands it over also gets the one that takes what a streaming response is made of (:mod:`.streaming`).
+function that hands it over also gets the one that takes what a streaming response is made of (:func:`_items`).
 
 The start of a replica: wraps ``UserCallableWrapper.initialize_callable`` (Ray 2.60 ``serve/_private/replica.py``),
 which runs the constructor of a deployment, where models are loaded.
@@ -26,12 +26,21 @@ Periodic requests of Serve to a replica: wraps the methods of ``UserCallableWrap
 
 They run every few seconds in each replica and belong to no request, so they make no spans, unless spans of Ray's
 internal work are enabled.
+
+Streaming responses of a replica: when its code made the first item, how many, and how long it made none.
+
+Each item of a streaming call passes the function by which the event loop of the deployment hands it on, and each part
+of a response over HTTP or WebSocket the ``send`` of its application (Ray 2.60 ``serve/_private/replica.py``,
+``_call_user_generator`` and ``_call_http_entrypoint``). Where the replica has no such loop of its own
+(``RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD``), items come out of a generator.
+
+This runs for each item, so it is one function that reads the clock once.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
@@ -40,11 +49,12 @@ from typing import Any
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._clock import monotonic
+from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import submit_time
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import fail
+from ray_tracing_hooks._ray.generators import watched
 from ray_tracing_hooks._ray.propagation import (
     TASK_KEY,
     caller_attribute,
@@ -53,7 +63,6 @@ from ray_tracing_hooks._ray.propagation import (
     submission,
     unrecorded_span,
 )
-from ray_tracing_hooks._ray.serve import streaming
 from ray_tracing_hooks._ray.serve.router import CALLER, CARRIED
 from ray_tracing_hooks._ray.serve.server import InReplica, with_context
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request, of_this_replica, traced
@@ -64,6 +73,7 @@ from ray_tracing_hooks._record.carrier import Carried, decode
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.recorder import Template, UnsampledRecorder
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
+from ray_tracing_hooks._safety.exceptions import hide_frame
 from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import Patches
 
@@ -220,16 +230,87 @@ def _of_generator(
     span: RecordedSpan, hand_over: Callable[..., Any], self: Any, *args: Any, enqueue: Any = None, **kwargs: Any
 ) -> Any:
     if enqueue is not None:
-        return hand_over(self, *args, enqueue=streaming.items(enqueue, span), **kwargs)
+        return hand_over(self, *args, enqueue=_items(enqueue, span), **kwargs)
     making = hand_over(self, *args, **kwargs)
-    return streaming.generated(making, span) if inspect.iscoroutine(making) else making
+    return _generated(making, span) if inspect.iscoroutine(making) else making
 
 
 def _of_response(span: RecordedSpan, hand_over: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     # The user's method, ASGI's scope, its `receive` and its `send`.
     if args and callable(args[-1]):
-        args = (*args[:-1], streaming.parts(args[-1], span))
+        args = (*args[:-1], _parts(args[-1], span))
     return hand_over(self, *args, **kwargs)
+
+
+Handed = Callable[[Any], Any]
+"""Takes one item."""
+
+_first_item = encode.double_attribute(names.RAY_SERVE_FIRST_ITEM)
+_longest_pause = encode.double_attribute(names.RAY_SERVE_LONGEST_PAUSE)
+
+
+def _items(hand_on: Handed, span: RecordedSpan) -> Handed:
+    """``hand_on``, which takes the items of a streaming call, and adds their times to ``span`` when that ends."""
+    count = first = last = longest = 0
+
+    def of_item(item: Any) -> Any:
+        nonlocal count, first, last, longest
+        now = now_ns()
+        if count == 0:
+            first = now
+        elif now - last > longest:
+            longest = now - last
+        last = now
+        count += 1
+        return hand_on(item)
+
+    span.add_at_end(lambda: _encoded(span, count, first, longest))
+    return of_item
+
+
+def _parts(send: Handed, span: RecordedSpan) -> Handed:
+    """The same for the ASGI messages of a response. One that is not streamed adds nothing."""
+    count = first = last = longest = 0
+
+    def of_message(message: Any) -> Any:
+        nonlocal count, first, last, longest
+        try:
+            is_part = message.get("more_body") or message["type"] == "websocket.send" or (count and message.get("body"))
+        except (AttributeError, LookupError):  # no message of ASGI, for Serve to refuse
+            is_part = False
+        if is_part:
+            now = now_ns()
+            if count == 0:
+                first = now
+                span.add_at_end(lambda: _encoded(span, count, first, longest))
+            elif now - last > longest:
+                longest = now - last
+            last = now
+            count += 1
+        return send(message)
+
+    return of_message
+
+
+async def _generated(making: Awaitable[Any], span: RecordedSpan) -> Any:
+    """What ``making`` returns; if that is a generator, one that yields the same and adds the times to ``span``."""
+    try:
+        body = await making
+    except BaseException as error:
+        hide_frame(error)
+        raise
+    return watched(body, _items(_nothing, span)) if hasattr(body, "aclose") else body
+
+
+def _nothing(_: Any) -> None:
+    """Hands nothing on."""
+
+
+def _encoded(span: RecordedSpan, count: int, first: int, longest: int) -> bytes:
+    found = encode.attribute(names.RAY_SERVE_ITEMS, count)
+    if count > 0:
+        found += _first_item((first - span.start_time) / 1e9)
+    return found + _longest_pause(longest / 1e9) if count > 1 else found
 
 
 def _begun(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -367,8 +367,9 @@ class Beginning(_compiled.BeginningBase):
             self._carrying = compiled_execution(recorder, sampler, recorder, core_worker, self._template, held)
 
     def _as_the_caller_says(self, active: tracing.Tracing, carried: Carried, more: Callable[[], bytes] | None) -> Begun:
-        template = active.templates.of(CONSUMER, *self._named[:4], carried.runs, self._part)
-        attributes = carried.attributes
+        attributes, template = carried.attributes, self._template
+        if carried.runs:
+            template = active.templates.of(CONSUMER, *self._named[:4], carried.runs, self._part)
 
         def with_attributes() -> bytes:
             return attributes + more() if more is not None else attributes
@@ -409,11 +410,6 @@ def _carried(
         first += reference(context, parent)
     if attempt := core_worker.get_current_task_attempt_number():
         first += encode.attribute(names.RAY_ATTEMPT, attempt)
-    # Older versions of Ray do not provide it here; it is also on the submission.
-    if carried.named and (name_of_task := getattr(core_worker, "get_current_task_name", None)) is not None:
-        given_name = encode.attribute(names.RAY_NAME, name_of_task())
-        first += given_name
-        called += given_name
     if more is not None:
         first += more()
     # With the first attempt alone, since the others have the same submission.

@@ -62,6 +62,9 @@ def _carrying(calls: Calls, what: Called, around: Around) -> Submission | None:
     else:
         return _without_context(calls, what, around, without_span=without_span)
     start = now_ns()
+    # The name of a creation is that of the actor.
+    name = encode.attribute(names.RAY_NAME, what.name) if what.name and not what.creation else b""
+    runs = (what.runs.name, what.runs.attributes + name) if what.runs is not None else ("", name) if name else None
     carried = carrier.encode(
         around.trace_id,
         span_id,
@@ -71,8 +74,7 @@ def _carrying(calls: Calls, what: Called, around: Around) -> Submission | None:
         around.headers,
         creation=what.creation,
         without_span=without_span,
-        named=bool(what.name) and not what.creation,
-        runs=what.runs[:2] if what.runs is not None else None,
+        runs=runs,
         parent_id=around.parent_id if template is not None else None,
     )
     if around.parent_id is not None:

@@ -3,8 +3,8 @@
 Layout, integers little endian::
 
     u8   form             CALL or CREATION, plus HEADERS if the last part is present, WITHOUT_SPAN if the submission
-                          was left out, so that the execution makes no span either, NAMED if the call was given a
-                          name, which the execution then asks Ray for, PARENT and RUNS if these parts are present
+                          was left out, so that the execution makes no span either, PARENT and RUNS if these parts
+                          are present
     u8   trace flags      of the W3C trace context: bit 0 is "sampled"
     16   trace id
     8    span id          of the submission's span, or of the span around it where the submission itself has none
@@ -12,8 +12,8 @@ Layout, integers little endian::
     24   parent task id   the task that made the call; zeros if unknown
     8    parent span id   of the span around the call, zeros for none: of a call in a trace that is not sampled, whose
                           worker records the submission together with the execution, if that failed or was slow
-    ...  runs             what the call runs, if only its caller knows: two texts, each after its u16 length, the name
-                          and further encoded attributes of its spans
+    ...  runs             what only the caller of a call knows: two texts, each after its u16 length, the name of what
+                          it runs, or nothing, and further encoded attributes of its spans
     ...  headers          what the global propagators injected (tracestate, baggage, ...), see :func:`pack_headers`
 
 A call that belongs to no trace carries :data:`NO_TRACE`, the form alone, where its worker would otherwise take it for a
@@ -29,7 +29,6 @@ CALL = 0x40
 CREATION = 0x41
 HEADERS = 0x02
 WITHOUT_SPAN = 0x04
-NAMED = 0x08
 RUNS = 0x10
 PARENT = 0x20
 NO_TRACE = bytes((CALL,))
@@ -37,7 +36,7 @@ NO_TRACE = bytes((CALL,))
 _LAYOUT = struct.Struct("<BB16s8sQ24s")
 _LENGTH = struct.Struct("<H")
 _NO_TASK, _NO_SPAN = bytes(24), bytes(8)
-_NOT_OPTIONAL = ~(HEADERS | WITHOUT_SPAN | NAMED | RUNS | PARENT | 0x01)
+_NOT_OPTIONAL = ~(HEADERS | WITHOUT_SPAN | RUNS | PARENT | 0x01)
 
 
 class Carried(NamedTuple):
@@ -52,8 +51,6 @@ class Carried(NamedTuple):
     parent_task_id: bytes
     """24 bytes, or empty if the caller is unknown."""
     headers: dict[str, str]
-    named: bool = False
-    """Whether ``.options(name=...)`` gave the call a name."""
     runs: str = ""
     """What the call runs, if its caller has said so."""
     attributes: bytes = b""
@@ -72,7 +69,6 @@ def encode(
     *,
     creation: bool = False,
     without_span: bool = False,
-    named: bool = False,
     runs: tuple[str, bytes] | None = None,
     parent_id: bytes | None = None,
 ) -> bytes:
@@ -80,8 +76,6 @@ def encode(
     form = CREATION if creation else CALL
     if without_span:
         form |= WITHOUT_SPAN
-    if named:
-        form |= NAMED
     rest = b""
     if parent_id is not None:
         form |= PARENT
@@ -114,7 +108,7 @@ def decode(argument: bytes) -> Carried:
         # So that these parts take no time of calls without them.
         return _with_more(argument, form, ids)
     headers = unpack_headers(argument[_LAYOUT.size :]) if form & HEADERS else {}
-    return Carried(*ids, headers, bool(form & NAMED))
+    return Carried(*ids, headers)
 
 
 def _with_more(argument: bytes, form: int, ids: tuple[bool, int, bytes, bytes, int, bytes]) -> Carried:
@@ -127,7 +121,7 @@ def _with_more(argument: bytes, form: int, ids: tuple[bool, int, bytes, bytes, i
         name, end = _text(argument, end)
         attributes, end = _text(argument, end)
     headers = unpack_headers(argument[end:]) if form & HEADERS else {}
-    return Carried(*ids, headers, bool(form & NAMED), name.decode("utf-8", "replace"), attributes, parent_id)
+    return Carried(*ids, headers, name.decode("utf-8", "replace"), attributes, parent_id)
 
 
 def _text(argument: bytes, start: int) -> tuple[bytes, int]:

@@ -412,12 +412,7 @@ def test_executions_say_what_they_hold_and_submissions_what_they_are_given(tmp_p
         names.RAY_ASSIGNED_RESOURCES: '{"CPU": 0.5, "GPU": 0.5}',
         names.RAY_PLACEMENT_GROUP_ID: group,
     }
-    from ray import _raylet
-
-    # Old Rays do not tell a worker the name of its task.
-    is_known = hasattr(vars(_raylet)["CoreWorker"], "get_current_task_name")
-    named_read, named_one = ({names.RAY_NAME: name} if is_known else {} for name in ("a read", "the one"))
-    of_read = {names.RAY_CONCURRENCY_GROUP: "io", **named_read}
+    of_read = {names.RAY_CONCURRENCY_GROUP: "io", names.RAY_NAME: "a read"}
     for method, more in (("__init__", {}), ("work", {}), ("read", of_read)):
         (placed,) = said[f"Placed.{method} ray.remote_worker"]
         (accelerator,) = placed.pop(names.RAY_ACCELERATOR_IDS)
@@ -438,7 +433,8 @@ def test_executions_say_what_they_hold_and_submissions_what_they_are_given(tmp_p
     # By drivers, which carry nothing, and by tasks, which do.
     assert said["__main__.one ray.remote_worker"].count(quarter) == 3
     assert {names.RAY_NAME: "the one"} in said["__main__.one ray.remote"]
-    assert {**quarter, names.RAY_PLACEMENT_GROUP_ID: group, **named_one} in said["__main__.one ray.remote_worker"]
+    of_one = {**quarter, names.RAY_PLACEMENT_GROUP_ID: group, names.RAY_NAME: "the one"}
+    assert of_one in said["__main__.one ray.remote_worker"]
     assert said["__main__.add ray.remote_worker"] == [{}, {}]
     assert said["__main__.add ray.remote"] == [
         {names.RAY_ARGUMENT_IDS: [first, second], names.RAY_ARGUMENT_COUNT: 2},

@@ -258,7 +258,6 @@ contexts = st.builds(
     parent_task_id=task_ids | st.sampled_from([b"", bytes(24)]),
     headers=st.sampled_from([None, {}, {"tracestate": "a=b"}]),
     without_span=st.booleans(),
-    named=st.booleans(),
     runs=st.none() | st.tuples(st.sampled_from(["", "f"]), st.sampled_from([b"", encode.attribute("a", 1)])),
 )
 held_resources = st.sampled_from(

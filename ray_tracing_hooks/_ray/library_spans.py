@@ -165,6 +165,27 @@ def preceded_by(note: Callable[..., None], doing: str) -> Callable[[Callable[...
     return within(note, doing)
 
 
+def ended_by(note: Callable[..., None], doing: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A wrapper that calls ``note`` with the error of a method, or None, and its arguments once it has ended."""
+    noted = guarded(doing)(note)
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                noted(error, *args, **kwargs)
+                raise
+            noted(None, *args, **kwargs)
+            return result
+
+        return call
+
+    return wrap
+
+
 def in_context(function: Callable[..., Any], context: Context) -> Callable[..., Any]:
     """``function``, with ``context`` attached while it runs. Tracebacks are the same as without."""
 

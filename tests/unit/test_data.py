@@ -116,7 +116,8 @@ class Executor:
 
 
 for wrapped in ("execute", "run", "_scheduling_loop_step", "shutdown"):
-    setattr(Executor, wrapped, getattr(executions, f"_{wrapped.strip('_').split('_')[-1]}")(getattr(Executor, wrapped)))
+    wrapper: Any = executions.WRAPPERS[f"StreamingExecutor.{wrapped}"]
+    setattr(Executor, wrapped, wrapper(getattr(Executor, wrapped)))
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from stand_ins import tracing_of
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.library_spans import followed_by
 from ray_tracing_hooks._ray.templates import Selection
 from ray_tracing_hooks._ray.tune import experiments
 
@@ -56,14 +55,9 @@ class Controller:
         pass
 
 
-WRAPPERS: dict[str, Any] = {
-    "__init__": experiments._init,
-    "cleanup": experiments._cleanup,
-    "add_trial": followed_by(experiments._added, "tracing a trial"),
-    "_trial_task_failure": experiments._task_failure,
-}
-for wrapped, wrapper in WRAPPERS.items():
-    setattr(Controller, wrapped, wrapper(vars(Controller)[wrapped]))
+WRAPPERS: dict[str, Any] = experiments.WRAPPERS | experiments.TRIALS
+for wrapped in ("__init__", "cleanup", "add_trial", "_trial_task_failure"):
+    setattr(Controller, wrapped, WRAPPERS[f"TuneController.{wrapped}"](vars(Controller)[wrapped]))
 
 
 @pytest.fixture
@@ -93,7 +87,7 @@ def test_an_experiment_that_an_interruption_ends_is_freed_and_ends_with_its_cont
     alive = weakref.ref(controller)
 
     def run(controller: Controller) -> None:
-        experiments._step(interrupt)(controller)
+        WRAPPERS["TuneController.step"](interrupt)(controller)
 
     def interrupt(_controller: Controller) -> None:
         raise KeyboardInterrupt

@@ -18,6 +18,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from opentelemetry.context import Context
+
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic
 from ray_tracing_hooks._ray import library_spans, tracing
@@ -25,11 +27,11 @@ from ray_tracing_hooks._ray.data import operators, statistics
 from ray_tracing_hooks._ray.data.iteration import this_iteration
 from ray_tracing_hooks._ray.data.operators import NO_WORK, Around, Operator, consumer_in, end_with, shown_name
 from ray_tracing_hooks._ray.data.statistics import HELD_BACK, Moments
-from ray_tracing_hooks._ray.library_spans import followed_by
+from ray_tracing_hooks._ray.library_spans import ended_by, followed_by, within
 from ray_tracing_hooks._ray.tracing import Tracing
-from ray_tracing_hooks._record.current import attach, detach, get_current
+from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame, is_interruption
+from ray_tracing_hooks._safety.exceptions import hidden_frame, is_interruption
 from ray_tracing_hooks._safety.guard import guarded
 from ray_tracing_hooks._safety.patching import ABSENT, Patches
 
@@ -55,47 +57,27 @@ def _of(executor: Any) -> Execution | None:
     return found
 
 
-def _execute(original: Callable[..., Any]) -> Callable[..., Any]:
-    def execute(self: Any, dag: Any, *args: Any, **kwargs: Any) -> Any:
-        active = tracing.active
-        execution = _begin(active, self, dag) if active is not None else None
-        if execution is None:
-            return original(self, dag, *args, **kwargs)
-        token = attach(execution.context)
-        try:
-            return original(self, dag, *args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            execution.end(error)
-            raise
-        finally:
-            detach(token)
-
-    return execute
+def _executed(error: BaseException | None, executor: Any, *_args: Any, **_kwargs: Any) -> None:
+    execution = _of(executor)
+    if execution is not None and error is not None:
+        execution.end(error)
 
 
-def _run(original: Callable[..., Any]) -> Callable[..., Any]:
-    def run(self: Any) -> Any:
-        execution = _of(self)
-        if execution is None:
-            return original(self)
-        token = attach(execution.context)
-        try:
-            return original(self)
-        finally:
-            detach(token)
-            execution.loop_ended()
+def _context_of(executor: Any) -> Context | None:
+    execution = _of(executor)
+    return execution.context if execution is not None else None
 
-    return run
+
+def _ran(_error: BaseException | None, executor: Any) -> None:
+    execution = _of(executor)
+    if execution is not None:
+        execution.loop_ended()
 
 
 def _note_step(_result: Any, executor: Any, *_args: Any, **_kwargs: Any) -> None:
     execution = _of(executor)
     if execution is not None:
         execution.stepped()
-
-
-_step = followed_by(_note_step, "tracing the steps of an execution of a dataset")
 
 
 def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,14 +104,16 @@ def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
     return shutdown
 
 
-@guarded("tracing an execution of a dataset")
-def _begin(active: Tracing, executor: Any, dag: Any) -> Execution:
+def _begin(executor: Any, dag: Any, *_args: Any, **_kwargs: Any) -> Context | None:
+    active = tracing.active
+    if active is None:
+        return None
     execution = Execution(active, executor, dag)
     setattr(executor, _EXECUTION, execution)
     _open.add(execution)
     with guarded("tracing the operators of a dataset"):
         execution.watch()
-    return execution
+    return execution.context
 
 
 class Execution:
@@ -338,9 +322,11 @@ class Watch:
         return Spilled(int(totals.spilled_bytes_total), int(totals.restored_bytes_total))
 
 
+_DOING = "tracing an execution of a dataset"
+
 WRAPPERS = {
-    "StreamingExecutor.execute": _execute,
-    "StreamingExecutor.run": _run,
+    "StreamingExecutor.execute": lambda original: ended_by(_executed, _DOING)(within(_begin, _DOING)(original)),
+    "StreamingExecutor.run": lambda original: ended_by(_ran, _DOING)(within(_context_of, _DOING)(original)),
     "StreamingExecutor.shutdown": _shutdown,
-    "StreamingExecutor._scheduling_loop_step": _step,
+    "StreamingExecutor._scheduling_loop_step": followed_by(_note_step, "tracing the steps of an execution"),
 }

@@ -14,7 +14,7 @@ from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import errors, library_spans, tracing
-from ray_tracing_hooks._ray.library_spans import followed_by, preceded_by, within
+from ray_tracing_hooks._ray.library_spans import ended_by, followed_by, preceded_by, within
 from ray_tracing_hooks._ray.propagation import QUIET_KEY
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._ray.tune.trials import (
@@ -27,9 +27,9 @@ from ray_tracing_hooks._ray.tune.trials import (
     begin_experiment,
     calling,
 )
-from ray_tracing_hooks._record.current import attach, detach, get_current
+from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
+from ray_tracing_hooks._safety.exceptions import hidden_frame
 from ray_tracing_hooks._safety.guard import guarded
 
 
@@ -123,31 +123,7 @@ def _context_of(controller: Any, *_args: Any, **_kwargs: Any) -> Context | None:
     return experiment.loop if experiment is not None else None
 
 
-def _init(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def init(controller: Any, *args: Any, **kwargs: Any) -> None:
-        experiment = _begin(controller, kwargs.get("storage"))
-        token = attach(experiment.loop) if experiment is not None else None
-        try:
-            original(controller, *args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            if experiment is not None:
-                experiment.failed(error)
-                experiment.end()
-            raise
-        finally:
-            if token is not None:
-                detach(token)
-        if experiment is not None:
-            with guarded("describing an experiment of Ray Tune"):
-                experiment.describe(controller)
-
-    return init
-
-
-@guarded("tracing an experiment of Ray Tune")
-def _begin(controller: Any, storage: Any) -> Experiment | None:
+def _begin(controller: Any, *_args: Any, storage: Any = None, **_kwargs: Any) -> Context | None:
     active = tracing.active
     if active is None:
         return None
@@ -156,48 +132,35 @@ def _begin(controller: Any, storage: Any) -> Experiment | None:
     experiment = _experiments[controller] = Experiment(active, name, get_current())
     # An experiment that an interruption ends is not cleaned up.
     weakref.finalize(controller, experiment.end).atexit = False
-    return experiment
+    return experiment.loop
 
 
-def _step(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def step(controller: Any) -> Any:
-        experiment = _experiments.get(controller)
-        token = attach(experiment.loop) if experiment is not None else None
-        try:
-            result = original(controller)
-        except BaseException as error:
-            hide_frame(error)
-            if experiment is not None:
-                experiment.failed(error)
-            raise
-        finally:
-            if token is not None:
-                detach(token)
-        if experiment is not None:
-            with guarded("ending the trials of an experiment"):
-                # Not where their status changes, since Ray sets some back in the same step.
-                experiment.end_trials([trial for trial in experiment.trials.values() if trial.has_ended])
-        return result
-
-    return step
+def _begun(error: BaseException | None, controller: Any, *_args: Any, **_kwargs: Any) -> None:
+    experiment = _experiments.get(controller)
+    if experiment is None:
+        return
+    if error is None:
+        experiment.describe(controller)
+    else:
+        experiment.failed(error)
+        experiment.end()
 
 
-def _cleanup(original: Callable[..., Any]) -> Callable[..., Any]:
-    in_experiment = within(_context_of, "tracing an experiment of Ray Tune")(original)
+def _stepped(error: BaseException | None, controller: Any) -> None:
+    experiment = _experiments.get(controller)
+    if experiment is None:
+        return
+    if error is not None:
+        experiment.failed(error)
+    else:
+        # Not where their status changes, since Ray sets some back in the same step.
+        experiment.end_trials([trial for trial in experiment.trials.values() if trial.has_ended])
 
-    @functools.wraps(original)
-    def cleanup(controller: Any) -> Any:
-        try:
-            with hidden_frame:
-                return in_experiment(controller)
-        finally:
-            experiment = _experiments.pop(controller, None)
-            if experiment is not None:
-                with guarded("ending an experiment of Ray Tune"):
-                    experiment.end()
 
-    return cleanup
+def _cleaned_up(_error: BaseException | None, controller: Any) -> None:
+    experiment = _experiments.pop(controller, None)
+    if experiment is not None:
+        experiment.end()
 
 
 _DONE = ("done", "__duplicate__")
@@ -266,22 +229,11 @@ def _note_failure(controller: Any, trial: Any, exception: BaseException) -> None
         known.failed(exception)
 
 
-def _task_failure(original: Callable[..., Any]) -> Callable[..., Any]:
+def _task_failed(error: BaseException | None, controller: Any, trial: Any, *_args: Any, **_kwargs: Any) -> None:
     """With ``fail_fast="raise"``, Ray raises the error of a trial at once, and leaves the trial as it is."""
-
-    @functools.wraps(original)
-    def fail(controller: Any, trial: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(controller, trial, *args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            with guarded("recording the failure of a trial"):
-                known = _trial(controller, trial)
-                if known is not None:
-                    known.failed(error, for_good=True)
-            raise
-
-    return fail
+    known = _trial(controller, trial) if error is not None else None
+    if known is not None and error is not None:
+        known.failed(error, for_good=True)
 
 
 def _stopped(controller: Any, trial: Any) -> None:
@@ -323,12 +275,13 @@ def _is_done(result: Any) -> bool:
     return any(result.get(key) for key in _DONE)
 
 
-_in_experiment = within(_context_of, "tracing an experiment of Ray Tune")
+_DOING = "tracing an experiment of Ray Tune"
+_in_experiment = within(_context_of, _DOING)
 
 WRAPPERS = {
-    "TuneController.__init__": _init,
-    "TuneController.step": _step,
-    "TuneController.cleanup": _cleanup,
+    "TuneController.__init__": lambda original: ended_by(_begun, _DOING)(within(_begin, _DOING)(original)),
+    "TuneController.step": lambda original: ended_by(_stepped, _DOING)(_in_experiment(original)),
+    "TuneController.cleanup": lambda original: ended_by(_cleaned_up, _DOING)(_in_experiment(original)),
     # These submit calls for the experiment too.
     "TuneController.setup_experiments": _in_experiment,
     "TuneController.checkpoint": _in_experiment,
@@ -341,7 +294,7 @@ TRIALS = {
     "TuneController._schedule_trial_task": _task,
     "TuneController._schedule_trial_stop": _task,
     "TuneController._schedule_trial_restore": followed_by(_restored, "recording a restored trial"),
-    "TuneController._trial_task_failure": _task_failure,
+    "TuneController._trial_task_failure": ended_by(_task_failed, "recording the failure of a trial"),
     "TuneController._process_trial_failure": preceded_by(_note_failure, "recording the failure of a trial"),
     "TuneController._process_trial_save": followed_by(_saved, "recording a checkpoint of a trial"),
     "TuneController._process_trial_result": _result,

@@ -25,10 +25,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.propagation import reference
-from ray_tracing_hooks._ray.templates import INTERNAL
-from ray_tracing_hooks._record.recorder import Template
+from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.guard import guarded
 
@@ -131,17 +128,12 @@ def _begin(active: tracing.Tracing, supervisor: Any) -> None:
     context = propagate.extract(supervisor._metadata)  # noqa: SLF001
     if not trace.get_current_span(context).get_span_context().is_valid:
         context = from_environment(os.environ, context)
-    recorder = active.recorder
-    parent = recorder.parent(context)
-    trace_id, flags = recorder.decide(parent)
-    recording = recorder.of(flags)
-    if recording is not None and PART in active.selection.parts:
-        attributes = {**active.process_attributes.attributes(), names.RAY_SUBMISSION_ID: supervisor._job_id}  # noqa: SLF001
-        span = recording.start(
-            Template(names.JOB, INTERNAL, attributes), trace_id, flags, parent, reference(context, parent)
-        )
-        supervisor._job_info_client.put_status = _recording_end(put_status, span)  # noqa: SLF001
-        context = trace.set_span_in_context(span, context)
+    if PART in active.selection.parts:
+        attributes = {names.RAY_SUBMISSION_ID: supervisor._job_id}  # noqa: SLF001
+        inside, span = library_spans.begin(active, names.JOB, context, attributes)
+        if span is not None:
+            supervisor._job_info_client.put_status = _recording_end(put_status, span)  # noqa: SLF001
+            context = inside
     supervisor._get_driver_env_vars = _environment(environment_of, context)  # noqa: SLF001
 
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from ray_tracing_hooks._libraries import LIBRARIES
 from ray_tracing_hooks._ray.templates import shown_class
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.exceptions import hidden_frame
 from ray_tracing_hooks._safety.guard import failed, guarded
 
 
@@ -143,11 +143,8 @@ def executor(
     @functools.wraps(function)
     def execute(*args: Any, **kwargs: Any) -> Any:
         shown = naming.shown(args[1:] if is_method else args, kwargs)
-        try:
+        with hidden_frame:
             return make(shown)(*args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
 
     return execute
 

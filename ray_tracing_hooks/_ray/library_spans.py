@@ -18,7 +18,7 @@ from ray_tracing_hooks._ray.propagation import Begun, reference, unrecorded_span
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import ids
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
-from ray_tracing_hooks._record.recorder import SAMPLED
+from ray_tracing_hooks._record.recorder import SAMPLED, Template
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
 from ray_tracing_hooks._safety.guard import guarded
@@ -26,14 +26,14 @@ from ray_tracing_hooks._safety.guard import guarded
 
 def begin(
     active: Tracing,
-    name: str,
+    name: str | Template,
     context: Context,
     attributes: Mapping[str, Any] | None = None,
     *,
     start_time: int | None = None,
     more: bytes = b"",
 ) -> Begun:
-    """Begin a span below that of ``context``; returns the context inside of it, and the span.
+    """Begin a span of this name or template below that of ``context``; returns the context inside of it, and the span.
 
     Without a span in ``context`` it is below the driver's root span, or begins a trace. A library has kept a context
     other than the current one for this span: its span is then the parent, whenever it ended. The new span is None if it
@@ -48,7 +48,7 @@ def begin(
         around = parent or Parent(trace_id, ids.new_span_id(), flags, None, remote=False)
         return Context({**context, SPAN_KEY: unrecorded_span(around)}), None
     first = encode.attributes(attributes or {}) + reference(context, parent) + active.thread_attribute() + more
-    template = active.templates.of_waiting(name)
+    template = active.templates.of_waiting(name) if isinstance(name, str) else name
     span = recording.start(template, trace_id, flags, parent, first, start_time)
     return Context({**context, SPAN_KEY: span}), span
 

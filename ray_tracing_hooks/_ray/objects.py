@@ -45,7 +45,7 @@ from ray_tracing_hooks._ray.propagation import QUIET_KEY, caller_attribute
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame, traceback_of
+from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame, traceback_of
 from ray_tracing_hooks._safety.guard import failed
 from ray_tracing_hooks._safety.patching import Patches
 
@@ -419,11 +419,8 @@ class _Asyncio(_StandIn):
 
     def _wrap_future(self, future: Any, **options: Any) -> Any:
         _here.is_awaiting = False
-        try:
+        with hidden_frame:
             wrapped = self._module.wrap_future(future, **options)
-        except BaseException as error:
-            hide_frame(error)
-            raise
         active = tracing.active
         if active is not None:
             ref = getattr(future, "object_ref", None)

@@ -28,7 +28,14 @@ from ray_tracing_hooks._ray.errors import cause, describe_users_error, fail
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import class_name, hide_frame, is_a, qualified_name, text_of, without_colours
+from ray_tracing_hooks._safety.exceptions import (
+    class_name,
+    hidden_frame,
+    is_a,
+    qualified_name,
+    text_of,
+    without_colours,
+)
 from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import ABSENT, Patches
 
@@ -268,10 +275,8 @@ class _Working:
             return self._method(*args, **kwargs)
         at_work.operator = self._operator
         try:
-            return self._method(*args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
+            with hidden_frame:
+                return self._method(*args, **kwargs)
         finally:
             at_work.operator = before
             detach(token)

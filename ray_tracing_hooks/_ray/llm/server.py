@@ -24,7 +24,7 @@ from ray_tracing_hooks._ray.generators import watched
 from ray_tracing_hooks._ray.llm import content, engine
 from ray_tracing_hooks._record.current import REQUEST
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.exceptions import hidden_frame
 from ray_tracing_hooks._safety.guard import guarded
 from ray_tracing_hooks._safety.patching import Patches
 
@@ -57,11 +57,8 @@ def _run_request(original: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
         if tracing.active is not None:
             _batched.set(None)
             _note_request(self, request, kwargs.get("engine_method", ""))
-        try:
+        with hidden_frame:
             body = await original(self, request, *args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
         span = REQUEST.get() if tracing.active is not None else None
         return body if type(span) is not RecordedSpan or not hasattr(body, "aclose") else _watched(body, span, self)
 

@@ -23,7 +23,7 @@ from opentelemetry.context import Context
 from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ray import generators, tracing
+from ray_tracing_hooks._ray import generators, library_spans, tracing
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.library_spans import preceded_by
 from ray_tracing_hooks._ray.propagation import reference, unrecorded_span
@@ -157,7 +157,7 @@ def _loading(models: Any, load: Callable[..., Coroutine[Any, Any, Any]]) -> Call
             loading = load(*args)
         except BaseException as error:  # before it is a coroutine, such as for a parameter that Serve does not pass
             hide_frame(error)
-            if begun is not None:
+            if begun is not None and begun[1] is not None:
                 fail(begun[1], error)
             raise
         return loading if begun is None else traced(loading, *begun)
@@ -168,21 +168,15 @@ def _loading(models: Any, load: Callable[..., Coroutine[Any, Any, Any]]) -> Call
 @guarded("tracing the loading of a model")
 def _begin_load(
     active: Tracing, models: Any, load: Callable[..., Any], model_id: str
-) -> tuple[Context, RecordedSpan] | None:
+) -> tuple[Context, RecordedSpan | None] | None:
     since = vars(models).pop(_SINCE, None)
-    context, recorder = get_current(), active.recorder
-    parent = recorder.parent(context)
-    trace_id, flags = recorder.decide(parent)
-    recording = recorder.of(flags)
     deployment, application, replica_id = of_this_replica()
     function = getattr(load, "__name__", "load_model")
     template = _load_templates.of(active, deployment, application, function, replica_id)
-    if recording is None or template is None:
+    if template is None:
         return None
-    limit = recorder.limits.value_length
-    first = encode.attribute(names.RAY_SERVE_MULTIPLEXED_MODEL_ID, model_id[:limit]) + reference(context, parent)
-    span = recording.start(template, trace_id, flags, parent, first, since)
-    return Context({**context, SPAN_KEY: span}), span
+    attributes = {names.RAY_SERVE_MULTIPLEXED_MODEL_ID: model_id[: active.recorder.limits.value_length]}
+    return library_spans.begin(active, template, get_current(), attributes, start_time=since)
 
 
 WRAPPERS = {

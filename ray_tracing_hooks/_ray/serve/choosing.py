@@ -32,7 +32,7 @@ from ray_tracing_hooks._ray.templates import INTERNAL
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.carrier import decode
 from ray_tracing_hooks._record.current import SPAN_KEY
-from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame
 from ray_tracing_hooks._safety.guard import failed, guarded
 
 _LEAST_RECORDED = 0.001
@@ -62,11 +62,8 @@ def _resolve_args(original: Callable[..., Coroutine[Any, Any, None]]) -> Callabl
         return resolving
 
     async def resolved(resolving: Coroutine[Any, Any, None], pending_request: Any) -> None:
-        try:
+        with hidden_frame:
             await resolving
-        except BaseException as error:
-            hide_frame(error)
-            raise
         setattr(pending_request, _RESOLVED, monotonic())
 
     return resolve_args_with_metrics
@@ -152,12 +149,9 @@ def _in_its_request(original: Callable[..., Coroutine[Any, Any, Any]]) -> Callab
     async def choose_replicas(*args: Any, **kwargs: Any) -> Any:
         pending_request = kwargs.get("pending_request", args[1] if len(args) > 1 else None)
         context = _context(pending_request) if tracing.active is not None else None
-        try:
+        with hidden_frame:
             choosing = original(*args, **kwargs)
             return await (choosing if context is None else traced(choosing, context, None))
-        except BaseException as error:
-            hide_frame(error)
-            raise
 
     return choose_replicas
 
@@ -180,10 +174,8 @@ def _timed(
             count_attempt(pending_request.metadata)
         began = monotonic()
         try:
-            return await original(pending_request, is_retry=is_retry)
-        except BaseException as error:
-            hide_frame(error)
-            raise
+            with hidden_frame:
+                return await original(pending_request, is_retry=is_retry)
         finally:
             setattr(pending_request, _RESOLVED, began)
             _chosen(pending_request)

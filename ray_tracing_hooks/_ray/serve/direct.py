@@ -34,7 +34,7 @@ from ray_tracing_hooks._ray.templates import INTERNAL, SERVE
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame, is_a
+from ray_tracing_hooks._safety.exceptions import hidden_frame, hide_frame, is_a
 from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import Patches
 
@@ -331,11 +331,9 @@ def _direct_ingress_asgi(original: Callable[..., Coroutine[Any, Any, None]]) -> 
             return message
 
         try:
-            # Messages from an HTTP client do not affect the outcome.
-            await original(self, scope, receive if scope.get("type") == "http" else receiving, sending)
-        except BaseException as error:
-            hide_frame(error)
-            raise
+            with hidden_frame:
+                # Messages from an HTTP client do not affect the outcome.
+                await original(self, scope, receive if scope.get("type") == "http" else receiving, sending)
         finally:
             if not request.begun:
                 _refused(active, self, request)

@@ -52,11 +52,13 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._clock import monotonic, now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._formats.encoded_span.encode import submit_time
-from ray_tracing_hooks._ray import tracing
+from ray_tracing_hooks._ray import library_spans, tracing
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.generators import watched
+from ray_tracing_hooks._ray.library_spans import begun
 from ray_tracing_hooks._ray.propagation import (
     TASK_KEY,
+    Begun,
     caller_attribute,
     incoming,
     reference,
@@ -73,7 +75,7 @@ from ray_tracing_hooks._record.carrier import Carried, decode
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.recorder import Template, UnsampledRecorder
 from ray_tracing_hooks._record.span import Parent, RecordedSpan
-from ray_tracing_hooks._safety.exceptions import hide_frame
+from ray_tracing_hooks._safety.exceptions import hidden_frame
 from ray_tracing_hooks._safety.guard import failed, guarded
 from ray_tracing_hooks._safety.patching import Patches
 
@@ -294,11 +296,8 @@ def _parts(send: Handed, span: RecordedSpan) -> Handed:
 
 async def _generated(making: Awaitable[Any], span: RecordedSpan) -> Any:
     """What ``making`` returns; if that is a generator, one that yields the same and adds the times to ``span``."""
-    try:
+    with hidden_frame:
         body = await making
-    except BaseException as error:
-        hide_frame(error)
-        raise
     return watched(body, _items(_nothing, span)) if hasattr(body, "aclose") else body
 
 
@@ -339,10 +338,9 @@ def _initialize_callable(original: Callable[..., Any]) -> Callable[..., Any]:
         active = tracing.active
         if active is not None and active.on_replica is not None:
             _say_so(active.on_replica, self)
-        span = _begin_start(active, self) if active is not None else None
-        if span is None:
+        context, span = begun(_begin_start, active, self) or (None, None)
+        if context is None or span is None:
             return original(self)
-        context = Context({SPAN_KEY: span})
         token = attach(context)
         try:
             # It runs in the event loop of the user's code, with a copy of this context.
@@ -364,17 +362,14 @@ def _say_so(on_replica: Callable[[str, str], None], wrapper: Any) -> None:
         on_replica(deployment, application)
 
 
-@guarded("tracing the start of a replica")
-def _begin_start(active: Tracing, wrapper: Any) -> RecordedSpan | None:
+def _begin_start(active: Tracing, wrapper: Any) -> Begun | None:
     if getattr(wrapper, "_is_function", False) or wrapper._deployment_def.__init__ is object.__init__:  # noqa: SLF001
         return None  # no constructor to run
     deployment, application, replica_id = of_this_replica()
     if not deployment or getattr(wrapper, "_local_testing_mode", False):
         return None  # not a replica: the constructor is part of the program that deploys it
-    trace_id, flags = active.recorder.decide(None)
-    recording = active.recorder.of(flags)
     template = _start_templates.of(active, deployment, application, "__init__", replica_id)
-    return recording.start(template, trace_id, flags, None) if recording is not None and template else None
+    return library_spans.begin(active, template, Context()) if template is not None else None
 
 
 @guarded("ending the span of a replica's start")

@@ -93,7 +93,7 @@ sanitize: $(PACKAGE) ## Run tests of the compiled part with AddressSanitizer and
 GOAL ?= test
 RAYS ?= 2.40.0 2.44.1 2.46.0 2.49.2 2.52.1 2.55.1 2.58.1
 PYTHONS ?= 3.10 3.11 3.12 3.13
-MATRIX_TESTS ?= $(patsubst %,tests/ray/test_%.py,calls context doctor examples files frameworks ids mixed other_rays rllib serve serve_scenarios train train_older train_patches tune unchanged)
+MATRIX_TESTS ?= $(patsubst %,tests/ray/test_%.py,calls context doctor examples files ids mixed other_rays rllib serve serve_scenarios train train_older train_patches tune unchanged)
 MATRIX_BESIDE ?= extras data train
 matrix: $(addprefix matrix-ray-,$(RAYS)) $(addprefix matrix-python-,$(PYTHONS)) ## Run tests with other versions of Ray and of Python; RAYS=2.49.2 PYTHONS=3.12 selects some
 matrix-ray-%:
@@ -102,7 +102,7 @@ matrix-python-%:
 	@$(MAKE) --no-print-directory $(GOAL) PYTHON=python$* VENV=$(ROOT)/.venv-python$* BESIDE= TESTS="tests/unit tests/insight tests/ray/test_calls.py" MARKS="not slow"
 
 # Apart, since ddtrace, one of the compared packages, changes pytest.
-BENCHMARKS ?= logs.py instructions.py shipper_throughput.py fleet.py worker_start.py worker_memory.py scale.py serve_cost.py switched_calls.py data_cost.py train_cost.py calls
+BENCHMARKS ?= logs.py instructions.py shipper_throughput.py fleet.py workers.py scale.py serve_cost.py switched_calls.py library_cost.py calls
 bench: ## Measure the cost of tracing and of other hooks: calls, workers, delivery, Serve, Ray Data, training; BENCHMARKS=calls selects some
 	@$(MAKE) --no-print-directory measure VENV=$(ROOT)/.venv-bench GROUP=bench BESIDE="extras data train"
 measure: prepare

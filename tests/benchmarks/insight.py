@@ -3,8 +3,7 @@
 ``insight.py [SPANS]... [--keep FOLDER]``
 
 The spans are made, in files as the local exporter writes them: a driver that submits tasks, which call methods of
-actors and wait for them. Memory is the peak of the process up to the end of each step; children that help to read are
-counted apart. Then the commands ``summary`` and ``view`` are run as a user does.
+actors and wait for them. The commands ``summary`` and ``view`` are run as a user does. Memory is their peak.
 
 ``--keep`` keeps the spans in a folder, and uses those that are there.
 """
@@ -161,44 +160,6 @@ def _spans(count: int) -> Iterator[str]:
     yield text.replace('"spanId":"' + _, '"spanId":"' + driver)
 
 
-_STEPS = {
-    "load": "",
-    "calls": "a.calls",
-    "path": "a.path",
-    "split": "a.split",
-    "functions": "a.functions",
-    "actors": "a.actors",
-    "parallelism": "a.parallelism",
-    "findings": "find(a)",
-}
-
-_PROGRAM = """
-import json, resource, sys, time
-from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.findings import find
-from ray_tracing_hooks._insight.ingest.files import span_files
-from ray_tracing_hooks._insight.ingest.load import load
-
-began, before = time.perf_counter(), 0
-def told(what):
-    global began, before
-    now = time.perf_counter()
-    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    used = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    print(json.dumps([what, now - began, used - before, kib / 1024]), flush=True)
-    began, before = time.perf_counter(), used
-
-table = load(span_files(sys.argv[1:2]))
-told("load")
-a = Analysis(table)
-for what, step in json.loads(sys.argv[2]).items():
-    if step:
-        eval(step)
-        told(what)
-print(json.dumps(["spans", len(table), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024]))
-"""
-
-
 @contextmanager
 def made(spans: int, keep: str | None) -> Iterator[str]:
     """A folder with the files of a run, which are kept in the folder ``keep``, if one is given."""
@@ -217,22 +178,15 @@ def made(spans: int, keep: str | None) -> Iterator[str]:
 
 
 def measure(spans: int, keep: str | None = None) -> None:
-    """Make a run, analyze it, and print seconds and MiB."""
+    """Make a run, and print seconds and MiB of the commands."""
     with made(spans, keep) as folder, tempfile.TemporaryDirectory(prefix="insight-") as place:
         size = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
         print(f"{spans:,} spans, {size / 2**20:,.0f} MiB")
-        program = [sys.executable, "-c", _PROGRAM, folder, json.dumps(_STEPS)]
-        out = subprocess.run(program, check=True, capture_output=True, text=True).stdout
-        *steps, (_, found, children) = map(json.loads, out.splitlines())
-        for what, seconds, used, mebibytes in steps:
-            print(f"  {what:<12} {seconds:7.2f} s   processor {used:7.2f} s   peak {mebibytes:6,.0f} MiB")
-        total = sum(seconds for _, seconds, *_ in steps)
-        print(f"  all          {total:7.2f} s   helping processes {children:,.0f} MiB each at most")
         for command in (["summary"], ["view", "--output", os.path.join(place, "report.html")]):
             seconds, used, mebibytes = _run(command, folder)
             print(
-                f"  ray-tracing-hooks {command[0]}: {seconds:.1f} s ({used:.1f} s of processor time), "
-                f"peak {mebibytes:,.0f} MiB; {found:,} spans"
+                f"  {command[0]}: {seconds:.1f} s ({used:.1f} s of processor time), peak {mebibytes:,.0f} MiB",
+                flush=True,
             )
 
 

@@ -1,14 +1,11 @@
-"""What a call costs of ours as a program grows: more call sites, attributes, open spans, spans in a trace, workers.
+"""What a call costs of ours as a program grows: more call sites, open spans, spans in a trace.
 
-    python tests/benchmarks/scale.py [--curves NAME,...] [--workers 1,10,50]
+    python tests/benchmarks/scale.py [--curves NAME,...]
 
-All but the workers are measured in one process, with the real recorder and spool and with stand-ins for what Ray hands
-to us. Sizes take turns, a few calls each; a figure is the least processor time of all turns, less that of the same
-without tracing, in microseconds a call: its submission and its execution. Delivery is the least processor time in
-which the shipper reads further spans and puts them into batches, in microseconds a span.
-
-With workers it is the processor time of a cluster with a traced program relative to one without, by the methods of
-``calls``: medians over the rounds. 200 workers need 40 GB, half of it for those that are not traced.
+All is measured in one process, with the real recorder and spool and with stand-ins for what Ray hands to us. Sizes take
+turns, a few calls each; a figure is the least processor time of all turns, less that of the same without tracing, in
+microseconds a call: its submission and its execution. Delivery is the least processor time in which the shipper reads
+further spans and puts them into batches, in microseconds a span.
 
 Each curve should be flat.
 """
@@ -19,35 +16,28 @@ import argparse
 import asyncio
 import contextvars
 import os
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from opentelemetry.sdk.trace import TracerProvider
-
 from ray_tracing_hooks._ray import execution, submission, targets, tracing
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._record.span import Parent
-from ray_tracing_hooks._sdk.processor import SpoolSpanProcessor
 from ray_tracing_hooks._ship.folder import Folder
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.log import Problems
-from ray_tracing_hooks._spool.writer import SpoolWriter
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent / "helpers"), str(HERE / "calls")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
-import stand_ins  # noqa: E402
-from contenders import UNTRACED, Contenders  # noqa: E402
-from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of, worker_of_job  # noqa: E402
+import stand_ins
+from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of, worker_of_job
 
 CALLS, REPEATS = 50, 300
 """Of a burst, and bursts."""
@@ -83,7 +73,9 @@ def nothing(*_arguments: Any, **_options: Any) -> Any:
 class Program:
     """Both ends of a call in one process, which records into ``folder``."""
 
-    def __init__(self, folder: Path, sites: int = 1, body: Callable[[], Any] = lambda: None) -> None:
+    def __init__(self, folder: Path, sites: int = 1) -> None:
+        def body() -> None: ...
+
         self.folder = folder
         self.worker = worker_of_job(folder)
         self.driver = tracing_of(folder, DRIVER)
@@ -170,38 +162,6 @@ def call_sites() -> dict[str, Curve]:
         return {"call sites": Curve("us a call", least(points))}
 
 
-def attributes() -> dict[str, Curve]:
-    """Of a user's span in each call, and how much each costs: that is what should not grow."""
-    with folders() as new:
-
-        def point(count: int) -> Point:
-            folder = new()
-            values = {f"attribute.{number}": f"value {number}" for number in range(count)}
-            ours, bare = (TracerProvider(shutdown_on_exit=False) for _ in range(2))
-            processor = SpoolSpanProcessor()
-            processor.write_to(SpoolWriter(str(folder)))
-            ours.add_span_processor(processor)
-
-            def body(provider: TracerProvider) -> Callable[[], None]:
-                tracer = provider.get_tracer("scale")
-
-                def make_span() -> None:
-                    with tracer.start_as_current_span("user's", attributes=values):
-                        pass
-
-                return make_span
-
-            # What the SDK does is not of ours.
-            return Point(count, Program(folder, body=body(ours)).burst, Program(new(), body=body(bare)).untraced_burst)
-
-        found = least([point(size) for size in (0, 1, 8, 32, 128)])
-    each = {size: (cost - found[0]) / size for size, cost in found.items() if size >= 8}
-    return {
-        "a user's span": Curve("us a call with one; grows as it should", found),
-        "attributes of a user's span": Curve("us an attribute", each),
-    }
-
-
 def open_spans() -> dict[str, Curve]:
     with folders() as new:
         programs = {size: Program(new()) for size in (1, 10, 100, 1_000, 10_000)}
@@ -249,41 +209,12 @@ def delivered(program: Program) -> float:
     return best
 
 
-def workers(sizes: Sequence[int]) -> dict[str, Curve]:
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rth-", ignore_cleanup_errors=True))
-        lanes = [UNTRACED, "local"]
-        contenders = Contenders(stack, folder, lanes)
-        figures = {}
-        for size in sizes:
-            progress(f"{size} workers")
-            prepared = [contenders.prepare(lane, f"{size} workers") for lane in lanes]
-            if not all(prepared):
-                break
-            ratios = []
-            for round_ in range(11):
-                came = {}
-                for lane in lanes if round_ % 2 == 0 else lanes[::-1]:
-                    turn = contenders.turn(lane, 0.1, 0.5)
-                    assert turn is not None
-                    came[lane] = turn.processor_time
-                ratios.append(came["local"] / came[UNTRACED])
-            figures[size] = statistics.median(ratios)
-            for lane in lanes:
-                contenders.drop(lane)
-    return {"workers": Curve("processor time, relative to untraced", figures)}
-
-
 def publish(_self: Cluster, _job_id: str, _trace: JobTrace) -> bool:
     return True
 
 
 def published(_self: Cluster, _job_id: str) -> JobTrace | None:
     return JOB
-
-
-def progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def table(curves: dict[str, Curve]) -> str:
@@ -295,23 +226,21 @@ def table(curves: dict[str, Curve]) -> str:
     return "\n".join(lines)
 
 
+CURVES: dict[str, Callable[[], dict[str, Curve]]] = {
+    "call sites": call_sites,
+    "open spans": open_spans,
+    "trace size": trace_size,
+}
+
+
 def main() -> None:
-    chosen_curves: dict[str, Callable[[], dict[str, Curve]]] = {
-        "call sites": call_sites,
-        "attributes": attributes,
-        "open spans": open_spans,
-        "trace size": trace_size,
-    }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--curves", default=",".join([*chosen_curves, "workers"]), help="comma list; default: all")
-    parser.add_argument("--workers", default="1,10,50", help="comma list of how many")
-    chosen = parser.parse_args()
-    chosen_curves["workers"] = lambda: workers([int(size) for size in chosen.workers.split(",")])
+    parser.add_argument("--curves", default=",".join(CURVES), help="comma list; default: all")
     # A job whose trace its workers know, as those of Ray do.
     stand_ins.stand_in(all_traced=True, publish=publish, published=published)
-    for name in chosen.curves.split(","):
-        progress(name)
-        print(table(chosen_curves[name]()), flush=True)
+    for name in parser.parse_args().curves.split(","):
+        print(name, file=sys.stderr, flush=True)
+        print(table(CURVES[name]()), flush=True)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ ask for a few tokens, and then one client streams responses with many.
 
 Printed are the rate and the time that a request takes with tracing, relative to the turn without it beside: median over
 the turns of all sessions, with quartiles, and the medians of each session. The 99th percentile is that of all requests
-of a session, since a turn has too few: its line has the median over sessions. Then the processor time of each process,
-likewise, and that of the shipper for each request that is traced; it works in both kinds of turns. Of streamed
+of a session, since a turn has too few. Then the processor time of each process, likewise, and that of the shipper for
+each request that is traced; it works in both kinds of turns. Of streamed
 responses, the time to the first token, the tokens a second, and the processor time that a response takes. Each session
 has a new cluster, and counts its spans at the end: one in the last replica for each request of the turns with tracing,
 and none of the others. Needs Ray Serve, which ``pip install 'ray[serve]'`` has.
@@ -28,7 +28,6 @@ that answers at once.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import json
@@ -47,7 +46,7 @@ import psutil
 import switching
 from soak import shipper_of
 from switched_hook import OFF, ON
-from switching import connect, hand_over
+from switching import WITH, WITHOUT, connect, hand_over
 
 HERE = Path(__file__).parent
 HELPERS, PROGRAMS = str(HERE.parent / "helpers"), str(HERE.parent / "ray" / "programs")
@@ -73,7 +72,7 @@ class Session(NamedTuple):
     """What was measured in one cluster."""
 
     turns: list[dict[str, Turn]]
-    """Pairs of turns, ``off`` and ``on``."""
+    """Pairs of turns, without tracing and with."""
     shipped: float
     """The processor time of the shipper for a traced request, in us."""
     slowest: dict[str, float]
@@ -168,10 +167,10 @@ def session(by: str, model: str, turns: int, seconds: float) -> None:
     traced = warm(service, WARM_UP)
     pids = processes(service.titles)
     found: list[dict[str, Turn]] = []
-    times: dict[str, list[float]] = {"off": [], "on": []}
+    times: dict[str, list[float]] = {WITHOUT: [], WITH: []}
     begun, before = processor_times(pids)[SHIPPER], traced
     for number in range(turns):
-        order = [(OFF, "off"), (ON, "on")]
+        order = [(OFF, WITHOUT), (ON, WITH)]
         pair = {}
         for command, name in order if number % 2 else reversed(order):
             switch.turn(command)
@@ -225,7 +224,7 @@ def turn(service: Service, pids: dict[str, int], seconds: float, taken: list[flo
     took, after = time.perf_counter() - begun, processor_times(pids)
     taken += found
     figures = {"rate": len(found) / took, "median": statistics.median(found) * 1e6}
-    figures |= {name: (after[name] - before[name]) / len(found) for name in pids}
+    figures |= {name: (after[name] - before[name]) / len(found) for name in pids if name != SHIPPER}
     if service.stream is None:
         return figures, len(found)
     told, deadline = [service.stream()], time.perf_counter() + seconds
@@ -278,65 +277,34 @@ def front_end() -> None:
     print(f"front end: {(best['on'] - best['off']) * 1e6:.0f} us more for a generation, none for a token", flush=True)
 
 
-def run(by: str, chosen: argparse.Namespace) -> Session:
-    """A session in a process of its own."""
-    arguments = ["--session", by, "--turns", str(chosen.turns), "--seconds", str(chosen.seconds)]
-    arguments += ["--model", os.path.abspath(chosen.model)]
-    return Session(*switching.session(__file__, arguments, PROGRAMS))
-
-
-def report(by: str, sessions: list[Session]) -> None:
-    pairs = [pair for found in sessions for pair in found.turns]
-    names = [name for name in pairs[0]["off"] if name != SHIPPER]
-    print(f"{'by ' + by:18}{'without':>14}{'with, relative':>22}   by session")
-    for name in names:
-        ratios = sorted(pair["on"][name] / pair["off"][name] for pair in pairs)
-        low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
-        each = [statistics.median(pair["on"][name] / pair["off"][name] for pair in found.turns) for found in sessions]
-        without = statistics.median(pair["off"][name] for pair in pairs)
-        unit = "1/s" if name in PER_SECOND else "us"
-        print(
-            f"{name:18}{without:>10,.0f} {unit:<3}{statistics.median(ratios):>8.3f} ({low:.2f}-{high:.2f})"
-            f"   {'  '.join(f'{ratio:.3f}' for ratio in each)}"
-        )
-        if name == "median":
-            each = [found.slowest["on"] / found.slowest["off"] for found in sessions]
-            without = statistics.median(found.slowest["off"] for found in sessions)
-            low, high = min(each), max(each)
-            print(
-                f"{'p99':18}{without:>10,.0f} us {statistics.median(each):>8.3f} ({low:.2f}-{high:.2f})"
-                f"   {'  '.join(f'{ratio:.3f}' for ratio in each)}"
-            )
-    shipped = statistics.median(found.shipped for found in sessions)
-    print(f"{SHIPPER:18}{shipped:>10,.0f} us a traced request, at low priority", flush=True)
+def report(by: str, found: list[Session]) -> None:
+    units = dict.fromkeys(PER_SECOND, "1/s")
+    print("\n".join(switching.table(f"by {by}", [each.turns for each in found], units)))
+    ratios = [each.slowest[WITH] / each.slowest[WITHOUT] for each in found]
+    without = f"{statistics.median(each.slowest[WITHOUT] for each in found):,.1f} us"
+    print(f"{'p99':22}{without:>14}   traced {switching.spread_of(ratios)}")
+    shipped = statistics.median(each.shipped for each in found)
+    print(f"{SHIPPER}: {shipped:,.0f} us a traced request, at low priority", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = switching.parser(__doc__, turns=30)
     parser.add_argument("--by", default="http,handle,stream")
     parser.add_argument("--model", default="", help="the folder of the model, for llm")
-    parser.add_argument("--sessions", type=int, default=3)
-    parser.add_argument("--turns", type=int, default=30, help="pairs of turns in each session")
     parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--session", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.session:
         session(chosen.session, chosen.model, chosen.turns, chosen.seconds)
         return
     ways = chosen.by.split(",")
-    if unknown := set(ways) - {"http", "handle", "stream", "llm"}:
-        parser.error(f"no such way: {', '.join(sorted(unknown))}; there are http, handle, stream and llm")
     if "llm" in ways:
         if not Path(chosen.model, "config.json").exists():
             parser.error("--model is needed for llm: the folder that tests/ray/programs/llm_model.py has written")
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GB: by default, it takes most of the memory
         front_end()
+    arguments = ["--seconds", str(chosen.seconds), "--model", os.path.abspath(chosen.model)]
     for by in ways:
-        sessions = []
-        for number in range(chosen.sessions):
-            print(f"by {by}, session {number + 1} of {chosen.sessions}", file=sys.stderr, flush=True)
-            sessions.append(run(by, chosen))
-        report(by, sessions)
+        report(by, [Session(*each) for each in switching.sessions(__file__, by, chosen, arguments, PROGRAMS)])
 
 
 if __name__ == "__main__":

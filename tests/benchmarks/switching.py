@@ -1,33 +1,99 @@
 """A cluster in a process of its own, in which tracing is switched on and off by turns, for benchmarks.
 
-A benchmark runs itself again with :func:`session`; there it calls :func:`connect`, and :func:`hand_over` at the end.
+A benchmark runs itself again with :func:`sessions`; there it calls :func:`connect`, and :func:`hand_over` at the end.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import select
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
-from switched_hook import DONE, FOLDER, STATE
+from switched_hook import DONE, FOLDER, OFF, ON, STATE
 
 HERE = Path(__file__).parent
 PATIENCE = 20.0
 """Seconds."""
 
+WITH, WITHOUT, AGAIN = "with", "without", "again"
+
+Turn = dict[str, dict[str, float]]
+"""The figures of each piece of work of a turn."""
+
 _RESULT = "RESULT "
 
 
+class Switching(Protocol):
+    """Switches tracing on and off."""
+
+    def turn(self, command: bytes) -> None: ...
+
+
+def in_turn(switch: Switching, number: int, piece: Callable[[], dict[str, float]]) -> Turn:
+    """A turn: a piece of work with tracing, without, and once more without, in an order that its number says."""
+    order = [(ON, WITH), (OFF, WITHOUT), (OFF, AGAIN)]
+    found = {}
+    for command, kind in order[number % 3 :] + order[: number % 3]:
+        switch.turn(command)
+        found[kind] = piece()
+    return found
+
+
+def table(title: str, sessions: Sequence[Sequence[Turn]], units: Mapping[str, str]) -> Iterator[str]:
+    """For each figure its median without tracing, and the ratio of that with tracing, or once more without, to it.
+
+    Ratios are those of one turn: their median and quartiles, and the medians of each session.
+    """
+    turns = [turn for found in sessions for turn in found]
+    yield f"{title:22}{'without':>14}{'relative to it':>31}   by session"
+    for name in turns[0][WITHOUT]:
+        without = f"{statistics.median(turn[WITHOUT][name] for turn in turns):,.1f} {units.get(name, 'us')}"
+        for kind, label in ((WITH, "traced"), (AGAIN, "again")):
+            if kind in turns[0]:
+                ratios = [[turn[kind][name] / turn[WITHOUT][name] for turn in found] for found in sessions]
+                each = "  ".join(f"{statistics.median(found):.3f}" for found in ratios)
+                spread = spread_of([ratio for found in ratios for ratio in found])
+                yield f"{name if kind == WITH else '':22}{without:>14} {label:>8} {spread}   {each}"
+
+
+def spread_of(ratios: Sequence[float]) -> str:
+    ratios = sorted(ratios)
+    low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
+    return f"{statistics.median(ratios):.3f} ({low:.3f}-{high:.3f})"
+
+
+def parser(about: str | None, turns: int) -> argparse.ArgumentParser:
+    """With the options that all have."""
+    made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--sessions", type=int, default=3)
+    made.add_argument("--turns", type=int, default=turns, help="in each session")
+    made.add_argument("--session", help=argparse.SUPPRESS)
+    return made
+
+
+def sessions(
+    script: str, name: str, chosen: argparse.Namespace, arguments: Sequence[str], *paths: str, **variables: str
+) -> list[Any]:
+    """What ``script`` hands over in each session of this name. Its processes also find modules in ``paths``."""
+    found = []
+    for number in range(chosen.sessions):
+        print(f"{name}, session {number + 1} of {chosen.sessions}", file=sys.stderr, flush=True)
+        command = ["--session", name, "--turns", str(chosen.turns), *arguments]
+        found.append(session(script, command, *paths, **variables))
+    return found
+
+
 def session(script: str, arguments: Sequence[str], *paths: str, **variables: str) -> Any:
-    """What ``script`` hands over with these arguments. Its processes also find modules in ``paths``."""
     with tempfile.TemporaryDirectory(prefix="rth-", ignore_cleanup_errors=True) as folder:
         switches = Path(folder, "switches")
         switches.mkdir()

@@ -1,4 +1,4 @@
-"""What the hook costs every worker of a cluster. Times vary with the machine: `tests/benchmarks/worker_start.py` has
+"""What the hook costs every worker of a cluster. Times vary with the machine: `tests/benchmarks/workers.py` has
 them. What makes them, and what must not creep in, does not.
 """
 

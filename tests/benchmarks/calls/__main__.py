@@ -1,6 +1,6 @@
 """The rate of calls, and the processor time of a call, with tracing relative to the same without: Ray's own loops.
 
-    python tests/benchmarks/calls [--all | --loops NAME,...] [--lanes NAME,...] [--options] [--rounds 3] [--sessions 2]
+    python tests/benchmarks/calls [--loops NAME,...] [--lanes NAME,...] [--options] [--rounds 3] [--sessions 2]
                                   [--seconds 0.3] [--json FILE]
 
 Every contender has a driver and a cluster of its own. All of them are up at once, and stand still (``SIGSTOP``) but in
@@ -175,8 +175,7 @@ def usable_loops(chosen: list[str]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--loops", default=",".join(CORE), help=f"comma list; default: {', '.join(CORE)}")
-    parser.add_argument("--all", action="store_true", help="all loops, and not only the usual ones; takes an hour")
+    parser.add_argument("--loops", default=",".join(CORE), help=f"comma list of: {', '.join(LOOPS)}")
     parser.add_argument(
         "--lanes",
         default=",".join(LANES),
@@ -189,7 +188,7 @@ def main() -> None:
     parser.add_argument("--json", help="write every figure to this file")
     chosen = parser.parse_args()
     lanes = usable_lanes(["again", "local", "unsampled", *OPTIONS] if chosen.options else chosen.lanes.split(","))
-    loops = usable_loops(list(LOOPS) if chosen.all else chosen.loops.split(","))
+    loops = usable_loops(chosen.loops.split(","))
     turns: Turns = {}
     for number in range(chosen.sessions):
         progress(f"session {number + 1} of {chosen.sessions}")

@@ -34,7 +34,7 @@ def keep(hook: str) -> int:
 
 def drive(hook: str) -> None:
     import ray
-    from loops import LOOPS, SCALE, Loop
+    from loops import LOOPS, Loop
 
     options = {"_tracing_startup_hook": hook} if hook else {}
     ray.init(
@@ -47,7 +47,7 @@ def drive(hook: str) -> None:
         try:
             answer = "DONE"
             if command == "prepare":
-                loop = (LOOPS | SCALE)[arguments]()
+                loop = LOOPS[arguments]()
                 loop()
             elif command == "run":
                 assert loop is not None

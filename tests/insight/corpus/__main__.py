@@ -14,7 +14,6 @@ from corpus import PROGRAMS, load_all, recording, scenes, tables
 COMMANDS = {
     "list": "the programs and their causes",
     "table": "what the summary says of the recorded programs, next to what it has to say",
-    "bounds": "what the summary says could be saved at most, next to what the mended program saved",
     "record": "run programs on Ray, and keep their spans: on an idle machine",
     "scenes": "the same for the runs that tests of single views use",
     "live": "run programs on Ray, and print what does not hold of what the summary says of them",
@@ -50,7 +49,7 @@ def main() -> None:
         work = [partial(tables.live, each, waits=not asked.no_waits, variant=variant) for each in chosen]
         run_all(work, asked.at_once)
     else:
-        print("\n".join({"list": tables.causes, "table": tables.table, "bounds": tables.bounds}[asked.command](chosen)))
+        print("\n".join((tables.causes if asked.command == "list" else tables.table)(chosen)))
 
 
 def run_all(work: Iterable[Callable[[], str]], at_once: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from corpus import Program
-from corpus.judging import ASSUMED, PLANTED, Judged, forms, judged, of_file
+from corpus.judging import ASSUMED, PLANTED, forms, judged, of_file
 from corpus.recording import is_recorded, measured, own_folder, run
 
 _WIDTHS = (28, 26, 26, 8, 9, 6)
@@ -24,10 +24,12 @@ def table(programs: Iterable[Program]) -> Iterator[str]:
     yield _row("PROGRAM", "CAUSE", "FIRST FINDING", "CLAIMED", "MEASURED", "FALSE")
     first = said_false = number = 0
     remarks: dict[str, str] = {}
-    for each in _recorded(programs):
-        complaints = {form: judgement.complaints() for form, judgement in each.items()}
+    for program in filter(is_recorded, programs):
+        with tempfile.TemporaryDirectory() as folder:
+            each = {form: judged(program, form, Path(folder)) for form in forms(program)}
+            complaints = {form: judgement.complaints() for form, judgement in each.items()}
         shown = each[PLANTED]
-        program, finding = shown.program, next(iter(shown.findings), None)
+        finding = next(iter(shown.findings), None)
         claimed = [cost for cost in shown.named if cost is not None]
         real = measured(program)[PLANTED]["costs"]
         false = [f"{form}: {found['false']}" for form, found in complaints.items() if "false" in found]
@@ -55,25 +57,6 @@ def table(programs: Iterable[Program]) -> Iterator[str]:
     yield f"{number} programs: the cause first in {first}, something false in {said_false}"
 
 
-def bounds(programs: Iterable[Program]) -> Iterator[str]:
-    """What could be saved at most, and what the mended program saved."""
-    yield _row("PROGRAM", "CAUSE", "", "AT MOST", "SAVED", "WALL")
-    for each in _recorded(programs):
-        shown = each[PLANTED]
-        program = shown.program
-        if program.is_healthy:
-            continue
-        claimed = [cost for cost in shown.named if cost is not None]
-        yield _row(
-            program.name,
-            program.on_path or ", ".join("/".join(kinds) for kinds in program.finds),
-            "" if len(claimed) == len(shown.named) else "not named",
-            f"{sum(claimed):.2f}" if claimed else "",
-            f"{shown.saved:.2f}",
-            f"{shown.wall:.2f}",
-        )
-
-
 def live(program: Program, *, waits: bool = True, variant: Sequence[str] = ()) -> str:
     """Run a program, and tell what does not hold of what the summary says of it; its costs are those of this run."""
     with own_folder() as folder:
@@ -81,13 +64,6 @@ def live(program: Program, *, waits: bool = True, variant: Sequence[str] = ()) -
         found = of_file(program, PLANTED if waits else ASSUMED, folder / "spans", measured)
         told = "; ".join(f"{check}: {text}" for check, text in found.complaints().items())
     return f"{program.name}: {told or 'as it has to be'}"
-
-
-def _recorded(programs: Iterable[Program]) -> Iterator[dict[str, Judged]]:
-    for program in programs:
-        if is_recorded(program):
-            with tempfile.TemporaryDirectory() as folder:
-                yield {form: judged(program, form, Path(folder)) for form in forms(program)}
 
 
 def _row(*cells: str) -> str:

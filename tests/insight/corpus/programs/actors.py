@@ -11,30 +11,6 @@ from corpus.running import main
 
 
 @ray.remote(num_cpus=0)
-class Store:
-    def update(self, key):
-        return spend(0.03)
-
-
-@ray.remote(num_cpus=0)
-class FastStore:
-    def update(self, key):
-        return spend(0.0005)
-
-
-@ray.remote(num_cpus=0.5)
-def client(store, calls):
-    return sum(ray.get([store.update.remote(key) for key in range(calls)]))
-
-
-@planted("bottleneck-actor", says=("Store",), at_most={"scheduling": 0.2}, cluster={"num_cpus": 8})
-def one_store_for_all(run):
-    """Six clients call one actor that runs one call at a time."""
-    store = FastStore.remote() if run.mended else Store.remote()
-    run.cost(sum(ray.get([client.remote(store, run.times(16)) for _ in range(6)])))
-
-
-@ray.remote(num_cpus=0)
 class Ledger:
     def __init__(self, seconds):
         self.seconds = seconds

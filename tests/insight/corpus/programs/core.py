@@ -6,7 +6,7 @@ import time
 
 import ray
 
-from corpus import burn, planted, spend
+from corpus import planted, spend
 from corpus.running import main
 
 
@@ -33,23 +33,6 @@ def slow_step(run):
     for number in range(run.times(3)):
         took = ray.get(load.remote(parse.remote(extract.remote(number), run.seconds(1.2, 0.05))))
         run.cost(took)
-
-
-@ray.remote(num_cpus=1)
-def render(frame):
-    spend(0.2)
-    return frame
-
-
-@ray.remote(num_cpus=1)
-def encode(seconds, *frames):
-    return spend(seconds)
-
-
-@planted(on_path="encode", at_most={"scheduling": 0.2, "worker queue": 0.4})
-def slow_last_step(run):
-    """Frames are rendered side by side, and then one task encodes them all for three seconds."""
-    run.cost(ray.get(encode.remote(run.seconds(3, 0.1), *[render.remote(frame) for frame in range(run.times(12))])))
 
 
 @ray.remote
@@ -175,28 +158,6 @@ def get_in_loop(run):
             ray.get(fetch.remote(number))
 
 
-@ray.remote
-def locate(number):
-    return spend(0.08)
-
-
-@ray.remote
-def rate(number, location):
-    return spend(0.06)
-
-
-@planted("get-in-loop", says=("rate", "30 calls"), cluster={"num_cpus": 4})
-def get_in_loop_of_pairs(run):
-    """Two tasks, of which one needs the other, are waited for before the next two are submitted."""
-    numbers = range(run.times(30))
-    if run.mended:
-        ray.get([rate.remote(number, locate.remote(number)) for number in numbers])
-        return
-    for number in numbers:
-        with run.costing():
-            ray.get(rate.remote(number, locate.remote(number)))
-
-
 @ray.remote(num_cpus=1.25)
 def resize(picture):
     return spend(0.15)
@@ -238,14 +199,6 @@ def driver_prepares(run):
 def lookup(key):
     spend(0.02)
     return key
-
-
-@planted(("driver-code", "serial-driver"), beside=("get-in-loop",), at_most={"scheduling": 0.2})
-def driver_computes(run):
-    """The driver computes for a tenth of a second between short rounds."""
-    for key in range(run.times(30)):
-        ray.get(lookup.remote(key))
-        run.cost(burn(run.seconds(0.1, 0.001)))
 
 
 @ray.remote

@@ -26,18 +26,6 @@ def two_stages(run):
     ray.get([combine.remote(*loaded[first : first + 3]) for first in range(0, 24, 3)])
 
 
-@healthy(at_most={"scheduling": 0.2})
-def one_long_batch(run):
-    """Equal tasks, sixteen for each worker, all submitted at once."""
-    ray.get([work.remote(0.2) for _ in range(64)])
-
-
-@healthy(at_most={"scheduling": 0.2})
-def varying_tasks(run):
-    """Tasks that take between a tenth and half a second, the long ones first."""
-    ray.get([work.remote(0.5 - 0.4 * number / 40) for number in range(40)])
-
-
 @ray.remote(num_cpus=0)
 class Server:
     def answer(self, number):
@@ -181,20 +169,6 @@ def streamed_items(run):
     ray.get([use_item.remote(item) for item in make_items.remote(36)])
 
 
-@ray.remote(num_cpus=1)
-def depends(before):
-    return spend(0.25)
-
-
-@healthy(at_most={"scheduling": 0.2})
-def needed_chains(run):
-    """Four chains of tasks, each of which needs the one before."""
-    chains = [None] * 4
-    for _ in range(14):
-        chains = [depends.remote(before) for before in chains]
-    ray.get(chains)
-
-
 @healthy(at_most={"scheduling": 0.3})
 def driver_works_meanwhile(run):
     """The driver prepares the next round while the workers run this one, and is done before them."""
@@ -203,19 +177,6 @@ def driver_works_meanwhile(run):
         refs += [work.remote(0.45) for _ in range(4)]
         spend(0.2)
     ray.get(refs)
-
-
-@ray.remote(num_cpus=1)
-def parent(depth):
-    spend(0.2)
-    return ray.get([parent.remote(depth - 1), parent.remote(depth - 1)]) if depth else []
-
-
-@healthy(at_most={"scheduling": 0.3}, cluster={"num_cpus": 10})
-def recursive_tasks(run):
-    """Tasks that call themselves, with processors for all."""
-    for _ in range(4):
-        ray.get(parent.remote(2))
 
 
 @healthy(at_most={"scheduling": 0.2})

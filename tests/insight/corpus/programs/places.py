@@ -36,21 +36,6 @@ def idle_actors_hold_all(run):
     run.cost(max(0, min(ray.get(refs)) - begun - 0.3))
 
 
-@ray.remote
-def summarize(number):
-    return spend(0.2)
-
-
-@planted("waiting-for-resources", says=("summarize", "Notebook"), cluster={"num_cpus": 4})
-def idle_actors_hold_most(run):
-    """An idle actor holds three of four processors, so that tasks run one at a time."""
-    notebook = Notebook.options(num_cpus=0 if run.mended else 3).remote()
-    ray.get(notebook.hello.remote())
-    took = ray.get([summarize.remote(number) for number in range(run.times(24))])
-    ray.get(notebook.hello.remote())
-    run.cost(0 if run.mended else sum(took) * 3 / 4)
-
-
 @ray.remote(num_cpus=0, resources={"license": 1})
 def licensed(number, seconds):
     return spend(seconds)

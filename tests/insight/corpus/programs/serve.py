@@ -40,6 +40,22 @@ def over_http(run, app):
     return f"http://127.0.0.1:{port}/"
 
 
+def deployment(**options):
+    from ray import serve
+
+    return serve.deployment(ray_actor_options=NONE, **options)
+
+
+def at_once(handle, count):
+    for response in [handle.remote(value) for value in range(count)]:
+        response.result()
+
+
+def clients(address, at_once, count):
+    with ThreadPoolExecutor(at_once) as threads:
+        list(threads.map(lambda _: fetch(address), range(count)))
+
+
 def fetch(address):
     try:
         with urlopen(address) as answer:
@@ -51,31 +67,28 @@ def fetch(address):
 @planted("waiting-for-replicas", says=("Scorer",), **WITH)
 def one_at_a_time(run):
     """Forty calls by handle at once to a deployment whose one replica takes one at a time."""
-    from ray import serve
 
-    @serve.deployment(max_ongoing_requests=40 if run.mended else 1, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=40 if run.mended else 1)
     class Scorer:
         def __call__(self, value):
             return spend(0.12)
 
     handle = deployed(run, Scorer.bind())
     with run.costing():
-        for response in [handle.remote(value) for value in range(run.times(30))]:
-            response.result()
+        at_once(handle, run.times(30))
 
 
 @planted("waiting-for-replicas", says=("Ranker",), **WITH)
 def slow_dependency(run):
     """An ingress over HTTP has room for all, and the deployment that it calls for two."""
-    from ray import serve
 
-    @serve.deployment(max_ongoing_requests=16 if run.mended else 2, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=16 if run.mended else 2)
     class Ranker:
         async def rank(self, value):
             await asyncio.sleep(0.2)
             return value
 
-    @serve.deployment(max_ongoing_requests=50, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=50)
     class Shop:
         def __init__(self, ranker):
             self.ranker = ranker
@@ -84,8 +97,7 @@ def slow_dependency(run):
             return await self.ranker.rank.remote(1)
 
     address = over_http(run, Shop.bind(Ranker.bind()))
-    with ThreadPoolExecutor(12) as threads:
-        list(threads.map(lambda _: fetch(address), range(run.times(48))))
+    clients(address, 12, run.times(48))
 
 
 @planted(
@@ -97,11 +109,9 @@ def slow_dependency(run):
 )
 def blocking_replica(run):
     """A coroutine of a replica sleeps where it should await, so that its requests come one by one."""
-    from ray import serve
-
     is_mended = run.mended
 
-    @serve.deployment(max_ongoing_requests=20, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=20)
     class Reader:
         async def __call__(self, request):
             if is_mended:
@@ -111,18 +121,15 @@ def blocking_replica(run):
             return "read"
 
     address = over_http(run, Reader.bind())
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda _: fetch(address), range(run.times(40))))
+    clients(address, 8, run.times(40))
 
 
 @planted(on_path="Slow.__call__", beside=("requests-in-turn",), **WITH)
 def calls_by_handle(run):
     """The driver calls a slow deployment by handle and waits for each response, one after the other."""
-    from ray import serve
-
     seconds = run.seconds(0.4, 0.01)
 
-    @serve.deployment(ray_actor_options=NONE)
+    @deployment()
     class Slow:
         def __call__(self, value):
             return spend(seconds)
@@ -135,11 +142,9 @@ def calls_by_handle(run):
 @planted("slow-replica-start", says=("Model",), beside=("worker-start",), **WITH)
 def cold_replica(run):
     """A replica loads its model for four seconds, while the driver waits for the application to run."""
-    from ray import serve
-
     seconds = run.seconds(4, 0.05)
 
-    @serve.deployment(ray_actor_options=NONE)
+    @deployment()
     class Model:
         def __init__(self):
             spend(seconds)
@@ -156,11 +161,9 @@ def cold_replica(run):
 @planted("timed-out", says=("Sleepy",), beside=("failed-spans",), **WITH)
 def requests_time_out(run):
     """Callers give up on requests that a deployment takes too long for."""
-    from ray import serve
-
     seconds = run.seconds(1.5, 0.05)
 
-    @serve.deployment(max_ongoing_requests=4, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=4)
     class Sleepy:
         async def __call__(self, value):
             await asyncio.sleep(seconds)
@@ -178,11 +181,9 @@ def requests_time_out(run):
 @planted("failed-spans", says=("KeyError",), beside=("requests-in-turn",), **WITH)
 def failing_requests(run):
     """A fifth of the requests fail in the deployment behind the ingress."""
-    from ray import serve
-
     is_mended = run.mended
 
-    @serve.deployment(ray_actor_options=NONE)
+    @deployment()
     class Users:
         def find(self, number):
             spend(0.03)
@@ -190,7 +191,7 @@ def failing_requests(run):
                 raise KeyError(number)
             return number
 
-    @serve.deployment(ray_actor_options=NONE)
+    @deployment()
     class Front:
         def __init__(self, users):
             self.users = users
@@ -206,9 +207,8 @@ def failing_requests(run):
 @planted(("driver-code", "serial-driver"), at_most={"scheduling": 0.3}, **WITH)
 def slow_caller(run):
     """The driver works for a third of a second between its calls of a quick deployment."""
-    from ray import serve
 
-    @serve.deployment(ray_actor_options=NONE)
+    @deployment()
     class Quick:
         def __call__(self, value):
             return value
@@ -222,9 +222,8 @@ def slow_caller(run):
 @planted("refused-requests", says=("Payments",), beside=("waiting-for-replicas",), **WITH)
 def refused_requests(run):
     """Clients try again, since a deployment lets only two requests wait."""
-    from ray import serve
 
-    @serve.deployment(max_ongoing_requests=20 if run.mended else 2, max_queued_requests=2, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=20 if run.mended else 2, max_queued_requests=2)
     class Payments:
         async def __call__(self, request):
             await asyncio.sleep(0.2)
@@ -245,7 +244,7 @@ def too_many_models(run):
     """Requests for four models by turns, in a replica that has room for two."""
     from ray import serve
 
-    @serve.deployment(max_ongoing_requests=4, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=4)
     class Zoo:
         @serve.multiplexed(max_num_models_per_replica=4 if run.mended else 2)
         async def load(self, model):
@@ -268,9 +267,8 @@ def too_many_models(run):
 @planted("requests-in-turn", says=("Shop",), **WITH)
 def awaits_in_turn(run):
     """An ingress awaits three deployments one after the other, none of which needs the result of another."""
-    from ray import serve
 
-    @serve.deployment(max_ongoing_requests=50, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=50)
     class Part:
         async def __call__(self, value):
             await asyncio.sleep(0.2)
@@ -280,7 +278,7 @@ def awaits_in_turn(run):
 
     is_mended = run.mended
 
-    @serve.deployment(max_ongoing_requests=50, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=50)
     class Shop:
         def __init__(self, *parts):
             self.parts = parts
@@ -291,18 +289,16 @@ def awaits_in_turn(run):
             return [await part.remote(value) for part in self.parts]
 
     handle = deployed(run, Shop.bind(*parts))
-    for number in range(run.times(6)):
+    for _ in range(run.times(6)):
         with run.costing(less=0.2):
-            for response in [handle.remote(number) for _ in range(4)]:
-                response.result()
+            at_once(handle, 4)
 
 
 @planted("requests-in-turn", says=("30 calls of Scorer",), **WITH)
 def one_request_at_a_time(run):
     """A driver waits for each response before the next request, of two replicas with room for all."""
-    from ray import serve
 
-    @serve.deployment(num_replicas=2, max_ongoing_requests=20, ray_actor_options=NONE)
+    @deployment(num_replicas=2, max_ongoing_requests=20)
     class Scorer:
         async def __call__(self, value):
             await asyncio.sleep(0.15)
@@ -311,8 +307,7 @@ def one_request_at_a_time(run):
     handle = deployed(run, Scorer.bind())
     with run.costing(less=0.15):
         if run.mended:
-            for response in [handle.remote(value) for value in range(30)]:
-                response.result()
+            at_once(handle, 30)
             return
         for value in range(run.times(30)):
             handle.remote(value).result()
@@ -321,11 +316,9 @@ def one_request_at_a_time(run):
 @planted("slow-replica", says=("Ranker",), beside=("waiting-for-replicas", "slow-requests"), **WITH)
 def slow_replica(run):
     """One of three replicas takes ten times as long."""
-    from ray import serve
-
     seconds, place = run.seconds(1, 0.1), os.path.join(os.environ["CORPUS_FOLDER"], "slow")
 
-    @serve.deployment(num_replicas=3, max_ongoing_requests=20, ray_actor_options=NONE)
+    @deployment(num_replicas=3, max_ongoing_requests=20)
     class Ranker:
         def __init__(self):
             try:
@@ -339,23 +332,20 @@ def slow_replica(run):
             return "ranked"
 
     address = over_http(run, Ranker.bind())
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda _: fetch(address), range(run.times(80))))
+    clients(address, 8, run.times(80))
 
 
 @planted("slow-deliveries", says=("Sink",), beside=("requests-in-turn",), **WITH)
 def large_payloads(run):
     """A deployment passes long lists to another one, which are pickled piece by piece."""
-    from ray import serve
-
     items = 1000 if run.mended else 4_000_000
 
-    @serve.deployment(max_ongoing_requests=10, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=10)
     class Sink:
         def __call__(self, values):
             return len(values)
 
-    @serve.deployment(max_ongoing_requests=10, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=10)
     class Source:
         def __init__(self, sink):
             self.sink, self.values = sink, list(range(items))
@@ -374,7 +364,7 @@ def batches_of_one(run):
     """A deployment that batches requests accepts only one at a time."""
     from ray import serve
 
-    @serve.deployment(max_ongoing_requests=20 if run.mended else 1, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=20 if run.mended else 1)
     class Embedder:
         @serve.batch(max_batch_size=16, batch_wait_timeout_s=0.02)
         async def embed(self, values):
@@ -386,15 +376,12 @@ def batches_of_one(run):
 
     handle = deployed(run, Embedder.bind())
     with run.costing(less=0.15):
-        for response in [handle.remote(value) for value in range(run.times(32))]:
-            response.result()
+        at_once(handle, run.times(32))
 
 
 @planted("waiting-for-replicas", says=("Late", "ready only after"), beside=("slow-replica-start",), **WITH)
 def replicas_come_late(run):
     """Autoscaling begins with one replica, and the others load for two seconds while a burst of requests waits."""
-    from ray import serve
-
     scaling = {
         "min_replicas": 4 if run.mended else 1,
         "max_replicas": 4,
@@ -404,7 +391,7 @@ def replicas_come_late(run):
         "look_back_period_s": 0.5,
     }
 
-    @serve.deployment(max_ongoing_requests=2, autoscaling_config=scaling, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=2, autoscaling_config=scaling)
     class Late:
         def __init__(self):
             spend(2)
@@ -414,8 +401,7 @@ def replicas_come_late(run):
             return "late"
 
     address = over_http(run, Late.bind())
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda _: fetch(address), range(run.times(80))))
+    clients(address, 8, run.times(80))
 
 
 @planted(
@@ -428,7 +414,6 @@ def replicas_come_late(run):
 def blocking_get_in_replica(run):
     """A coroutine of a replica waits for tasks with a blocking get."""
     import ray
-    from ray import serve
 
     @ray.remote(num_cpus=1)
     def feature(value):
@@ -436,7 +421,7 @@ def blocking_get_in_replica(run):
 
     is_mended = run.mended
 
-    @serve.deployment(max_ongoing_requests=40, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=40)
     class Features:
         def __init__(self):
             ray.get([feature.remote(0) for _ in range(6)])
@@ -447,32 +432,28 @@ def blocking_get_in_replica(run):
 
     handle = deployed(run, Features.bind())
     with run.costing(less=0.1):
-        for response in [handle.remote(value) for value in range(run.times(24))]:
-            response.result()
+        at_once(handle, run.times(24))
 
 
 @healthy(**WITH)
 def balanced_application(run):
     """Two replicas with room for all requests of eight clients."""
-    from ray import serve
 
-    @serve.deployment(num_replicas=2, max_ongoing_requests=8, ray_actor_options=NONE)
+    @deployment(num_replicas=2, max_ongoing_requests=8)
     class Scorer:
         async def __call__(self, request):
             await asyncio.sleep(0.25)
             return "ok"
 
     address = over_http(run, Scorer.bind())
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda _: fetch(address), range(80)))
+    clients(address, 8, 80)
 
 
 @healthy(**WITH)
 def computing_replica(run):
     """A deployment with plain methods, which Serve runs in threads; they compute for a short time."""
-    from ray import serve
 
-    @serve.deployment(max_ongoing_requests=8, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=8)
     class Light:
         def __call__(self, request):
             burn(0.004)
@@ -480,28 +461,26 @@ def computing_replica(run):
             return "ok"
 
     address = over_http(run, Light.bind())
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda _: fetch(address), range(60)))
+    clients(address, 4, 60)
 
 
 @healthy(**WITH)
 def passed_on_response(run):
     """An ingress passes the response of one deployment to the next one, which needs it."""
-    from ray import serve
 
-    @serve.deployment(max_ongoing_requests=20, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=20)
     class Prepare:
         async def __call__(self, value):
             await asyncio.sleep(0.1)
             return value
 
-    @serve.deployment(max_ongoing_requests=20, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=20)
     class Infer:
         async def __call__(self, value):
             await asyncio.sleep(0.15)
             return value
 
-    @serve.deployment(max_ongoing_requests=20, ray_actor_options=NONE)
+    @deployment(max_ongoing_requests=20)
     class Front:
         def __init__(self, prepare, infer):
             self.prepare, self.infer = prepare, infer
@@ -510,8 +489,7 @@ def passed_on_response(run):
             return await self.infer.remote(self.prepare.remote("ok"))
 
     address = over_http(run, Front.bind(Prepare.bind(), Infer.bind()))
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda _: fetch(address), range(40)))
+    clients(address, 4, 40)
 
 
 if __name__ == "__main__":

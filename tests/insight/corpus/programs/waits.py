@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from concurrent.futures import wait as wait_for_futures
 from contextlib import suppress
 
 import ray
@@ -55,20 +54,6 @@ def futures(run):
         run.cost(solve.remote(number, run.seconds(1, 0.05)).future().result())
 
 
-@ray.remote(num_cpus=1)
-def tile(number, seconds):
-    return spend(seconds)
-
-
-@planted(on_path="tile", never=("Exact: waiting was recorded",))
-def many_futures(run):
-    """Two rounds of four tasks, each waited for by futures all at once."""
-    for _ in range(2):
-        pending = [tile.remote(number, run.seconds(1.5, 0.05)).future() for number in range(4)]
-        done, _ = wait_for_futures(pending)
-        run.cost(max(future.result() for future in done))
-
-
 @ray.remote
 def translate(text, seconds):
     return spend(seconds)
@@ -83,23 +68,6 @@ def awaits(run):
             run.cost(await translate.remote(text, run.seconds(1, 0.05)))
 
     asyncio.run(chain())
-
-
-@ray.remote
-def sample(number, seconds):
-    return spend(seconds)
-
-
-@planted("straggler", says=("sample",))
-def gathers(run):
-    """A coroutine of the driver gathers sixteen tasks, of which one takes far longer."""
-
-    async def all_of_them():
-        return await asyncio.gather(
-            *[sample.remote(number, run.seconds(3, 0.2) if number == 6 else 0.2) for number in range(16)]
-        )
-
-    run.cost(max(asyncio.run(all_of_them())) - 0.2)
 
 
 @ray.remote

@@ -330,7 +330,7 @@ def test_a_timeline_has_nodes_and_lanes(folder: Path) -> None:
     ]
     labels = [lane_label(seen.places.places[lane.place], lane.number) for lane in seen.lanes.lanes]
     assert labels == ["driver (pid 1)", "worker 00000002 (pid 2)"]
-    assert [title(seen.table, row) for row in seen.by_lane()[1]] == ["m.f", HOSTILE]
+    assert [title(seen.table, row) for row in seen.by_lane()[1]] == ["m.f", HOSTILE.replace("\ud800", "?")]
 
 
 def test_a_bar_has_the_attributes_of_its_span_with_its_ids_and_outcome(folder: Path) -> None:

@@ -1,13 +1,9 @@
-"""The quick decoder of lines gives what Python's own gives, whatever the line is."""
+"""Lines of OTLP-JSON: any text, and what other encoders of protobuf write."""
 
 from __future__ import annotations
 
 import base64
-import glob
-import gzip
 import json
-import os
-import random
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,63 +16,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Status, TracesData
 
 from ray_tracing_hooks._cli import main
-from ray_tracing_hooks._insight.ingest import otlp_json
 from ray_tracing_hooks._insight.ingest.load import load
-from ray_tracing_hooks._insight.model.quality import Quality
-
-RECORDED = sorted(glob.glob(os.path.join(os.path.dirname(__file__), "recorded", "*.jsonl.gz")))
-
-
-def refuse(_line: bytes) -> None:
-    raise ValueError("left to Python's own reader")
-
-
-def spans(path: str, monkeypatch: pytest.MonkeyPatch, *, quick: bool) -> tuple[list[Any], Quality]:
-    if not quick:
-        monkeypatch.setattr(otlp_json, "_decode_line", refuse)
-    table = load([path])
-    monkeypatch.undo()
-    keys = (
-        "ray.task_id",
-        "ray.parent_task_id",
-        "ray.object_ids",
-        "ray.ready_object_ids",
-        "ray.actor_id",
-        "ray.function",
-        "ray.name",
-    )
-    found = [
-        (table.span(row), [table.attribute(row, key) for key in keys], table.failed(row)) for row in range(len(table))
-    ]
-    return sorted(found, key=lambda each: each[0].span_id), table.quality
-
-
-@pytest.mark.parametrize("path", RECORDED, ids=os.path.basename)
-def test_both_ways_read_recorded_runs_alike(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spans, quick attributes, outcomes and what is wrong: all the same."""
-    assert spans(path, monkeypatch, quick=True) == spans(path, monkeypatch, quick=False)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_damaged_lines_are_read_alike(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Changed, missing or doubled bytes: invalid JSON is refused, and valid JSON is read without differences."""
-    chosen = random.Random(seed)
-    with gzip.open(next(path for path in RECORDED if "bottleneck.jsonl" in path)) as file:
-        lines = file.readlines()
-    for place in range(len(lines)):
-        line = bytearray(lines[place])
-        at = chosen.randrange(len(line) - 1)
-        how = chosen.randrange(4)
-        if how == 0:
-            line[at] = chosen.choice(b'0"{}[],\\x9a \x00')
-        elif how == 1:
-            del line[at : at + chosen.randrange(1, 200)]
-        elif how == 2:
-            line[at:at] = line[at : at + chosen.randrange(1, 200)]
-        lines[place] = bytes(line).replace(b"\n", b"") + b"\n"
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b"".join(lines))
-    assert spans(str(path), monkeypatch, quick=True) == spans(str(path), monkeypatch, quick=False)
 
 
 @given(st.text(), st.text())
@@ -171,7 +111,7 @@ def test_a_line_with_names_of_kinds_is_exported(tmp_path: Path) -> None:
         ),
         (
             MessageToDict(MESSAGE, preserving_proto_field_name=True),
-            "not OTLP traces: expected an object with resourceSpans, found resource_spans",
+            "not OTLP traces: expected an object with resourceSpans",
         ),
         (
             json.loads(json.dumps(with_hex_ids(MessageToDict(MESSAGE))).replace("SPAN_KIND_SERVER", "SERVER")),
@@ -199,4 +139,4 @@ def test_no_export_leaves_out_a_line_in_silence(name: str, tmp_path: Path) -> No
     written = CliRunner().invoke(main, ["export", str(path), "--format", name, "-o", "-"])
     assert written.exit_code == 0
     assert f"1 bad line skipped (the first: {path}:2: not OTLP" in written.stderr
-    assert "expected an object with resourceSpans, found resource_spans" in written.stderr
+    assert "expected an object with resourceSpans" in written.stderr

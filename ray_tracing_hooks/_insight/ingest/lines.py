@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
@@ -14,7 +13,7 @@ from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE, unpac
 from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import (
     SpanJson,
-    as_span,
+    TracesJson,
     attributes_in,
     document_of,
     explain,
@@ -77,6 +76,8 @@ def _add_lines(columns: Columns, part: Part, raw: BinaryIO) -> None:
             continue
         try:
             document = document_of(line)
+        except TypeError as error:
+            quality.bad(part.path, number, f"not OTLP traces: {error}")
         except (ValueError, RecursionError) as error:
             if line.endswith(b"\n"):
                 quality.bad(part.path, number, f"not JSON: {explain(error)}")
@@ -97,12 +98,12 @@ class _Adder:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._resources: dict[bytes | str, int] = {}
+        self._resources: dict[bytes, int] = {}
         self._scopes: dict[bytes, int] = {}
         self._shared: dict[bytes, _Shared] = {}
         """By the text of the attributes."""
 
-    def add(self, document: Any, offset: int) -> tuple[str, int]:
+    def add(self, document: TracesJson, offset: int) -> tuple[str, int]:
         """Add the spans of the line at ``offset``.
 
         Returns the first problem found in it, or an empty string, and how many spans of the line were left out; 0 also
@@ -118,12 +119,11 @@ class _Adder:
                 scope = self._scope(group.scope)
                 resource = -1
                 heads = _heads(group.spans)
-                for number, found in enumerate(group.spans):
+                for number, span in enumerate(group.spans):
                     place += 1
                     if resource < 0:
                         resource = self._resource(group.resource)
                     try:
-                        span = as_span(found)
                         head = heads[number] if heads else _head(span)
                         rows.append(self._row(head, span.attributes, first + len(rows), resource, scope))
                         if is_truncated(span):
@@ -137,7 +137,7 @@ class _Adder:
         columns.add(rows)
         return problem, left_out
 
-    def _row(self, head: _Head, attributes: Any, row: int, resource: int, scope: int) -> Row:
+    def _row(self, head: _Head, attributes: Raw, row: int, resource: int, scope: int) -> Row:
         """The columns of a span. Raises one of ``MALFORMED`` if its attributes are malformed."""
         columns = self._columns
         trace_id, span_id, parent_id, start, end, name, kind, status = head
@@ -149,12 +149,9 @@ class _Adder:
         where = trace, named, resource, scope, site, task, caller
         return start, end, span_id, parent_id, *where, submitted, kind, status, state
 
-    def _values(self, attributes: Any, row: int) -> tuple[int, int, int, int]:
+    def _values(self, attributes: Raw, row: int) -> tuple[int, int, int, int]:
         """Site, task, caller and submission time, taken from the attributes."""
         columns = self._columns
-        if not isinstance(attributes, Raw):
-            site, task, caller, submitted = columns.values_of(row, plain_attributes(attributes).items())
-            return columns.site_index(site), task, caller, submitted
         text = bytes(attributes)
         at = text.rfind(_PAIR, 0, text.find(_TASK) + 1)
         if at > 0:
@@ -171,22 +168,20 @@ class _Adder:
         site, task, caller, submitted = columns.values_of(row, pairs_in(text))
         return columns.site_index(site), task, caller, submitted
 
-    def _scope(self, scope: Any) -> int:
-        columns = self._columns
-        if not isinstance(scope, Raw):
-            return columns.scopes.setdefault(scope_name(scope), len(columns.scopes))
-        text = bytes(scope)
+    def _scope(self, scope: Raw) -> int:
+        columns, text = self._columns, bytes(scope)
         known = self._scopes.get(text)
         if known is None:
-            known = self._scopes[text] = columns.scopes.setdefault(scope_name(scope), len(columns.scopes))
+            name = scope_name(plain_text(scope))
+            known = self._scopes[text] = columns.scopes.setdefault(name, len(columns.scopes))
         return known
 
-    def _resource(self, resource: Any) -> int:
-        key: bytes | str = bytes(resource) if isinstance(resource, Raw) else json.dumps(resource)
-        known = self._resources.get(key)
+    def _resource(self, resource: Raw) -> int:
+        text = bytes(resource)
+        known = self._resources.get(text)
         if known is None:
             attributes = plain_attributes(plain_text(resource).get("attributes"))
-            known = self._resources[key] = self._columns.resource_index(attributes)
+            known = self._resources[text] = self._columns.resource_index(attributes)
         return known
 
 

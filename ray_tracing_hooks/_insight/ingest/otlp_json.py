@@ -1,16 +1,16 @@
 """The structure of OTLP-JSON: the only module that knows where a line holds its spans and what their members mean.
 
-msgspec decodes lines into the structs below, which is several times as fast as decoding into dictionaries. It is
-stricter than Python's decoder (lone surrogates, ``NaN``, other encodings), so lines that it rejects are decoded by
-Python's: other programs may write them. Members that only some readers need stay text (``Raw``) until they are used.
+msgspec decodes lines into the structs below, which is several times as fast as decoding into dictionaries. It rejects
+lone surrogates and ``NaN``, which other programs may write: there, Python's decoder and encoder replace them. Members
+that only some readers need stay text (``Raw``) until they are used.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from sys import intern
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -19,10 +19,10 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.otlp_json_read import CODES, KINDS, explained
 from ray_tracing_hooks._insight.model.span import Event, Link, Span, State
 
-OTHER_SIGNALS = ("resourceMetrics", "resourceLogs", "resourceProfiles")
-
 _NO_TEXT = Raw(b"")
 _NO_VALUE: dict[str, Any] = {}
+
+_Found = TypeVar("_Found")
 
 
 class KeyValue(Struct, gc=False):
@@ -40,7 +40,7 @@ class SpanJson(Struct, rename="camel"):
     kind: Any = None
     start_time_unix_nano: Any = None
     end_time_unix_nano: Any = None
-    attributes: Any = None
+    attributes: Raw = _NO_TEXT
     events: Any = None
     links: Any = None
     status: Any = None
@@ -51,15 +51,9 @@ class SpanJson(Struct, rename="camel"):
     dropped_links_count: Any = None
 
 
-class _Written(SpanJson, rename="camel"):
-    """The same, but its attributes are decoded only when they are used."""
-
-    attributes: Raw = _NO_TEXT
-
-
 class _ScopeSpans(Struct, rename="camel"):
     scope: Raw = _NO_TEXT
-    spans: list[_Written] | None = None
+    spans: list[SpanJson] | None = None
 
 
 class _ResourceSpans(Struct, rename="camel"):
@@ -67,70 +61,66 @@ class _ResourceSpans(Struct, rename="camel"):
     scope_spans: list[_ScopeSpans] | UnsetType | None = UNSET
 
 
-class _TracesData(Struct, rename="camel"):
+class TracesJson(Struct, rename="camel"):
+    """A line; those of other signals have another member."""
+
     resource_spans: list[_ResourceSpans] | UnsetType | None = UNSET
+    resource_metrics: Raw = _NO_TEXT
+    resource_logs: Raw = _NO_TEXT
+    resource_profiles: Raw = _NO_TEXT
 
 
-class Group(Struct):
-    """The spans of one resource and one scope. Resource and scope are still text if msgspec decoded the line."""
+class Group(NamedTuple):
+    """The spans of one resource and one scope, which are still text."""
 
-    resource: Any
-    scope: Any
-    spans: Sequence[Any]
-    """Each is a ``SpanJson``, or whatever the line holds instead: see :func:`as_span`."""
+    resource: Raw
+    scope: Raw
+    spans: Sequence[SpanJson]
 
 
-_decode_line = msgspec.json.Decoder(_TracesData).decode
-_decode_span = msgspec.json.Decoder(_Written).decode
+_decode_line = msgspec.json.Decoder(TracesJson).decode
+_decode_span = msgspec.json.Decoder(SpanJson).decode
 _decode_pairs = msgspec.json.Decoder(list[KeyValue] | None).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any] | None).decode
 
 
-def document_of(line: bytes) -> Any:
-    """The content of a line, for :func:`groups_of`. Raises ValueError or RecursionError if it is not JSON."""
+def _decoded(decode: Callable[[bytes | str], _Found], text: bytes | str) -> _Found:
+    """The content of a text. Raises ValueError or RecursionError if it is not JSON, and TypeError if it is something
+    else than the decoder expects.
+    """
     try:
-        if not line.isascii():
-            line.decode()  # msgspec does not validate text that it skips
-        document = _decode_line(line)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return json.loads(line)
-    # The structs leave out the members that tell whether the line belongs to another signal, or spells them otherwise.
-    if document.resource_spans is UNSET or any(each.scope_spans is UNSET for each in document.resource_spans or ()):
-        return json.loads(line)
-    return document
+        return decode(text)
+    except (msgspec.MsgspecError, UnicodeError):
+        strict = json.dumps(json.loads(text, parse_constant=str), ensure_ascii=False).encode("utf-8", "replace")
+    try:
+        return decode(strict)
+    except msgspec.MsgspecError as error:
+        raise TypeError(str(error)) from None
 
 
-_BESIDE_SCOPES = {"resource", "schemaUrl"}
+def document_of(line: bytes) -> TracesJson:
+    """The content of a line, for :func:`groups_of`.
+
+    Raises ValueError or RecursionError if it is not JSON, and TypeError if it is not structured as OTLP.
+    """
+    if not line.isascii():
+        line.decode()  # msgspec does not validate text that it skips
+    return _decoded(_decode_line, line)
 
 
-def groups_of(document: Any) -> Iterator[Group]:
-    """The spans of a line by resource and scope. Raises one of ``MALFORMED`` if it is not structured as OTLP."""
-    if isinstance(document, _TracesData):
-        for of_resource in document.resource_spans or ():
-            # All of them are set, as `document_of` has seen.
-            for of_scope in of_resource.scope_spans or ():
-                yield Group(of_resource.resource, of_scope.scope, of_scope.spans or ())
+def groups_of(document: TracesJson) -> Iterator[Group]:
+    """The spans of a line by resource and scope. Raises ValueError if it is not structured as OTLP."""
+    if document.resource_spans is UNSET:
+        others = document.resource_metrics, document.resource_logs, document.resource_profiles
+        if not any(map(bytes, others)):
+            raise ValueError("expected an object with resourceSpans")
         return
-    if "resourceSpans" not in document and not any(signal in document for signal in OTHER_SIGNALS):
-        found = f", found {', '.join(sorted(document))[:100]}" if isinstance(document, dict) and document else ""
-        raise ValueError(f"expected an object with resourceSpans{found}")
-    for resource_spans in document.get("resourceSpans") or ():
-        resource = resource_spans.get("resource")
-        # An empty list may be left out. Older exporters and other encodings name it otherwise.
-        if "scopeSpans" not in resource_spans and (others := sorted(resource_spans.keys() - _BESIDE_SCOPES)):
-            raise ValueError(f"expected scopeSpans, found {', '.join(others)}")
-        for scope_spans in resource_spans.get("scopeSpans") or ():
-            yield Group(resource, scope_spans.get("scope"), scope_spans.get("spans") or ())
-
-
-def as_span(found: Any) -> SpanJson:
-    """An item of a group as a span. Raises one of ``MALFORMED`` if it is not one."""
-    if isinstance(found, SpanJson):
-        return found
-    members = ((field, found.get(written, UNSET)) for field, written in _MEMBERS)
-    return SpanJson(**{field: value for field, value in members if value is not UNSET})
-
-
-_MEMBERS = tuple(zip(SpanJson.__struct_fields__, SpanJson.__struct_encode_fields__, strict=True))
+    for of_resource in document.resource_spans or ():
+        # Older exporters and other encodings name it otherwise.
+        if of_resource.scope_spans is UNSET:
+            raise ValueError("expected scopeSpans beside a resource")
+        for of_scope in of_resource.scope_spans or ():
+            yield Group(of_resource.resource, of_scope.scope, of_scope.spans or ())
 
 
 def is_truncated(span: SpanJson) -> bool:
@@ -141,25 +131,16 @@ def is_truncated(span: SpanJson) -> bool:
 
 def span_of_text(text: str | bytes) -> SpanJson:
     """A span from the JSON text of that span alone. Raises one of ``MALFORMED``."""
-    try:
-        return _decode_span(text)
-    except (msgspec.MsgspecError, UnicodeError):
-        return as_span(json.loads(text))
+    return _decoded(_decode_span, text)
 
 
-def plain_text(text: Any) -> Any:
-    """A resource or scope as plain values, whether it is still text or not; an empty dictionary if it is missing."""
-    return ((json.loads(bytes(text)) if bytes(text) else None) if isinstance(text, Raw) else text) or {}
+def plain_text(text: Raw) -> dict[str, Any]:
+    """A resource or scope as plain values; empty if it is missing. Raises one of ``MALFORMED``."""
+    return (_decoded(_decode_object, bytes(text)) if bytes(text) else None) or {}
 
 
-def scope_name(scope: Any) -> str:
-    return str(plain_text(scope).get("name") or "")
-
-
-def attributes_of(span: SpanJson) -> dict[str, Any]:
-    """The attributes of a span as plain values. Raises one of ``MALFORMED``."""
-    written = span.attributes
-    return attributes_in(bytes(written)) if isinstance(written, Raw) else plain_attributes(written)
+def scope_name(scope: dict[str, Any]) -> str:
+    return str(scope.get("name") or "")
 
 
 def attributes_in(text: bytes) -> dict[str, Any]:
@@ -171,10 +152,7 @@ def pairs_in(text: bytes) -> Iterable[tuple[str, Any]]:
     """The same, as pairs of key and value."""
     if not text:
         return ()
-    try:
-        pairs = _decode_pairs(text) or ()
-    except (msgspec.MsgspecError, UnicodeError):
-        return plain_attributes(json.loads(text)).items()
+    pairs = _decoded(_decode_pairs, text) or ()
     # Most values are strings, which need no function call each.
     return [
         (pair.key, plain)
@@ -209,7 +187,7 @@ def plain_value(described: dict[str, Any]) -> Any:
 
 def span_of(written: SpanJson, resource: dict[str, Any], scope: str) -> Span:
     """The complete span. Raises one of ``MALFORMED``."""
-    attributes = attributes_of(written)
+    attributes = attributes_in(bytes(written.attributes))
     status = written.status or {}
     trace_id, span_id = span_ids(written)
     end_ns = _bounded(written.end_time_unix_nano)

@@ -13,7 +13,6 @@ from msgspec import MsgspecError
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED, MAX_LINE, unpacked, whole
 from ray_tracing_hooks._insight.ingest.files import PARQUET, is_segment
 from ray_tracing_hooks._insight.ingest.otlp_json import (
-    as_span,
     document_of,
     groups_of,
     plain_attributes,
@@ -109,7 +108,7 @@ class Lines:
 def _with_scope(written_in: tuple[Any, Any], resource: dict[str, Any], scope: str) -> Span:
     """The span of a line, with all of its scope. Raises one of ``MALFORMED``."""
     written, its_scope = written_in
-    span, described = span_of(as_span(written), resource, scope), plain_text(its_scope)
+    span, described = span_of(written, resource, scope), plain_text(its_scope)
     span.scope_version = str(described.get("version") or "")
     span.scope_attributes = plain_attributes(described.get("attributes"))
     return span

@@ -1,8 +1,8 @@
 """All spans as OTLP-JSON lines in one file, without duplicates, for the Collector's ``otlp_json_file`` receiver.
 
-Lines of OTLP-JSON files are copied unchanged, unless they hold a duplicate span, text that is not valid Unicode, or
-attributes to redact: those are rewritten. Lines of other signals, such as metrics, are left out. Spans from a spool are
-written without the version of their scope, and bytes from a store of runs as text in base64.
+Lines of OTLP-JSON files are copied unchanged, unless they hold a duplicate span or text that is not valid Unicode, or
+something is to be hidden. Lines of other signals, such as metrics, are left out. Other spans are written anew: those
+from a spool without the version of their scope, and bytes as text in base64.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
@@ -23,6 +24,9 @@ from ray_tracing_hooks._insight.views.redaction import Redaction
 
 _SPANS_A_LINE = 100
 
+_SERVICE = "service.name"
+"""Kept without other attributes, since backends group spans by it."""
+
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 """A surrogate, perhaps a lone one, which strict readers refuse."""
@@ -31,49 +35,47 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 def write(source: Source, out: BinaryIO) -> Sequence[str]:
     """Write all spans; returns notes for the user."""
     table = source.table
-    lines: dict[str, dict[int, set[int]]] = {}
+    lines: dict[str, dict[int, list[int]]] = {}
     others = []
     for row in range(len(table)):
-        path, offset, place = source.lines.place(table.number_of(row))
-        if offset < 0 or is_segment(path) or path.endswith(PARQUET):
+        path, offset, _ = source.lines.place(table.number_of(row))
+        if offset < 0 or is_segment(path) or path.endswith(PARQUET) or not source.redaction.shows_all:
             others.append(row)
         else:
-            lines.setdefault(path, {}).setdefault(offset, set()).add(place)
+            lines.setdefault(path, {}).setdefault(offset, []).append(row)
     problems: list[str] = []
     for path, wanted in lines.items():
-        out.writelines(_copies(source, path, wanted, problems))
-    unended = _write_spooled(source, out, list(map(table.recorded, table.as_recorded(others))))
-    if unended:
+        others += _copy(path, wanted, out, problems)
+    if unended := _write_anew(source.redaction, out, list(map(table.recorded, table.as_recorded(others)))):
         problems.append(f"{unended:,} spans have no end: they are still running, or their process died")
     return problems
 
 
-def _copies(source: Source, path: str, lines: Mapping[int, set[int]], problems: list[str]) -> Iterator[bytes]:
-    """The lines of a file at these offsets, with these of their spans. Adds what cannot be read to ``problems``."""
-    done = 0
-    try:
-        with open(path, "rb") as raw:
-            for _, offset, text in lines_in(Part(path), raw):
+def _copy(path: str, lines: Mapping[int, Sequence[int]], out: BinaryIO, problems: list[str]) -> list[int]:
+    """Copy the lines of a file at these offsets, which hold these rows. Returns the rows of lines with other spans too.
+
+    Adds what cannot be read to ``problems``.
+    """
+    done, left = 0, list[int]()
+    with open(path, "rb") as raw:
+        found = lines_in(Part(path), raw)
+        while done < len(lines):  # what follows cannot be read, or has no spans
+            try:
+                _, offset, text = next(found)
                 if text is None or offset not in lines:
                     continue
-                yield _copied(text, lines[offset], source.redaction)
-                done += 1
-                if done == len(lines):
-                    break  # what follows cannot be read, or has no spans
-    except (*UNREADABLE, *MALFORMED) as error:
-        problems.append(f"{path}: {reason(error)}; {len(lines) - done:,} of its lines are missing")
-
-
-def _copied(text: bytes, wanted: set[int], redaction: Redaction) -> bytes:
-    """The line with the spans at these positions, redacted."""
-    is_one_line = text.find(b"\n") in {-1, len(text) - 1}
-    is_whole = sum(len(group.spans) for group in groups_of(document_of(text))) == len(wanted)
-    if not is_whole or not is_one_line or not redaction.shows_all or _SURROGATE.search(text):
-        document = json.loads(text)
-        _leave_out(document, wanted)
-        _redact(document, redaction)
-        return _line(document)
-    return text if text.endswith(b"\n") else text + b"\n"
+                is_whole = sum(len(group.spans) for group in groups_of(document_of(text))) == len(lines[offset])
+            except (StopIteration, *UNREADABLE, *MALFORMED) as error:
+                problems.append(f"{path}: {reason(error)}; {len(lines) - done:,} of its lines are missing")
+                break
+            done += 1
+            if not is_whole:
+                left += lines[offset]
+            elif _SURROGATE.search(text) or text.find(b"\n") not in {-1, len(text) - 1}:
+                out.write(_line(json.loads(text)))
+            else:
+                out.write(text if text.endswith(b"\n") else text + b"\n")
+    return left
 
 
 def _line(document: dict[str, Any]) -> bytes:
@@ -82,86 +84,50 @@ def _line(document: dict[str, Any]) -> bytes:
     return _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text).encode() + b"\n"
 
 
-def _leave_out(document: dict[str, Any], wanted: set[int]) -> None:
-    """Remove all spans but those at these positions."""
-    position = 0
-    for resource_spans in document["resourceSpans"]:
-        for scope_spans in resource_spans.get("scopeSpans") or ():
-            kept = []
-            for span in scope_spans.get("spans") or ():
-                if position in wanted:
-                    kept.append(span)
-                position += 1
-            scope_spans["spans"] = kept
-
-
-def _redact(document: dict[str, Any], redaction: Redaction) -> None:
+def _shown(span: Span, redaction: Redaction) -> Span:
+    """The span without what is hidden."""
     if redaction.shows_all:
-        return
-    for resource_spans in document["resourceSpans"]:
-        if resource := resource_spans.get("resource"):
-            _redact_attributes(resource, redaction, keep="service.name")
-        for scope_spans in resource_spans.get("scopeSpans") or ():
-            if scope := scope_spans.get("scope"):
-                _redact_attributes(scope, redaction)
-            for span in scope_spans.get("spans") or ():
-                for holder in (span, *(span.get("events") or ()), *(span.get("links") or ())):
-                    _redact_attributes(holder, redaction)
-                    if not redaction.attributes:
-                        holder.pop("traceState", None)
-                status = span.get("status") or {}
-                if message := status.pop("message", None):
-                    status["message"] = redaction.message(message)
+        return span
+    resource: Mapping[str, Any] = redaction.shown(span.resource)
+    if not redaction.attributes and _SERVICE in span.resource:
+        resource = {_SERVICE: HIDDEN if redaction.hides(_SERVICE) else span.resource[_SERVICE]}
+
+    def shown(attributes: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(redaction.shown(attributes))
+
+    def state(text: str) -> str:
+        return text if redaction.attributes else ""
+
+    return replace(
+        span,
+        resource=dict(resource),
+        attributes=shown(span.attributes),
+        scope_attributes=shown(span.scope_attributes),
+        status_message=redaction.message(span.status_message),
+        trace_state=state(span.trace_state),
+        events=[each._replace(attributes=shown(each.attributes)) for each in span.events],
+        links=[
+            each._replace(attributes=shown(each.attributes), trace_state=state(each.trace_state)) for each in span.links
+        ],
+    )
 
 
-def _redact_attributes(holder: dict[str, Any], redaction: Redaction, keep: str = "") -> None:
-    attributes = holder.get("attributes")
-    if not attributes:
-        return
-    if not redaction.attributes:
-        attributes = [each for each in attributes if each.get("key") == keep]
-    holder["attributes"] = _redacted(attributes, redaction)
-
-
-def _redacted(pairs: list[dict[str, Any]], redaction: Redaction) -> list[dict[str, Any]]:
-    """OTLP-JSON attributes, redacted as by :meth:`Redaction.shown`."""
-    return [
-        {"key": each["key"], "value": {"stringValue": HIDDEN}}
-        if redaction.hides(each.get("key") or "")
-        else {**each, "value": _redacted_value(each.get("value"), redaction)}
-        for each in pairs
-    ]
-
-
-def _redacted_value(value: Any, redaction: Redaction) -> Any:
-    if isinstance(value, dict):
-        if pairs := (value.get("kvlistValue") or {}).get("values"):
-            return {"kvlistValue": {"values": _redacted(pairs, redaction)}}
-        if items := (value.get("arrayValue") or {}).get("values"):
-            return {"arrayValue": {"values": [_redacted_value(item, redaction) for item in items]}}
-    return value
-
-
-def _write_spooled(source: Source, out: BinaryIO, spans: Sequence[Span]) -> int:
-    """Write spans of a spool. Returns how many of them have no end."""
+def _write_anew(redaction: Redaction, out: BinaryIO, spans: Sequence[Span]) -> int:
+    """Write spans that are not copied. Returns how many of them have no end."""
     groups: dict[tuple[int, str, str, str], list[Span]] = {}
     for span in spans:
         key = id(span.resource), span.scope, span.scope_version, as_json(span.scope_attributes)
         groups.setdefault(key, []).append(span)
     for group in groups.values():
-        resource = {"attributes": _attributes(group[0].resource)}
         for first in range(0, len(group), _SPANS_A_LINE):
-            described = [_described(span) for span in group[first : first + _SPANS_A_LINE]]
-            scope = {"name": group[0].scope, "version": group[0].scope_version}
-            scope_spans = [
-                {
-                    "scope": {**scope, "attributes": _attributes(group[0].scope_attributes)},
-                    "spans": described,
-                }
-            ]
-            document = {"resourceSpans": [{"resource": resource, "scopeSpans": scope_spans}]}
-            _redact(document, source.redaction)
-            out.write(_line(document))
+            shown = [_shown(span, redaction) for span in group[first : first + _SPANS_A_LINE]]
+            scope = {"name": shown[0].scope, "version": shown[0].scope_version}
+            scope_spans = {
+                "scope": {**scope, "attributes": _attributes(shown[0].scope_attributes)},
+                "spans": list(map(_described, shown)),
+            }
+            resource = {"attributes": _attributes(shown[0].resource)}
+            out.write(_line({"resourceSpans": [{"resource": resource, "scopeSpans": [scope_spans]}]}))
     return sum(not span.end_ns for span in spans)
 
 

@@ -270,7 +270,7 @@ def test_the_columns_of_calls_can_be_computed_from_those_of_otlp(name: str, tmp_
     found = computed(rows.select(range(OF_OTLP)).take([*range(len(rows))][::-1])).to_pylist()
     about = found.pop()
     assert (about["spans"], about["unreadable"]) == (len(rows), 0)
-    columns = [column.name for column in OF_CALLS]
+    columns = list(OF_CALLS)
     if len(set(rows["trace_id"].to_pylist())) > 1:
         columns.remove("ray_path_ns")
     of_calls = [row for row in rows.select(columns).to_pylist() if row["ray_function"] is not None]

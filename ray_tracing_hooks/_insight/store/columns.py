@@ -6,16 +6,16 @@ query that was written for it runs on a store. The others are this package's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.measured import ProgramSpans, program_spans
+from ray_tracing_hooks._insight.analysis.measured import DEPLOYMENT, SPAN, program_spans
 from ray_tracing_hooks._insight.model.calls import DRIVER, EXECUTION, FUTURE, GET, OTHER, PUT, SUBMISSION, WAIT
+from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import ProcessPlace, places
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.model.table import STATES, Table
@@ -44,65 +44,33 @@ class Stored:
         """``recorded`` is the table as it was read; that of ``analysis`` may have corrected times."""
         self.recorded = recorded
         self.redaction = redaction
-        self.analysis = analysis
         self.places = places(recorded)
         self._resources: dict[int, str | None] = {}
         # Correcting clocks changes the order of rows, and what the analysis says belongs to its own.
         own = analysis.table
-        self._row_of = {(own.trace[row], own.span_id[row]): row for row in range(len(own))} if own.shifts else None
-        calls = analysis.calls
-        self._queued = {
-            calls.first[call]: int(time)
-            for call, time in enumerate(calls.queued().tolist())
-            if time >= 0 and calls.first[call] >= 0
-        }
+        self._own = np.arange(len(own))
+        if own.shifts:
+            row_of = {(own.trace[row], own.span_id[row]): row for row in range(len(own))}
+            self._own = np.array([row_of[key] for key in zip(recorded.trace, recorded.span_id, strict=True)])
+        self._of_analysis = of_calls(analysis) | _of_program(analysis)
 
-    def row(self, row: int) -> StoredRow:
-        """A span of ``recorded``."""
-        table = self.recorded
-        own = row if self._row_of is None else self._row_of[table.trace[row], table.span_id[row]]
-        return StoredRow(self, table.recorded(row), row, own, self.places.place(row))
-
-    def queued(self, own: int) -> int | None:
-        return self._queued.get(own)
-
-    def is_assumed(self, own: int) -> bool:
-        return self.analysis.is_assumed([own])
-
-    def is_call(self, own: int) -> bool | None:
-        calls = self.analysis.calls
-        call = calls.call_of[own]
-        if call < 0:
-            return None
-        first = calls.submission[call] if calls.submission[call] >= 0 else calls.first[call]
-        return bool(first == own)
-
-    def shift(self, own: int) -> int:
-        table = self.analysis.table
-        return table.shifts[table.resource[own]] if table.shifts else 0
-
-    @cached_property
-    def of_program(self) -> ProgramSpans:
-        return program_spans(self.analysis)
-
-    @cached_property
-    def place_of_program(self) -> Any:
-        """For each row of the analysis, its place in :attr:`of_program`; -1 without one."""
-        found = np.full(len(self.analysis.table), -1)
-        found[self.of_program.rows] = np.arange(len(self.of_program.rows))
-        return found
-
-    def is_retry(self, own: int) -> bool:
-        calls = self.analysis.calls
-        return bool(calls.first[calls.call_of[own]] != own)
-
-    def failed(self, own: int) -> bool | None:
-        calls = self.analysis.calls
-        call = calls.call_of[own]
-        if call < 0:
-            return None
-        is_refused = calls.submission[call] == own and calls.execution[call] < 0
-        return bool(self.analysis.is_failed[own]) and (calls.role[own] == EXECUTION or is_refused)
+    def columns(self, rows: range) -> Iterator[tuple[Column, Any, Any]]:
+        """Each column with its values for these rows of ``recorded``, and which of them are null, if that is not in the
+        values.
+        """
+        spans: list[list[Any]] = [[None] * len(rows) for _ in COLUMNS]
+        for row in self.recorded.as_recorded(rows):
+            found = StoredRow(self, self.recorded.recorded(row), row, self.places.place(row))
+            for column, values in zip(COLUMNS, spans, strict=True):
+                if column.value is not None:
+                    values[row - rows.start] = _stored(column.value(found))
+        own = self._own[rows.start : rows.stop]
+        for column, values in zip(COLUMNS, spans, strict=True):
+            if column.value is not None:
+                yield column, values, None
+            else:
+                found_values, is_known = self._of_analysis[column.name]
+                yield column, found_values[own], ~is_known[own]
 
     def resource(self, attributes: dict[str, Any]) -> str | None:
         """A Resource as JSON. Its spans share the dictionary."""
@@ -115,6 +83,66 @@ class Stored:
         return self.redaction.shown(attributes)
 
 
+OfAnalysis = dict[str, tuple[Any, Any]]
+"""Columns by name: NumPy columns with a value for each row of the table of an analysis, and whether it has one."""
+
+
+def of_calls(analysis: Analysis) -> OfAnalysis:
+    """The columns of calls."""
+    calls, table = analysis.calls, analysis.table
+    role, call, row = as_numpy(calls.role), as_numpy(calls.call_of), np.arange(len(table))
+    is_call, is_execution = call >= 0, role == EXECUTION
+
+    def of_call(column: Any) -> Any:
+        """For each row the item of its call; -1 for other rows."""
+        return np.append(as_numpy(column), -1)[call]
+
+    submission, first = of_call(calls.submission), of_call(calls.first)
+    queued = np.where(is_execution & (first == row), of_call(calls.queued()), -1)
+    on_path = np.zeros(len(table), np.int64)
+    for each, time in analysis.ran_on_path.items():
+        if each < len(table):
+            on_path[each] = time
+    is_assumed = np.zeros(len(table), bool)
+    is_assumed[is_execution] = [analysis.is_assumed([each]) for each in np.nonzero(is_execution)[0].tolist()]
+    is_refused = (submission == row) & (of_call(calls.execution) < 0)
+    functions = np.array([*map(_stored, calls.functions), None], object)
+    return {
+        "ray_role": (np.array([_ROLES[each] for each in range(len(_ROLES))], object)[role], role != OTHER),
+        "ray_function": (functions[of_call(as_numpy(calls.function).astype(np.int64))], is_call),
+        "ray_queue_ns": (queued, queued >= 0),
+        "ray_self_ns": (as_numpy(analysis.self_time), is_execution),
+        "ray_path_ns": (on_path, is_execution),
+        "ray_self_is_assumed": (is_assumed, is_execution),
+        "ray_run_ns": (as_numpy(table.ends) - as_numpy(table.start), is_execution),
+        "ray_is_call": (np.where(submission >= 0, submission, first) == row, is_call),
+        "ray_failed": (analysis.is_failed & (is_execution | is_refused), is_call),
+        "ray_is_retry": (first != row, is_execution),
+    }
+
+
+def _of_program(analysis: Analysis) -> OfAnalysis:
+    """The columns of spans of the program and methods of deployments, and how far clocks were moved."""
+    table, found = analysis.table, program_spans(analysis)
+    place = np.full(len(table), -1)
+    place[found.rows] = np.arange(len(found.rows))
+    is_one = place >= 0
+    labels = np.array([*map(_stored, found.labels), None], object)
+    kinds = np.array([SPAN, DEPLOYMENT], object)
+    shifts = np.array(table.shifts or [0] * len(table.resources), np.int64)
+
+    def of_span(column: Any) -> Any:
+        return np.append(column, column.dtype.type(0))[place]
+
+    return {
+        "subject_kind": (kinds[of_span(found.is_method).astype(np.int64)], is_one),
+        "subject": (labels[of_span(found.label)], is_one),
+        "subject_self_ns": (of_span(found.own), is_one),
+        "subject_makes_calls": (of_span(found.makes_calls), is_one),
+        "clock_shift_ns": (shifts[as_numpy(table.resource)], np.ones(len(table), bool)),
+    }
+
+
 class StoredRow(NamedTuple):
     """A span with what is known of it."""
 
@@ -122,13 +150,7 @@ class StoredRow(NamedTuple):
     span: Span
     row: int
     """In the table as it was recorded."""
-    own: int
-    """In the table of the analysis."""
     place: ProcessPlace
-
-    @property
-    def is_execution(self) -> bool:
-        return self.run.analysis.calls.role[self.own] == EXECUTION
 
     def of_resource(self, key: str) -> str | None:
         found = self.run.shown(self.span.resource).get(key)
@@ -138,16 +160,6 @@ class StoredRow(NamedTuple):
         found = self.run.shown(self.span.attributes).get(key)
         return None if found is None else str(found)
 
-    def function(self) -> str | None:
-        """The function of a call, as the summary names it."""
-        calls = self.run.analysis.calls
-        return calls.function_of(self.own) if calls.call_of[self.own] >= 0 else None
-
-    def of_program(self, value: Callable[[ProgramSpans, int], Any]) -> Any:
-        """What a span of the program or a method of a deployment has; None for any other span."""
-        place = self.run.place_of_program[self.own]
-        return value(self.run.of_program, place) if place >= 0 else None
-
 
 class Column(NamedTuple):
     """One column."""
@@ -155,7 +167,8 @@ class Column(NamedTuple):
     name: str
     kind: str
     """``string``, ``boolean``, ``int32``, ``int64`` or ``timestamp`` (nanoseconds without a zone: UTC)."""
-    value: Callable[[StoredRow], Any]
+    value: Callable[[StoredRow], Any] | None
+    """None for a column of the analysis: see :func:`of_calls`."""
     meaning: str
 
 
@@ -236,90 +249,39 @@ COLUMNS = (
     Column(
         "ray_role",
         "string",
-        lambda each: _ROLES[each.run.analysis.calls.role[each.own]],
+        None,
         "`driver`, `submission`, `execution`, `get`, `wait`, `put` or `await`; null for other spans",
     ),
-    Column("ray_function", "string", StoredRow.function, "of a call, as the summary names it"),
+    Column("ray_function", "string", None, "of a call, as the summary names it"),
     Column("ray_task_id", "string", lambda each: each.of_span(names.RAY_TASK_ID), "the task that the call makes"),
     Column("ray_actor_id", "string", lambda each: each.of_span(names.RAY_ACTOR_ID), "the actor that is called"),
     Column("ray_job_id", "string", lambda each: each.of_span(names.RAY_JOB_ID), "the job"),
+    Column("ray_queue_ns", "int64", None, "from the submission of a call to its start, on its first execution"),
+    Column("ray_self_ns", "int64", None, "the self time of an execution"),
+    Column("ray_path_ns", "int64", None, "how long the code of an execution ran on the critical path"),
     Column(
-        "ray_queue_ns",
-        "int64",
-        lambda each: each.run.queued(each.own),
-        "from the submission of a call to its start, on its first execution",
+        "ray_self_is_assumed", "boolean", None, "whether the self time is assumed, since its waits were not recorded"
     ),
-    Column(
-        "ray_self_ns",
-        "int64",
-        lambda each: each.run.analysis.self_time[each.own] if each.is_execution else None,
-        "the self time of an execution",
-    ),
-    Column(
-        "ray_path_ns",
-        "int64",
-        lambda each: each.run.analysis.ran_on_path.get(each.own, 0) if each.is_execution else None,
-        "how long the code of an execution ran on the critical path",
-    ),
-    Column(
-        "ray_self_is_assumed",
-        "boolean",
-        lambda each: each.run.is_assumed(each.own) if each.is_execution else None,
-        "whether the self time is assumed, since its waits were not recorded",
-    ),
-    Column(
-        "ray_run_ns",
-        "int64",
-        lambda each: each.run.analysis.table.duration(each.own) if each.is_execution else None,
-        "the duration of an execution; without an end, as long as is known",
-    ),
-    Column(
-        "ray_is_call",
-        "boolean",
-        lambda each: each.run.is_call(each.own),
-        "true on one span of each call: its submission, or its first execution",
-    ),
+    Column("ray_run_ns", "int64", None, "the duration of an execution; without an end, as long as is known"),
+    Column("ray_is_call", "boolean", None, "true on one span of each call: its submission, or its first execution"),
     Column(
         "ray_failed",
         "boolean",
-        lambda each: each.run.failed(each.own),
+        None,
         "of a call's spans: whether an execution failed, or a submission whose call did not run",
     ),
-    Column(
-        "ray_is_retry",
-        "boolean",
-        lambda each: each.run.is_retry(each.own) if each.is_execution else None,
-        "whether an execution is not the first of its call",
-    ),
+    Column("ray_is_retry", "boolean", None, "whether an execution is not the first of its call"),
     Column(
         "subject_kind",
         "string",
-        lambda each: each.of_program(ProgramSpans.kind),
+        None,
         "`deployment` for a request in a replica, `span` for a span of the program; null for other spans",
     ),
+    Column("subject", "string", None, "the name that `compare` gives it: that of the method, or of the span"),
+    Column("subject_self_ns", "int64", None, "its time in which no span below it ran"),
+    Column("subject_makes_calls", "boolean", None, "whether a submission is directly below it"),
     Column(
-        "subject",
-        "string",
-        lambda each: each.of_program(lambda found, place: found.labels[found.label[place]]),
-        "the name that `compare` gives it: that of the method, or of the span",
-    ),
-    Column(
-        "subject_self_ns",
-        "int64",
-        lambda each: each.of_program(lambda found, place: int(found.own[place])),
-        "its time in which no span below it ran",
-    ),
-    Column(
-        "subject_makes_calls",
-        "boolean",
-        lambda each: each.of_program(lambda found, place: bool(found.makes_calls[place])),
-        "whether a submission is directly below it",
-    ),
-    Column(
-        "clock_shift_ns",
-        "int64",
-        lambda each: each.run.shift(each.own),
-        "what the commands add to its times, since the clock of its machine differs",
+        "clock_shift_ns", "int64", None, "what the commands add to its times, since the clock of its machine differs"
     ),
     Column("ray_node_id", "string", lambda each: each.place.node or None, "of the process that recorded the span"),
     Column("ray_worker_id", "string", lambda each: each.place.worker or None, "likewise"),
@@ -331,6 +293,6 @@ COLUMNS = (
 OF_OTLP = 24
 
 
-def stored(value: Any) -> Any:
+def _stored(value: Any) -> Any:
     """A value as a column takes it: UTF-8 cannot encode lone surrogates."""
     return encoded(value).decode() if isinstance(value, str) and not value.isascii() else value

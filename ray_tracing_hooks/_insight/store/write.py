@@ -21,7 +21,7 @@ from ray_tracing_hooks._insight.model.runs import Run, part_of, run_id, runs
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.store.about import about
 from ray_tracing_hooks._insight.store.beside import beside
-from ray_tracing_hooks._insight.store.columns import COLUMNS, Stored, stored
+from ray_tracing_hooks._insight.store.columns import COLUMNS, Stored
 from ray_tracing_hooks._insight.store.targets import Target
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
@@ -114,12 +114,8 @@ class Store:
         ):
             for first in range(wanted.start, wanted.stop, _ROWS):
                 group = range(first, min(first + _ROWS, wanted.stop))
-                values: list[list[Any]] = [[None] * len(group) for _ in COLUMNS]
-                for row in rows.recorded.as_recorded(group):
-                    found = rows.row(row)
-                    for column, into in zip(COLUMNS, values, strict=True):
-                        into[row - first] = stored(column.value(found))
-                arrays = [arrow.array(column, field.type) for column, field in zip(values, schema, strict=True)]
+                columns = zip(rows.columns(group), schema, strict=True)
+                arrays = [arrow.array(values, each.type, mask=mask) for (_, values, mask), each in columns]
                 writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
                 self._on_spans(len(group))
         return {"name": name, "rows": len(wanted)}

@@ -78,22 +78,9 @@ def by_collector(parts: list[bytes]) -> bytes:
     return b"".join(struct.pack(">I", len(part)) + part for part in parts)
 
 
-def by_specification(parts: list[bytes]) -> bytes:
-    """With the length as a varint."""
-    found = b""
-    for part in parts:
-        length = len(part)
-        while length >= 0x80:
-            found += bytes([length & 0x7F | 0x80])
-            length >>= 7
-        found += bytes([length]) + part
-    return found
-
-
 FORMATS: dict[str, Callable[[], bytes]] = {
     "traces.json": lambda: b"".join(LINES),
     "traces.pb": lambda: by_collector(messages()),
-    "delimited.binpb": lambda: by_specification(messages()),
     "bare": lambda: b"".join(messages()),
     "traces-of-collector.pb": lambda: by_collector([compressed(message) for message in messages()]),
     "traces-of-collector.json": lambda: by_collector([compressed(line) for line in LINES]),

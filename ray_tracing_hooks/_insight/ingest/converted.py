@@ -1,8 +1,8 @@
 """Converts files of other formats to OTLP-JSON lines: OTLP protobuf, and what is compressed with zstd.
 
 These are the formats of the Collector's file exporter: messages with their length before them, four bytes for each, and
-a message may be compressed on its own. OpenTelemetry's specification has a varint instead, and a file may be one bare
-message. Formats are known by content, since such files have any name.
+a message may be compressed on its own. A file may also be one bare message. Formats are known by content, since such
+files have any name.
 """
 
 from __future__ import annotations
@@ -121,56 +121,16 @@ def _lines(plain: BinaryIO, warn: Callable[[str], None]) -> Iterator[bytes]:
 
 def _messages(file: io.BufferedReader) -> Iterator[bytes]:
     """The messages of a file. Raises EOFError where it ends in the middle of one."""
-    size = _collector_size(file.peek(4))
-    while True:
-        if size is not None:
-            head = file.read(4)
-            if not head:
-                return
-            length = int.from_bytes(head, "big")
-        else:
-            if not file.peek(1):
-                return
-            if (whole := _bare(file)) is not None:
-                yield whole
-                return
-            length = _varint(file)
+    # A length has less than 24 bits, and no message begins with a zero.
+    if file.peek(1)[:1] != b"\0":
+        yield file.read(_MOST_MESSAGE)
+        return
+    while head := file.read(4):
+        length = int.from_bytes(head, "big")
         message = file.read(length) if 0 < length <= _MOST_MESSAGE else b""
         if len(message) != length or not message:
             raise EOFError("a message of it is cut, or longer than the file")
         yield message
-
-
-def _collector_size(first: bytes) -> int | None:
-    """The length of the first message, if the file has it in four bytes: it has less than 16 MiB."""
-    return int.from_bytes(first[:4], "big") if first[:1] == b"\0" and len(first) >= 4 else None
-
-
-def _bare(file: io.BufferedReader) -> bytes | None:
-    """The rest of a file that is one message; None if it is several with their length, whose place stays the same."""
-    if not file.seekable() or file.tell():
-        return None
-    whole = file.read(_MOST_MESSAGE)
-    try:
-        if all(tag == _RESOURCE_SPANS for tag, _ in fields(whole)):
-            return whole
-    except FormatError:
-        pass
-    file.seek(0)
-    return None
-
-
-def _varint(file: io.BufferedReader) -> int:
-    number = shift = 0
-    while shift < 35:
-        byte = file.read(1)
-        if not byte:
-            raise EOFError("a message of it is cut")
-        number |= (byte[0] & 0x7F) << shift
-        if byte[0] < 0x80:
-            return number
-        shift += 7
-    raise ValueError("it has no length of a message where one is expected")
 
 
 def _groups(message: bytes) -> Iterator[Group]:

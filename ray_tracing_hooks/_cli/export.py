@@ -28,11 +28,10 @@ from ray_tracing_hooks._cli.options import (
 from ray_tracing_hooks._cli.screen import Advance, SafeError, counted, progress, warn
 from ray_tracing_hooks._insight.analysis.data_quality import unread
 from ray_tracing_hooks._insight.analysis.wording import count, duration
-from ray_tracing_hooks._insight.ingest.parallel import collector_paused
+from ray_tracing_hooks._insight.ingest.load import collector_paused
 from ray_tracing_hooks._insight.ingest.sources import named
 from ray_tracing_hooks._insight.model.quality import Quality
-from ray_tracing_hooks._insight.views.exports import FORMATS, writer
-from ray_tracing_hooks._insight.views.exports.selection import Source
+from ray_tracing_hooks._insight.views.exports import FORMATS, Source, writer
 from ray_tracing_hooks._insight.views.redaction import Redaction
 from ray_tracing_hooks._safety.guard import safe
 

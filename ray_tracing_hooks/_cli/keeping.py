@@ -13,7 +13,7 @@ import click
 from ray_tracing_hooks._cli import inputs
 from ray_tracing_hooks._cli.screen import SafeError, counted, progress, warn
 from ray_tracing_hooks._insight.analysis.wording import count
-from ray_tracing_hooks._insight.ingest.parallel import collector_paused
+from ray_tracing_hooks._insight.ingest.load import collector_paused
 from ray_tracing_hooks._insight.ingest.sources import is_elsewhere, shown
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.store.targets import TargetError, target_of

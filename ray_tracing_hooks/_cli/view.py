@@ -29,7 +29,7 @@ from ray_tracing_hooks._cli.summary import stored
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun
-from ray_tracing_hooks._insight.ingest.parallel import collector_paused
+from ray_tracing_hooks._insight.ingest.load import collector_paused
 from ray_tracing_hooks._insight.store.part import copied, traces_of
 from ray_tracing_hooks._insight.views import page
 from ray_tracing_hooks._safety.guard import safe

@@ -28,9 +28,8 @@ from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.clocks import correct
 from ray_tracing_hooks._insight.model.span import Event, Link, Span
 from ray_tracing_hooks._insight.model.table import Table
-from ray_tracing_hooks._insight.views.exports import FORMATS
+from ray_tracing_hooks._insight.views.exports import FORMATS, Source
 from ray_tracing_hooks._insight.views.exports.scene import Scene, lane_label, scene, title, told_of
-from ray_tracing_hooks._insight.views.exports.selection import Source
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
 

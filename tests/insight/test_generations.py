@@ -36,8 +36,7 @@ from ray_tracing_hooks._insight.analysis.requests import (
 )
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.generations import generations
-from ray_tracing_hooks._insight.views.exports import perfetto
-from ray_tracing_hooks._insight.views.exports.selection import Source
+from ray_tracing_hooks._insight.views.exports import Source, perfetto
 
 CHAT = "LLM.chat"
 

@@ -21,7 +21,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from ray_tracing_hooks._formats import otlp_json_read
 from ray_tracing_hooks._insight.ingest import lines as line_reading
 from ray_tracing_hooks._insight.ingest import load as reading
-from ray_tracing_hooks._insight.ingest import parallel
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.model.quality import Quality
 from ray_tracing_hooks._insight.model.span import Link, Span
@@ -188,8 +187,8 @@ def test_an_object_over_many_lines_is_read(
     text = "\n".join([one, two, line(described(3)) + "{bad", four, ""])
     packed = text.replace("\n", ending).encode()
     (tmp_path / name).write_bytes(gzip.compress(packed) if name.endswith(".gz") else packed)
-    for part in (parallel._PART, 400):
-        monkeypatch.setattr(parallel, "_PART", part)
+    for part in (reading._PART, 400):
+        monkeypatch.setattr(reading, "_PART", part)
         spans, quality = read(tmp_path)
         assert [span.name for span in spans] == ["span 1", "span 2", "span 3", "span 4"]
         assert [span.events[0].name for span in spans if span.name != "span 3"] == ["only read again"] * 3

@@ -19,7 +19,7 @@ from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.processes import ProcessPlace, places
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.model.table import STATES, Table
-from ray_tracing_hooks._insight.views.exports.selection import as_json, encoded
+from ray_tracing_hooks._insight.views.exports import as_json, encoded
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
 VERSION = 1

@@ -15,7 +15,7 @@ import numpy as np
 
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.ingest.parallel import collector_paused
+from ray_tracing_hooks._insight.ingest.load import collector_paused
 from ray_tracing_hooks._insight.ingest.parquet import read_rows, span_of, typed
 from ray_tracing_hooks._insight.model.columns import Columns, Origins
 from ray_tracing_hooks._insight.model.merge import as_numpy

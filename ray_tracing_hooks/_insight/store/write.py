@@ -9,18 +9,23 @@ new names each time.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from ray_tracing_hooks import names
+from ray_tracing_hooks._formats import task_states
+from ray_tracing_hooks._formats.otlp import METRICS
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.queues import state_files
 from ray_tracing_hooks._insight.ingest.kept_runs import FORMAT, PREFIX, RUN_FILE, VERSION
-from ray_tracing_hooks._insight.model.runs import Run, part_of, run_id, runs
+from ray_tracing_hooks._insight.ingest.utilization import lines_between
+from ray_tracing_hooks._insight.model.runs import Run, part_of, run_id, runs, sessions
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.store.about import about
-from ray_tracing_hooks._insight.store.beside import beside
 from ray_tracing_hooks._insight.store.columns import COLUMNS, Stored
 from ray_tracing_hooks._insight.store.targets import Target
 from ray_tracing_hooks._insight.views.redaction import Redaction
@@ -72,7 +77,7 @@ class Store:
             for number, (first, last) in enumerate(_pieces(len(table)))
         ]
         others = []
-        for plain, lines in beside(self._folders, analysis, self._redaction):
+        for plain, lines in _beside(self._folders, analysis, self._redaction):
             stem, _, suffix = plain.rpartition(".")
             name = f"{stem}-{token}.{suffix}"
             with self._target.create(f"{folder}/{name}") as out:
@@ -124,6 +129,36 @@ class Store:
 def _pieces(size: int) -> Iterator[tuple[int, int]]:
     for first in range(0, size, _ROWS_OF_FILE):
         yield first, min(first + _ROWS_OF_FILE, size)
+
+
+_OF_STATES = (names.RESOURCE_SESSION_NAME, names.RAY_JOB_ID, names.RAY_TASK_ID, names.RAY_NAME)
+"""The attributes that task states have by other names."""
+
+_KEY = re.compile(rb'"key": *"([^"]*)"')
+"""The key of an attribute in a line of OTLP-JSON."""
+
+
+def _beside(folders: Sequence[str], analysis: Analysis, redaction: Redaction) -> Iterator[tuple[str, Iterable[bytes]]]:
+    """Files to write beside the spans of a run, from what is in these folders: names and lines.
+
+    None if attributes are not shown, and none of which an attribute is hidden.
+    """
+    table = analysis.table
+    if not redaction.attributes:
+        return
+    wanted, its_sessions = set(table.ids), sessions(table)
+    for path in state_files(folders) if not any(map(redaction.hides, _OF_STATES)) else ():
+        try:
+            said, attempts = task_states.read(path)
+            if not said.session or not its_sessions or said.session in its_sessions:
+                found = [attempt for attempt in attempts if attempt.task_id in wanted]
+                if found:
+                    yield task_states.file_name(said.session), task_states.lines(said, found)
+        except (OSError, ValueError):
+            continue  # whoever analyzed the run has said so
+    samples = list(lines_between(folders, table.start[0], table.now_ns))
+    if samples and not any(redaction.hides(key.decode()) for line in samples for key in _KEY.findall(line)):
+        yield f"{METRICS.name}/samples.jsonl", samples
 
 
 def _names(document: bytes | None) -> frozenset[str]:

@@ -19,7 +19,7 @@ from ray_tracing_hooks._insight.ingest.files import PARQUET, UNREADABLE, Part, i
 from ray_tracing_hooks._insight.ingest.lines import lines_in
 from ray_tracing_hooks._insight.ingest.otlp_json import document_of, groups_of
 from ray_tracing_hooks._insight.model.span import HIDDEN, Span
-from ray_tracing_hooks._insight.views.exports.selection import Source, as_json, encoded
+from ray_tracing_hooks._insight.views.exports import Source, as_json, encoded
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
 _SPANS_A_LINE = 100

@@ -17,8 +17,8 @@ from typing import Any, BinaryIO
 from ray_tracing_hooks._formats.protobuf import field, pack_double, utf8, varint
 from ray_tracing_hooks._insight.model.clocks import correct
 from ray_tracing_hooks._insight.model.span import KIND_NAMES
+from ray_tracing_hooks._insight.views.exports import Source, as_json
 from ray_tracing_hooks._insight.views.exports.scene import Scene, lane_label, notes, scene, title, told_of
-from ray_tracing_hooks._insight.views.exports.selection import Source, as_json
 
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
 _REALTIME, _BOOTTIME = 1, 6

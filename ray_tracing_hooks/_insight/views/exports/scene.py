@@ -18,7 +18,7 @@ from ray_tracing_hooks._insight.model.generations import generations
 from ray_tracing_hooks._insight.model.processes import Places, ProcessPlace, places
 from ray_tracing_hooks._insight.model.span import CONSUMER, STATUS_NAMES, Span, call_name
 from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
-from ray_tracing_hooks._insight.views.exports.selection import Source
+from ray_tracing_hooks._insight.views.exports import Source
 
 WAKE_NS = 1000
 """The longest duration of the slice at the end of a wait, to which the arrow from what ended the wait points."""

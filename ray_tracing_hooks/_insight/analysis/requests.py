@@ -92,7 +92,7 @@ LEAST_FOR_SLOWEST = 20
 _LEAST_FOR_TAIL = 100
 """The slowest of fewer requests are too few to have something in common."""
 _TIMES_SLOWER = 2
-_MOST_OF, _IN_ONE = 0.5, 0.8
+_MOST_OF = 0.5
 
 MOST_ROWS = 20
 
@@ -166,8 +166,6 @@ class Tail(NamedTuple):
     others: float
     slow_part: float
     others_part: float
-    replica: str
-    """The replica that ran this part of most of the slowest requests, and of few of the others; empty for none."""
     rows: list[int]
     """The slowest requests, the slowest first."""
 
@@ -280,15 +278,15 @@ class _Walk:
 
     def __init__(self, spans: ServeSpans) -> None:
         self._spans = spans
-        self._found: list[tuple[str, Any, Any, Any, Any]] = []
-        """Kinds, requests, subjects, times, and the processes that ran the code, -1 for other kinds."""
+        self._found: list[tuple[str, Any, Any, Any]] = []
+        """Kinds, requests, subjects and times."""
         self._ran: list[tuple[Any, Any]] = []
         """Methods of deployments, and the times of requests in them."""
 
     def go(self, roots: Roots) -> None:
         spans, request = self._spans, np.arange(len(roots.row))
         begin = spans.start[roots.row]
-        self._add(REPLICA_WAIT, request, spans.method[roots.row], begin - roots.begin)
+        self._found.append((REPLICA_WAIT, request, spans.method[roots.row], begin - roots.begin))
         is_server = spans.is_server[roots.row]
         by_handle = self._called(roots.row[~is_server], begin[~is_server], roots.end[~is_server], request[~is_server])
         by_client = _Frames(roots.row[is_server], begin[is_server], roots.end[is_server], request[is_server])
@@ -304,7 +302,7 @@ class _Walk:
             mine = [each[1:] for each in self._found if each[0] == kind]
             if not mine:
                 continue
-            request, subject, took, _ = (np.concatenate(column) for column in zip(*mine, strict=True))
+            request, subject, took = (np.concatenate(column) for column in zip(*mine, strict=True))
             subjects, place = np.unique(subject, return_inverse=True)
             times = sums(place, took, len(subjects))
             slow = sums(place, np.where(is_slow[request], took, 0), len(subjects))
@@ -328,10 +326,9 @@ class _Walk:
         if slow < _TIMES_SLOWER * usual or more(part) < _MOST_OF * (slow - usual):
             return None
         mine = [each[1:] for each in self._found if each[0] == part.kind]
-        request, subjects, took, process = (np.concatenate(column) for column in zip(*mine, strict=True))
+        request, subjects, took = (np.concatenate(column) for column in zip(*mine, strict=True))
         which = subjects == subject
-        request, took, process = request[which], took[which], process[which]
-        each = np.bincount(request, took, len(durations))
+        each = np.bincount(request[which], took[which], len(durations))
         # One request that took very long is no tail.
         if np.median(each[is_slow]) < (part.time - part.slow_time) / others + _MOST_OF * more(part):
             return None
@@ -343,21 +340,8 @@ class _Walk:
             usual,
             part.slow_time / many,
             (part.time - part.slow_time) / others,
-            self._replica_of_most(process, took, is_slow[request]),
             rows[slowest[np.argsort(-durations[slowest], kind="stable")]].tolist(),
         )
-
-    def _replica_of_most(self, process: Any, took: Any, is_slow: Any) -> str:
-        """The replica in which most of the slow time of a part passed, though it ran few of the other requests."""
-        spans = self._spans
-        processes, which = np.unique(process, return_inverse=True)
-        slow, usual = np.bincount(which[is_slow], took[is_slow], len(processes)), np.bincount(which[~is_slow])
-        most = int(np.argmax(slow))
-        is_one = len(processes) > 1 and processes[most] >= 0 and slow[most] >= _IN_ONE * np.sum(slow)
-        if not is_one or (most < len(usual) and usual[most] > _MOST_OF * np.sum(usual)):
-            return ""
-        runs = np.nonzero((spans.is_replica | spans.is_direct) & (spans.resource == processes[most]))[0]
-        return str(spans.table.sites[spans.site[runs[0]]].get(names.RAY_SERVE_REPLICA_ID) or "") if len(runs) else ""
 
     def times_inside(self) -> dict[int, int]:
         """How much of the time of requests passed in each method of a deployment, with all that it called."""
@@ -367,10 +351,6 @@ class _Walk:
         methods, place = np.unique(method, return_inverse=True)
         return dict(zip(methods.tolist(), sums(place, took, len(methods)), strict=True))
 
-    def _add(self, kind: str, request: Any, subject: Any, took: Any, process: Any = None) -> None:
-        process = np.full(len(request), -1) if process is None else process
-        self._found.append((kind, request, subject, took, process))
-
     def _called(self, row: Any, begin: Any, end: Any, request: Any) -> _Frames:
         """Calls of deployments that the path goes through, from ``begin`` to ``end``; returns their executions."""
         spans = self._spans
@@ -378,9 +358,9 @@ class _Walk:
         accepted = np.where(spans.is_unrecorded[row], np.clip(spans.ends[row], begin, end), end)
         began = np.where(replica >= 0, np.clip(spans.start[replica], begin, end), accepted)
         waited = np.minimum(spans.choice[row], began - begin)
-        self._add(REPLICA_WAIT, request, subject, waited)
-        self._add(DELIVERY, request, subject, began - begin - waited)
-        self._add(UNRECORDED, request, subject, np.where(replica >= 0, 0, end - began))
+        self._found.append((REPLICA_WAIT, request, subject, waited))
+        self._found.append((DELIVERY, request, subject, began - begin - waited))
+        self._found.append((UNRECORDED, request, subject, np.where(replica >= 0, 0, end - began)))
         ran = (replica >= 0) & (end > began)
         return _Frames(replica[ran], began[ran], end[ran], request[ran])
 
@@ -431,7 +411,7 @@ class _Walk:
         row, is_of_serve = spans.made[mine], spans.is_of_serve[mine]
         is_inner = spans.is_inner[row]
         is_call = ~is_of_serve & ~is_inner
-        self._add(CALLS, request[is_call], spans.subject[row[is_call]], (end - begin)[is_call])
+        self._found.append((CALLS, request[is_call], spans.subject[row[is_call]], (end - begin)[is_call]))
         inner = _Frames(row[is_inner], begin[is_inner], end[is_inner], request[is_inner])
         return _joined(
             [inner, self._called(row[is_of_serve], begin[is_of_serve], end[is_of_serve], request[is_of_serve])]
@@ -474,7 +454,7 @@ class _Walk:
             (ENGINE_DECODE, took[3]),
             (ENGINE, np.where(is_complete, 0, rest)),
         ):
-            self._add(kind, request, subject, its, spans.resource[row])
+            self._found.append((kind, request, subject, its))
 
     def _add_own(self, frames: _Frames, own: Any, before: Any, after: Any) -> None:
         """Add the time of proxies and executions in which nothing that they called ran."""
@@ -496,7 +476,7 @@ class _Walk:
             (BEFORE_ENGINE, is_method, before),
             (AFTER_ENGINE, is_method, after),
         ):
-            self._add(kind, frames.request[which], spans.method[row[which]], took[which], spans.resource[row[which]])
+            self._found.append((kind, frames.request[which], spans.method[row[which]], took[which]))
 
 
 def _back(frames: _Frames, at: Any, begin: Any, end: Any, is_part: Any) -> tuple[Any, Any]:

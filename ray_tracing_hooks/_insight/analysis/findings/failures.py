@@ -20,7 +20,7 @@ from ray_tracing_hooks._insight.analysis.wording import count, duration, listed,
 from ray_tracing_hooks._insight.model.calls import DRIVER, EXECUTION, GET, OTHER, SUBMISSION, WAITS
 from ray_tracing_hooks._insight.model.merge import as_numpy
 from ray_tracing_hooks._insight.model.serve_spans import is_refused
-from ray_tracing_hooks._insight.model.span import error_text, error_type, is_creation
+from ray_tracing_hooks._insight.model.span import error_text, error_type
 from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
 from ray_tracing_hooks._libraries import LIBRARIES
 
@@ -226,8 +226,6 @@ class _Retries:
     """Whether that is known only until Ray noticed the death of a worker."""
     delay: int
     """How long the run waited between them and their retries."""
-    constructing: int
-    """How much of that constructors of restarted actors ran."""
     share: float
     """How much of the critical path they and the delay are, from 0 to 1."""
 
@@ -236,8 +234,6 @@ class _Retries:
             return "not retried" if self.failed == 1 else "none was retried"
         of_all = "" if self.retried == self.failed else f"{self.retried:,} of them "
         waited = f"; the run waited {duration(self.delay)} for the retries to start" if self.delay else ""
-        if self.constructing:
-            waited += f", {duration(self.constructing)} of it for constructors that ran again"
         most = "at most " if self.is_estimated else ""
         return f"{of_all}retried, after {most}{duration(self.lost)} of lost work{waited}"
 
@@ -248,7 +244,6 @@ class _Retries:
             "tried_again": self.retried,
             "wasted_ns": self.lost,
             "retry_delay_ns": self.delay,
-            "constructing_ns": self.constructing,
         }
 
 
@@ -262,21 +257,8 @@ def _retries(analysis: Analysis, rows: list[int]) -> _Retries:
         lost=sum(map(table.duration, retried)),
         is_estimated=any(table.attribute(row, names.RAY_END_ESTIMATED) for row in retried),
         delay=sum(step.took for step in delays),
-        constructing=in_both(_constructors(analysis, retried), [step.time for step in delays]),
         share=_on_path(analysis, retried, delays),
     )
-
-
-def _constructors(analysis: Analysis, retried: set[int]) -> list[tuple[int, int]]:
-    """When constructors ran again of the actors that ran these attempts."""
-    table, calls = analysis.table, analysis.calls
-    actors = {calls.place(row).actor for row in retried} - {""}
-    return [
-        (table.start[row], table.end_or_now(row))
-        for call in range(len(calls) if actors else 0)
-        for row in calls.attempts(call)[1:]
-        if is_creation(calls.function_of(row)) and calls.place(row).actor in actors
-    ]
 
 
 def _on_path(analysis: Analysis, retried: set[int], delays: list[Step]) -> float:
@@ -483,13 +465,12 @@ def _ended(analysis: Analysis) -> list[Finding]:
     table, path = analysis.table, analysis.path
     is_dead = table.is_dead()
     in_vain = [step.time for step in path.steps if step.kind == WAITING]
-    found, times = [], []
+    found = []
     for circle in deadlocks(analysis.calls, LOST):
         if not all(is_dead[row] for row in circle):
             continue
         # All of them were stuck from the start of the last one until the first of their processes died.
         stuck = max(map(table.start.__getitem__, circle)), min(map(table.end_or_now, circle))
-        times.append(stuck)
         cost = in_both([stuck], in_vain)
         text = (
             f"{count(len(circle), 'call')} waited for each other in a cycle, a deadlock, until their processes died: "
@@ -500,16 +481,17 @@ def _ended(analysis: Analysis) -> list[Finding]:
         found.append(
             Finding("deadlock", text, _DEADLOCK_ADVICE, share, circle, figures, is_failure=True, title=_DEADLOCK_TITLE)
         )
-    return found + _timed_out(analysis, times)
+    # A deadlock is the reason for timeouts too.
+    return found or _timed_out(analysis)
 
 
-def _timed_out(analysis: Analysis, in_deadlock: list[tuple[int, int]]) -> list[Finding]:
-    """Waits for results that ended with a timeout, but for the time in which a deadlock was the reason."""
+def _timed_out(analysis: Analysis) -> list[Finding]:
+    """Waits for results that ended with a timeout."""
     calls, path = analysis.calls, analysis.path
     waited: Counter[int] = Counter()
     for step in path.steps:
         if step.kind == WAITING and calls.role[step.row] == GET:
-            waited[step.row] += step.took - covered(in_deadlock, step.start, step.end)
+            waited[step.row] += step.took
     cost = sum(waited.values())
     if not is_costly(analysis, cost, 0.05):
         return []

@@ -181,17 +181,14 @@ def barriers(analysis: Analysis) -> list[Finding]:
     Looks the same: calls that need several results of the previous round. If these are their arguments, they do not
     count.
     Advice: make each call as soon as the results that it needs are there.
-    Needs: waits of the caller, in one thread. Rounds of as many calls, each with actors of its own, are assumed to be
-    stages. Their cost is the time of all but the longest.
+    Needs: waits of the caller, in one thread.
     """
     found = []
     for frame in callers(analysis):
         for rounds in _series(analysis, frame):
             cost = _cost_of_barriers(analysis, frame, rounds)
-            is_enough = is_costly(analysis, cost, seconds=_LEAST)
-            in_stages = 0 if is_enough else _cost_of_stages(analysis, frame, rounds)
-            if is_costly(analysis, max(cost, in_stages), seconds=_LEAST):
-                found.append(_barrier_finding(analysis, frame, rounds, max(cost, in_stages), in_stages=in_stages > 0))
+            if is_costly(analysis, cost, seconds=_LEAST):
+                found.append(_barrier_finding(analysis, frame, rounds, cost))
     return found
 
 
@@ -286,27 +283,7 @@ def _code_of_others(analysis: Analysis, frame: int) -> Any:
     return np.array(sorted(steps), np.int64).reshape(-1, 2).T
 
 
-_STAGE_CALLS = 4
-
-
-def _cost_of_stages(analysis: Analysis, frame: int, rounds: list[_Round]) -> int:
-    """How much longer rounds took than the longest of them, and one call of each other: if each has its own actors, or
-    is the only one of tasks, and as many calls as the others. Else 0.
-    """
-    calls, table = analysis.calls, analysis.table
-    places = [{calls.place(row).actor for row in each.rows} for each in rounds]
-    if len({len(each.rows) for each in rounds}) > 1 or len(rounds[0].rows) < _STAGE_CALLS:
-        return 0
-    if len(set().union(*places)) < sum(map(len, places)):
-        return 0
-    begins, ends = _code_of_others(analysis, frame)
-    took = taken_by(begins, ends, np.array([each.begin for each in rounds]), np.array([each.end for each in rounds]))
-    longest = int(took.argmax())
-    first = sum(min(map(table.duration, each.rows)) for place, each in enumerate(rounds) if place != longest)
-    return int(took.sum() - took[longest]) - first
-
-
-def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost: int, *, in_stages: bool) -> Finding:
+def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost: int) -> Finding:
     calls, table = analysis.calls, analysis.table
     last = [max(each.rows, key=table.end_or_now) for each in rounds[:-1]]
     rows = sorted(last, key=lambda row: -table.duration(row))
@@ -321,8 +298,6 @@ def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost:
         f"{caller} waited for {what}; the last ones took up to {duration(table.duration(rows[0]))}, the median is "
         f"{duration(percentile(times, 0.5))}"
     )
-    if in_stages:
-        text = f"{caller} waited for {what}; each is a stage with actors or workers of its own, which no other one used"
     advice = (
         "if a call does not need all earlier results, pass it only the references that it needs; or make it once these "
         "are ready, with ray.wait"
@@ -335,7 +310,7 @@ def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost:
         median_ns=percentile(times, 0.5),
     )
     title = f"{caller} waits for all of {first} before {then if then != first else 'the next ones'}"
-    return Finding(BARRIER, text, advice, cost / analysis.path.wall, rows, figures, is_assumed=in_stages, title=title)
+    return Finding(BARRIER, text, advice, cost / analysis.path.wall, rows, figures, title=title)
 
 
 def _functions(calls: Calls, rows: Sequence[int]) -> str:

@@ -84,7 +84,7 @@ def waiting_for_resources(analysis: Analysis) -> list[Finding]:
             waited = min(waited, waiting.for_resources)
         if is_costly(analysis, waited, seconds=1):
             found.append(_resources_finding(analysis, function, waiting, waited))
-    return [*found, *_waiting_in_turn(analysis, tiny)]
+    return [*found, *_waiting_in_turn(analysis)]
 
 
 def placement_groups(analysis: Analysis) -> Iterator[Finding]:
@@ -118,8 +118,8 @@ def placement_groups(analysis: Analysis) -> Iterator[Finding]:
     yield Finding("waiting-for-resources", text, advice, cost / path.wall, rows, figures, title=title)
 
 
-def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
-    """Functions whose calls waited for each other, although they did not use up the processors."""
+def _waiting_in_turn(analysis: Analysis) -> Iterator[Finding]:
+    """Functions whose calls waited for each other's resources, or for processors that idle actors held."""
     calls, table, split = analysis.calls, analysis.table, analysis.split
     by_function: dict[str, list[Step]] = {}
     for step in split.steps:
@@ -135,17 +135,13 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
         is_cpu = resource == "CPU"
         if not needs or others or (not is_cpu and resource.startswith(_UNLIKE_OTHERS)):
             continue
-        amount, node, processors = needs[resource], calls.place(steps[0].row).node, _processors(table, steps[0].row)
+        amount, node = needs[resource], calls.place(steps[0].row).node
         held = _held(*_holding(analysis, resource, node))
-        if is_cpu and (idle := _idle_actors(analysis, function, steps, held)) is not None:
-            yield from idle
+        if is_cpu and (idle := _idle_holders(analysis, node, steps)):
+            yield from _idle_finding(analysis, function, steps, held, idle)
             continue
-        if one_at_a_time := is_cpu and amount <= 1:
-            if processors < 2 or _are_at_once(analysis, steps) or _starting(analysis, node, steps):
-                continue
-            if function in tiny:
-                continue
-        elif "CPU" in needs and not is_cpu and _are_used_up(analysis, steps, needs["CPU"]):
+        # Most programs use up their processors, and should.
+        if amount <= 1 if is_cpu else "CPU" in needs and _are_used_up(analysis, steps, needs["CPU"]):
             continue
         most = max((amount for _, amount in held), default=0.0)
         if is_cpu and most >= 2 * amount:
@@ -154,76 +150,41 @@ def _waiting_in_turn(analysis: Analysis, tiny: set[str]) -> Iterator[Finding]:
         if in_both(full, [step.time for step in steps]) < _RESOURCES_IN_USE * waited:
             continue
         rows = _longest(steps)
-        text = f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start"
-        if one_at_a_time:
-            text += (
-                f", while others ran one at a time, on a node with {count(processors, 'processor')}; each needs "
-                f"{quoted(assigned)}, and no other recorded call or actor held a CPU"
-            )
-            advice = (
-                "see what holds the other CPUs (ray status, while the program runs): placement groups, actors or other "
-                "jobs; or Ray was started with one CPU (num_cpus), or other workers were slow to start"
-            )
-            title = f"Calls of {quoted(function)} run one at a time"
-        else:
-            which = "it" if len(needs) == 1 else "the resource besides CPU"
-            text += (
-                f"; each needs {quoted(assigned)}, and meanwhile other calls held as much of {which} as calls ever held"
-            )
-            advice = "request less for each call (num_cpus, resources), or add resources"
-            title = f"Calls of {quoted(function)} wait for each other's resources"
+        which = "it" if len(needs) == 1 else "the resource besides CPU"
+        text = (
+            f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start; each "
+            f"needs {quoted(assigned)}, and meanwhile other calls held as much of {which} as calls ever held"
+        )
+        advice = "request less for each call (num_cpus, resources), or add resources"
         states = [analysis.queued(row) for row in rows]
+        figures = figures_of(
+            function=function,
+            calls=len(rows),
+            waited_ns=waited,
+            calls_with_states=sum(each is not None for each in states),
+            needs=assigned,
+        )
         yield Finding(
             "waiting-for-resources",
             text,
             advice,
             waited / split.wall,
             rows,
-            figures_of(
-                function=function,
-                calls=len(rows),
-                waited_ns=waited,
-                calls_with_states=sum(each is not None for each in states),
-                needs=assigned,
-            ),
+            figures,
             is_assumed=None in states,
             quotes={names.RAY_ASSIGNED_RESOURCES: quoted(assigned)},
-            title=title,
+            title=f"Calls of {quoted(function)} wait for each other's resources",
         )
 
 
-def _idle_actors(
-    analysis: Analysis, function: str, steps: list[Step], held: list[tuple[int, float]]
-) -> list[Finding] | None:
-    """What is found of idle actors; None if there are none.
-
-    Those that may have ended are only named where a processor is left for another call, and none if they are there.
-    """
-    calls, first = analysis.calls, steps[0].row
-    node = calls.place(first).node
-    if holders := _idle_holders(analysis, node, steps, are_there=True):
-        return list(_idle_finding(analysis, function, steps, held, holders))
-    holders = _idle_holders(analysis, node, steps, are_there=False)
-    usual = _usual(held, min(step.start for step in steps), max(step.end for step in steps))
-    needs = resources_of(str(analysis.table.attribute(first, names.RAY_ASSIGNED_RESOURCES) or "")).get("CPU", 0.0)
-    processors = _processors(analysis.table, first)
-    if not usual + needs <= processors < usual + needs + sum(actor.held for actor in holders):
-        return None
-    return list(_idle_finding(analysis, function, steps, held, holders, are_there=False))
-
-
-def _idle_holders(analysis: Analysis, node: str, steps: list[Step], *, are_there: bool) -> list[_Life]:
-    """The actors of a node that held processors from their start to nearly the end of these steps, mostly idle.
-
-    Or those that are only not known to have ended: they made no call at the end.
-    """
+def _idle_holders(analysis: Analysis, node: str, steps: list[Step]) -> list[_Life]:
+    """The actors of a node that held processors from their start to nearly the end of these steps, mostly idle."""
     begin, until = min(step.start for step in steps), max(step.end for step in steps)
     within = (1 - _RESOURCES_NEARLY_ALL) * (until - begin)
     return [
         actor
         for actor in _lives(analysis, {"CPU"}, begin, until, node)
-        if (actor.end >= until - within) == are_there and 2 * actor.busy < until - max(begin, actor.start)
-        if are_there or actor.start < begin + within
+        if actor.end >= until - within and 2 * actor.busy < until - max(begin, actor.start)
     ]
 
 
@@ -233,8 +194,6 @@ def _idle_finding(
     steps: list[Step],
     held: list[tuple[int, float]],
     idle: list[_Life],
-    *,
-    are_there: bool = True,
 ) -> Iterator[Finding]:
     """The finding for calls that waited while tasks held as many processors as usual, and idle actors others."""
     waited, wall = sum(step.took for step in steps), analysis.split.wall
@@ -260,14 +219,9 @@ def _idle_finding(
     share = percent(min(1.0, busy / whole))
     text = (
         f"the run waited {duration(waited)} for {count(len(rows), 'call')} of {quoted(function)} to start, while tasks "
-        f"held up to {usual:g} CPU most of the time; {_several([actor.name for actor in idle])} "
+        f"held up to {usual:g} CPU most of the time; {_several([actor.name for actor in idle])} held {of_actors:g}, "
+        f"and ran {share} of the time"
     )
-    if are_there:
-        text += f"held {of_actors:g}, and ran {share} of the time"
-    else:
-        text += (
-            f"had {of_actors:g} and made no call later: they hold these unless they had ended, which is not recorded"
-        )
     advice = "create these actors with num_cpus=0, or end them once they are not needed"
     figures = figures_of(
         function=function, calls=len(rows), waited_ns=waited, needs=needs, holders=len(idle), held=of_actors
@@ -275,7 +229,7 @@ def _idle_finding(
     quotes = {names.RAY_ASSIGNED_RESOURCES: quoted(needs)}
     title = f"Idle actors hold CPUs that {quoted(function)} waits for"
     # Ray may have been started with fewer CPUs than the node has processors.
-    is_assumed = not are_there or not _are_used_up(analysis, steps, amount)
+    is_assumed = not _are_used_up(analysis, steps, amount)
     text = seems(text, is_assumed=is_assumed)
     yield Finding(
         "waiting-for-resources", text, advice, cost / wall, rows, figures, is_assumed, quotes=quotes, title=title
@@ -309,12 +263,6 @@ def _starting(analysis: Analysis, node: str, steps: list[Step]) -> int:
     """For how much of these steps the calls may have waited for other workers of the node to start."""
     workers = Workers(analysis.table)
     return sum(end - start for step in steps for start, end in workers.full(node, step.start, step.end))
-
-
-def _are_at_once(analysis: Analysis, steps: list[Step]) -> bool:
-    """Whether any two that hold processors, tasks or actors of any node, did so at once during these steps."""
-    begins, ends, _ = _holding(analysis, "CPU", "", steps, with_actors=True)
-    return bool((begins[1:] < np.maximum.accumulate(ends)[:-1]).any())
 
 
 def _holding(

@@ -61,8 +61,6 @@ IN_TURN = "requests-in-turn"
 
 _TURN_CALLS = 5
 _TURN_COST = 0.1
-_TURN_PAUSE = 0.25
-"""The longest pause between two requests of one HTTP client, as a share of the first: others come by themselves."""
 _TURN_NAMED = 3
 
 
@@ -99,7 +97,7 @@ def requests_in_turn(analysis: Analysis) -> Iterator[Finding]:
     Looks the same: calls that need the previous result, and clients that wait on purpose. So the cost is an upper
     bound.
     Advice: make all calls before you await the first one, and pass on responses instead of their results.
-    Needs: spans of requests. Over HTTP, clients count as one if no two requests overlap, and there are no pauses.
+    Needs: spans of requests. Those over HTTP do not count, since it is not known which client sent them.
     """
     found, spans, wall = analysis.requests, analysis.serve_spans, analysis.path.wall
     if found is None or spans is None or not found.time:
@@ -118,7 +116,7 @@ def requests_in_turn(analysis: Analysis) -> Iterator[Finding]:
 
 
 def _turns(analysis: Analysis, spans: ServeSpans) -> Iterator[_Turns]:
-    calls, parent = analysis.calls, as_numpy(analysis.table.parent)
+    calls = analysis.calls
     above = spans.above[spans.called]
     is_inside = (above >= 0) & (spans.is_replica | spans.is_direct)[above]
     frame, *columns = _in_turn(spans, above[is_inside], spans.called[is_inside])
@@ -129,14 +127,6 @@ def _turns(analysis: Analysis, spans: ServeSpans) -> Iterator[_Turns]:
     callers = np.array([calls.frame_name(each) for each in frame.tolist()], object)
     for caller in dict.fromkeys(callers.tolist()):
         yield _of_one(caller, callers == caller, columns, is_request=True)
-    rows = spans.roots().row
-    rows = rows[spans.is_server[rows]]
-    frame, *columns = _in_turn(spans, np.zeros(len(rows), np.int64), rows)
-    if len(frame) and len(frame) == len(rows) and (parent[rows] < 0).all():
-        ordered, took, _ = columns
-        pauses = spans.start[ordered[1:]] - spans.ends[ordered[:-1]]
-        if np.count_nonzero(pauses <= _TURN_PAUSE * took[:-1]) * 2 > len(pauses):
-            yield _of_one("", frame == 0, columns, is_request=True)
 
 
 def _of_one(caller: str, is_its: Any, columns: list[Any], *, is_request: bool) -> _Turns:
@@ -175,26 +165,17 @@ def _turn_finding(spans: ServeSpans, turns: _Turns, share: float, of_requests: f
     if len(called) > _TURN_NAMED:
         which += f" and {len(called) - _TURN_NAMED:,} more"
     each, number = round(float(np.median(turns.took))), len(turns.rows)
-    if turns.caller:
-        caller = quoted(turns.caller)
-        text = (
-            f"{caller} made {count(number, 'call')} of {which}"
-            f"{f' in {turns.many:,} series' if turns.many > 1 else ''}, each only after the previous one had ended; "
-            f"they took {duration(each)} (median)"
-        )
-        how = "" if turns.is_request else " (asyncio.gather)"
-        advice = (
-            f"make the calls before you wait for the first response{how}; if one needs the result of another, pass it "
-            "the response itself"
-        )
-        title = f"{caller} makes one request after the other"
-    else:
-        text = (
-            f"no two of {count(number, 'request')} ({which}) overlapped, and most came right after the previous one "
-            f"had ended; they took {duration(each)} (median)"
-        )
-        advice = "if their client need not wait for each answer, let it send several requests at once"
-        title = "Requests come one after the other"
+    caller = quoted(turns.caller)
+    text = (
+        f"{caller} made {count(number, 'call')} of {which}{f' in {turns.many:,} series' if turns.many > 1 else ''}, "
+        f"each only after the previous one had ended; they took {duration(each)} (median)"
+    )
+    how = "" if turns.is_request else " (asyncio.gather)"
+    advice = (
+        f"make the calls before you wait for the first response{how}; if one needs the result of another, pass it the "
+        "response itself"
+    )
+    title = f"{caller} makes one request after the other"
     figures = figures_of(
         caller=turns.caller, calls=number, series=turns.many, median_ns=each, saved_ns=turns.saved(turns.took)
     )
@@ -330,15 +311,14 @@ def slow_requests(analysis: Analysis) -> Iterator[Finding]:
     """
     found = analysis.requests
     tail = found.tail if found is not None else None
-    if found is None or tail is None or tail.replica in {each.figures["replica"] for each in slow_replicas(analysis)}:
+    if found is None or tail is None or any(slow_replicas(analysis)):
         return
     part = tail.part
     trace = analysis.table.trace_id_of(tail.rows[0])[:_SHOWN_DIGITS]
-    where = f", mostly in replica {quoted(tail.replica)}" if tail.replica else ""
     text = (
         f"the slowest {percent(SLOWEST)} of {count(found.count, 'request')} took {duration(tail.slow)} on average, the "
         f"others {duration(tail.others)}: {percent(tail.share)} of the difference is {quoted(found.described(part))} "
-        f"({duration(tail.slow_part)} instead of {duration(tail.others_part)}){where}"
+        f"({duration(tail.slow_part)} instead of {duration(tail.others_part)})"
     )
     command = f"tree --trace {trace} --attributes" if part.kind == SPAN else f"summary --trace {trace}"
     advice = f"ray-tracing-hooks {command} shows the slowest one"
@@ -348,7 +328,6 @@ def slow_requests(analysis: Analysis) -> Iterator[Finding]:
         kind=part.kind,
         name=part.name,
         span=part.span,
-        replica=tail.replica,
         slow_ns=round(tail.slow),
         others_ns=round(tail.others),
         part_slow_ns=round(tail.slow_part),

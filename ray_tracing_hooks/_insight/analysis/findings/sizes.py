@@ -20,7 +20,7 @@ from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figure
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
 from ray_tracing_hooks._insight.analysis.intervals import in_both
 from ray_tracing_hooks._insight.analysis.wording import count, duration, size
-from ray_tracing_hooks._insight.model.calls import EXECUTION, SUBMISSION, is_put
+from ray_tracing_hooks._insight.model.calls import SUBMISSION, is_put
 from ray_tracing_hooks._insight.model.span import is_creation
 
 LARGE_ARGUMENTS = "large-arguments"
@@ -288,9 +288,6 @@ def _loading_finding(analysis: Analysis, function: str, found: Loading) -> Findi
     return Finding("slow-loading", text, advice, found.waited / analysis.path.wall, rows, figures, title=title)
 
 
-_RESULTS_LARGE = 1 << 20
-
-
 def slow_results(analysis: Analysis) -> Iterator[Finding]:
     """Functions whose results the run waits for although their code has ended.
 
@@ -323,37 +320,18 @@ def slow_results(analysis: Analysis) -> Iterator[Finding]:
             continue
         sizes = [table.attribute(row, names.RAY_OBJECT_SIZE) for row in rows]
         largest = max((each for each in sizes if isinstance(each, int)), default=0)
-        sized = {
-            call
-            for row in rows
-            if isinstance(table.attribute(row, names.RAY_OBJECT_SIZE), int)
-            for _, call in calls.made_by(row)
-        }
-        if {calls.call_of[row] for row in rows if calls.role[row] == EXECUTION} - sized:
-            largest = 0  # of the others it is not known
-        if 2 * stored[function] > cost and largest < _RESULTS_LARGE:
-            text = (
-                f"the run waited {duration(cost)} after the code of {quoted(function)} had ended, "
-                f"{duration(stored[function])} of that for its workers"
-            )
-            text += ": they pickle and store its results, and free the objects of a call, such as its arguments"
-            advice = (
-                "pass and return less, or arrays of NumPy or Arrow, which are not pickled piece by piece; keep large "
-                "objects in an actor; if the object store is full, keep less at a time"
-            )
-            title = f"Calls of {quoted(function)} end late"
-        else:
-            text = (
-                f"the run waited {duration(cost)} for results of {quoted(function)} whose code had ended: they were "
-                f"pickled, stored, sent and unpickled"
-            )
-            text += f"; {duration(stored[function])} of that until workers had stored them" if stored[function] else ""
-            text += f"; up to {size(largest)} at once" if largest else ""
-            advice = (
-                "return less, or arrays of NumPy or Arrow, which are not pickled piece by piece; or pass results on to "
-                "calls that use them, without a ray.get; if the object store is full, keep fewer objects at a time"
-            )
-            title = f"Results of {quoted(function)} come slowly"
+        text = (
+            f"the run waited {duration(cost)} after the code of {quoted(function)} had ended, while results were "
+            "pickled, stored, sent and unpickled"
+        )
+        if stored[function]:
+            text += f"; {duration(stored[function])} of that for its workers, which also free arguments"
+        text += f"; up to {size(largest)} at once" if largest else ""
+        advice = (
+            "return and pass less, or arrays of NumPy or Arrow, which are not pickled piece by piece; or pass results "
+            "on to calls that use them, without a ray.get; if the object store is full, keep fewer objects at a time"
+        )
+        title = f"Results of {quoted(function)} come slowly"
         figures = figures_of(function=function, waited_ns=cost, stored_ns=stored[function], largest_bytes=largest)
         yield Finding(
             "slow-results", text, advice, cost / path.wall, [row for row, _ in rows.most_common()], figures, title=title

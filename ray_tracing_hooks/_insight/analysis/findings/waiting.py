@@ -60,12 +60,8 @@ def worker_start(analysis: Analysis) -> list[Finding]:
         f"{count(len(started), 'worker')} started during the run, up to {at_once:,} at once{of}, and took "
         f"{duration(each)} (median) until they were ready for work"
     )
-    own = set(used)
-    actors, tasks = _short_lived(analysis, own), _with_own_workers(analysis, own)
-    if actors or tasks:
-        text += f"; {actors or tasks}"
-    if elsewhere := path.kinds[STARTING] - cost:
-        text += f"; another {duration(elsewhere)} of waiting for workers is part of other findings"
+    if actors := _short_lived(analysis, set(used)):
+        text += f"; {actors}"
     steps = sorted((step for step in path.steps if step.kind == STARTING), key=lambda step: -step.took)
     figures = figures_of(
         workers=len(started), at_once=at_once, processors=processors, median_start_ns=each, waited_ns=cost
@@ -74,8 +70,6 @@ def worker_start(analysis: Analysis) -> list[Finding]:
     advice = _worker_advice(at_once, processors)
     if actors:
         advice = "keep a few actors, and give each many calls (ray.util.ActorPool), instead of an actor for each call"
-    elif tasks:
-        advice = "let calls share workers: calls with different variables or packages (runtime_env) cannot"
     return [Finding("worker-start", text, advice, cost / path.wall, rows, figures, title="Starting worker processes")]
 
 
@@ -93,30 +87,16 @@ def _short_lived(analysis: Analysis, used: Collection[int]) -> str:
     return f"{number:,} of the workers were for actors of {quoted(name)} that ran one call each"
 
 
-def _with_own_workers(analysis: Analysis, used: Collection[int]) -> str:
-    """The function most of whose tasks ran alone in a process that started for it, in words; empty if there is none.
-
-    Where they ran at the same time, they needed as many processes.
-    """
-    calls, table = analysis.calls, analysis.table
-    tasks = {each.name: [row for row in each.executions if not calls.place(row).actor] for each in analysis.functions}
-    number = Counter(table.resource[row] for rows in tasks.values() for row in rows)
-    for name, rows in tasks.items():
-        alone = sum(number[table.resource[row]] == 1 and table.resource[row] in used for row in rows)
-        if alone >= max(_WORKER_ACTORS, len(rows) / 2):
-            times = [table.time(row) for row in rows]
-            if 2 * most_at_once(*np.array(times).T) <= alone:
-                return f"{alone:,} of the {count(len(rows), 'call')} of {quoted(name)} had one of them to itself"
-    return ""
-
-
 def _worker_advice(at_once: int, processors: int) -> str:
     if processors and at_once > processors:
         return (
             "start fewer at once, since they share the processors: use fewer actors that do more work each, and fewer "
             "tasks that wait for other tasks"
         )
-    return "reuse workers and actors, and create actors before they are needed"
+    return (
+        "reuse workers and actors, and create actors before they are needed; calls with different variables or "
+        "packages (runtime_env) cannot share workers"
+    )
 
 
 def _at_once(started: list[Start], node: str) -> tuple[int, int]:

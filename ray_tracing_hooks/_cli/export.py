@@ -26,7 +26,7 @@ from ray_tracing_hooks._cli.options import (
     trace_option,
 )
 from ray_tracing_hooks._cli.screen import Advance, SafeError, counted, progress, warn
-from ray_tracing_hooks._insight.analysis.data_quality import unread
+from ray_tracing_hooks._insight.analysis.recorded import unread
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.ingest.load import collector_paused
 from ray_tracing_hooks._insight.ingest.sources import named

@@ -29,7 +29,7 @@ from ray_tracing_hooks._cli.options import (
     trace_option,
 )
 from ray_tracing_hooks._cli.screen import cell_len, fitted, is_coloured, terminal_width, warn
-from ray_tracing_hooks._insight.analysis import data_quality
+from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened, size
 from ray_tracing_hooks._insight.model import span as model
 from ray_tracing_hooks._insight.model.quality import Quality
@@ -183,7 +183,7 @@ def _fits(pattern: str) -> Callable[[str], bool]:
 
 def _note(quality: Quality, shown: Sequence[Trace]) -> str:
     """One line on problems with the data; empty without any."""
-    wrong = data_quality.of_all(
+    wrong = recorded.of_all(
         replace(
             quality,
             orphans=sum(len(trace.orphans) for trace in shown),

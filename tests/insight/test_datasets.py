@@ -15,9 +15,9 @@ from ray_tracing_hooks._cli.summary.datasets import lines
 from ray_tracing_hooks._cli.summary.generations import of_operators
 from ray_tracing_hooks._insight.analysis import limits
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.batch_inference import percentile_of
 from ray_tracing_hooks._insight.analysis.critical_path import DATASET, RUN, SCHEDULING
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
+from ray_tracing_hooks._insight.analysis.generated import percentile_of
 from ray_tracing_hooks._insight.analysis.pipelines import Cause, Pipeline
 
 S = 1000

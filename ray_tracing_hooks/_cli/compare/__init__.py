@@ -15,10 +15,9 @@ from ray_tracing_hooks._cli.engines import MEMORY, engine_errors, engine_option,
 from ray_tracing_hooks._cli.options import examples, json_option, redaction_options
 from ray_tracing_hooks._cli.screen import print_lines
 from ray_tracing_hooks._cli.view import write
-from ray_tracing_hooks._insight.analysis.comparison import Comparison
+from ray_tracing_hooks._insight.analysis.comparison import SELF, Comparison
 from ray_tracing_hooks._insight.analysis.comparison import compare as compared
 from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, MeasuredRun
-from ray_tracing_hooks._insight.analysis.subjects import SELF
 from ray_tracing_hooks._insight.views import page
 from ray_tracing_hooks._insight.views.page.compared import compared as page_of
 from ray_tracing_hooks._safety.guard import safe

@@ -38,9 +38,8 @@ from typing import Any
 from ray_tracing_hooks._cli.engines import DUCKDB, MEMORY
 from ray_tracing_hooks._cli.summary.document import run
 from ray_tracing_hooks._insight.analysis.changes import METHOD, Change
-from ray_tracing_hooks._insight.analysis.comparison import Comparison, FindingChange
+from ray_tracing_hooks._insight.analysis.comparison import Comparison, FindingChange, SubjectChange
 from ray_tracing_hooks._insight.analysis.explained import Explanation
-from ray_tracing_hooks._insight.analysis.subjects import SubjectChange
 
 VERSION = 1
 

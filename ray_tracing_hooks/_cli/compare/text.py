@@ -9,11 +9,19 @@ from datetime import datetime
 
 from ray_tracing_hooks._cli.screen import Row, Table
 from ray_tracing_hooks._insight.analysis.changes import LEVEL, Change
-from ray_tracing_hooks._insight.analysis.comparison import Comparison, walls
+from ray_tracing_hooks._insight.analysis.comparison import (
+    CALLS,
+    FAILED,
+    SELF,
+    SHARES,
+    TIMES,
+    Comparison,
+    SubjectChange,
+    walls,
+)
 from ray_tracing_hooks._insight.analysis.critical_path import SHORT_MEANINGS
 from ray_tracing_hooks._insight.analysis.explained import Explanation
 from ray_tracing_hooks._insight.analysis.measured import FUNCTION, MeasuredRun
-from ray_tracing_hooks._insight.analysis.subjects import CALLS, FAILED, SELF, SHARES, TIMES, SubjectChange
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent, plain, shortened
 from ray_tracing_hooks._safety.guard import safe
 

@@ -8,9 +8,15 @@ from typing import Any
 
 from ray_tracing_hooks._cli.screen import Row, aligned
 from ray_tracing_hooks._cli.summary.requests import PERCENTILES, percentiles, two
-from ray_tracing_hooks._insight.analysis.batch_inference import Generating, percentile_of
 from ray_tracing_hooks._insight.analysis.functions import percentile
-from ray_tracing_hooks._insight.analysis.generated import FIRST_PARTS, Engines, FirstChunks, Generated
+from ray_tracing_hooks._insight.analysis.generated import (
+    FIRST_PARTS,
+    Engines,
+    FirstChunks,
+    Generated,
+    Generating,
+    percentile_of,
+)
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, plain, shortened
 
 _SHOWN_MODELS = 6

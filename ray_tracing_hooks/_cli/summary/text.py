@@ -10,7 +10,7 @@ from ray_tracing_hooks._cli.inputs import linked
 from ray_tracing_hooks._cli.screen import WIDEST, Row, aligned
 from ray_tracing_hooks._cli.summary import datasets, generations, requests
 from ray_tracing_hooks._cli.summary.document import kinds
-from ray_tracing_hooks._insight.analysis import data_quality, recorded
+from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import (
     MEANINGS,
@@ -138,8 +138,8 @@ def _contents(analysis: Analysis) -> Iterator[str]:
 
 def _quality(analysis: Analysis) -> str:
     found = analysis.table.quality
-    read = [f"{count(found.spans, 'span')} in {count(found.files, 'file')}", *data_quality.of_all(found)]
-    run = data_quality.of_run(analysis)
+    read = [f"{count(found.spans, 'span')} in {count(found.files, 'file')}", *recorded.of_all(found)]
+    run = recorded.of_run(analysis)
     if len(analysis.table) == found.spans:
         return f"Data: {'; '.join([*read, *run])}."
     return f"Data of all runs that were read: {'; '.join(read)}. Of this run: {'; '.join(run)}."

@@ -16,10 +16,8 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import walk
 from ray_tracing_hooks._insight.analysis.actors import Accelerator, Actor, accelerators, actors
-from ray_tracing_hooks._insight.analysis.batch_inference import Generating, generating_operators
 from ray_tracing_hooks._insight.analysis.causes import Arrivals
 from ray_tracing_hooks._insight.analysis.critical_path import RUN, Path, Step, submissions
-from ray_tracing_hooks._insight.analysis.dataset_calls import stopped_tasks
 from ray_tracing_hooks._insight.analysis.functions import (
     Function,
     Parallelism,
@@ -30,8 +28,8 @@ from ray_tracing_hooks._insight.analysis.functions import (
     running,
     self_times,
 )
-from ray_tracing_hooks._insight.analysis.generated import Engines, engines
-from ray_tracing_hooks._insight.analysis.pipelines import Pipelines, pipelines
+from ray_tracing_hooks._insight.analysis.generated import Engines, Generating, engines, generating_operators
+from ray_tracing_hooks._insight.analysis.pipelines import Pipelines, pipelines, stopped_tasks
 from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, Queued, States, by_function
 from ray_tracing_hooks._insight.analysis.requests import Requests, requests
 from ray_tracing_hooks._insight.analysis.served import ServedCalls

@@ -18,7 +18,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     BY_RETRY,
     BY_SUBMISSION,
 )
-from ray_tracing_hooks._insight.analysis.dataset_calls import tasks_of_operators
+from ray_tracing_hooks._insight.analysis.pipelines import tasks_of_operators
 from ray_tracing_hooks._insight.analysis.served import ServedCalls
 from ray_tracing_hooks._insight.analysis.slots import Slots
 from ray_tracing_hooks._insight.model.calls import (

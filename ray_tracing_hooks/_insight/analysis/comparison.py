@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.changes import (
+    LEAST_CALLS,
+    Change,
+    Figure,
+    Question,
+    changes,
+    share_of,
+)
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS
-from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, MeasuredFinding, MeasuredRun, measured
-from ray_tracing_hooks._insight.analysis.subjects import SubjectChange, subjects
+from ray_tracing_hooks._insight.analysis.explained import Explanation, explanation
+from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, MeasuredFinding, MeasuredRun, Work, measured
 from ray_tracing_hooks._insight.analysis.wording import listed
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, NOWHERE, PARTLY
 from ray_tracing_hooks._insight.model.span import HIDDEN
@@ -190,3 +198,210 @@ def _by_subject(runs: Sequence[MeasuredRun]) -> _Found:
             found[kind, subject, numbers[kind, subject]].append(finding)
             numbers[kind, subject] += 1
     return found
+
+
+LITTLE = 0.1
+"""A smaller relative change of a time or of a number of calls does not matter: two runs of one program may differ by as
+much."""
+
+LITTLE_OF_SEVERAL = 0.05
+"""The same where several runs show how much they differ."""
+
+COST = 0.01
+"""A change of a time has to cost or save at least this share of the longer run, over all calls together."""
+
+_LITTLE_FAILED = 0.01
+_LITTLE_OF_PATH = 0.05
+"""Smaller differences of the share of calls that fail, and of the critical path, do not matter."""
+
+_QUEUES_VARY = 1.0986122886681098
+"""How much queue times vary from run to run, as the logarithm of 3: on a busy machine, they differed by up to 2.8 times
+between runs of one program. Where there are several runs, these show it."""
+
+SELF, QUEUED, SUBMITTING = "self time", "queued", ".remote()"
+CALLS, FAILED, RETRIED, ON_PATH = "calls", "failed", "retried", "critical path"
+TIMES, SHARES = (SELF, QUEUED, SUBMITTING), (FAILED, RETRIED, ON_PATH)
+
+
+@dataclass
+class SubjectChange:
+    """A function, a method of a deployment or a span of the program, in the runs of both sides."""
+
+    kind: str
+    name: str
+    calls: float
+    """How many calls a run has, on average; 0 if none of the runs has any."""
+    calls_before: float
+    self_time: float
+    """The sum of the self times of a run, on average, in nanoseconds."""
+    self_time_before: float
+    is_comparable: bool
+    """Whether its self times leave out the same in all runs: it does not wait, or its waits were recorded in all of
+    them or in none."""
+    is_new: bool
+    """Whether each of the runs has calls of it, and no earlier one."""
+    is_gone: bool
+    changes: list[Change]
+    """Those of its figures that all runs have."""
+    explained: dict[str, Explanation] = field(default_factory=dict)
+    """By figure, the attribute that explains why it is more, where one does."""
+    errors: dict[str, int] = field(default_factory=dict)
+    """How many of its calls failed with each type of exception, over all of the runs; only if more fail than before."""
+
+    def change(self, what: str) -> Change | None:
+        """That of a figure of all its calls."""
+        return next((each for each in self.changes if each.what == what and not each.where), None)
+
+    @property
+    def counted(self) -> list[Change]:
+        """The changes that count: that matter, and that are more than the figure varies.
+
+        Those of a node are among them only if the change of all calls does not count.
+        """
+        found = [each for each in self.changes if each.counts]
+        whole = {each.what for each in found if not each.where}
+        return [each for each in found if not each.where or each.what not in whole]
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether its own code takes longer."""
+        return any(each.is_more for each in self.changes if each.what == SELF)
+
+    @property
+    def fails_more(self) -> bool:
+        return any(each.is_more for each in self.changes if each.what in (FAILED, RETRIED))
+
+
+_Sides = Sequence[Sequence[tuple[MeasuredRun, Work]]]
+"""The runs now and the runs before, each with its work of a subject."""
+
+
+class _Limits(NamedTuple):
+    little: float
+    """The relative change of a time from which on it matters."""
+    least: int
+    """The cost of all calls from which on it does, in nanoseconds."""
+
+
+def subjects(now: Sequence[MeasuredRun], before: Sequence[MeasuredRun]) -> list[SubjectChange]:
+    """Everything that either side called, by the largest cost or saving."""
+    places = iter(_places((*now, *before)))
+    sides = [[(each, each.work(next(places))) for each in runs] for runs in (now, before)]
+    is_pair = len(now) == len(before) == 1
+    longest = max(each.wall for each in (*now, *before))
+    limits = _Limits(LITTLE if is_pair else LITTLE_OF_SEVERAL, round(COST * longest))
+    found: list[tuple[SubjectChange, _Sides]] = []
+    for kind, name in sorted({key for side in sides for _, work in side for key in work}):
+        of_subject: _Sides = [[(run, work.get((kind, name), Work(kind))) for run, work in side] for side in sides]
+        found.append((_subject(kind, name, of_subject), of_subject))
+    asked = [
+        (subject, question)
+        for subject, its_sides in found
+        for question in (*_questions(subject, its_sides, limits), *_by_place(subject, its_sides, limits))
+    ]
+    for (subject, _), change in zip(asked, changes([question for _, question in asked]), strict=True):
+        if change is not None:
+            subject.changes.append(change)
+    for subject, its_sides in found:
+        _explain(subject, its_sides, limits.little)
+    return sorted(
+        (subject for subject, _ in found),
+        key=lambda each: (-max((abs(one.cost) for one in each.changes), default=0), each.name),
+    )
+
+
+def _subject(kind: str, name: str, sides: _Sides) -> SubjectChange:
+    works = [[work for _, work in side] for side in sides]
+    calls, calls_before = (sum(each.calls for each in side) / len(side) for side in works)
+    self_time, self_time_before = (sum(float(each.total) for each in side) / len(side) for side in works)
+    in_all, in_all_before = (all(each.calls for each in side) for side in works)
+    return SubjectChange(
+        kind=kind,
+        name=name,
+        calls=calls,
+        calls_before=calls_before,
+        self_time=self_time,
+        self_time_before=self_time_before,
+        is_comparable=_are_comparable([each for side in works for each in side if each.calls]),
+        is_new=in_all and not calls_before,
+        is_gone=in_all_before and not calls,
+        changes=[],
+    )
+
+
+def _are_comparable(work: Sequence[Work]) -> bool:
+    """Whether the self times of a function leave out the same in all runs."""
+    if any(each.may_wait for each in work):
+        return len({each.waits for each in work}) == 1 and work[0].waits != PARTLY
+    return True
+
+
+def _questions(subject: SubjectChange, sides: _Sides, limits: _Limits) -> Iterator[Question]:
+    many = max(subject.calls, subject.calls_before)
+    for what, times, varies in (
+        (SELF, [[work.own.own for _, work in side] for side in sides], _range(sides)),
+        (QUEUED, [[work.queued for _, work in side] for side in sides], _QUEUES_VARY),
+        (SUBMITTING, [[work.submitting for _, work in side] for side in sides], 0.0),
+    ):
+        is_comparable = subject.is_comparable or what != SELF
+        yield Question(what, times, True, limits.little, many, limits.least, varies=varies, is_comparable=is_comparable)
+    counts = [[Figure(work.calls) if work.calls else None for _, work in side] for side in sides]
+    yield Question(CALLS, counts, False, limits.little * many)
+    failed = [[share_of(work.failed, work.executions) for _, work in side] for side in sides]
+    retried = [[share_of(work.retries, work.executions) for _, work in side] for side in sides]
+    yield Question(FAILED, failed, False, _LITTLE_FAILED)
+    yield Question(RETRIED, retried, False, _LITTLE_FAILED)
+    paths = [[_share_of_path(run, work) for run, work in side] for side in sides]
+    yield Question(ON_PATH, paths, False, _LITTLE_OF_PATH)
+
+
+def _range(sides: _Sides) -> float:
+    return max(work.own.varies for side in sides for _, work in side)
+
+
+def _share_of_path(run: MeasuredRun, work: Work) -> Figure | None:
+    return Figure(work.on_path / run.wall) if work.on_path is not None and run.wall else None
+
+
+_PLACES = ("host.name", names.RESOURCE_NODE_ID)
+
+
+def _places(runs: Sequence[MeasuredRun]) -> list[dict[str, list[int]]]:
+    """For each run the Resources of each machine, or of each node, that all runs have; none if they share just one."""
+    best: list[dict[str, list[int]]] = [{} for _ in runs]
+    for key in _PLACES:
+        found: list[dict[str, list[int]]] = []
+        for run in runs:
+            by_value: dict[str, list[int]] = {}
+            for number, resource in run.resources.items():
+                by_value.setdefault(f"{key} {resource[key]}" if key in resource else "", []).append(number)
+            found.append(by_value)
+        common = set.intersection(*map(set, found)) - {""}
+        if len(common) > max(1, len(best[0])):
+            best = [{value: each[value] for value in sorted(common)} for each in found]
+    return best
+
+
+def _by_place(subject: SubjectChange, sides: _Sides, limits: _Limits) -> Iterator[Question]:
+    """The self times of a function on each machine: a slow one of many hardly shows in those of all."""
+    for place in dict.fromkeys(place for side in sides for _, work in side for place in work.places):
+        if any(place not in work.places for side in sides for _, work in side):
+            continue
+        here = [[work.places[place] for _, work in side] for side in sides]
+        if min(each.calls for side in here for each in side) < LEAST_CALLS:
+            continue
+        times = [[each.own for each in side] for side in here]
+        many = max(sum(each.calls for each in side) / len(side) for side in here)
+        varies = max(each.varies for side in here for each in side)
+        yield Question(SELF, times, True, limits.little, many, limits.least, place, varies, subject.is_comparable)
+
+
+def _explain(subject: SubjectChange, sides: _Sides, little: float) -> None:
+    """Look for the attribute that explains what is more than before."""
+    now, before = ([work for _, work in side] for side in sides)
+    if subject.fails_more:
+        subject.errors = dict(sum((Counter(each.errors()) for each in now), Counter[str]()).most_common())
+        if found := explanation(now, before, _LITTLE_FAILED, of_errors=True):
+            subject.explained[FAILED] = found
+    if subject.is_slower and (found := explanation(now, before, little, of_errors=False)):
+        subject.explained[SELF] = found

@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 from ray_tracing_hooks._insight.analysis.critical_path import Path
-from ray_tracing_hooks._insight.analysis.dataset_calls import executions_waited_for
+from ray_tracing_hooks._insight.analysis.pipelines import executions_waited_for
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, NOWHERE, PARTLY, SUBMISSION, WAITS, Calls
 from ray_tracing_hooks._insight.model.grouped import distinct, most_at_once, split, uncovered
 from ray_tracing_hooks._insight.model.merge import as_array, as_numpy

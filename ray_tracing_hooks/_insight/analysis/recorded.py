@@ -1,4 +1,4 @@
-"""How much of a run was recorded, in the same words for the summary and the page.
+"""How much of a run was recorded and read, and what is wrong with it, in the same words for every view.
 
 Nothing is inferred from the spans of a process that states what it records (``ray.tracing.parts``).
 """
@@ -14,8 +14,9 @@ from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_WORKER, UNEXPLAINED, Path, Step
 from ray_tracing_hooks._insight.analysis.intervals import in_both
 from ray_tracing_hooks._insight.analysis.slots import is_loop
-from ray_tracing_hooks._insight.analysis.wording import count, listed, percent, plain
+from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent, plain
 from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, NOWHERE, PARTLY, WAITS, Calls, is_put
+from ray_tracing_hooks._insight.model.quality import Quality
 
 RECORD_WAITS = "RAY_TRACING_RAY=+get,wait"
 RECORD_INTERNAL = "RAY_TRACING_INTERNAL=1"
@@ -201,3 +202,72 @@ def strays(calls: Calls) -> Iterator[int]:
                 above < 0 or table.resource[above] != table.resource[row]
             ):
                 yield row
+
+
+def unread(quality: Quality) -> str:
+    """What could not be read, and the first reason; empty if everything was read."""
+    parts = []
+    if quality.bad_lines:
+        parts.append(f"{count(quality.bad_lines, 'bad line')} skipped")
+    if quality.bad_spans:
+        parts.append(f"{count(quality.bad_spans, 'bad span')} skipped")
+    if quality.incomplete_files:
+        parts.append(count(quality.incomplete_files, "file or folder", "files or folders") + " not completely read")
+    first = [f" (the first: {each})" for each in quality.problems[:1]]
+    return "".join([", ".join(parts), *first]) if parts else ""
+
+
+INTERRUPTED = "span interrupted by the death of its process", "spans interrupted by the death of their process"
+UNENDED = "span without an end", "spans without an end"
+CUT = (
+    "no span of the driver, so the run may have begun before these spans, and may go on (while it runs, the spool has "
+    "that span; with RAY_TRACING_ROOT_SPAN=0 there is none)"
+)
+STILL_RUNNING = "span still running", "spans still running"
+
+
+def of_all(quality: Quality) -> Iterator[str]:
+    """What is wrong with all that was read."""
+    if problems := unread(quality):
+        yield problems
+    for number, one, many in (
+        (quality.dropped, "span could not be recorded", "spans could not be recorded"),
+        (
+            quality.truncated,
+            "span without attributes, events or links that its limits dropped",
+            "spans without attributes, events or links that their limits dropped",
+        ),
+        (quality.lost - quality.unended, *INTERRUPTED),
+        (quality.unended, *UNENDED),
+        (quality.running, *STILL_RUNNING),
+        (quality.lost_parents, "span without the parent it names", "spans without the parent they name"),
+        (
+            quality.of_open_drivers,
+            "span whose driver has not ended, or is in another file",
+            "spans whose driver has not ended, or is in another file",
+        ),
+        (
+            quality.continuing,
+            "request continues a trace of another system",
+            "requests continue traces of other systems",
+        ),
+        (quality.circles, "cycle of parents, broken", "cycles of parents, broken"),
+        (quality.negative, "span that ends before it starts", "spans that end before they start"),
+        (quality.duplicates, "duplicate", "duplicates"),
+    ):
+        if number:
+            yield count(number, one, many)
+
+
+def of_run(analysis: Analysis) -> Iterator[str]:
+    """What is wrong with the spans of a run, and whether waiting was recorded."""
+    if analysis.path.is_cut:
+        yield CUT
+    if analysis.unexecuted:
+        yield count(analysis.unexecuted, "call without execution", "calls without execution")
+    for machine, shift in analysis.table.quality.clocks.items():
+        yield f"the clock of {machine} is {duration(abs(shift))} {'ahead' if shift < 0 else 'behind'}, corrected"
+    if analysis.path.clamped:
+        yield f"{duration(analysis.path.clamped)} of causes after their effects"
+    yield from missing(analysis.calls)
+    yield waiting(analysis.calls)

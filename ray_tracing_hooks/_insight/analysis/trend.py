@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
+from ray_tracing_hooks._insight.analysis.comparison import LITTLE_OF_SEVERAL
 from ray_tracing_hooks._insight.analysis.measured import MeasuredRun, measured
-from ray_tracing_hooks._insight.analysis.subjects import LITTLE_OF_SEVERAL
 from ray_tracing_hooks._insight.analysis.wording import plain
 
 LEAST_RUNS = 10

@@ -73,8 +73,8 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     Step,
     submissions,
 )
-from ray_tracing_hooks._insight.analysis.dataset_calls import dataset_waits
 from ray_tracing_hooks._insight.analysis.intervals import gaps
+from ray_tracing_hooks._insight.analysis.pipelines import dataset_waits
 from ray_tracing_hooks._insight.analysis.served import Served, ServedCalls
 from ray_tracing_hooks._insight.analysis.slots import LEAST, Slots
 from ray_tracing_hooks._insight.model.calls import (

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ray_tracing_hooks._insight.analysis.data_quality import INTERRUPTED, STILL_RUNNING, UNENDED
 from ray_tracing_hooks._insight.analysis.functions import running
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, by_lane, ends_of, lanes
+from ray_tracing_hooks._insight.analysis.recorded import INTERRUPTED, STILL_RUNNING, UNENDED
 from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._insight.model.calls import WAITS, Calls
 from ray_tracing_hooks._insight.model.generations import generations

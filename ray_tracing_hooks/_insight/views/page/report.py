@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ray_tracing_hooks._insight.analysis import critical_path as paths
-from ray_tracing_hooks._insight.analysis import data_quality, recorded
+from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN, Step
 from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
@@ -172,7 +172,7 @@ def quality(analysis: Analysis) -> list[str]:
     """What was read and what is wrong with it, in sentences."""
     found = analysis.table.quality
     lines = [f"Read {count(found.files, 'file')} with {count(found.lines, 'line')} and {count(found.spans, 'span')}."]
-    lines += [f"{each}." for each in data_quality.of_all(found)]
+    lines += [f"{each}." for each in recorded.of_all(found)]
     if (parallel := analysis.parallelism).workers:
         where = f"{count(parallel.workers, 'worker')} on {count(max(1, parallel.nodes), 'node')}"
         lines.append(f"{count(len(analysis.calls), 'call')} ran in {where}.")
@@ -188,7 +188,7 @@ def quality(analysis: Analysis) -> list[str]:
     return (
         lines
         if analysis.is_part
-        else [*lines, *(f"{each[:1].upper()}{each[1:]}." for each in data_quality.of_run(analysis))]
+        else [*lines, *(f"{each[:1].upper()}{each[1:]}." for each in recorded.of_run(analysis))]
     )
 
 

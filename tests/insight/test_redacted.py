@@ -171,7 +171,7 @@ def test_errors_of_trials_are_not_quoted() -> None:
     assert "1 trial failed with MyError" in finding.text
     redactions = Redaction(attributes=False), Redaction(redact=["error.*"])
     for (shown,) in (report.described([finding], int, redaction, 1) for redaction in redactions):
-        assert shown["text"].startswith("1 of 2 trials of sweep ended early: 1 trial failed; it ran for ")
+        assert shown["text"].startswith("1 of 2 trials of sweep ended early: ***; it ran for ")
         assert "MyError" not in shown["text"]
 
 

@@ -34,7 +34,7 @@ from ray_tracing_hooks._insight.analysis.wording import percent
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.calls import Calls
 from ray_tracing_hooks._insight.model.runs import part_of, runs
-from ray_tracing_hooks._insight.model.span import CONSUMER, PRODUCER, SERVER, State, nanoseconds
+from ray_tracing_hooks._insight.model.span import CONSUMER, HIDDEN, PRODUCER, SERVER, State, nanoseconds
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.exports.scene import scene
 from ray_tracing_hooks._insight.views.page import report
@@ -69,7 +69,7 @@ def test_a_driver_that_failed_is_found(tmp_path: Path) -> None:
     (finding,) = findings(run)
     assert (finding.kind, finding.is_failure, finding.cost(MS)) == ("failed-driver", True, "")
     assert finding.text == "the driver job.py failed: ValueError"
-    assert finding.without_errors == "the driver job.py failed"
+    assert Redaction(redact=["error.*"]).evidence(finding) == f"the driver job.py failed: {HIDDEN}"
     assert "the driver job.py failed" in summary(written(tmp_path, run), "--check", code=1).output
 
 
@@ -118,7 +118,6 @@ PLANTED = [
     (
         "data_pipeline",
         "unrecorded",
-        {"driver": "planted.py", "libraries": "Ray Data"},
         [
             "Ray Data was imported and its internal calls were not recorded, waiting was not recorded",
             "RAY_TRACING_RAY=+data shows what Ray Data does",
@@ -129,18 +128,16 @@ PLANTED = [
     (
         "data_pipeline_internal",
         "bottleneck-actor",
-        {"calls": 21, "callers": 1},
         ["actor MapWorker(MapBatches(Embedder))#", "Partly inferred: waiting was recorded, but not always what it was"],
     ),
 ]
 """Faults of larger programs, planted by users. They were recorded on a busy machine."""
 
 
-@pytest.mark.parametrize(("name", "kind", "figures", "said"), PLANTED)
-def test_a_fault_in_a_larger_program_is_found(name: str, kind: str, figures: dict[str, Any], said: list[str]) -> None:
+@pytest.mark.parametrize(("name", "kind", "said"), PLANTED)
+def test_a_fault_in_a_larger_program_is_found(name: str, kind: str, said: list[str]) -> None:
     """A pipeline of Ray Data with one actor, recorded in two ways."""
     finding = the_finding(name, kind, beside={"worker-start"})
-    assert figures.items() <= finding["figures"].items()
     assert finding["share"] > 0.05
     text = " ".join(summary(recorded(name)).stdout.split())
     for each in (finding["text"], *said):
@@ -151,7 +148,7 @@ def test_the_example_of_flow_insight() -> None:
     """The actors by self time: the bottleneck first; ten calls queue at a child; its sleeps are not called queueing."""
     found = document("tree")
     bottleneck, other, root, *leaves = found["actors"]
-    assert found["findings"][0]["figures"]["actor_id"] == bottleneck["actor_id"]
+    assert found["findings"][0]["about"]["actor_id"] == bottleneck["actor_id"]
     # Ten calls that sleep 175 ms ten times, ten that sleep 25 ms ten times, one that sleeps 25 ms twenty times.
     assert bottleneck["self_ns"] == pytest.approx(10 * 10 * 175 * MS, rel=0.1)
     assert other["self_ns"] == pytest.approx(10 * 10 * 25 * MS, rel=0.3)
@@ -400,21 +397,6 @@ def test_an_error_counts_once_where_it_was_raised(message: str) -> None:
         assert (
             found.text == "1 execution of inner failed: ValueError; not retried; passed on by middle, outer and job.py"
         )
-
-
-def test_an_actor_that_always_has_a_next_call_is_a_bottleneck() -> None:
-    """With back-pressure at most two calls are there at once, and half a call waits on average; it never rests."""
-    run, driver = HandMade.driven(1005)
-    actor = run.actor()
-    calls = []
-    for number in range(20):
-        call = run.submit(driver, "Stage.submit", max(0.0, 50 * number - 20), actor=actor)
-        run.run(call, 2 + 50 * number, 51 + 50 * number)
-        calls.append(call)
-    run.get(driver, calls, 985, 1002)
-    (finding,) = findings(run)
-    assert finding.kind == "bottleneck-actor"
-    assert float(finding.figures["mean_queue"]) < 0.5
 
 
 def test_a_loop_is_found_where_waiting_was_not_recorded() -> None:
@@ -689,7 +671,7 @@ def test_large_arguments_that_are_serialized_while_workers_start_cost_what_the_p
     run.get(driver, calls, 1001, 1901)
     (found,) = (finding for finding in findings(run) if finding.kind == "large-arguments")
     path = Analysis(run.table()).path
-    assert found.figures["total_ns"] == 900 * MS
+    assert "900 ms in all" in found.text
     assert path.submitting["f"] == 90 * MS
     assert path.kinds["worker start"] == 1400 * MS
     assert found.share == pytest.approx((90 + 810) / 2000), "the rest of the start is not due to the arguments"
@@ -807,9 +789,8 @@ def test_a_method_that_blocks_after_it_waited_is_named_too() -> None:
         calls.append(call)
     run.get(driver, calls, 11, 613)
     (finding,) = findings(run)
-    assert finding.kind == "blocked-event-loop"
-    assert finding.figures["function"] == "Store.push"
-    assert finding.figures["waiting_calls"] == 5
+    assert (finding.kind, finding.about["function"]) == ("blocked-event-loop", "Store.push")
+    assert "5 calls waited for it" in finding.text
 
 
 def test_a_new_actor_that_starts_its_first_calls_slowly_does_not_seem_blocked() -> None:
@@ -869,7 +850,7 @@ def test_the_start_of_workers_is_one_number_with_what_counts_for_other_findings(
     run.get(driver, calls, 1001, 3901)
     (finding,) = (each for each in findings(run) if each.kind == "worker-start")
     path = Analysis(run.table()).path
-    assert finding.figures["waited_ns"] == path.kinds["worker start"] - 810 * MS
+    assert finding.share * path.wall == pytest.approx(path.kinds["worker start"] - 810 * MS)
 
 
 @pytest.mark.parametrize(("actors", "saved"), [(1, None), (2, 0.45)])
@@ -934,7 +915,6 @@ def test_loops_of_several_callers_are_not_taken_for_one() -> None:
     run.get(driver, outer, 1, 701)
     (finding,) = (each for each in findings(run) if each.kind == "get-in-loop")
     assert "12 calls by 2 such callers, which may run at once, 95.0 ms each (median)" in finding.text
-    assert (finding.figures["rounds"], finding.figures["loops"]) == (12, 2)
 
 
 @pytest.mark.parametrize(("share", "found"), [(0.0, 10), (0.25, 15), (0.5, 25), (0.6, 30), (0.95, 40), (1.0, 40)])
@@ -1163,7 +1143,6 @@ def test_idle_actors_may_hold_what_calls_wait_for(is_dead: bool) -> None:
     run.started("w2", -900, -100)
     (finding,) = (each for each in findings(run) if each.kind == "waiting-for-resources")
     assert ("had been created before, and may still have held some" in finding.text) == (not is_dead)
-    assert (finding.figures["holders"], finding.figures["possible_holders"]) == (0, int(not is_dead))
 
 
 def test_the_loading_of_a_large_function_belongs_to_that_function() -> None:
@@ -1190,11 +1169,10 @@ def test_code_that_a_worker_loads_before_a_call_starts_is_a_finding() -> None:
 
     (finding,) = (each for each in find(Analysis(run.table(), known(7_000))) if each.kind == "slow-loading")
     assert finding.text == "the run waited 2.00 s while workers loaded the code and the arguments of 1 call of infer"
-    assert finding.figures["waited_ns"] == 2_000 * MS
     assert finding.share == pytest.approx(0.25)
     run.started("w1", -900, -100)
     others = {each.kind: each for each in find(Analysis(run.table(), known(7_000)))}
-    assert others["waiting-for-resources"].figures["waited_ns"] == 2_999 * MS, "until the worker had the call"
+    assert others["waiting-for-resources"].share == pytest.approx(2_999 / 8_000), "until the worker had the call"
     for states in (known(4_000), States()):
         assert "slow-loading" not in {each.kind for each in find(Analysis(run.table(), states))}
 
@@ -1215,8 +1193,6 @@ def test_a_straggler_is_told_with_what_makes_it_one(arguments: str) -> None:
     (finding,) = findings(run)
     assert finding.kind == "straggler"
     assert ', named "trial-7", on node abcdef01; the run waited' in finding.text
-    assert finding.figures["name"] == "trial-7"
-    assert finding.figures["node"] == "abcdef0123"
     assert (f"arguments of the longest: {arguments}" in finding.text) == bool(arguments)
     assert ("RAY_TRACING_ARGUMENTS=1" in finding.advice) != bool(arguments)
     shown = [report.described([finding], int, redaction, 2100 * MS)[0] for redaction in (Redaction(), HIDING)]
@@ -1289,8 +1265,6 @@ def test_calls_of_libraries_that_made_no_spans_are_told() -> None:
     row = run.span("mine", 10, 20, driver, worker="w1")
     run.span("below mine", 12, 15, row, worker="w1")
     (finding,) = findings(run)
-    assert finding.figures["unseen_objects"] == 2
-    assert finding.figures["spans_below_no_call"] == 1
     assert (
         "2 objects that the run waited for came from calls without spans, 1 worker span belongs to no" in finding.text
     )
@@ -1315,7 +1289,6 @@ def test_requests_beside_a_driver_that_waits_for_them_are_named() -> None:
         "ray-tracing-hooks summary --trace 00000003 shows where the time of the slowest request went; "
         "RAY_TRACING_RAY=+get,wait shows what callers wait for"
     )
-    assert finding.figures["requests"] == 3
 
 
 RECORDS_WAITS = "actor,get,task,wait"
@@ -1484,7 +1457,7 @@ def test_what_is_not_explained_is_not_called_exact(tmp_path: Path) -> None:
     run.get(driver, [call], 11, 999)
     analysis = Analysis(run.table())
     (finding,) = find(analysis)
-    assert (finding.kind, finding.figures["unexecuted"]) == ("unrecorded", 1)
+    assert finding.kind == "unrecorded"
     assert "1 call has no span of its execution" in finding.text
     assert "Exact:" not in recorded_words.certainty(analysis.calls, analysis.path)
     assert "1 call without execution." in report.quality(analysis)
@@ -1728,7 +1701,6 @@ def test_a_placement_group_that_the_run_waits_for_is_named() -> None:
     run.span("ray.get", 7_300, 9_300, driver, attributes={names.RAY_OBJECT_COUNT: 1, names.RAY_OBJECT_IDS: ["00"]})
     (finding,) = (each for each in findings(run) if each.kind == "waiting-for-resources")
     assert finding.share == pytest.approx(0.7)
-    assert finding.figures["groups"] == 1
     assert "for 1 placement group, longest in job.py" in finding.text
 
 

@@ -254,7 +254,7 @@ def _finding(analysis: Analysis, finding: Finding) -> dict[str, Any]:
         "share": finding.share,
         "cost_ns": round(finding.share * analysis.path.wall),
         "requests_share": finding.requests_share,
-        "figures": finding.figures,
+        "about": finding.about,
         "is_assumed": finding.is_assumed,
         "evidence": [{"trace_id": table.trace_id_of(row), "span_id": table.span_id_of(row)} for row in finding.rows],
     }

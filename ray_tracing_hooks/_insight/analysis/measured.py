@@ -206,16 +206,16 @@ def measured(run: Analysis | MeasuredRun) -> MeasuredRun:
 
 
 _SUBJECTS = ("actor", "operator", "function", "deployment", "accelerator")
-"""Figures that name what a finding is about. Names of datasets, runs of Ray Train and nodes may differ each time."""
+"""What names a finding in comparisons. Names of datasets, runs of Ray Train and nodes may differ each time."""
 
 
 def subject_of(analysis: Analysis, finding: Finding) -> str:
     """What a finding is about; empty if it is of the run."""
-    calls, figures = analysis.calls, finding.figures
+    calls, about = analysis.calls, finding.about
     for key in _SUBJECTS:
-        if key in figures:
+        if key in about:
             # The id in the name of an actor differs each time.
-            return str(figures[key]).partition("#")[0] if key == "actor" else str(figures[key])
+            return about[key].partition("#")[0] if key == "actor" else about[key]
     if finding.is_failure and finding.rows:
         row = finding.rows[0]
         return calls.function_of(row) if calls.call_of[row] >= 0 else analysis.table.name_of(row)

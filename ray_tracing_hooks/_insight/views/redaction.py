@@ -101,9 +101,9 @@ class Redaction:
 
     def evidence(self, finding: Finding) -> str:
         """The text of a finding, without the hidden values that it quotes."""
-        text = (self.hides_errors and finding.without_errors) or finding.text
+        text = finding.text
         for key, value in finding.quotes.items():
-            if value and (not self.attributes or self.hides(key)):
+            if value and (not self.attributes or self.hides(key) or (key == names.ERROR_TYPE and self.hides_errors)):
                 text = text.replace(value, HIDDEN)
         return text
 

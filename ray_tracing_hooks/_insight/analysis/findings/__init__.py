@@ -137,10 +137,10 @@ def _joined(found: list[Finding]) -> list[Finding]:
             straggler.text = f"{straggler.text.partition('; arguments')[0]}; {each.text}"
             straggler.advice = f"{each.advice}; or split the work of the longest calls"
             straggler.share = max(straggler.share, each.share)
-    busy = {finding.figures["actor_id"]: finding for finding in found if finding.kind == actors.BOTTLENECK_ACTOR}
+    busy = {finding.about["actor_id"]: finding for finding in found if finding.kind == actors.BOTTLENECK_ACTOR}
     kept = []
     for finding in found:
-        bottleneck = busy.get(finding.figures.get("place", "")) if finding.kind == calls.SLOW_PLACE else None
+        bottleneck = busy.get(finding.about.get("place", "")) if finding.kind == calls.SLOW_PLACE else None
         if bottleneck is None:
             kept.append(finding)
         else:

@@ -11,7 +11,7 @@ import numpy as np
 from ray_tracing_hooks._insight.analysis.actors import Actor, by_group
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RUN
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.intervals import covered
 from ray_tracing_hooks._insight.analysis.slots import Stall
@@ -98,21 +98,7 @@ def _actor_finding(actor: Actor, analysis: Analysis, *, is_known: bool) -> Findi
     if peers:
         text += f"; {count(len(peers), 'other actor')} of its class ran {count(round(median(peers)), 'call')} (median)"
     slowest = sorted(actor.executions, key=lambda row: -analysis.self_time[row])
-    figures = figures_of(
-        actor=actor.name,
-        actor_id=actor.actor_id,
-        busy_share=actor.busy_share,
-        slots=actor.slots,
-        taken_share=actor.taken_share,
-        deepest_queue=actor.deepest,
-        mean_queue=actor.mean_depth,
-        median_wait_ns=waited,
-        calls=len(actor.executions),
-        callers=actor.callers,
-        self_time_ns=actor.self_time,
-        on_path_ns=actor.on_path,
-    )
-    figures["peers"] = len(peers)
+    about = {"actor": actor.name, "actor_id": actor.actor_id}
     title, is_assumed = f"Actor {name} is a bottleneck", not is_known
     return Finding(
         BOTTLENECK_ACTOR,
@@ -120,7 +106,7 @@ def _actor_finding(actor: Actor, analysis: Analysis, *, is_known: bool) -> Findi
         _actor_advice(actor, analysis, is_alone=not peers),
         actor.on_path / analysis.path.wall,
         slowest,
-        figures,
+        about,
         is_assumed,
         title=title,
     )
@@ -249,16 +235,7 @@ def _loop_finding(analysis: Analysis, function: str, blocking: _Blocking, on_pat
         "with max_concurrency",
         on_path / analysis.path.wall,
         list(dict.fromkeys(stall.row for stall in sorted(stalls, key=lambda stall: stall.start - stall.end))),
-        figures_of(
-            function=function,
-            actors=len(blocking.actors),
-            stalls=len(stalls),
-            longest_ns=longest,
-            stood_still_ns=stood_still,
-            waiting_calls=len(blocking.waited),
-            median_wait_ns=waited,
-            on_path_ns=on_path,
-        ),
+        {"function": function},
         is_assumed=True,
         title=f"{quoted(function)} blocks an event loop",
     )
@@ -337,9 +314,7 @@ def _released_finding(
     advice = (
         f"if they wait for it, for example for an item or an event, find out why {quoted(by)} is not called earlier"
     )
-    figures = figures_of(
-        function=function, released_by=by, calls=len(rows), released=len(released), median_ns=usual, on_path_ns=cost
-    )
+    about = {"function": function}
     ordered = sorted(released, key=lambda row: -analysis.ran_on_path[row])
     title = f"{quoted(function)} waits for {quoted(by)}"
-    return Finding("waits-in-actor", text, advice, cost / analysis.path.wall, ordered, figures, True, title=title)
+    return Finding("waits-in-actor", text, advice, cost / analysis.path.wall, ordered, about, True, title=title)

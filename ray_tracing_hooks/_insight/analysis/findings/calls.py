@@ -11,7 +11,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.actors import Accelerator
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings.data import skewed_blocks
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted, seems
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import Function, are_always_longer, percentile
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, shortened
 from ray_tracing_hooks._insight.model.grouped import by_first, split
@@ -118,24 +118,13 @@ def _straggler_finding(
     advice = _straggler_advice(analysis, rows, slow[0])
     if not given and slow[0] not in analysis.pipelines.of_task:
         advice = f"look at the arguments of these calls (RAY_TRACING_ARGUMENTS=1 records them): {advice}"
-    figures = figures_of(
-        function=function.name,
-        slow_calls=len(slow),
-        calls=len(rows),
-        longest_ns=longest,
-        median_ns=usual,
-        excess_ns=excess,
-        name=analysis.calls.name_of(slow[0]),
-        node=analysis.calls.place(slow[0]).node,
-        worker=analysis.calls.place(slow[0]).worker,
-        arguments=given,
-    )
+    about = {"function": function.name}
     quotes = {names.RAY_ARGUMENTS: given}
     is_assumed = analysis.is_assumed(rows)
     text = seems(text, is_assumed=is_assumed)
     title = f"{count(len(slow), 'straggler')} of {quoted(function.name)}"
     return Finding(
-        STRAGGLER, text, advice, excess / analysis.path.wall, slow, figures, is_assumed, quotes=quotes, title=title
+        STRAGGLER, text, advice, excess / analysis.path.wall, slow, about, is_assumed, quotes=quotes, title=title
     )
 
 
@@ -265,15 +254,7 @@ def _slowest(analysis: Analysis, function: Function, place_of: Sequence[str], wh
             else f"check what else runs on that {what}, and whether its hardware or the data it has to fetch differs",
             on_path * excess / analysis.path.wall,
             rows,
-            figures_of(
-                function=function.name,
-                place=slowest,
-                what=what,
-                median_ns=slow,
-                elsewhere_median_ns=usual,
-                calls=len(here),
-                calls_elsewhere=len(elsewhere),
-            ),
+            {"function": function.name, "place": slowest, "what": what},
             is_assumed,
             title=f"{what.capitalize()} {shown} is slow",
         )
@@ -323,15 +304,6 @@ def _accelerator_finding(accelerator: Accelerator, share: float) -> Finding:
         "prepare the next input before it is needed, use larger batches, or let several tasks or actors share it "
         "(num_gpus below 1)"
     )
-    figures = figures_of(
-        accelerator=accelerator.name,
-        node=accelerator.node,
-        held_ns=accelerator.held,
-        busy_ns=accelerator.busy,
-        longest_gap_ns=accelerator.longest_gap,
-        executions=len(accelerator.executions),
-    )
-    if accelerator.used is not None:
-        figures |= {"used": accelerator.used, "samples": accelerator.samples}
+    about = {"accelerator": accelerator.name, "node": accelerator.node}
     title = f"{accelerator.name} is idle"
-    return Finding("idle-accelerator", text, advice, share, accelerator.executions, figures, title=title)
+    return Finding("idle-accelerator", text, advice, share, accelerator.executions, about, title=title)

@@ -9,7 +9,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import limits
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import DATASET
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted, seems
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted, seems
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.pipelines import Cause, Iteration, Operator, Pipeline
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent, size
@@ -91,10 +91,10 @@ def _starved_finding(analysis: Analysis, pipeline: Pipeline, longest: Iteration,
         "leave more CPUs to Ray Data: fewer for each worker of the training (resources_per_worker), or more nodes; or "
         "make its functions faster, or materialize() before the training what does not change"
     )
-    figures = figures_of(dataset=pipeline.name, waited_ns=longest.waited, cpus=pipeline.limits["CPU"])
+    about = {"dataset": pipeline.name}
     rows = [longest.row, pipeline.row]
     title = f"Splits of {dataset} wait for batches"
-    return Finding("starved-splits", text, advice, cost / analysis.path.wall, rows, figures, title=title)
+    return Finding("starved-splits", text, advice, cost / analysis.path.wall, rows, about, title=title)
 
 
 def _operator_finding(pipeline: Pipeline, operator: Operator, cost: float, analysis: Analysis) -> Finding:
@@ -114,25 +114,14 @@ def _operator_finding(pipeline: Pipeline, operator: Operator, cost: float, analy
     if others:
         text += f", while {' and '.join(others)}"
     slowest = sorted(operator.executions, key=lambda row: -analysis.self_time[row])
-    figures = figures_of(
-        operator=operator.name,
-        dataset=pipeline.name,
-        slots=slots,
-        actors=operator.actors,
-        busy_share=busy,
-        tasks=operator.tasks,
-        busy_ns=operator.busy,
-        longest_queue=operator.longest_queue,
-    )
-    if used is not None:
-        figures["processor_share"] = used
+    about = {"operator": operator.name, "dataset": pipeline.name}
     return Finding(
         "bottleneck-operator",
         text,
         _operator_advice(operator),
         cost,
         [operator.row, *slowest],
-        figures,
+        about,
         quotes={names.RAY_DATA_CONSUMER: pipeline.consumer},
         title=f"{quoted(operator.name)} limits its dataset",
     )
@@ -187,24 +176,14 @@ def _backpressure_finding(pipeline: Pipeline, operator: Operator, cost: float) -
     blocks = operator.bytes / operator.blocks if operator.bytes and operator.blocks else 0
     if blocks:
         text += f". Its blocks have {size(blocks)} on average"
-    figures = figures_of(
-        operator=operator.name,
-        dataset=pipeline.name,
-        policy=main.policy,
-        resource=main.resource,
-        held_back_ns=held,
-        bytes_per_block=int(blocks),
-        object_store_bytes=int(pipeline.limits.get("object_store_memory", 0)),
-    )
-    if used is not None:
-        figures["processor_share"] = used
+    about = {"operator": operator.name, "dataset": pipeline.name}
     return Finding(
         "backpressure",
         text,
         _backpressure_advice(main),
         cost,
         [operator.row, pipeline.row],
-        figures,
+        about,
         quotes={
             names.RAY_DATA_BACKPRESSURE_BY: main.policy,
             names.RAY_DATA_BACKPRESSURE_POLICY: main.policy,
@@ -296,15 +275,7 @@ def _blocks_finding(analysis: Analysis, name: str, cost: int, pipeline: Pipeline
         "smaller batch_size, if a task takes several blocks",
         cost / analysis.path.wall,
         [operator.row, *operator.executions],
-        figures_of(
-            operator=operator.name,
-            dataset=pipeline.name,
-            tasks=operator.tasks,
-            rows=rows,
-            worked_ns=operator.worked,
-            usable_cpus=usable,
-            cpus=processors,
-        ),
+        {"operator": operator.name, "dataset": pipeline.name},
         quotes={names.RAY_DATA_ROWS: shown, names.RAY_DATA_LIMITS: f"{processors:g} CPUs"},
         title=f"{quoted(name)} runs in {count(operator.tasks, 'task')}",
     )
@@ -360,12 +331,7 @@ def _again_finding(
         "as with random augmentation",
         cost / analysis.path.wall,
         [each.row for each in operators],
-        figures_of(
-            operator=operators[0].name,
-            times=len(same),
-            rows=operators[0].rows or 0,
-            busy_ns=sum(each.busy for each in operators),
-        ),
+        {"operator": operators[0].name},
         is_assumed,
         quotes={names.RAY_DATA_ROWS: shown, names.RAY_DATA_CONSUMER: by},
         title=f"{name} runs again for each use",
@@ -404,17 +370,9 @@ def _creation_finding(analysis: Analysis, pipeline: Pipeline, operator: Operator
         "load less in __init__, or load it faster (from a local disk, or once with ray.put for all actors); let one "
         "execution use the actors for all of the data, instead of starting them for each execution"
     )
-    figures = figures_of(
-        operator=operator.name,
-        dataset=pipeline.name,
-        actors=len(rows),
-        median_ns=usual,
-        waited_ns=waited,
-        tasks=operator.tasks,
-        busy_ns=operator.busy,
-    )
+    about = {"operator": operator.name, "dataset": pipeline.name}
     title = f"Actors of {quoted(operator.name)} take long to construct"
-    return Finding("slow-actor-start", text, advice, waited / analysis.path.wall, rows, figures, title=title)
+    return Finding("slow-actor-start", text, advice, waited / analysis.path.wall, rows, about, title=title)
 
 
 _BLOCK_TIMES = 2.0
@@ -461,17 +419,7 @@ def skewed_blocks(
         "or join, one key may have most of the rows: group by a finer key first, or treat it separately",
         excess / analysis.path.wall,
         slow,
-        figures_of(
-            operator=operator.name,
-            function=analysis.calls.function_of(slow[0]),
-            slow_calls=len(slow),
-            calls=len(rows),
-            longest_ns=longest,
-            median_ns=usual,
-            excess_ns=excess,
-            most_rows=most,
-            median_rows=many,
-        ),
+        {"operator": operator.name, "function": analysis.calls.function_of(slow[0])},
         is_assumed,
         quotes={names.RAY_DATA_ROWS: rows_shown},
         title=f"Blocks of {quoted(operator.name)} are skewed",
@@ -543,9 +491,7 @@ def _spilling_finding(taken: list[Pipeline], spilled: int, made: int) -> Finding
         "keep less data at a time: iterate over the dataset, or write it, without materialize(); drop columns early, "
         "make blocks smaller, or enlarge the object store (object_store_memory of ray.init)"
     )
-    figures = figures_of(
-        dataset=most.name, executions=len(taken), spilled_bytes=spilled, restored_bytes=restored, handed_on_bytes=made
-    )
+    about = {"dataset": most.name}
     quotes = {
         names.RAY_DATA_CONSUMER: most.consumer,
         names.RAY_DATA_SPILLED: size(spilled),
@@ -554,4 +500,4 @@ def _spilling_finding(taken: list[Pipeline], spilled: int, made: int) -> Finding
         names.RAY_DATA_BYTES: size(made),
     }
     title = f"Objects of {quoted(most.name)} are spilled"
-    return Finding("spilling", text, advice, 0.0, [each.row for each in taken], figures, quotes=quotes, title=title)
+    return Finding("spilling", text, advice, 0.0, [each.row for each in taken], about, quotes=quotes, title=title)

@@ -23,7 +23,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     submissions,
 )
 from ray_tracing_hooks._insight.analysis.findings.actors import stalls
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted, seems
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted, seems
 from ray_tracing_hooks._insight.analysis.findings.order import saved_by_order, saved_by_waiting, takes_any
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
 from ray_tracing_hooks._insight.analysis.intervals import covered, in_both
@@ -111,9 +111,9 @@ def _own_finding(analysis: Analysis, driver: int, text: str, own: int) -> Findin
         "for something other than Ray, shorten that"
     )
     name = analysis.calls.frame_name(driver)
-    figures = figures_of(driver=name, own_ns=own)
+    about = {"driver": name}
     title = f"The run waits for code of {quoted(name)}"
-    return Finding("driver-code", text, advice, own / analysis.path.wall, [driver], figures, title=title)
+    return Finding("driver-code", text, advice, own / analysis.path.wall, [driver], about, title=title)
 
 
 def _is_program(name: str) -> bool:
@@ -227,14 +227,12 @@ def _driver_finding(
         f"{duration(own)} in all"
     )
     advice = "move that work into the tasks, or into separate tasks"
-    figures = figures_of(
-        driver=name, function=function.name, calls=len(rows), median_between_ns=usual, median_run_ns=runs, driver_ns=own
-    )
+    about = {"driver": name, "function": function.name}
     # It may also have waited for something else in that time.
     is_assumed = not analysis.calls.records_waits(driver) or function.is_assumed
     text = seems(text, is_assumed=is_assumed)
     title = f"{quoted(name)} is slower than its workers"
-    return Finding("serial-driver", text, advice, own / analysis.path.wall, rows, figures, is_assumed, title=title)
+    return Finding("serial-driver", text, advice, own / analysis.path.wall, rows, about, is_assumed, title=title)
 
 
 _LOOP_ROUNDS = 5
@@ -414,18 +412,10 @@ def _loop_finding(
         f"{count(len(rounds), 'call')}{of_loops}, {duration(usual)} each (median), {duration(waited)} in all"
     )
     advice = "if a call does not need the previous result, submit all calls first, then wait for all at once"
-    figures = figures_of(
-        function=function,
-        caller=caller,
-        rounds=len(rounds),
-        loops=loops,
-        median_wait_ns=usual,
-        waited_ns=waited,
-        on_path_ns=on_path,
-    )
+    about = {"function": function, "caller": caller}
     share = on_path / analysis.path.wall
     rows = [each.rows[0] for each in rounds]
     title = f"{quoted(function)} runs one call at a time"
     return Finding(
-        "get-in-loop", seems(text, is_assumed=is_assumed), advice, share, rows, figures, is_assumed, title=title
+        "get-in-loop", seems(text, is_assumed=is_assumed), advice, share, rows, about, is_assumed, title=title
     )

@@ -13,7 +13,7 @@ from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import RETRYING, RUN, WAITING, Step
 from ray_tracing_hooks._insight.analysis.deadlocks import deadlocks
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.findings.train_tune import rows_of_restarts, rows_of_trials
 from ray_tracing_hooks._insight.analysis.intervals import covered, in_both
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, shortened
@@ -86,15 +86,15 @@ def failed_drivers(analysis: Analysis) -> Iterable[Finding]:
     for row in np.nonzero((as_numpy(calls.role) == DRIVER) & table.is_failed())[0].tolist():
         if row in passing:
             continue
-        failed = f"the driver {quoted(calls.frame_name(row))} failed"
+        error = shortened(error_text(table.span(row)), 160)
         yield Finding(
             "failed-driver",
-            f"{failed}: {shortened(error_text(table.span(row)), 160)}",
+            f"the driver {quoted(calls.frame_name(row))} failed: {error}",
             "",
             0.0,
             [row],
             is_failure=True,
-            without_errors=failed,
+            quotes={names.ERROR_TYPE: error},
             title=f"{quoted(calls.frame_name(row))} failed",
         )
 
@@ -200,7 +200,6 @@ def _ended_with_driver(analysis: Analysis, rows: list[int]) -> Iterable[Finding]
         _DEATH_ADVICE[_JOB_ENDED],
         0.0,
         rows,
-        _retries(analysis, rows).figures,
         is_failure=True,
         title="The driver ended before its calls",
     )
@@ -236,15 +235,6 @@ class _Retries:
         waited = f"; the run waited {duration(self.delay)} for the retries to start" if self.delay else ""
         most = "at most " if self.is_estimated else ""
         return f"{of_all}retried, after {most}{duration(self.lost)} of lost work{waited}"
-
-    @property
-    def figures(self) -> dict[str, float | int | str]:
-        return {
-            "executions": self.failed,
-            "tried_again": self.retried,
-            "wasted_ns": self.lost,
-            "retry_delay_ns": self.delay,
-        }
 
 
 def _retries(analysis: Analysis, rows: list[int]) -> _Retries:
@@ -288,18 +278,16 @@ def _killed(analysis: Analysis, rows: list[int], advice: str, passing: dict[int,
     if not rows:
         return
     found = _retries(analysis, rows)
-    retries = f"{found}{_way_up(analysis, rows, passing)}"
-    died = _died(analysis, rows)
+    reasons = _reasons(analysis, rows)
     is_known = bool(analysis.table.attribute(rows[0], names.RAY_END_ESTIMATED))
     yield Finding(
         "killed-workers",
-        f"{died}{_reasons(analysis, rows)}; {retries}",
+        f"{_died(analysis, rows)}{reasons}; {found}{_way_up(analysis, rows, passing)}",
         advice,
         found.share,
         rows,
-        found.figures,
         is_failure=True,
-        without_errors=f"{died}; {retries}",
+        quotes={names.ERROR_TYPE: reasons.strip()},
         title=f"{_functions(analysis, rows)} {'lost workers' if is_known else 'never ended'}",
     )
 
@@ -329,19 +317,17 @@ def _errors(analysis: Analysis, rows: list[int], passing: dict[int, int]) -> Ite
     if not rows:
         return
     found = _retries(analysis, rows)
-    retries = f"{found}{_way_up(analysis, rows, passing)}"
-    failed = f"{count(len(rows), 'execution')} of {_functions(analysis, rows)} failed"
+    types, way = _types_of(analysis.table, rows), _way_up(analysis, rows, passing)
     yield Finding(
         "errors",
-        f"{failed}: {_types_of(analysis.table, rows)}; {retries}",
+        f"{count(len(rows), 'execution')} of {_functions(analysis, rows)} failed: {types}; {found}{way}",
         "each retry repeats the whole call: find out why attempts fail, or do the part that fails in a call of its own"
         if found.retried
         else "",
         found.share,
         rows,
-        found.figures,
         is_failure=True,
-        without_errors=f"{failed}; {retries}",
+        quotes={names.ERROR_TYPE: types},
         title=f"{_functions(analysis, rows)} failed",
     )
 
@@ -383,16 +369,15 @@ def failed_spans(analysis: Analysis) -> Iterable[Finding]:
         return
     by_name = Counter(table.name_of(row) for row in rows)
     (name, _), *others = by_name.most_common()
-    more = f" and {count(len(others), 'other name')}" if others else ""
+    more, types = f" and {count(len(others), 'other name')}" if others else "", _types_of(table, rows)
     yield Finding(
         "failed-spans",
-        f"{count(len(rows), 'span')} of {quoted(name)}{more} failed: {_types_of(table, rows)}",
+        f"{count(len(rows), 'span')} of {quoted(name)}{more} failed: {types}",
         "",
         0.0,
         rows,
-        {"spans": len(rows)},
         is_failure=True,
-        without_errors=f"{count(len(rows), 'span')} of {quoted(name)}{more} failed",
+        quotes={names.ERROR_TYPE: types},
         title=f"{quoted(name)}{more} failed",
     )
 
@@ -456,9 +441,8 @@ def unfinished(analysis: Analysis) -> list[Finding]:
         text += f"; all of them wait, the longest for {duration(table.duration(oldest))}"
     shown = [row for row in circle if row < len(table)] or sorted(leaves or running, key=table.start.__getitem__)
     share = max((table.duration(row) for row in shown), default=0) / max(1, analysis.path.wall)
-    figures = figures_of(running=len(executions), circle=len(circle))
     title, advice = (_DEADLOCK_TITLE, _DEADLOCK_ADVICE) if circle else ("Calls have not ended", "")
-    return [Finding("unfinished", text, advice, share, shown, figures, is_failure=True, title=title)]
+    return [Finding("unfinished", text, advice, share, shown, is_failure=True, title=title)]
 
 
 def _ended(analysis: Analysis) -> list[Finding]:
@@ -476,11 +460,8 @@ def _ended(analysis: Analysis) -> list[Finding]:
             f"{count(len(circle), 'call')} waited for each other in a cycle, a deadlock, until their processes died: "
             f"{_cycle(analysis, circle)}"
         )
-        figures = figures_of(circle=len(circle), waited_ns=cost)
         share = cost / path.wall if path.wall else 0.0
-        found.append(
-            Finding("deadlock", text, _DEADLOCK_ADVICE, share, circle, figures, is_failure=True, title=_DEADLOCK_TITLE)
-        )
+        found.append(Finding("deadlock", text, _DEADLOCK_ADVICE, share, circle, is_failure=True, title=_DEADLOCK_TITLE))
     # A deadlock is the reason for timeouts too.
     return found or _timed_out(analysis)
 
@@ -506,9 +487,9 @@ def _timed_out(analysis: Analysis) -> list[Finding]:
     advice = (
         "find out why they take longer than the timeout; if that is expected, do other work meanwhile, and use ray.wait"
     )
-    figures = figures_of(caller=caller, timeouts=len(rows), waited_ns=cost)
+    about = {"caller": caller}
     title = f"Waits for {what} time out"
-    return [Finding("timed-out", text, advice, cost / path.wall, rows, figures, is_failure=True, title=title)]
+    return [Finding("timed-out", text, advice, cost / path.wall, rows, about, is_failure=True, title=title)]
 
 
 def _awaited(analysis: Analysis, wait: int) -> list[str]:

@@ -32,21 +32,19 @@ class Finding:
     path, never a sum over workers. Findings are ordered by this."""
     rows: Sequence[int]
     """The rows of spans that show it, the most telling first. Only the first :data:`MOST_ROWS` are kept."""
-    figures: dict[str, float | int | str] = field(default_factory=dict)
-    """The figures of the text, for programs. Suffixes: ``_ns``, ``_share``; numbers without one are counts. A name at
-    the beginning of the text is among them."""
+    about: dict[str, str] = field(default_factory=dict)
+    """The names of what it is about, by ``function``, ``actor``, ``deployment`` and so on. They have a name at the
+    beginning of the text."""
     is_assumed: bool = False
     """Whether it assumes something that was not recorded, such as waiting without ``ray.get`` spans."""
     is_failure: bool = False
     """Whether something failed or hangs. Such findings come first, and the page shows them as errors."""
     quotes: dict[str, str] = field(default_factory=dict)
-    """Parts of the text that are attribute values, by key. Where an attribute is redacted, its part is redacted too."""
+    """Parts of the text that are attribute values, by key. Where an attribute is redacted, its part is redacted too.
+    Types and messages of exceptions are under ``error.type``."""
     title: str = field(kw_only=True)
     """The cause in a few words, without a full stop: ``Actor Store#93fc54dc is a bottleneck``. It quotes names of
     functions, actors and runs, and no attribute that may be redacted."""
-    without_errors: str = ""
-    """The text to show where types or messages of exceptions are redacted, for a text that quotes one."""
-
     requests_share: float = 0.0
     """Of what makes requests to Ray Serve slow: its share of their time. It is the cost where none of the run is known,
     as in one whose clients are outside."""
@@ -70,11 +68,6 @@ class Finding:
 
     def __post_init__(self) -> None:
         self.rows, self.share = list(self.rows)[:MOST_ROWS], min(1.0, self.share)
-
-
-def figures_of(**figures: float | str) -> dict[str, float | int | str]:
-    """The figures of a finding, by name."""
-    return {**figures}
 
 
 def is_costly(analysis: Analysis, cost: float, share: float = 0.1, seconds: float = 0) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_ARGUMENT, RUN
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.intervals import in_both, taken_by
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed
@@ -150,16 +150,10 @@ def _in_order_finding(analysis: Analysis, frame: int, taken: list[_Taken], cost:
         f"{functions} while {ready:,} of the next ones were ready, and then ran for {duration(used)} with them"
     )
     advice = "take results as they become ready, with ray.wait, unless the code needs them in this order"
-    figures = figures_of(
-        caller=calls.frame_name(frame),
-        results=len(taken),
-        waited_ns=longest.end - longest.begin,
-        ready=ready,
-        used_ns=used,
-    )
+    about = {"caller": calls.frame_name(frame)}
     rows = [longest.row, *(each.row for each in taken if each is not longest)]
     title = f"{caller} takes results in order"
-    return Finding(RESULTS_IN_ORDER, text, advice, cost / analysis.path.wall, rows, figures, title=title)
+    return Finding(RESULTS_IN_ORDER, text, advice, cost / analysis.path.wall, rows, about, title=title)
 
 
 class _Round(NamedTuple):
@@ -302,15 +296,9 @@ def _barrier_finding(analysis: Analysis, frame: int, rounds: list[_Round], cost:
         "if a call does not need all earlier results, pass it only the references that it needs; or make it once these "
         "are ready, with ray.wait"
     )
-    figures = figures_of(
-        caller=calls.frame_name(frame),
-        rounds=len(rounds),
-        calls=sum(len(each.rows) for each in rounds),
-        longest_ns=table.duration(rows[0]),
-        median_ns=percentile(times, 0.5),
-    )
+    about = {"caller": calls.frame_name(frame)}
     title = f"{caller} waits for all of {first} before {then if then != first else 'the next ones'}"
-    return Finding(BARRIER, text, advice, cost / analysis.path.wall, rows, figures, title=title)
+    return Finding(BARRIER, text, advice, cost / analysis.path.wall, rows, about, title=title)
 
 
 def _functions(calls: Calls, rows: Sequence[int]) -> str:
@@ -348,11 +336,11 @@ def chains(analysis: Analysis) -> list[Finding]:
             f"if the order does not matter, merge results in pairs, and then merge their results, as a tree: it is "
             f"{depth:,} calls deep instead of {len(rows):,}"
         )
-        figures = figures_of(function=calls.function_of(rows[0]), calls=len(rows), depth=depth, ran_ns=took)
+        about = {"function": calls.function_of(rows[0])}
         title = f"{function} runs in a chain"
         # Steps that need their order may look like this, but not if all that they take is of the same kind.
         is_assumed = not _merges_equals(analysis, rows)
-        found.append(Finding("chain", text, advice, cost / analysis.path.wall, rows, figures, is_assumed, title=title))
+        found.append(Finding("chain", text, advice, cost / analysis.path.wall, rows, about, is_assumed, title=title))
     return found
 
 
@@ -492,6 +480,6 @@ def _polling_finding(analysis: Analysis, frame: int, between: list[tuple[int, in
         else "if it only sleeps there, wait with ray.get, or ray.wait without a timeout, which return as soon as they "
         "can"
     )
-    figures = figures_of(caller=calls.frame_name(frame), questions=len(asks), median_between_ns=usual)
+    about = {"caller": calls.frame_name(frame)}
     rows = asks if frame >= len(analysis.table) else [frame, *asks]
-    return Finding(POLLING, text, advice, cost / analysis.path.wall, rows, figures, title=f"{caller} polls")
+    return Finding(POLLING, text, advice, cost / analysis.path.wall, rows, about, title=f"{caller} polls")

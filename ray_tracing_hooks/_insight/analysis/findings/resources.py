@@ -22,7 +22,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     WORKER_QUEUE,
     Step,
 )
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted, seems
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted, seems
 from ray_tracing_hooks._insight.analysis.findings.order import callers, takes_any
 from ray_tracing_hooks._insight.analysis.findings.sizes import (
     LARGE_ARGUMENTS,
@@ -113,9 +113,9 @@ def placement_groups(analysis: Analysis) -> Iterator[Finding]:
         "remove each placement group as soon as its calls have ended (remove_placement_group), reserve less, or add "
         "resources; ray status shows which ones are held while the program runs"
     )
-    figures = figures_of(caller=caller, groups=len(groups), waited_ns=cost)
+    about = {"caller": caller}
     title = "Placement groups wait to be reserved"
-    yield Finding("waiting-for-resources", text, advice, cost / path.wall, rows, figures, title=title)
+    yield Finding("waiting-for-resources", text, advice, cost / path.wall, rows, about, title=title)
 
 
 def _waiting_in_turn(analysis: Analysis) -> Iterator[Finding]:
@@ -157,20 +157,14 @@ def _waiting_in_turn(analysis: Analysis) -> Iterator[Finding]:
         )
         advice = "request less for each call (num_cpus, resources), or add resources"
         states = [analysis.queued(row) for row in rows]
-        figures = figures_of(
-            function=function,
-            calls=len(rows),
-            waited_ns=waited,
-            calls_with_states=sum(each is not None for each in states),
-            needs=assigned,
-        )
+        about = {"function": function}
         yield Finding(
             "waiting-for-resources",
             text,
             advice,
             waited / split.wall,
             rows,
-            figures,
+            about,
             is_assumed=None in states,
             quotes={names.RAY_ASSIGNED_RESOURCES: quoted(assigned)},
             title=f"Calls of {quoted(function)} wait for each other's resources",
@@ -223,16 +217,14 @@ def _idle_finding(
         f"and ran {share} of the time"
     )
     advice = "create these actors with num_cpus=0, or end them once they are not needed"
-    figures = figures_of(
-        function=function, calls=len(rows), waited_ns=waited, needs=needs, holders=len(idle), held=of_actors
-    )
+    about = {"function": function}
     quotes = {names.RAY_ASSIGNED_RESOURCES: quoted(needs)}
     title = f"Idle actors hold CPUs that {quoted(function)} waits for"
     # Ray may have been started with fewer CPUs than the node has processors.
     is_assumed = not _are_used_up(analysis, steps, amount)
     text = seems(text, is_assumed=is_assumed)
     yield Finding(
-        "waiting-for-resources", text, advice, cost / wall, rows, figures, is_assumed, quotes=quotes, title=title
+        "waiting-for-resources", text, advice, cost / wall, rows, about, is_assumed, quotes=quotes, title=title
     )
 
 
@@ -388,16 +380,9 @@ def _few_finding(
     advice = (
         "submit more calls before it waits for one, unless they need its result: as many as there are CPUs, or more"
     )
-    figures = figures_of(
-        caller=analysis.calls.frame_name(frame),
-        function=function,
-        calls=len(rows),
-        under_way=under_way,
-        used_cpus=used,
-        most_cpus=most,
-    )
+    about = {"caller": analysis.calls.frame_name(frame), "function": function}
     title = f"{caller} keeps few calls of {quoted(function)} under way"
-    return Finding("few-at-once", text, advice, cost / analysis.path.wall, rows, figures, title=title)
+    return Finding("few-at-once", text, advice, cost / analysis.path.wall, rows, about, title=title)
 
 
 def _waiting(analysis: Analysis) -> dict[str, _Waiting]:
@@ -462,21 +447,11 @@ def _resources_finding(analysis: Analysis, function: str, waiting: _Waiting, wai
             "run ray-tracing-hooks states while the cluster runs: Ray's task states show whether calls waited for "
             f"resources; if they did, {advice}"
         )
-    figures = figures_of(
-        function=function,
-        calls=len(rows),
-        waited_ns=waited,
-        calls_with_states=waiting.known,
-        needs=needs,
-        holders=len(holders),
-        possible_holders=len(possible),
-    )
+    about = {"function": function}
     share = waited / analysis.path.wall
     quotes = {names.RAY_ASSIGNED_RESOURCES: quoted(needs)}
     title = f"Calls of {quoted(function)} wait to start"
-    return Finding(
-        "waiting-for-resources", text, advice, share, rows, figures, not is_known, quotes=quotes, title=title
-    )
+    return Finding("waiting-for-resources", text, advice, share, rows, about, not is_known, quotes=quotes, title=title)
 
 
 def _holders(analysis: Analysis, waiting: _Waiting, needs: str) -> tuple[list[str], list[str]]:

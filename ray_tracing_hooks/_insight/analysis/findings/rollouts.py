@@ -9,7 +9,7 @@ import numpy as np
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
 from ray_tracing_hooks._insight.model.calls import EXECUTION
 from ray_tracing_hooks._insight.model.span import number, whole
@@ -70,15 +70,6 @@ def long_tails(analysis: Analysis) -> list[Finding]:
         text += (
             f"; {count(len(tails), 'step')} had such a tail, for {duration(sum(each.time for each in tails))} in all"
         )
-    figures = figures_of(
-        step=worst.step,
-        trajectories=len(worst.rows),
-        last=worst.few,
-        tail_ns=worst.time,
-        longest_ns=took,
-        median_ns=worst.usual,
-        steps=len(tails),
-    )
     rows = [row for each in sorted(tails, key=lambda each: -each.cost) for row in each.rows[: each.few]]
     return [
         Finding(
@@ -88,7 +79,6 @@ def long_tails(analysis: Analysis) -> list[Finding]:
             "that have ended, let the others go on into the next step, or begin with the next step's",
             cost / analysis.path.wall,
             rows,
-            figures,
             quotes={names.RAY_RL_SAMPLE: sample},
             title="Steps have a long tail of trajectories"
             if len(tails) > 1

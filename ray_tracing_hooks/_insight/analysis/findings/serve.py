@@ -12,7 +12,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import BY_CODE, REPLICA_QUEUE, REQUEST_DELIVERY, RUN, Path
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.intervals import covered, gaps, in_both, united
 from ray_tracing_hooks._insight.analysis.requests import DELIVERY, LOOP, OWN_KINDS, REPLICA_WAIT, SPAN, Method, Requests
@@ -254,16 +254,7 @@ def _replica_finding(found: Requests, each: Deployment, share: float) -> Finding
         _replica_advice(each),
         0.0 if is_effect else share,
         [row for method in sorted(each.methods, key=lambda method: -method.waited[-1]) for row in method.longest],
-        figures_of(
-            deployment=each.name,
-            requests=found.count,
-            waited_ns=each.waited,
-            waited_share=each.waited / found.time,
-            p95_ns=at_95,
-            replicas=each.replicas,
-            late_replicas=len(each.late),
-            most_at_once=each.at_once,
-        ),
+        {"deployment": each.name},
         title=f"Requests wait for replicas of {quoted(each.name)}",
         requests_share=0.0 if is_effect else each.waited / found.time,
     )
@@ -311,14 +302,7 @@ def blocked_replicas(analysis: Analysis) -> Iterator[Finding]:
             "replicas",
             share_on_path(analysis, spans, rows, times),
             sorted(rows, key=lambda row: -spans.loop_wait[row]),
-            {
-                "deployment": deployment,
-                "requests": found.count,
-                "waited_ns": waited,
-                "waited_share": share,
-                "waits": len(rows),
-                "median_ns": round(median),
-            },
+            {"deployment": deployment},
             title=f"Code keeps the event loops of replicas of {quoted(deployment)}",
             requests_share=share,
         )
@@ -389,13 +373,11 @@ def slow_replica_starts(analysis: Analysis) -> Iterator[Finding]:
             f"{duration(usual)}{' (median)' if len(rows) > 1 else ''}"
         )
         advice = "load less in __init__, or load it faster, from a local disk; deploy while something else runs"
-        figures = figures_of(
-            caller=analysis.name, deployment=deployment, replicas=len(rows), median_ns=usual, waited_ns=waited
-        )
+        about = {"caller": analysis.name, "deployment": deployment}
         title = f"Replicas of {quoted(deployment)} take long to construct"
         longest = sorted(rows, key=lambda row: -table.duration(row))
         share = waited / path.wall
-        yield Finding("slow-replica-start", text, advice, share, longest, figures, is_assumed=True, title=title)
+        yield Finding("slow-replica-start", text, advice, share, longest, about, is_assumed=True, title=title)
 
 
 _LEAST_BATCHES = 5
@@ -472,14 +454,7 @@ def _batch_finding(analysis: Analysis, found: Requests, spans: ServeSpans, metho
         "clients send more requests at once",
         saved,
         sorted(waiting.rows, key=dict(zip(waiting.rows, times, strict=True)).__getitem__, reverse=True),
-        figures_of(
-            function=name,
-            batches=len(times),
-            median_size=round(median(waiting.sizes)),
-            median_wait_ns=round(median(times)),
-            median_run_ns=round(median(took)),
-            waited_share=share,
-        ),
+        {"function": name},
         title=f"Requests wait for batches of {quoted(name)} to fill",
         requests_share=min(1.0, share),
     )
@@ -532,14 +507,7 @@ def loading_models(analysis: Analysis) -> Iterator[Finding]:
             "load models faster, from memory or a local disk",
             share,
             sorted(loads.again, key=lambda row: -table.duration(row)),
-            {
-                "function": loader,
-                "models": len(loads.models),
-                "loads": len(loads.rows),
-                "again": len(loads.again),
-                "median_ns": usual,
-                "took_ns": took,
-            },
+            {"function": loader},
             title=f"{function} loads the same models again",
             requests_share=min(1.0, of_requests),
         )

@@ -10,7 +10,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import REPLICA_QUEUE, REQUEST_DELIVERY, within
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, quoted
 from ray_tracing_hooks._insight.analysis.findings.serve import deployments
 from ray_tracing_hooks._insight.analysis.functions import are_always_longer, percentile
 from ray_tracing_hooks._insight.analysis.requests import SLOWEST, SPAN
@@ -51,7 +51,7 @@ def refused_requests(analysis: Analysis) -> Iterator[Finding]:
             "fewer at once, and wait longer before each new try; a larger max_queued_requests lets more of them wait",
             0.0,
             refused,
-            {"deployment": name.rpartition(".")[0], "calls": len(rows), "refused": len(refused)},
+            {"deployment": name.rpartition(".")[0]},
             is_failure=True,
             title=f"{deployment} refuses requests",
         )
@@ -176,11 +176,9 @@ def _turn_finding(spans: ServeSpans, turns: _Turns, share: float, of_requests: f
         "response itself"
     )
     title = f"{caller} makes one request after the other"
-    figures = figures_of(
-        caller=turns.caller, calls=number, series=turns.many, median_ns=each, saved_ns=turns.saved(turns.took)
-    )
+    about = {"caller": turns.caller}
     rows = turns.rows[np.argsort(-turns.took, kind="stable")].tolist()
-    return Finding(IN_TURN, text, advice, share, rows, figures, title=title, requests_share=of_requests)
+    return Finding(IN_TURN, text, advice, share, rows, about, title=title, requests_share=of_requests)
 
 
 _DELIVERY_CALLS = 5
@@ -218,7 +216,7 @@ def slow_deliveries(analysis: Analysis) -> Iterator[Finding]:
             "reference on without reading it; let no other code of the caller hold the interpreter",
             share,
             [row for method in each.methods for row in method.longest],
-            {"deployment": each.name, "calls": len(times), "median_ns": usual, "took_ns": took},
+            {"deployment": each.name},
             title=f"Calls of {quoted(each.name)} take long to reach a replica",
             requests_share=took / found.time,
         )
@@ -268,14 +266,7 @@ def slow_replicas(analysis: Analysis) -> Iterator[Finding]:
                 "requests; a new replica in its place would show that",
                 share,
                 sorted(there, key=lambda row: -spans.took(row)),
-                figures_of(
-                    method=name,
-                    replica=replica,
-                    median_ns=round(here),
-                    elsewhere_median_ns=round(usual),
-                    calls=len(there),
-                    calls_elsewhere=len(own) - len(there),
-                ),
+                {"method": name, "replica": replica},
                 title=f"One replica of {quoted(name.rpartition('.')[0])} is slow",
                 requests_share=of_requests,
             )
@@ -322,17 +313,5 @@ def slow_requests(analysis: Analysis) -> Iterator[Finding]:
     )
     command = f"tree --trace {trace} --attributes" if part.kind == SPAN else f"summary --trace {trace}"
     advice = f"ray-tracing-hooks {command} shows the slowest one"
-    figures = figures_of(
-        requests=found.count,
-        slowest=found.slow,
-        kind=part.kind,
-        name=part.name,
-        span=part.span,
-        slow_ns=round(tail.slow),
-        others_ns=round(tail.others),
-        part_slow_ns=round(tail.slow_part),
-        part_others_ns=round(tail.others_part),
-        difference_share=tail.share,
-    )
     title = f"The slowest requests are slow by {quoted(found.described(part))}"
-    yield Finding("slow-requests", text, advice, 0.0, tail.rows, figures, title=title)
+    yield Finding("slow-requests", text, advice, 0.0, tail.rows, title=title)

@@ -16,7 +16,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     SCHEDULING,
     STARTING,
 )
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.functions import Function, percentile
 from ray_tracing_hooks._insight.analysis.intervals import in_both
 from ray_tracing_hooks._insight.analysis.wording import count, duration, size
@@ -136,11 +136,9 @@ def _arguments(analysis: Analysis, function: Function, cost: int, rows: list[int
         "if several calls get the same value, store it once with ray.put, and pass the reference; if each call has its "
         "own, let the calls load their values"
     )
-    figures = figures_of(
-        function=function.name, calls=len(function.submitting), median_ns=usual, total_ns=total, on_path_ns=cost
-    )
+    about = {"function": function.name}
     title = f"{quoted(function.name)} gets large arguments"
-    return Finding(LARGE_ARGUMENTS, text, advice, cost / analysis.path.wall, rows, figures, title=title)
+    return Finding(LARGE_ARGUMENTS, text, advice, cost / analysis.path.wall, rows, about, title=title)
 
 
 def _closure(analysis: Analysis, function: Function, cost: int, rows: list[int]) -> Finding:
@@ -156,11 +154,9 @@ def _closure(analysis: Analysis, function: Function, cost: int, rows: list[int])
     advice = "store large values with ray.put and pass the references as arguments, instead of capturing them"
     if several:
         advice += "; define the function once: Ray serializes each definition"
-    figures = figures_of(
-        function=function.name, times=len(rows), largest_bytes=largest, total_ns=total, on_path_ns=cost
-    )
+    about = {"function": function.name}
     title = f"{quoted(function.name)} captures large values"
-    return Finding(LARGE_CLOSURE, text, advice, cost / analysis.path.wall, rows, figures, title=title)
+    return Finding(LARGE_CLOSURE, text, advice, cost / analysis.path.wall, rows, about, title=title)
 
 
 _TINY_CALLS = 100
@@ -220,9 +216,9 @@ def _tiny_finding(analysis: Analysis, function: Function, usual: int, cost: int)
     advice = "give each call more work: combine several calls into one"
     if function.name in analysis.pipelines.operator_names:
         advice = "use fewer and larger blocks (override_num_blocks or repartition): each block is a task"
-    figures = figures_of(function=function.name, calls=function.calls, median_ns=usual, cost_ns=cost)
+    about = {"function": function.name}
     title = f"Calls of {quoted(function.name)} are tiny"
-    return Finding("tiny-tasks", text, advice, cost / analysis.path.wall, function.executions, figures, title=title)
+    return Finding("tiny-tasks", text, advice, cost / analysis.path.wall, function.executions, about, title=title)
 
 
 @dataclass
@@ -283,9 +279,9 @@ def _loading_finding(analysis: Analysis, function: str, found: Loading) -> Findi
         "its code and its arguments need; if later calls take as long, pass smaller arguments, or arrays of NumPy or "
         "Arrow, or keep large ones in an actor"
     )
-    figures = figures_of(function=function, calls=len(rows), median_ns=usual, waited_ns=found.waited)
+    about = {"function": function}
     title = f"Workers load {quoted(function)} slowly"
-    return Finding("slow-loading", text, advice, found.waited / analysis.path.wall, rows, figures, title=title)
+    return Finding("slow-loading", text, advice, found.waited / analysis.path.wall, rows, about, title=title)
 
 
 def slow_results(analysis: Analysis) -> Iterator[Finding]:
@@ -332,7 +328,7 @@ def slow_results(analysis: Analysis) -> Iterator[Finding]:
             "on to calls that use them, without a ray.get; if the object store is full, keep fewer objects at a time"
         )
         title = f"Results of {quoted(function)} come slowly"
-        figures = figures_of(function=function, waited_ns=cost, stored_ns=stored[function], largest_bytes=largest)
+        about = {"function": function}
         yield Finding(
-            "slow-results", text, advice, cost / path.wall, [row for row, _ in rows.most_common()], figures, title=title
+            "slow-results", text, advice, cost / path.wall, [row for row, _ in rows.most_common()], about, title=title
         )

@@ -12,7 +12,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import STARTING
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.intervals import in_both
 from ray_tracing_hooks._insight.analysis.training import Attempt, Experiment, Meeting, Rank, TrainRun, Trial
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent
@@ -126,13 +126,11 @@ def _start_finding(analysis: Analysis, run: TrainRun, parts: dict[str, int], tot
         f"{quoted(run.name)} took {duration(total)} from fit() to {_TO_STEP if 'loop' in parts else _TO_LOOPS}: "
         + ", ".join(f"{duration(parts[part])} {_START_WHAT[part]}" for part in in_order)
     )
-    figures = figures_of(
-        run=run.name, part=slow, total_ns=total, **{f"{part}_ns": took for part, took in parts.items()}
-    )
+    about = {"run": run.name, "part": slow}
     share = (parts[slow] - _START_USUAL[slow] // 2) / analysis.path.wall
     title = f"{quoted(run.name)} starts slowly"
     return Finding(
-        "training-start", text, _START_ADVICE[slow], share, [run.row, run.attempts[0].row], figures, title=title
+        "training-start", text, _START_ADVICE[slow], share, [run.row, run.attempts[0].row], about, title=title
     )
 
 
@@ -212,17 +210,7 @@ def _rank_finding(
             for step in each.steps
             if step.number == meeting.number
         ],
-        figures_of(
-            run=run.name,
-            rank=rank,
-            ranks=most,
-            steps=met,
-            last_at=len(late),
-            delay_ns=delay,
-            waited_ns=waited,
-            longest_ns=worst.delay,
-            longest_step=worst.number,
-        ),
+        {"run": run.name},
         title=f"Rank {rank} of {quoted(run.name)} comes last",
     )
 
@@ -259,9 +247,9 @@ def _report_finding(run: TrainRun, least: list[Rank], waited: int, wall: int) ->
         "report once for several steps, or set RAY_TRAIN_HEALTH_CHECK_INTERVAL_S to less than 2, the seconds after "
         "which the controller takes reports"
     )
-    figures = figures_of(run=run.name, waited_ns=waited, steps=len(steps), longest_ns=steps[0].handover)
+    about = {"run": run.name}
     title = f"Reports of {quoted(run.name)} wait for the controller"
-    return Finding("slow-reports", text, advice, waited / wall, [step.row for step in steps], figures, title=title)
+    return Finding("slow-reports", text, advice, waited / wall, [step.row for step in steps], about, title=title)
 
 
 @dataclass
@@ -344,18 +332,20 @@ def _transfers(analysis: Analysis) -> dict[int, int]:
 
 def _restart_finding(analysis: Analysis, run: TrainRun, restarts: list[_Restart], cost: int) -> Finding:
     causes = list(dict.fromkeys(each.cause for each in restarts if each.cause))
-    after = f" after {', '.join(map(quoted, causes))}" if causes else ""
+    errors = ", ".join(map(quoted, causes))
     down, lost = sum(each.down for each in restarts), sum(each.lost for each in restarts)
     until = "until it ran again" if all(each.ran_again for each in restarts) else "in which it did not run"
-    head = f"{quoted(run.name)} was restarted {count(len(restarts), 'time')}"
-    tail = f": {duration(down)} {until}, and {duration(lost)} of work since the last checkpoint was lost"
+    text = (
+        f"{quoted(run.name)} was restarted {count(len(restarts), 'time')}{f' after {errors}' if errors else ''}: "
+        f"{duration(down)} {until}, and {duration(lost)} of work since the last checkpoint was lost"
+    )
     advice = "save checkpoints more often" if lost > down else "look for the cause of the failures"
-    figures = figures_of(run=run.name, restarts=len(restarts), down_ns=down, lost_ns=lost, causes=",".join(causes))
+    about = {"run": run.name}
     rows = [each.attempt.row for each in sorted(restarts, key=lambda each: -(each.down + each.lost))]
     share = cost / analysis.path.wall
     title = f"{quoted(run.name)} was restarted"
     return Finding(
-        "training-restarts", head + after + tail, advice, share, rows, figures, without_errors=head + tail, title=title
+        "training-restarts", text, advice, share, rows, about, quotes={names.ERROR_TYPE: errors}, title=title
     )
 
 
@@ -393,10 +383,10 @@ def _never_ran(analysis: Analysis, experiment: Experiment) -> Finding:
         f"{duration(took)}"
     )
     advice = "give the experiment more time than its actors need to start, and the resources that each trial needs"
-    figures = figures_of(experiment=experiment.name, trials=len(trials), ran_ns=0)
+    about = {"experiment": experiment.name}
     share = took / analysis.path.wall if analysis.path.wall else 0.0
     title = f"No trial of {quoted(experiment.name)} ran"
-    return Finding(_ENDED_TRIALS, text, advice, share, [trial.row for trial in trials], figures, title=title)
+    return Finding(_ENDED_TRIALS, text, advice, share, [trial.row for trial in trials], about, title=title)
 
 
 _TURN_TRIALS = 3
@@ -431,10 +421,10 @@ def trials_in_turn(analysis: Analysis) -> list[Finding]:
             "unless each trial needs the results of those before: let more of them run at once "
             "(max_concurrent_trials), and ask for less for each trial"
         )
-        figures = figures_of(experiment=experiment.name, trials=len(ran), longest_ns=longest)
+        about = {"experiment": experiment.name}
         title = f"Trials of {quoted(experiment.name)} run one at a time"
         rows = [trial.row for trial in ran]
-        found.append(Finding("trials-in-turn", text, advice, cost / analysis.path.wall, rows, figures, title=title))
+        found.append(Finding("trials-in-turn", text, advice, cost / analysis.path.wall, rows, about, title=title))
     return found
 
 
@@ -455,37 +445,29 @@ def _trial_finding(analysis: Analysis, experiment: Experiment, ended: list[Trial
     never = sum(not trial.has_run for trial in ended)
     cut = sum(not trial.error for trial in ended) - never
     took = sum(trial.running for trial in ended)
-    reasons = [f"{count(number, 'trial')} failed with {quoted(error)}" for error, number in errors.most_common()]
-    failed = sum(errors.values())
-    untyped = [f"{count(failed, 'trial')} failed"] if failed else []
-    unended = [f"{count(cut, 'trial')} had not ended when the experiment did"] if cut else []
-    unended += [f"{count(never, 'trial')} had not begun"] if never else []
+    failed = ", ".join(f"{count(number, 'trial')} failed with {quoted(each)}" for each, number in errors.most_common())
+    ways = [failed] if failed else []
+    ways += [f"{count(cut, 'trial')} had not ended when the experiment did"] if cut else []
+    ways += [f"{count(never, 'trial')} had not begun"] if never else []
     most = max(trial.iterations for trial in experiment.trials)
     furthest = max(trial.iterations for trial in ended)
-    head = f"{len(ended):,} of {count(len(experiment.trials), 'trial')} of {quoted(experiment.name)} ended early: "
-    tail = (
-        f"; {'they' if len(ended) > 1 else 'it'} ran for {duration(took)} "
-        f"({percent(took / total)} of the running time of all trials), up to {count(furthest, 'iteration')} of {most:,}"
+    text = (
+        f"{len(ended):,} of {count(len(experiment.trials), 'trial')} of {quoted(experiment.name)} ended early: "
+        f"{', '.join(ways)}; {'they' if len(ended) > 1 else 'it'} ran for {duration(took)} ({percent(took / total)} of "
+        f"the running time of all trials), up to {count(furthest, 'iteration')} of {most:,}"
     )
     wall = analysis.path.wall
     return Finding(
         _ENDED_TRIALS,
-        head + ", ".join([*reasons, *unended]) + tail,
+        text,
         "look at the error and the configuration of these trials; with checkpoints, and max_failures in FailureConfig, "
         "failed trials continue"
         if errors
         else "give the experiment more time, or end trials with a stop condition",
         min(took, _on_path(analysis, ended)) / wall if wall else 0.0,
         [trial.row for trial in sorted(ended, key=lambda trial: -trial.running)],
-        figures_of(
-            experiment=experiment.name,
-            trials=len(experiment.trials),
-            failed=failed,
-            cut=cut,
-            ran_ns=took,
-            errors=",".join(errors),
-        ),
+        {"experiment": experiment.name},
         is_failure=bool(errors),
-        without_errors=head + ", ".join([*untyped, *unended]) + tail,
+        quotes={names.ERROR_TYPE: failed},
         title=f"Trials of {quoted(experiment.name)} ended early",
     )

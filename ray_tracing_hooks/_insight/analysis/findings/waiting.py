@@ -16,7 +16,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     UNEXPLAINED,
     WAITING,
 )
-from ray_tracing_hooks._insight.analysis.findings.finding import Finding, figures_of, is_costly, quoted
+from ray_tracing_hooks._insight.analysis.findings.finding import Finding, is_costly, quoted
 from ray_tracing_hooks._insight.analysis.findings.sizes import (
     starting_by_arguments,
 )
@@ -63,14 +63,11 @@ def worker_start(analysis: Analysis) -> list[Finding]:
     if actors := _short_lived(analysis, set(used)):
         text += f"; {actors}"
     steps = sorted((step for step in path.steps if step.kind == STARTING), key=lambda step: -step.took)
-    figures = figures_of(
-        workers=len(started), at_once=at_once, processors=processors, median_start_ns=each, waited_ns=cost
-    )
     rows = list(dict.fromkeys(step.row for step in steps))
     advice = _worker_advice(at_once, processors)
     if actors:
         advice = "keep a few actors, and give each many calls (ray.util.ActorPool), instead of an actor for each call"
-    return [Finding("worker-start", text, advice, cost / path.wall, rows, figures, title="Starting worker processes")]
+    return [Finding("worker-start", text, advice, cost / path.wall, rows, title="Starting worker processes")]
 
 
 def _short_lived(analysis: Analysis, used: Collection[int]) -> str:
@@ -140,9 +137,9 @@ def held_generators(analysis: Analysis) -> Iterator[Finding]:
             "take items of all generators as they come (ray.wait on the generators), allow more items ahead "
             "(_generator_backpressure_num_objects), or yield smaller ones"
         )
-        figures = figures_of(function=function, generators=len(rows), held_ns=held)
+        about = {"function": function}
         title = f"Generators of {quoted(function)} are held up"
-        yield Finding("held-generators", text, advice, cost / path.wall, rows, figures, title=title)
+        yield Finding("held-generators", text, advice, cost / path.wall, rows, about, title=title)
 
 
 UNRECORDED = "unrecorded"
@@ -187,7 +184,7 @@ def unrecorded(analysis: Analysis) -> list[Finding]:
         # Those of Ray Serve's controller and routers make none with any setting, so there is nothing to advise.
         of_serve = " (such as those of Ray Serve's controller)" if analysis.requests is not None else ""
         reasons.append(f"{count(unseen, 'object')} that the run waited for came from calls without spans{of_serve}")
-    requests, by_handle, others = _requests(analysis, strays)
+    requests, others = _requests(analysis, strays)
     if requests:
         apart = "is a trace of its own" if len(requests) == 1 else "are traces of their own"
         reasons.append(f"{count(len(requests), 'request')} {apart}")
@@ -216,28 +213,19 @@ def unrecorded(analysis: Analysis) -> list[Finding]:
         f"no span explains {duration(hidden)} of {quoted(analysis.name)} ({percent(hidden / path.wall)} of the run): "
         f"{', '.join(reasons)}"
     )
-    figures = figures_of(
-        driver=analysis.name,
-        hidden_ns=hidden,
-        unexplained_ns=path.kinds[UNEXPLAINED],
-        libraries=",".join(libraries),
-        unseen_objects=unseen,
-        spans_below_no_call=len(strays),
-        requests=len(requests) + by_handle,
-        unexecuted=unexecuted,
-    )
+    about = {"driver": analysis.name}
     rows = [*(row for row in sorted(drivers) if row < len(analysis.table)), *strays]
-    return [Finding(UNRECORDED, text, "; ".join(advice), hidden / path.wall, rows, figures, title="Time without spans")]
+    return [Finding(UNRECORDED, text, "; ".join(advice), hidden / path.wall, rows, about, title="Time without spans")]
 
 
-def _requests(analysis: Analysis, strays: Sequence[int]) -> tuple[list[int], int, list[int]]:
-    """The requests that begin a trace, the number of others, and those of the spans that are in no request."""
+def _requests(analysis: Analysis, strays: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The requests that begin a trace, and those of the spans that are in no request."""
     spans, found = analysis.serve_spans, analysis.requests
     if spans is None or found is None:
-        return [], 0, list(strays)
+        return [], list(strays)
     rows = [row for route in found.routes for row in route.rows]
     parents = {row: analysis.table.parent[row] for row in rows}
     first = [row for row, parent in parents.items() if parent < 0 or spans.is_route[parent]]
     is_call = np.zeros(len(analysis.table), bool)
     is_call[spans.called] = True
-    return first, len(rows) - len(first), [row for row in strays if spans.frame[row] < 0 and not is_call[row]]
+    return first, [row for row in strays if spans.frame[row] < 0 and not is_call[row]]

@@ -196,7 +196,7 @@ def _text(finding: Finding, redaction: Redaction) -> str:
     """The evidence as a sentence: its first word has a capital letter, unless it is a name."""
     text = redaction.evidence(finding)
     word = _FIRST_WORD.match(text)
-    names_of = {quoted(each) for each in finding.figures.values() if isinstance(each, str)}
+    names_of = set(map(quoted, finding.about.values()))
     return text[:1].upper() + text[1:] if word and word[0] not in names_of else text
 
 

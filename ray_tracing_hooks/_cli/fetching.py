@@ -19,7 +19,7 @@ from ray_tracing_hooks._cli.screen import SafeError, progress, warn
 from ray_tracing_hooks._formats import task_states
 from ray_tracing_hooks._insight.analysis.wording import count, size
 from ray_tracing_hooks._insight.store.targets import Target, TargetError, target_of
-from ray_tracing_hooks._ops.collect import Collected, Here, OfNode, Source, SourceError
+from ray_tracing_hooks._ops.collect import Collected, Source, SourceError, here, of_node
 from ray_tracing_hooks._ops.collect import collect as fetch
 from ray_tracing_hooks._ops.head import NoClusterError, NoRayError
 from ray_tracing_hooks._ops.sources import is_session
@@ -117,12 +117,12 @@ def _session(folder: str) -> str:
 def _sources(folders: Sequence[str], address: str | None, timeout: float) -> Iterator[tuple[list[Source], str]]:
     """The machines to collect from, and the name of their session."""
     if folders:
-        yield [Here(folder) for folder in folders], os.path.basename(folders[0])
+        yield [here(folder) for folder in folders], os.path.basename(folders[0])
         return
     found = answering_cluster(address, ", or the session folder of one that has ended")
     try:
         with visiting(found) as visit:
-            nodes: list[Source] = [OfNode(visit, node, timeout) for node in visit.nodes]
+            nodes = [of_node(visit, node, timeout) for node in visit.nodes]
             yield nodes, os.path.basename(str(nodes[0].place()["session_dir"]))
     except SourceError as error:
         raise SafeError(f"the connection to {found} fails: {error}") from None

@@ -1,7 +1,7 @@
 """Copies the files of all nodes to a folder, or to an object store through ``fsspec``, in bounded memory.
 
-A node reads its files in chunks, which come through Ray's object store; of each node at most two are on their way. A
-file that has the same size at the target already is not copied again: names are unique, and files only grow.
+A node reads its files in chunks, which come through Ray's object store. A file that has the same size at the target
+already is not copied again: names are unique, and files only grow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ray_tracing_hooks._insight.store.targets import Target
 from ray_tracing_hooks._ops import probe, sources
@@ -30,69 +30,47 @@ class SourceError(TracingError):
     """A node does not give what it was asked for."""
 
 
-class Source(Protocol):
+class Source(NamedTuple):
     """One machine with files.
 
     Attributes:
         name: What it is called in messages.
+        call: Gives the result of a function there. Raises SourceError.
+        session_dir: The folder of a Ray session on this machine; empty for a node, which knows its own.
     """
 
     name: str
+    call: Callable[..., Any]
+    session_dir: str = ""
 
     def place(self) -> dict[str, Any]:
         """Where its files are, for :func:`~ray_tracing_hooks._ops.sources.prepare`. Raises SourceError."""
-
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of a function there. Raises SourceError."""
-
-    def later(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-        """The same, begun now; the result is that of what is returned."""
+        if self.session_dir:
+            return {"session_dir": self.session_dir, "node_id": ""}
+        found: dict[str, Any] = self.call(probe.place)
+        return found
 
 
-class Here:
+def here(session_dir: str) -> Source:
     """This machine, with the folder of a Ray session."""
 
-    def __init__(self, session_dir: str) -> None:
-        self.name = session_dir
-        self._session_dir = session_dir
-
-    def place(self) -> dict[str, Any]:
-        return {"session_dir": self._session_dir, "node_id": ""}
-
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call(function: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return function(*arguments)
         except Exception as error:
             raise SourceError(describe(error)) from error
 
-    def later(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-        return partial(self.call, function, *arguments)
+    return Source(session_dir, call, session_dir)
 
 
-class OfNode:
-    def __init__(self, visit: Visit, node: Node, timeout: float) -> None:
-        self.name = node.name
-        self._visit = visit
-        self._node = node
-        self._timeout = timeout
+def of_node(visit: Visit, node: Node, timeout: float) -> Source:
+    def call(function: Callable[..., Any], *arguments: Any) -> Any:
+        answer = visit.answer(visit.ask(node, function, *arguments), timeout)
+        if answer.failure is not None:
+            raise SourceError(answer.text)
+        return answer.value
 
-    def place(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.call(probe.place)
-        return found
-
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self.later(function, *arguments)()
-
-    def later(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-        reference = self._visit.ask(self._node, function, *arguments)
-
-        def result() -> Any:
-            answer = self._visit.answer(reference, self._timeout)
-            if answer.failure is not None:
-                raise SourceError(answer.text)
-            return answer.value
-
-        return result
+    return Source(node.name, call)
 
 
 class File(NamedTuple):
@@ -131,10 +109,14 @@ def collect(
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         try:
             advance("having spans written", 0, 1)
-            listed = list(threads.map(partial(_listed, options, result), found))
-            files = _named([file for each in listed for file in each], result)
-            transfer.begin(sum(file.size for file in files), advance)
-            by_source = [[file for file in files if file.source is source] for source in found]
+            # Nodes that share a folder name the same file. It may have grown since the first one has named it.
+            files: dict[str, File] = {}
+            for listed in threads.map(partial(_listed, options, result), found):
+                for file in listed:
+                    if file.name not in files or files[file.name].size < file.size:
+                        files[file.name] = file
+            transfer.begin(sum(file.size for file in files.values()), advance)
+            by_source = [[file for file in files.values() if file.source is source] for source in found]
             list(threads.map(transfer.fetch, by_source))
         except BaseException:
             transfer.is_over = True
@@ -157,39 +139,6 @@ def _listed(options: dict[str, Any], result: Collected, source: Source) -> list[
         # A node names no path outside of the target.
         if _NAME.fullmatch(each["name"])
     ]
-
-
-def _named(files: Sequence[File], result: Collected) -> list[File]:
-    """The files, with other names for different ones of the same name.
-
-    Nodes that share a folder name the same file: it is fetched once.
-    """
-    by_name: dict[str, list[File]] = {}
-    for file in sorted(files, key=lambda file: -file.size):
-        known = by_name.setdefault(file.name, [])
-        try:
-            if not any(_is_same(file, other) for other in known):
-                known.append(file)
-        except SourceError as error:
-            result.problems.append(f"{file.source.name}: {file.path}: {error}")
-    return [file for same in by_name.values() for file in _apart(same)]
-
-
-def _is_same(file: File, other: File) -> bool:
-    """Whether a file is another one, or the beginning of it."""
-    return bool(
-        file.source.call(sources.digest, file.path, file.size)
-        == other.source.call(sources.digest, other.path, file.size)
-    )
-
-
-def _apart(same: Sequence[File]) -> Iterator[File]:
-    first, *others = same
-    yield first
-    for number, file in enumerate(others, start=2):
-        stem, dot, suffix = file.name.rpartition(".")
-        node = re.sub(r"[^\w.@+-]", "_", file.source.name)
-        yield file._replace(name=f"{stem}-{node}-{number}{dot}{suffix}")
 
 
 class _Transfer:
@@ -218,7 +167,8 @@ class _Transfer:
                 if self._target.size(file.name) == file.size:
                     self._count(file.size)
                 else:
-                    self._fetch(file)
+                    with self._target.create(file.name) as out:
+                        out.writelines(self._chunks(file))
             except SourceError as error:
                 with self._lock:
                     self._result.problems.append(f"{file.source.name}: {file.path}: {error}")
@@ -227,30 +177,16 @@ class _Transfer:
                 self._result.files += 1
                 self._result.bytes += file.size
 
-    def _fetch(self, file: File) -> None:
-        with self._target.create(file.name) as out:
-            out.writelines(self._chunks(file))
-
     def _chunks(self, file: File) -> Iterator[bytes]:
-        """The contents of the file. While one chunk is written, the next one is on its way."""
-        offset = 0
-        waiting: tuple[Callable[[], bytes], int] | None = None
-        while offset < file.size or waiting is not None:
+        for offset in range(0, file.size, CHUNK):
             if self.is_over:
                 raise SourceError("interrupted")
-            following = None
-            if offset < file.size:
-                size = min(CHUNK, file.size - offset)
-                following = file.source.later(sources.chunk, file.path, offset, size), size
-                offset += size
-            if waiting is not None:
-                result, size = waiting
-                data = result()
-                if len(data) != size:
-                    raise SourceError("it has become shorter while it was read")
-                yield data
-                self._count(size, fetched=size)
-            waiting = following
+            size = min(CHUNK, file.size - offset)
+            data: bytes = file.source.call(sources.chunk, file.path, offset, size)
+            if len(data) != size:
+                raise SourceError("it has become shorter while it was read")
+            yield data
+            self._count(size, fetched=size)
 
     def _count(self, size: int, fetched: int = 0) -> None:
         """Count bytes that are at the target."""

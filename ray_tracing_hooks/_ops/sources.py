@@ -5,7 +5,6 @@ Its functions run on the machine, in a process of their own, and return plain da
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import time
@@ -31,8 +30,6 @@ _LEFT = "left"
 """The folder, beside the spools, for spans that wait there and are not to come into the folder of local files: those of
 other exporters, and those that a shipper may still write there.
 """
-
-_STEP = 1 << 20
 
 _SOON = 2.0
 """Seconds in which a destination that works gets what waits."""
@@ -73,16 +70,6 @@ def prepare(request: Mapping[str, Any]) -> dict[str, Any]:
 def is_session(folder: str) -> bool:
     """Whether this is the session folder of a cluster, by its name, or by the folders of this package in it."""
     return os.path.basename(folder).startswith("session_") or any(map(os.path.isdir, session_folders(folder)))
-
-
-def digest(path: str, size: int) -> str:
-    """The SHA-256 of the first ``size`` bytes of a file, in hexadecimal; of fewer, if it has fewer. Raises OSError."""
-    found = hashlib.sha256()
-    with open(open_file(path, os.O_RDONLY), "rb") as file:
-        while size > 0 and (data := file.read(min(size, _STEP))):
-            found.update(data)
-            size -= len(data)
-    return found.hexdigest()
 
 
 def chunk(path: str, offset: int, size: int) -> bytes:

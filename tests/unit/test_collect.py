@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.store.targets import TargetError, target_of
 from ray_tracing_hooks._ops import collect as collecting
 from ray_tracing_hooks._ops import sources
-from ray_tracing_hooks._ops.collect import Collected, Here, SourceError, collect
+from ray_tracing_hooks._ops.collect import Collected, SourceError, collect, here
 from ray_tracing_hooks._ops.spools import waiting
 from ray_tracing_hooks._spool.writer import SpoolWriter
 
@@ -34,34 +33,23 @@ LABEL = SESSION.removeprefix("session_")
 OPTIONS = {"everything": False, "timeout": 20.0}
 
 
-class Machine(Here):
+class Machine:
     """A machine with files in a folder of its own."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        super().__init__(str(folder / SESSION))
-        self.name = name
+        self.source = here(str(folder / SESSION))._replace(name=name, call=self._call)
         self.folder = folder
-        self.outstanding = self.most = 0
         self.breaks_after: int | None = None
         (folder / SESSION).mkdir(parents=True)
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         if function is sources.prepare:
             os.environ["RAY_TRACING_LOCAL_DIR"] = str(self.folder)
-        return super().call(function, *arguments)
-
-    def later(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-        self.outstanding += 1
-        self.most = max(self.most, self.outstanding)
-        return partial(self._now, function, *arguments)
-
-    def _now(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        self.outstanding -= 1
-        if self.breaks_after is not None:
+        elif self.breaks_after is not None:
             self.breaks_after -= 1
             if self.breaks_after < 0:
                 raise SourceError("the node is gone")
-        return self.call(function, *arguments)
+        return function(*arguments)
 
     def write(self, data: bytes, number: int = 1, sub: str = "") -> Path:
         """Add to a file of this session."""
@@ -86,7 +74,9 @@ def run(output: Path, *machines: Machine, everything: bool = False) -> Collected
     def advance(*what: Any) -> None:
         told.append(what)
 
-    result = collect(machines, {**OPTIONS, "everything": everything}, target_of(str(output)), advance)
+    result = collect(
+        [each.source for each in machines], {**OPTIONS, "everything": everything}, target_of(str(output)), advance
+    )
     if result.files and not result.problems:
         doing, done, total = told[-1]
         assert (doing, done) == ("fetching files", total), "all of it is counted"
@@ -156,37 +146,24 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_a_problem(
 
 
 def test_nodes_that_share_a_folder_give_a_file_once(machine: Machine, tmp_path: Path) -> None:
-    """Different files of the same name are kept apart."""
+    """As it was for the node that has looked at it last."""
     output = tmp_path / "output"
     other = Machine(tmp_path / "other", "b/1")
     machine.write(b"same" * 100)
     other.write(b"same" * 100 + b"and more")
-    machine.write(b"of a", number=2)
-    other.write(b"of b!", number=2)
     result = run(output, machine, other)
-    assert (result.files, result.problems) == (3, [])
-    assert contents(output) == {
-        f"{LABEL}-aaaaaaaa-0001.jsonl": b"same" * 100 + b"and more",
-        f"{LABEL}-aaaaaaaa-0002.jsonl": b"of b!",
-        f"{LABEL}-aaaaaaaa-0002-a-2.jsonl": b"of a",
-    }
+    assert (result.files, result.problems) == (1, [])
+    assert contents(output) == {f"{LABEL}-aaaaaaaa-0001.jsonl": b"same" * 100 + b"and more"}
 
 
-def test_of_each_node_at_most_two_chunks_are_on_their_way(machine: Machine, tmp_path: Path) -> None:
-    """So memory is bounded whatever the size of files."""
-    machine.write(b"a" * 50_000)
-    assert run(tmp_path / "output", machine).fetched_bytes == 50_000
-    assert machine.most == 2
-
-
-def test_a_node_that_fails_keeps_nobody_else(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_fails_keeps_nobody_else(machine: Machine, tmp_path: Path) -> None:
     machine.write(b"a" * 10)
     gone = Machine(tmp_path / "gone", "b")
 
     def prepared(function: Callable[..., Any], *arguments: Any) -> Any:
         raise SourceError("no answer within 60 s")
 
-    monkeypatch.setattr(gone, "call", prepared)
+    gone.source = gone.source._replace(call=prepared)
     result = run(tmp_path / "output", machine, gone)
     assert (result.files, result.problems) == (1, ["b: no answer within 60 s"])
 
@@ -224,11 +201,11 @@ def test_what_is_left_in_the_spools_of_a_session_is_written_to_files(
         writer.do(f"span {number * 100 + 1} {number * 100 + 50}")
         writer.end()
     output = tmp_path / "output"
-    result = collect([Here(str(session))], OPTIONS, target_of(str(output)), lambda *_told: None)
+    result = collect([here(str(session))], OPTIONS, target_of(str(output)), lambda *_told: None)
     assert (result.files, result.problems) == (2, [])
     assert numbers(output) == [*range(101, 151), *range(201, 251)]
     assert len(list(folder.glob("*/*.spool"))) == 2, "the spools stay"
-    again = collect([Here(str(session))], OPTIONS, target_of(str(output)), lambda *_told: None)
+    again = collect([here(str(session))], OPTIONS, target_of(str(output)), lambda *_told: None)
     assert (again.files, again.fetched_bytes) == (2, 0)
 
 
@@ -266,7 +243,7 @@ def test_what_a_shipper_has_is_written_first(node: Node, tmp_path: Path) -> None
     shipper = node.start()
     writer = node.writer()
     writer.do("span 1 3000")
-    result = collect([Here(str(session))], OPTIONS, target_of(str(tmp_path / "output")), lambda *_told: None)
+    result = collect([here(str(session))], OPTIONS, target_of(str(tmp_path / "output")), lambda *_told: None)
     assert result.problems == []
     assert numbers(tmp_path / "output") == list(range(1, 3001))
     writer.end()
@@ -282,7 +259,7 @@ def test_what_a_killed_shipper_has_left_is_written_once(exporters: tuple[str, ..
     node.plan.store(str(node.spool))
     writer = node.writer()
     writer.do("span 1 3000")
-    result = collect([Here(str(session))], OPTIONS, target_of(str(tmp_path / "output")), lambda *_told: None)
+    result = collect([here(str(session))], OPTIONS, target_of(str(tmp_path / "output")), lambda *_told: None)
     assert result.problems == []
     assert numbers(tmp_path / "output") == list(range(1, 3001))
     shipper = node.start()
@@ -300,7 +277,7 @@ def test_spans_that_wait_for_a_destination_that_fails_are_collected_too(node: No
     shipper = node.start()
     writer = node.writer()
     writer.do("span 1 20")
-    result = collect([Here(str(session))], OPTIONS, target_of(str(tmp_path / "output")), lambda *_told: None)
+    result = collect([here(str(session))], OPTIONS, target_of(str(tmp_path / "output")), lambda *_told: None)
     assert result.problems == []
     assert numbers(tmp_path / "output") == list(range(1, 21))
     assert shipper.is_running()
@@ -318,13 +295,13 @@ def test_two_runs_to_one_folder_take_turns(machine: Machine, tmp_path: Path) -> 
 
     def second() -> None:
         target = target_of(str(tmp_path / "output"), waits.set)
-        results.append(collect([machine], OPTIONS, target, lambda *_told: None))
+        results.append(collect([machine.source], OPTIONS, target, lambda *_told: None))
 
     thread = threading.Thread(target=second)
     thread.start()
     assert waits.wait(60)
     assert results == []
-    collect([machine], OPTIONS, first, lambda *_told: None)
+    collect([machine.source], OPTIONS, first, lambda *_told: None)
     thread.join(60)
     assert [result.fetched_bytes for result in results] == [0]
     assert (tmp_path / "output" / path.name).read_bytes() == b"a" * 3000

@@ -25,13 +25,11 @@ from ray_tracing_hooks._ops.hooks import exporters_of
 from ray_tracing_hooks._ops.reach import trial
 from ray_tracing_hooks._ops.spools import LOCAL, SPOOL, folder, spools_of
 from ray_tracing_hooks._safety.secrets import is_name_of_secret
-from ray_tracing_hooks._settings.otel import OTLP, OTLP_METRICS, VARIABLES, read_with_source
+from ray_tracing_hooks._settings.otel import VARIABLES, read_with_source
 from ray_tracing_hooks._settings.table import all_settings
 from ray_tracing_hooks._settings.values import MASK, masked
 from ray_tracing_hooks._ship.log import Secrets
 from ray_tracing_hooks._ship.start import environment
-
-_CERTIFICATES = ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
 
 _EXTRA = 5.0
 """Seconds that a process may take in addition to the time-out of its requests."""
@@ -53,7 +51,6 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
                 "environ": environ,
                 "is_on": is_on,
                 "configured": configured,
-                "against_ray": _against_ray(os.environ),
             }
         ),
         env=environment(environ),
@@ -79,19 +76,6 @@ def _in_force(control: str) -> tuple[dict[str, str], bool, list[str]]:
     return (found if is_on else found._replace(enabled=None)).over(os.environ), is_on, sorted(found.variables)
 
 
-def _against_ray(environ: Mapping[str, str]) -> list[str]:
-    """The variables in the environment of Ray by which it loses metrics of its own.
-
-    Ray's agent makes them with the SDK. Ray's other processes send them to it with OpenTelemetry C++, which prefers
-    these certificates to those of ``RAY_TLS_...`` (Ray 2.60 ``open_telemetry_metric_recorder.cc``).
-    """
-    found = ["OTEL_SDK_DISABLED"] if is_disabled(environ) else []
-    if environ.get("RAY_USE_TLS", "").lower() in {"1", "true"}:
-        names = [f"{family}{name}" for family in (OTLP, OTLP_METRICS) for name in _CERTIFICATES]
-        found += [name for name in names if environ.get(name, "").strip()]
-    return found
-
-
 def _result(request: Mapping[str, Any]) -> dict[str, Any]:
     environ: dict[str, str] = request["environ"]
     live: dict[str, Any] = request.get("tracing") or {}
@@ -106,7 +90,6 @@ def _result(request: Mapping[str, Any]) -> dict[str, Any]:
         "exporters": list(found.exporters),
         "is_on": request["is_on"],
         "configured": request["configured"],
-        "against_ray": request["against_ray"],
         "settings": _rows(found, environ, request["salt"]),
         "problems": [[severity(problem), secrets.mask(problem)] for problem in found.problems],
         "misspelled": [list(pair) for pair in misspelled(environ)],

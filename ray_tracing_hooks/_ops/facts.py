@@ -109,7 +109,6 @@ class Examined(msgspec.Struct, frozen=True):
         misspelled: Variables that nothing reads, each with the one that it resembles.
         is_on: Whether spans are recorded, as far as `enable` and `disable` have set it.
         configured: The variables that commands have set while the cluster was running.
-        against_ray: The variables in the environment of Ray by which it loses metrics of its own.
     """
 
     exporters: tuple[str, ...] = ()
@@ -121,7 +120,6 @@ class Examined(msgspec.Struct, frozen=True):
     spools: tuple[Spool, ...] = ()
     is_on: bool = True
     configured: tuple[str, ...] = ()
-    against_ray: tuple[str, ...] = ()
 
     def value(self, variable: str) -> str:
         """The value of a setting, empty if it is not set."""

@@ -11,10 +11,9 @@ functions of Ray in this process only, while it connects:
   importable here. Also ``listen_error_messages`` of the same file, which would print what is reported as a finding.
 * ``get_entrypoint_name`` (Ray 2.40 to 2.60, ``_private/utils.py``): Ray stores the command line of each driver in its
   table of jobs, where whoever may use the cluster sees it, and values of settings may be secrets.
-* ``get_node_to_connect_for_driver`` (Ray 2.40 to 2.60, ``_private/services.py``), which chooses the raylet. In 2.60 it
-  returns a ``GcsNodeInfo``, in older versions a dictionary without the address. A driver asks the raylet of its node
-  for the settings of the cluster. Where that does not answer, since it is suspended or overloaded, Ray's compiled code
-  ends the process: neither Python nor the user learns why.
+* ``get_node_to_connect_for_driver`` (Ray 2.60, ``_private/services.py``), which chooses the raylet; older versions do
+  not say its address. A driver asks the raylet of its node for the settings of the cluster. Where that does not answer,
+  since it is suspended or overloaded, Ray's compiled code ends the process: neither Python nor the user learns why.
 """
 
 from __future__ import annotations
@@ -106,22 +105,13 @@ class NoAnswerError(TracingError):
 
 
 def ask(address: str, timeout: float) -> Head:
-    """What the head at ``host:port`` says within this many seconds. Raises NoAnswerError.
-
-    If it requires a token, and there is one where Ray keeps it, this process uses it from then on.
-    """
+    """What the head at ``host:port`` says within this many seconds. Raises NoAnswerError."""
     import grpc  # noqa: PLC0415  as in _values
 
     try:
         return _head(_values(address, timeout))
     except grpc.RpcError as error:
-        failure: Any = error
-    if failure.code().name in _UNAUTHENTICATED and _use_token():
-        try:
-            return _head(_values(address, timeout))
-        except grpc.RpcError as error:
-            failure = error
-    name = failure.code().name
+        name = error.code().name
     if name in _UNAUTHENTICATED:
         raise NoAnswerError(f"the cluster at {address} requires the token that it was started with", needs_token=True)
     raise NoAnswerError(f"no answer from a Ray cluster at {address} within {timeout:g} s ({name})")
@@ -163,23 +153,6 @@ def _head(found: dict[bytes, bytes]) -> Head:
         str(metadata.get("ray_version", "")),
         found.get(CONTROL, b"").decode(errors="replace"),
     )
-
-
-def _use_token() -> bool:
-    """Use the token that Ray has on this machine, unless the environment says something else; whether there is one."""
-    if os.environ.get("RAY_AUTH_MODE"):
-        return False
-    try:
-        from ray._private.authentication import authentication_token_setup  # noqa: PLC0415  not in older Rays
-
-        setup: Any = authentication_token_setup
-        if not setup.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True):
-            return False
-        os.environ[setup.AUTH_MODE_ENV_VAR] = "token"
-        setup.Config.initialize("")
-    except (ImportError, AttributeError, TypeError):
-        return False
-    return True
 
 
 COMMAND_NAMESPACE = "_ray_internal_ray_tracing_hooks"
@@ -243,7 +216,7 @@ class SilentRayletError(TracingError):
 def _asked_first(choose: Callable[..., Any]) -> Callable[..., Any]:
     def choose_one_that_answers(*arguments: Any, **options: Any) -> Any:
         chosen = choose(*arguments, **options)
-        address = _address(chosen, arguments)
+        address = _address(chosen)
         if address and not _answers(address):
             raise SilentRayletError(
                 f"the raylet of this node, at {address}, did not answer within {_RAYLET_TIMEOUT:g} s: it may be "
@@ -254,26 +227,13 @@ def _asked_first(choose: Callable[..., Any]) -> Callable[..., Any]:
     return choose_one_that_answers
 
 
-def _address(node: Any, arguments: Sequence[Any]) -> str:
+def _address(node: Any) -> str:
     """Where a raylet listens; empty if this Ray describes nodes in another way."""
     try:
-        if isinstance(node, dict):
-            host, port = _found(arguments[0], node["node_id"])
-        else:
-            host, port = node.node_manager_address, node.node_manager_port
-    except (ImportError, AttributeError, LookupError, TypeError, ValueError):
+        host, port = node.node_manager_address, node.node_manager_port
+    except AttributeError:
         return ""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _found(head: str, node_id: str) -> tuple[str, int]:
-    """The address of a node, by the table of the head at ``host:port``."""
-    from ray._private import services, state  # noqa: PLC0415  as above
-
-    nodes: Any = state.GlobalState()
-    nodes._initialize_global_state(services._get_gcs_client_options(head))  # noqa: SLF001  they have no public names
-    (node,) = [each for each in nodes.node_table() if each["NodeID"] == node_id]
-    return node["NodeManagerAddress"], node["NodeManagerPort"]
 
 
 def _answers(address: str) -> bool:

@@ -18,7 +18,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +28,6 @@ from collector import Received, collector
 from conftest import Nodes, start_head, stop_head
 from environments import with_version, without_package
 from mounts import mounted
-from packaging.version import Version
 from plans import made_plan
 from ports import free_port
 from support import HELPERS, command, environment, python, spans_in
@@ -364,8 +362,6 @@ WARNINGS = {
     ("no-propagation", "off"): "OTEL_PROPAGATORS=none",
     ("settings-differ", ""): "settings differ between nodes",
 }
-if Version(version("ray")) >= Version("2.52"):
-    WARNINGS["ray-metrics-off", "disabled"] = "Ray exports no metrics of its own"
 
 
 @pytest.mark.parametrize(("id_", "node"), PROBLEMS, ids=map("-".join, PROBLEMS))

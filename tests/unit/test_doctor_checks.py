@@ -15,7 +15,7 @@ from ray_tracing_hooks._ops.checks import findings
 from ray_tracing_hooks._ops.cluster import Node
 from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis, merged, where
 from ray_tracing_hooks._ops.effective import effective
-from ray_tracing_hooks._ops.examination import _against_ray, _rows
+from ray_tracing_hooks._ops.examination import _rows
 from ray_tracing_hooks._ops.facts import LOCAL_HOST, Clock, Examined, Facts, Folder, Host, Spool, Trial, as_json
 from ray_tracing_hooks._ops.head import Head
 from ray_tracing_hooks._ops.reach import SPEAKS_TLS
@@ -143,20 +143,6 @@ def test_advice_says_where_a_setting_comes_from() -> None:
             assert (said in advice[finding]) == bool(configured)
 
 
-def test_which_variables_are_against_metrics_of_ray() -> None:
-    """Certificates only where Ray uses TLS; those for spans alone never."""
-    variables = {
-        "OTEL_SDK_DISABLED": "True",
-        "OTEL_EXPORTER_OTLP_CERTIFICATE": "/ca.pem",
-        "OTEL_EXPORTER_OTLP_METRICS_CLIENT_KEY": "/key.pem",
-        "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE": "/ca.pem",
-        "OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector:4317",
-    }
-    assert _against_ray(variables) == ["OTEL_SDK_DISABLED"]
-    both = ["OTEL_SDK_DISABLED", "OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_METRICS_CLIENT_KEY"]
-    assert _against_ray({**variables, "RAY_USE_TLS": "1"}) == both
-
-
 def test_without_a_cluster_nobody_says_that_there_are_no_problems() -> None:
     """Only this machine was looked at. If a cluster was looked for, that there is none is a warning."""
     alone = facts(address=None, head=None, nodes=())
@@ -183,12 +169,6 @@ CASES: list[tuple[str, str, str, Facts]] = [
     (PROBLEM, "switched-off", "`ray-tracing-hooks disable` has switched tracing off", seen(is_on=False)),
     (
         WARNING,
-        "ray-metrics-tls",
-        "sends its metrics with OTEL_EXPORTER_OTLP_CERTIFICATE instead of its own",
-        seen(against_ray=("OTEL_EXPORTER_OTLP_CERTIFICATE",)),
-    ),
-    (
-        WARNING,
         "hook-late",
         "while the cluster was running",
         facts(head=Head("s", "ray_tracing_hooks.otlp:setup", True, "2.60.0")),
@@ -206,18 +186,6 @@ CASES: list[tuple[str, str, str, Facts]] = [
         on_b(package="", package_error="ImportError: cannot import name 'x'"),
     ),
     (PROBLEM, "ray-old", "Ray 2.9.3 is older than 2.40", on_b(ray="2.9.3")),
-    (
-        PROBLEM,
-        "version-old",
-        "opentelemetry-api 1.20.0 is older than 1.30",
-        facts(*(place(name, distributions=dict.fromkeys(VERSIONS, "1.20.0")) for name in "abc")),
-    ),
-    (
-        WARNING,
-        "versions-mixed",
-        "opentelemetry-proto 1.39.1",
-        facts(*(place(name, distributions={**VERSIONS, "opentelemetry-proto": "1.39.1"}) for name in "abc")),
-    ),
     (
         WARNING,
         "versions-differ",

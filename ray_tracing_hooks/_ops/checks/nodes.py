@@ -26,8 +26,8 @@ def check(facts: Facts) -> Iterator[Diagnosis]:
             "cluster-token",
             PROBLEM,
             facts.unreachable,
-            advice="copy the token to ~/.ray/auth_token on this machine, or set RAY_AUTH_TOKEN and "
-            "RAY_AUTH_MODE=token; drivers need the token too",
+            advice="set RAY_AUTH_MODE=token, with the token in RAY_AUTH_TOKEN or in ~/.ray/auth_token; drivers need "
+            "both too",
         )
     elif facts.unreachable:
         yield Diagnosis(
@@ -82,12 +82,6 @@ def check(facts: Facts) -> Iterator[Diagnosis]:
 OLDEST_RAY = (2, 40)
 """The oldest version of Ray that is tested."""
 
-_LEAST = {"opentelemetry-api": (1, 30), "opentelemetry-sdk": (1, 30), "grpcio": (1, 63, 2)}
-"""The least versions of what the package depends on: a job's environment may have replaced them."""
-
-_TOGETHER = ("opentelemetry-api", "opentelemetry-sdk", "opentelemetry-proto")
-"""Packages that are released together: different versions of them may not work together."""
-
 
 def check_packages(facts: Facts) -> Iterator[Diagnosis]:
     """The versions on each node, and whether they are the same."""
@@ -116,27 +110,6 @@ def _of_host(host: Host) -> Iterator[Diagnosis]:
             f"Ray {host.ray} is older than 2.40, the oldest version that is tested",
             where,
             "use a newer Ray; the log of the driver names the parts that this version lacks, which are not traced",
-        )
-    for name, least in _LEAST.items():
-        version = host.distributions.get(name)
-        if version is not None and number(version) < least:
-            needed = ".".join(map(str, least))
-            yield Diagnosis(
-                "version-old",
-                PROBLEM,
-                f"{name} {version} is older than {needed}, which ray-tracing-hooks needs",
-                where,
-                f"pip install '{name}>={needed}' in the environment of the workers",
-            )
-    versions = {name: host.distributions[name] for name in _TOGETHER if name in host.distributions}
-    if len({number(version)[:2] for version in versions.values()}) > 1:
-        found = ", ".join(f"{name} {version}" for name, version in versions.items())
-        yield Diagnosis(
-            "versions-mixed",
-            WARNING,
-            f"packages of OpenTelemetry have different versions: {found}",
-            where,
-            "pip install --upgrade opentelemetry-sdk opentelemetry-exporter-otlp",
         )
 
 

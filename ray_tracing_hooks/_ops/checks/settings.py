@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ray_tracing_hooks._ops.checks.nodes import number
 from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis, where
 from ray_tracing_hooks._ops.facts import Examined, Facts, Host
 from ray_tracing_hooks._ops.hooks import BY_SETTINGS, HOOKS, OF_RAY, closest, is_ours
@@ -15,9 +14,6 @@ _MAY_DIFFER = frozenset({"OTEL_RESOURCE_ATTRIBUTES"})
 
 _OF_PLACES = re.compile(r"ENDPOINT|_HOST|_BACKEND_SERVICES")
 """Variables that may differ as long as spans arrive: a node may have a collector of its own."""
-
-_METRICS_BY_OTEL = (2, 52)
-"""The first version of Ray that exports its own metrics with OpenTelemetry."""
 
 _CONFIG = "`ray-tracing-hooks config` on the node shows all settings and their sources"
 
@@ -52,33 +48,8 @@ def _of_host(host: Host) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "variable-misspelled", WARNING, f"nothing reads {wrong}", here, f"did you mean {right}? Set that instead"
         )
-    if host.node is not None and number(host.ray) >= _METRICS_BY_OTEL:
-        yield from _against_ray(examined.against_ray, here)
     for each in _questionable(examined, here):
         yield each._replace(advice=each.advice + examined.where_to_set(f"{each.what} {each.advice}"))
-
-
-def _against_ray(variables: tuple[str, ...], here: tuple[str, ...]) -> Iterator[Diagnosis]:
-    """Variables for spans by which Ray loses metrics of its own."""
-    if "OTEL_SDK_DISABLED" in variables:
-        yield Diagnosis(
-            "ray-metrics-off",
-            WARNING,
-            "OTEL_SDK_DISABLED=true was set where Ray was started, so Ray exports no metrics of its own",
-            here,
-            "unset it and restart Ray; to record no spans, run `ray-tracing-hooks disable` once the cluster runs",
-        )
-    certificates = [name for name in variables if name != "OTEL_SDK_DISABLED"]
-    if certificates:
-        instead = [name.replace("OTLP_METRICS_", "OTLP_").replace("OTLP_", "OTLP_TRACES_") for name in certificates]
-        yield Diagnosis(
-            "ray-metrics-tls",
-            WARNING,
-            f"Ray uses TLS, and sends its metrics with {', '.join(certificates)} instead of its own certificates: "
-            "most metrics are lost unless both are from the same CA",
-            here,
-            f"set {', '.join(dict.fromkeys(instead))} instead, which Ray does not read, and restart Ray",
-        )
 
 
 def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Diagnosis]:

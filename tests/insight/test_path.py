@@ -684,7 +684,6 @@ def test_a_deadlock_ends_the_path_and_is_told() -> None:
     assert path.wall == 1000 * MS
     # The last call never began, since its actor is busy with the first one.
     assert steps(path, calls)[-1] == (UNEXPLAINED, "ray.get", 21, 1000)
-    assert [calls.frame_name(frame) for frame in path.circle] == ["A.f", "B.f"]
     assert path.is_estimated
     (finding,) = find(Analysis(run.table(1000)))
     assert "2 calls had not ended" in finding.text
@@ -694,8 +693,8 @@ def test_a_deadlock_ends_the_path_and_is_told() -> None:
     assert not deadlocks(Calls(run.table(1000)))
 
 
-def test_calls_that_wait_for_each_other_make_a_circle() -> None:
-    """Objects that each wait for the other's task: said, and no endless walk."""
+def test_calls_that_wait_for_each_other_end_the_path() -> None:
+    """Objects that each wait for the other's task make no endless walk."""
     run, driver = HandMade.driven(None)
     first, second = run.submit(driver, "f", 0), run.submit(driver, "g", 0)
     one = run.run(first, 5, None, state="running", worker="w1")
@@ -704,7 +703,6 @@ def test_calls_that_wait_for_each_other_make_a_circle() -> None:
     run.get(other, [first], 6, None, state="running", worker="w2")
     run.get(driver, [first], 1, None, state="running")
     path, calls = critical(run, now=100)
-    assert [calls.frame_name(frame) for frame in path.circle] == ["f", "g"]
     assert steps(path, calls) == [(SCHEDULING, "g", 0, 5), (RUN, "g", 5, 6), (UNEXPLAINED, "ray.get", 6, 100)]
 
 

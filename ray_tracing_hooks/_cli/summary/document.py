@@ -13,7 +13,7 @@ may contain anything. The members:
                    partly assumed. ``coverage`` says how much is explained.
 ``time_split``     the wall time by what it was spent on: ``kind``, ``ns``, ``share``. Adds up to ``wall_ns``.
 ``critical_path``  ``functions`` with the time that their code ran on it, the most that the run could save;
-                   ``kinds`` as in ``time_split``; ``coverage``; ``is_exact``, ``is_estimated``, ``circle``;
+                   ``kinds`` as in ``time_split``; ``coverage``; ``is_exact``, ``is_estimated``;
                    ``steps`` on request.
 ``functions``      by self time: ``calls``, ``executions``, ``failed``, ``self_ns``, ``on_path_ns``, and percentiles of
                    ``self``, ``duration``, ``queued`` and ``submitting``. ``is_assumed`` if waiting was not recorded and
@@ -50,8 +50,8 @@ may contain anything. The members:
                    how many waited in ``ray.get`` and similar calls, on average; ``workers``, ``nodes``.
 ``findings``       ``kind``, ``title``, ``text``, ``advice``, ``share`` and ``cost_ns`` (the time on the critical path
                    that it costs, which is the most that the run could save), ``requests_share`` (of the time of
-                   requests to Ray Serve; 0 if it is not about these), ``figures``, ``is_assumed``, ``evidence`` (ids of
-                   spans).
+                   requests to Ray Serve; 0 if it is not about these), ``about`` (names, by ``function``, ``actor`` and
+                   so on), ``is_assumed``, ``evidence`` (ids of spans).
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def kinds(path: Path) -> list[dict[str, Any]]:
 
 
 def _path(analysis: Analysis, *, steps: bool) -> dict[str, Any]:
-    path, calls = analysis.path, analysis.calls
+    path = analysis.path
     found: dict[str, Any] = {
         "functions": [
             {"function": name, "ns": time, "share": time / path.wall}
@@ -151,7 +151,6 @@ def _path(analysis: Analysis, *, steps: bool) -> dict[str, Any]:
         "coverage": path.coverage,
         "is_exact": path.is_exact,
         "is_estimated": path.is_estimated,
-        "circle": [calls.frame_name(frame) for frame in path.circle],
     }
     if steps:
         found["steps"] = list(_steps(analysis))

@@ -137,8 +137,6 @@ class Path:
     """Whether it includes spans that had not ended, or whose end is unknown."""
     machines: int = 1
     """How many machines it passes through, by whose clocks its times are."""
-    circle: list[int] = field(default_factory=list)
-    """The frames of a deadlock, if there is one: each waits for the next, the last for the first."""
     clamped: int = 0
     """By how much causes ended after their effects, in total: because of clock skew or estimated ends."""
     kinds: Counter[str] = field(default_factory=Counter)

@@ -138,9 +138,8 @@ class _Walk:
         self.steps: list[Step] = []
         self.assumed = False
         self.start = self.wall = 0
-        self.circle: list[int] = []
-        self._seen: dict[tuple[int, int], int] = {}
-        """The places that the walk has visited, each with the number of places visited before it."""
+        self._seen: set[tuple[int, int]] = set()
+        """The places that the walk has visited."""
         self._waits: dict[int, _Waits] = {}
         self._at_once: dict[int, bool] = {}
         """Whether a frame may have waited in several threads or coroutines."""
@@ -165,7 +164,7 @@ class _Walk:
         quality = self.table.quality
         is_partial = bool(calls.left_out or calls.unsampled or calls.is_selection or quality.is_partial)
         is_exact = is_recorded and not (is_cut or is_partial or self.causes.clamped or quality.clocks)
-        path = Path(start, end, root, steps, is_recorded, is_exact, circle=self.circle)
+        path = Path(start, end, root, steps, is_recorded, is_exact)
         path.is_cut = is_cut
         path.released = self._released
         path.has_requests = self._has_requests
@@ -179,7 +178,7 @@ class _Walk:
     def _walk(self, frame: int, time: int, start: int) -> None:
         """Go back from ``time`` in a frame to ``start``, through all frames in between."""
         while time > start and frame >= 0 and (frame, time) not in self._seen:
-            self._seen[frame, time] = len(self._seen)
+            self._seen.add((frame, time))
             frame, time = self._back(frame, time, start)
         if time > start:
             self._step(UNEXPLAINED, start, time, -1, BY_NOTHING, -1)
@@ -267,11 +266,7 @@ class _Walk:
 
     def _is_circle(self, before: Before) -> bool:
         """Whether the walk would return to a place that it has visited, since calls wait for each other."""
-        place = self._seen.get((self._frame_of(before.source), before.time))
-        if place is None:
-            return False
-        self.circle = self.circle or [frame for frame, _ in list(self._seen)[place:]]
-        return True
+        return (self._frame_of(before.source), before.time) in self._seen
 
     def _enter(self, row: int, begun: int, before: Before) -> tuple[int, int]:
         """From the start of an execution to what it waited for."""
@@ -513,7 +508,7 @@ class _Walk:
         self._run(end, time, frame, BY_CODE, -1)
         self.assumed = self.causes.in_request = self._has_requests = True
         before, start, seen = len(self.steps), self.start, self._seen
-        self.start, self._seen = since, {}
+        self.start, self._seen = since, set()
         self._walk(request, end, since)
         self.start, self._seen, self.causes.in_request = start, seen, False
         # It may have been open still: only what it had done by then counts.

@@ -418,13 +418,11 @@ def unfinished(analysis: Analysis) -> list[Finding]:
     Needs: open spans, from a spool or with an estimated end. For deadlocks, waits too.
     """
     table, calls = analysis.table, analysis.calls
-    is_running = as_numpy(table.state) == RUNNING
-    running = np.nonzero(is_running & np.isin(as_numpy(calls.role), (EXECUTION, *WAITS)))[0].tolist()
+    is_call_or_wait = np.isin(as_numpy(calls.role), (EXECUTION, *WAITS))
+    running = np.nonzero(is_call_or_wait & (as_numpy(table.state) == RUNNING))[0].tolist()
     if not running:
         return _ended(analysis)
-    # What has ended was in no deadlock: a wait may have timed out.
-    circle = analysis.path.circle
-    circle = circle if all(frame >= len(table) or is_running[frame] for frame in circle) else []
+    circle = next(iter(deadlocks(calls)), [])
     # A waiting call is open because of what it waits for, so the innermost calls say most.
     waiting = {calls.frame[row] for row in running if calls.role[row] in WAITS}
     leaves = [row for row in running if calls.role[row] == EXECUTION and row not in waiting]
@@ -439,7 +437,7 @@ def unfinished(analysis: Analysis) -> list[Finding]:
     elif running:
         oldest = min(running, key=table.start.__getitem__)
         text += f"; all of them wait, the longest for {duration(table.duration(oldest))}"
-    shown = [row for row in circle if row < len(table)] or sorted(leaves or running, key=table.start.__getitem__)
+    shown = circle or sorted(leaves or running, key=table.start.__getitem__)
     share = max((table.duration(row) for row in shown), default=0) / max(1, analysis.path.wall)
     title, advice = (_DEADLOCK_TITLE, _DEADLOCK_ADVICE) if circle else ("Calls have not ended", "")
     return [Finding("unfinished", text, advice, share, shown, is_failure=True, title=title)]

@@ -947,7 +947,7 @@ def test_waiting_for_resources_is_told_from_the_start_of_workers() -> None:
     (finding,) = findings(run)
     assert (finding.kind, finding.is_assumed) == ("waiting-for-resources", True)
     assert finding.text.startswith("the run waited 5.10 s for 1 call of blocked to start: no worker process was")
-    assert 'each needs {"CPU": 1.0}, and Holder#' in finding.text
+    assert 'each needs {"CPU": 1.0}; Holder#' in finding.text
     assert "Ray's task states show whether calls waited for resources" in finding.advice
     states = States(files=1, first={"": {blocked.task: Queued(0, round(5_900 * MS), 0, 0)}})
     (finding,) = find(Analysis(run.table(), states))
@@ -1141,7 +1141,7 @@ def test_idle_actors_may_hold_what_calls_wait_for(is_dead: bool) -> None:
     run.started("w1", -900, -100)
     run.started("w2", -900, -100)
     (finding,) = (each for each in findings(run) if each.kind == "waiting-for-resources")
-    assert ("had been created before, and may still have held some" in finding.text) == (not is_dead)
+    assert ("had been created before, and held some of these unless they had ended" in finding.text) == (not is_dead)
 
 
 def test_the_loading_of_a_large_function_belongs_to_that_function() -> None:
@@ -1257,16 +1257,12 @@ def test_all_views_say_the_same_of_waiting(parts: str, mode: str, words: str, tm
 
 
 def test_calls_of_libraries_that_made_no_spans_are_told() -> None:
-    """Objects of unknown tasks that were waited for, and spans of workers below no call, show that there were some."""
+    """Objects of unknown tasks that were waited for show that there were some."""
     run, driver = HandMade.driven(100, parts="actor,get,task,wait")
     unseen = [f"{number:016x}" + "f" * 24 + "01000000" + "01000000" for number in (7, 8)]
     run.wait(driver, unseen, 1, 90, ready=unseen)
-    row = run.span("mine", 10, 20, driver, worker="w1")
-    run.span("below mine", 12, 15, row, worker="w1")
     (finding,) = findings(run)
-    assert (
-        "2 objects that the run waited for came from calls without spans, 1 worker span belongs to no" in finding.text
-    )
+    assert finding.text.endswith("2 objects that the run waited for came from calls without spans")
     assert finding.advice == "RAY_TRACING_INTERNAL=1 shows the tasks and actors of Ray's libraries"
 
 

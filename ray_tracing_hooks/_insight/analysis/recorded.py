@@ -15,7 +15,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import BY_WORKER, UNEXPLA
 from ray_tracing_hooks._insight.analysis.intervals import in_both
 from ray_tracing_hooks._insight.analysis.slots import is_loop
 from ray_tracing_hooks._insight.analysis.wording import count, duration, listed, percent, plain
-from ray_tracing_hooks._insight.model.calls import EVERYWHERE, EXECUTION, NOWHERE, PARTLY, WAITS, Calls, is_put
+from ray_tracing_hooks._insight.model.calls import EVERYWHERE, NOWHERE, PARTLY, WAITS, Calls, is_put
 from ray_tracing_hooks._insight.model.quality import Quality
 
 RECORD_WAITS = "RAY_TRACING_RAY=+get,wait"
@@ -185,23 +185,6 @@ def unseen_objects(analysis: Analysis) -> int:
         if calls.role[row] in WAITS and not analysis.served.awaited(row):
             found.update(each for each, call in calls.made_by(row) if call < 0 and not is_put(each))
     return len(found)
-
-
-def strays(calls: Calls) -> Iterator[int]:
-    """The rows of worker spans that are not inside a recorded call: the call that ran them made no span.
-
-    An attempt of Ray Train is none: its controller works outside of the calls that the program made.
-    """
-    table = calls.table
-    is_attempt = [name.endswith(f" {names.TRAIN_ATTEMPT}") for name in table.names]
-    is_worker = [resource.get(names.RESOURCE_PROCESS_TYPE) == "worker" for resource in table.resources]
-    for row, frame in enumerate(calls.frame):
-        if is_worker[table.resource[row]] and calls.role[row] != EXECUTION and not is_attempt[table.name[row]]:
-            above = table.parent[row]
-            if calls.resource_of(frame) != table.resource[row] and (
-                above < 0 or table.resource[above] != table.resource[row]
-            ):
-                yield row
 
 
 def unread(quality: Quality) -> str:

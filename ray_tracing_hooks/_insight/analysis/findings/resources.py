@@ -433,11 +433,8 @@ def _resources_finding(analysis: Analysis, function: str, waiting: _Waiting, wai
     text = f"the run waited {duration(waited)} for {who} to start: {why}"
     if needs:
         text += f"; each needs {quoted(needs)}"
-    holders, possible = _holders(analysis, waiting, needs)
-    if holders:
-        text += f", and {_several(holders)} held some of these resources during the wait"
-    if possible:
-        text += f"; {_several(possible)} had been created before, and may still have held some without running a call"
+    if holders := _holders(analysis, waiting, needs):
+        text += f"; {_several(holders)} had been created before, and held some of these unless they had ended"
     advice = (
         "see whether the resources are free (ray status, while the program runs); if not, end unused actors and "
         "placement groups, request less for each call (num_cpus, resources), or add resources"
@@ -454,18 +451,14 @@ def _resources_finding(analysis: Analysis, function: str, waiting: _Waiting, wai
     return Finding("waiting-for-resources", text, advice, share, rows, about, not is_known, quotes=quotes, title=title)
 
 
-def _holders(analysis: Analysis, waiting: _Waiting, needs: str) -> tuple[list[str], list[str]]:
-    """The actors that held a resource these calls need for nearly all of the wait, by amount held, largest first; and
-    those that may have held one, since they had been created before and their end is not recorded.
+def _holders(analysis: Analysis, waiting: _Waiting, needs: str) -> list[str]:
+    """The actors that held a resource these calls need for nearly all of the wait, by amount held, largest first; those
+    too whose last call had ended, since the end of an actor is not recorded.
     """
     begin, until = max(waiting.spans, key=lambda span: span[1] - span[0])
+    lives = _lives(analysis, resources_of(needs).keys(), begin, until)
     enough = _RESOURCES_NEARLY_ALL * (until - begin)
-    certain: list[str] = []
-    possible: list[str] = []
-    for actor in _lives(analysis, resources_of(needs).keys(), begin, until):
-        if until - max(actor.start, begin) >= enough:
-            (certain if min(actor.end, until) - max(actor.start, begin) >= enough else possible).append(actor.name)
-    return certain, possible
+    return [actor.name for actor in lives if until - max(actor.start, begin) >= enough]
 
 
 @dataclass

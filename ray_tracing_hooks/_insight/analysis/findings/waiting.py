@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -172,7 +172,7 @@ def unrecorded(analysis: Analysis) -> list[Finding]:
     hidden = sum(step.took for step in steps) - recorded.with_requests(analysis, steps)
     if not is_costly(analysis, hidden, 0.4):
         return []
-    unseen, strays = recorded.unseen_objects(analysis), list(recorded.strays(calls))
+    unseen = recorded.unseen_objects(analysis)
     records_waits = all(map(calls.records_waits, drivers))
     reasons, advice = [], []
     if libraries:
@@ -184,19 +184,15 @@ def unrecorded(analysis: Analysis) -> list[Finding]:
         # Those of Ray Serve's controller and routers make none with any setting, so there is nothing to advise.
         of_serve = " (such as those of Ray Serve's controller)" if analysis.requests is not None else ""
         reasons.append(f"{count(unseen, 'object')} that the run waited for came from calls without spans{of_serve}")
-    requests, others = _requests(analysis, strays)
+    requests = _requests(analysis)
     if requests:
         apart = "is a trace of its own" if len(requests) == 1 else "are traces of their own"
         reasons.append(f"{count(len(requests), 'request')} {apart}")
         slowest = analysis.table.trace_id_of(max(requests, key=analysis.table.duration))
         command = f"ray-tracing-hooks summary --trace {slowest[:_SHOWN_DIGITS]}"
         advice.append(f"{command} shows where the time of the slowest request went")
-    if others:
-        reasons.append(
-            f"{count(len(others), 'worker span')} {'belongs' if len(others) == 1 else 'belong'} to no recorded call"
-        )
     # Those of Ray Serve make no spans then either.
-    if (unseen or others) and not libraries and not calls.internal and analysis.serve_spans is None:
+    if unseen and not libraries and not calls.internal and analysis.serve_spans is None:
         advice.append(f"{recorded.RECORD_INTERNAL} shows the tasks and actors of Ray's libraries")
     unexecuted = analysis.unexecuted if RUNNING not in analysis.table.state else 0
     if unexecuted:
@@ -214,18 +210,14 @@ def unrecorded(analysis: Analysis) -> list[Finding]:
         f"{', '.join(reasons)}"
     )
     about = {"driver": analysis.name}
-    rows = [*(row for row in sorted(drivers) if row < len(analysis.table)), *strays]
+    rows = [row for row in sorted(drivers) if row < len(analysis.table)]
     return [Finding(UNRECORDED, text, "; ".join(advice), hidden / path.wall, rows, about, title="Time without spans")]
 
 
-def _requests(analysis: Analysis, strays: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The requests that begin a trace, and those of the spans that are in no request."""
+def _requests(analysis: Analysis) -> list[int]:
+    """The requests to Ray Serve that begin a trace."""
     spans, found = analysis.serve_spans, analysis.requests
     if spans is None or found is None:
-        return [], list(strays)
-    rows = [row for route in found.routes for row in route.rows]
-    parents = {row: analysis.table.parent[row] for row in rows}
-    first = [row for row, parent in parents.items() if parent < 0 or spans.is_route[parent]]
-    is_call = np.zeros(len(analysis.table), bool)
-    is_call[spans.called] = True
-    return first, [row for row in strays if spans.frame[row] < 0 and not is_call[row]]
+        return []
+    parents = {row: analysis.table.parent[row] for route in found.routes for row in route.rows}
+    return [row for row, parent in parents.items() if parent < 0 or spans.is_route[parent]]

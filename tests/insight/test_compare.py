@@ -371,32 +371,6 @@ def test_kinds_of_time_have_different_names() -> None:
     assert SHORT_MEANINGS[SCHEDULING] == "scheduling and loading"
 
 
-def test_recorded_runs_of_one_program_compared() -> None:
-    """Waits were recorded in one of them only, which is said; what the actor does takes as long."""
-    runs = recorded("bottleneck"), recorded("bottleneck_inferred")
-    text = " ".join(comparison(*runs).stdout.split())
-    assert "cannot be compared in full: waits were not recorded before and are recorded now." in text
-    assert "Findings: 1 in both runs. too few calls to tell: 2 functions or spans; no clear change: 1 function" in text
-    found = json.loads(comparison(*runs, "--json").stdout)
-    update = figures(found, "Store.update")["self time"]
-    assert update["low"] < 1 < update["high"]
-    assert {(each["kind"], each["subject"], each["change"]) for each in found["findings"]} == {
-        ("bottleneck-actor", "Store", "stayed")
-    }
-
-
-def test_against_itself_nothing_changed() -> None:
-    found = json.loads(
-        comparison(
-            recorded("pipeline_of_actors"), recorded("pipeline_of_actors"), "--json", "--fail-on", "slower"
-        ).stdout
-    )
-    changes = [change for each in found["subjects"] for change in each["changes"].values()]
-    assert changes
-    assert not any(each["change"] for each in changes)
-    assert {each.get("ratio", 1.0) for each in changes} == {1.0}
-
-
 def test_functions_that_wait_are_not_compared_if_waits_were_recorded_in_one_run_only(tmp_path: Path) -> None:
     """Their waits count as self time in the other run; functions that make no calls are compared."""
     folders = []

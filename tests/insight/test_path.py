@@ -18,7 +18,6 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
     SCHEDULING,
     STARTING,
     SUBMIT,
-    TRAINING,
     UNEXPLAINED,
     WAITING,
     WORKER_QUEUE,
@@ -77,17 +76,6 @@ def test_a_chain() -> None:
     ]
     assert [step.edge for step in path.steps] == ["nothing", "submission", "code", "argument", "code", "get", "code"]
     assert (path.is_exact, path.coverage, path.is_estimated) == (True, 1.0, False)
-
-
-def test_a_fan_out_is_as_long_as_its_slowest() -> None:
-    """Of many tasks the one that ends last is on the path, whichever was submitted last."""
-    run, driver = HandMade.driven(60)
-    tasks = [run.task(driver, "t", number, 10, end, worker=f"w{number}") for number, end in enumerate((30, 50, 40))]
-    run.get(driver, tasks, 5, 51)
-    path, calls = critical(run)
-    assert functions(path) == {"job.py": 1 + 9, "t": 40}
-    assert kinds(path) == {RUN: 50, SCHEDULING: 9, GET_TIME: 1}
-    assert (SCHEDULING, "t", 1, 10) in steps(path, calls)
 
 
 def test_time_in_remote_is_told_apart() -> None:
@@ -411,30 +399,6 @@ def test_an_actor_with_two_slots_is_busy_when_both_are(waited_for: int, expected
     assert functions(path) == expected | {"job.py": 10}
 
 
-@pytest.mark.parametrize("slots", [1, 2, 4])
-@pytest.mark.parametrize("lag", [1, 60])
-def test_an_actor_whose_slots_are_all_taken_is_busy_although_ray_takes_a_moment_for_the_next(
-    slots: int, lag: float
-) -> None:
-    """Calls of 200 ms, all submitted at once. Whenever one ends, its slot seems free until the next one starts."""
-    run, driver = HandMade.driven(12 + 10 * (200 + lag), parts="actor,get,task,wait")
-    actor = run.actor()
-    run.task(driver, "A.__init__", 0, 2, 4, actor=actor)
-    calls = [run.submit(driver, "A.f", 10, actor=actor) for _ in range(10 * slots)]
-    for number, call in enumerate(calls):
-        turn, lane = divmod(number, slots)
-        start = 12 + (200 + lag) * turn + lag * lane / (2 * slots)
-        run.run(call, start, start + 200, attributes={"ray.max_concurrency": slots})
-    run.get(driver, calls[-1:], 11, 12 + 10 * (200 + lag))
-    path, table = critical(run)
-    assert functions(path)["A.f"] == 2000
-    # Of calls that ran at the same time, one may have waited for another.
-    assert (path.is_exact, kinds(path).get(SCHEDULING)) == (slots == 1, None)
-    split = kinds(critical_path(table, through_queues=False))
-    assert split[ACTOR_QUEUE] == pytest.approx(9 * 200 + 8 * lag, abs=lag + 5)
-    assert split[DELIVERY] == pytest.approx(lag)
-
-
 def test_a_task_waits_for_the_task_before_it_on_its_worker() -> None:
     """Five tasks on one worker are all on the path; as a split of time it is waiting for a worker."""
     run, driver = HandMade.driven(60)
@@ -592,19 +556,6 @@ def test_a_thread_that_waits_for_nothing_that_is_recorded_is_not_what_the_others
     run.get(driver, [task], 2, 61)
     path, _ = critical(run)
     assert functions(path) == {"t": 55, "job.py": 39}
-
-
-def test_while_ray_train_runs_its_caller_waits() -> None:
-    """What its controller does by itself is not recorded: it is no code of the driver."""
-    run, driver = HandMade.driven(100)
-    fit = run.span("job ray.train", 10, 90, driver)
-    start = run.submit(fit, "RayTrainWorker.__init__", 30, worker="controller")
-    run.run(start, 35, 40, worker="w1")
-    run.span("job ray.train.worker", 45, 80, fit, worker="w1")
-    path, calls = critical(run)
-    assert functions(path) == {"job.py": 10 + 10, "job ray.train.worker": 35, "RayTrainWorker.__init__": 5}
-    assert (TRAINING, "job.py", 80, 90) in steps(path, calls)
-    assert kinds(path)[TRAINING] == 20 + 10
 
 
 def test_a_call_within_a_call() -> None:

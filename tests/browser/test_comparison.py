@@ -50,10 +50,6 @@ def test_both_sides_are_drawn_on_one_scale_and_more_differs_from_less(report: Ma
     assert left["slow"][1] == right["quick"][1] != left["quick"][1] == right["slow"][1]
 
 
-def test_a_page_without_a_comparison_has_no_such_tab(report: MakeReport) -> None:
-    assert report(run_of(10, 20).table()).open().page.locator("#tab-compare").count() == 0
-
-
 def test_compare_writes_a_page_and_replaces_only_its_own(tmp_path: Path) -> None:
     for name, times in (("before", (40, 40)), ("now", (80, 20))):
         (tmp_path / f"{name}.jsonl").write_bytes(run_of(*times).as_json_lines())

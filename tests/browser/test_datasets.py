@@ -24,17 +24,6 @@ def row(opened: Report, operator: Operator) -> list[str]:
     return cells
 
 
-def test_only_a_run_with_datasets_has_the_tab(report: MakeReport) -> None:
-    without = report("worker_tree").open(view="datasets")
-    assert without.page.locator("#tab-datasets").count() == 0
-    assert without.page.locator("#view-findings").is_visible()
-    opened = report("data_bottleneck").open()
-    opened.page.keyboard.press("8")
-    opened.settle()
-    assert opened.page.locator("#view-datasets").is_visible()
-    assert opened.page.locator("#tab-datasets").get_attribute("aria-selected") == "true"
-
-
 def test_the_graph_names_the_operator_that_limits_and_has_the_figures_of_the_summary(report: MakeReport) -> None:
     opened = report("data_bottleneck").open(view="datasets")
     read, embedder = pipeline(opened).operators
@@ -140,17 +129,6 @@ def test_of_several_executions_one_is_shown_and_kept_in_the_address(report: Make
     assert "dataset=1" in page.url
     again = opened.open(view="datasets", dataset=1)
     assert again.page.locator(".operator .title").all_text_contents() == ["MapBatches(classify)"]
-
-
-def test_dark_mode_has_colours_of_its_own(report: MakeReport) -> None:
-    opened = report("data_backpressure", scheme="dark").open(view="datasets")
-    colours = """(() => ['.operator .outline', '.track .area', '.held.memory', '.operator .title'].map(
-        each => getComputedStyle(document.querySelector(each)).fill))()"""
-    dark = opened.js(colours)
-    opened.page.keyboard.press("t")
-    opened.settle()
-    light = opened.js(colours)
-    assert all(one != other for one, other in zip(dark, light, strict=True))
 
 
 def test_figures_that_are_attributes_can_be_left_out(report: MakeReport) -> None:

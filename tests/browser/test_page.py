@@ -66,6 +66,20 @@ def test_every_view_opens(report: MakeReport) -> None:
     assert opened.open(view="spans").page.locator("#view-spans .rows [role=row]").count() >= 20
 
 
+@pytest.mark.parametrize(
+    ("run", "tab"), [("data_bottleneck", "datasets"), ("waiting_requests", "requests"), ("late_rank", "ranks")]
+)
+def test_only_runs_of_a_library_have_its_tab(report: MakeReport, run: str, tab: str) -> None:
+    """An address that leads there leads to the findings of another run."""
+    opened = report("worker_tree").open(view=tab)
+    assert opened.page.locator("[role=tab]").count() == len(VIEWS)
+    assert opened.page.locator("[role=tabpanel]:visible").get_attribute("id") == "view-findings"
+    opened = report(run).open()
+    opened.page.locator(f"#tab-{tab}").click()
+    opened.settle()
+    assert opened.page.locator("[role=tabpanel]:visible").get_attribute("id") == f"view-{tab}"
+
+
 def test_the_page_holds_the_spans_as_they_were_read(report: MakeReport) -> None:
     """Times, names, parents and places are those of the table, to the nanosecond."""
     opened = report("worker_tree").open()
@@ -386,40 +400,6 @@ def test_a_function_has_one_median(report: MakeReport) -> None:
     terms = opened.page.locator(".details dt").all_text_contents()
     assert [term for term in terms if "edian" in term] == ["Run, median", "Queue, median"]
     assert duration(statistics.median(function.durations)) in opened.page.locator(".details dd").all_text_contents()
-
-
-FRAMES = """() => {
-    const { app } = window.insight;
-    const context = app.views.flame.canvas.getContext("2d");
-    const boxes = new Map(), texts = [];
-    context.fillRect = (x, y, width, height) => {
-        if (height > 15) boxes.set(Math.round(y), [...(boxes.get(Math.round(y)) || []), [x, width]]);
-    };
-    context.fillText = (text, x, y) => texts.push([text, x, y]);
-    app.views.flame.draw();
-    delete context.fillRect;
-    delete context.fillText;
-    const width = app.views.flame.width;
-    return texts.map(([text, x, y]) => {
-        const row = [...boxes.entries()].find(([top]) => top <= y && y < top + 20)[1];
-        return [text, row.find(([left, wide]) => left <= x && x <= left + wide)[1] / width];
-    });
-}"""
-
-
-@pytest.mark.parametrize("run", ["bottleneck", "worker_tree"])
-@pytest.mark.parametrize("mode", ["wall", "summed"])
-def test_a_frame_is_drawn_as_wide_as_it_says(report: MakeReport, run: str, mode: str) -> None:
-    """The share that stands on a frame is that of its width in the picture; waiting has none in summed time."""
-    opened = report(run).open(view="flame")
-    opened.page.locator(f"#view-flame [data-key={mode}]").click()
-    opened.settle()
-    frames = opened.page.evaluate(FRAMES)
-    shares = [(text, float(text.split(" %")[0].split()[-1]), width) for text, width in frames if " %" in text]
-    assert len(shares) >= 3
-    for text, share, width in shares:
-        assert width == pytest.approx(share / 100, abs=0.002), text
-    assert any(text.startswith(("ray.get", "ray.wait")) for text, _ in frames) == (mode == "wall")
 
 
 def test_the_critical_path_is_drawn_in_each_view(report: MakeReport) -> None:

@@ -115,14 +115,6 @@ def test_attempts_are_chosen(report: MakeReport) -> None:
     assert opened.colours(CANVAS) > 20
 
 
-def test_a_run_without_training_has_no_tab_for_it(report: MakeReport) -> None:
-    """Nor lanes of nodes that nobody sampled. An address that leads there leads to the findings."""
-    opened = report("worker_tree").open(view="ranks")
-    assert opened.page.locator("[role=tab]").count() == 7
-    assert opened.page.locator("[role=tabpanel]:visible").get_attribute("id") == "view-findings"
-    assert opened.page.locator(".utilization canvas").count() == 0
-
-
 def test_lanes_show_how_much_of_a_node_was_in_use(report: MakeReport) -> None:
     """Below the timeline, with its times: the first half full, then nothing; what is pointed at is said."""
     table = load(span_files([recorded("late_rank")]))

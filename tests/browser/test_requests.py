@@ -17,15 +17,6 @@ def cells(opened: Report, kind: str) -> list[list[str]]:
     return [line.locator("td").all_text_contents() for line in lines]
 
 
-def test_only_a_run_with_requests_has_the_tab(report: MakeReport) -> None:
-    assert report("worker_tree").open().page.locator("#tab-requests").count() == 0
-    opened = report("waiting_requests").open()
-    assert opened.page.locator("#tabs button").all_text_contents()[:2] == ["Findings", "Requests"]
-    opened.page.locator("#tab-requests").click()
-    opened.settle()
-    assert opened.page.locator("#view-requests").is_visible()
-
-
 def test_the_tables_have_the_figures_of_the_summary(report: MakeReport) -> None:
     opened = report("waiting_requests").open(view="requests")
     found = opened.analysis.requests
@@ -91,13 +82,6 @@ def test_the_first_screen_of_requests_alone_says_what_their_time_went_to(report:
     opened.page.locator("#view-findings section", has_text="and 8 other parts").locator("button.link").click()
     opened.settle()
     assert opened.page.locator("#view-requests").is_visible()
-
-
-def test_nothing_is_wrong_with_it_on_dark_ground_either(report: MakeReport) -> None:
-    opened = report("waiting_requests", scheme="dark").open(view="requests")
-    opened.page.get_by_role("button", name="Failed").first.click()
-    opened.settle()
-    assert opened.wrong == []
 
 
 def test_the_note_says_what_does_not_fit_into_the_tables(report: MakeReport) -> None:

@@ -149,12 +149,6 @@ def test_the_name_is_by_the_format_where_none_is_given(folder: Path, monkeypatch
     assert json.loads(result.stdout) == written
 
 
-def test_standard_output_takes_the_file(folder: Path) -> None:
-    """For a pipe."""
-    result = CliRunner().invoke(main, ["export", str(folder), "--format", "otlp", "-o", "-"])
-    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 5)
-
-
 @pytest.mark.parametrize("name", ["otlp", "perfetto"])
 def test_a_full_disk_ends_the_command_with_an_error(folder: Path, name: str) -> None:
     """And not with a note that the input is damaged."""
@@ -165,13 +159,6 @@ def test_a_full_disk_ends_the_command_with_an_error(folder: Path, name: str) -> 
     assert "No space left on device" in done.stderr
     assert "missing" not in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_format_that_there_is_not_is_named(folder: Path) -> None:
-    """With those that there are."""
-    result, _ = export(folder, "csv")
-    assert result.exit_code == 2
-    assert "'csv' is not one of 'perfetto', 'otlp', 'parquet'" in result.stderr
 
 
 @pytest.mark.parametrize("name", EVERYWHERE)
@@ -207,17 +194,6 @@ def test_one_run_or_one_trace_can_be_chosen(folder: Path, name: str) -> None:
     assert sorted(os.listdir(folder.parent)) == ["out", "spans"]
 
 
-def test_damage_is_told(folder: Path) -> None:
-    """The rest is written."""
-    with (folder / "a.jsonl").open("a") as file:
-        file.write("no json\n")
-    for name in EVERYWHERE:
-        result, _ = export(folder, name, output=name)
-        assert result.exit_code == 0
-        assert "note: 1 bad line skipped (the first: " in result.stderr
-        assert "5 spans" in result.stdout
-
-
 def test_bad_spans_are_counted_and_the_others_of_their_line_are_there(folder: Path) -> None:
     """As in the other formats."""
     document = json.loads(lines(*program()[:1]))
@@ -241,18 +217,6 @@ def test_an_object_over_many_lines_becomes_one_line(folder: Path) -> None:
     written = [json.loads(line) for line in path.read_text().splitlines()]
     assert document in written
     assert (result.stderr, "6 spans, " in result.stdout) == ("", True)
-
-
-@pytest.mark.parametrize("times", [{"startTimeUnixNano": -5}, {"endTimeUnixNano": str(1 << 64)}])
-def test_a_span_whose_time_is_none_is_in_no_format(folder: Path, times: dict[str, Any]) -> None:
-    document = json.loads(lines(*program()[:1]))
-    (span,) = document["resourceSpans"][0]["scopeSpans"][0]["spans"]
-    span |= {"spanId": f"{77:016x}"} | times
-    (folder / "b.jsonl").write_text(json.dumps(document) + "\n")
-    for name in EVERYWHERE:
-        result, _ = export(folder, name, output=name)
-        assert f"1 bad span skipped (the first: {folder}/b.jsonl:1: a span that is not OTLP: " in result.stderr
-        assert "5 spans, " in result.stdout
 
 
 @pytest.mark.parametrize("name", EVERYWHERE)

@@ -7,11 +7,9 @@ import os
 import random
 import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -167,17 +165,6 @@ def test_the_command_compares_large_runs_by_duckdb(
     assert "--engine duckdb reads runs of a store" in " ".join(refused.split())
 
 
-def test_a_column_that_is_missing_ends_the_comparison(versions: tuple[Path, Path], tmp_path: Path) -> None:
-    """With its name, and the folder."""
-    store = tmp_path / "runs"
-    shutil.copytree(versions[0], store)
-    parquet = import_module("pyarrow.parquet")
-    for path in store.glob("run=*/traces-*.parquet"):
-        parquet.write_table(parquet.read_table(path).drop_columns(["clock_shift_ns"]), path)
-    said = run("compare", "--all", store, "--to", versions[1], "--engine", "duckdb", code=1).output
-    assert 'column "clock_shift_ns" not found' in " ".join(said.split())
-
-
 def test_a_hidden_attribute_is_no_difference_of_the_machines(tmp_path: Path) -> None:
     """Nobody knows whether it differs from what the other side shows."""
     recorded = RECORDED / "actor_restarts.jsonl.gz"
@@ -325,15 +312,6 @@ def test_all_ancestors_of_a_long_chain_are_opened(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(part, "opened", counted)
     assert part.copied(kept, str(tmp_path / "part"), 1000, begin=499_500_000).spans == len(found.spans)
     assert len(queries) < 100
-
-
-def test_only_a_page_of_a_part_needs_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = with_traces(tmp_path / "runs")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    page = tmp_path / "report.html"
-    run("view", store, "--output", page)
-    said = run("view", store, "--output", page, "--engine", "duckdb", code=1).output
-    assert "Error: --engine duckdb fails: No such file or directory" in said
 
 
 def test_a_page_of_traces_of_no_job_is_of_all_of_them(tmp_path: Path) -> None:

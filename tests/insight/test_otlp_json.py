@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from google.protobuf.json_format import MessageToDict
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Status, TracesData
 
-from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._insight.ingest.load import load
 
 
@@ -93,15 +91,6 @@ def test_names_of_kinds_and_codes_are_read_as_their_numbers(tmp_path: Path) -> N
     assert (span["kind"], span["status"]["code"]) == ("SPAN_KIND_SERVER", "STATUS_CODE_ERROR")
 
 
-def test_a_line_with_names_of_kinds_is_exported(tmp_path: Path) -> None:
-    """With its kind and its outcome."""
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps(with_hex_ids(MessageToDict(MESSAGE))) + "\n")
-    for name, kind in (("otlp", b'"SPAN_KIND_SERVER"'), ("perfetto", b"server")):
-        written = CliRunner().invoke(main, ["export", str(path), "--format", name, "-o", "-"])
-        assert (written.exit_code, kind in written.stdout_bytes, "skipped" in written.stderr) == (0, True, False)
-
-
 @pytest.mark.parametrize(
     ("written", "reason"),
     [
@@ -128,15 +117,3 @@ def test_other_forms_of_protobuf_are_bad_lines(written: Any, reason: str, tmp_pa
     found, problems = read(written, tmp_path / "a.jsonl")
     assert found == []
     assert [problem.removeprefix("a span that is not OTLP: ") for problem in problems] == [reason]
-
-
-@pytest.mark.parametrize("name", ["otlp", "perfetto"])
-def test_no_export_leaves_out_a_line_in_silence(name: str, tmp_path: Path) -> None:
-    """Whether it decodes the lines or copies them."""
-    other = MessageToDict(MESSAGE, preserving_proto_field_name=True)
-    path = tmp_path / "a.jsonl"
-    path.write_text(f"{json.dumps(with_hex_ids(MessageToDict(MESSAGE)))}\n{json.dumps(other)}\n")
-    written = CliRunner().invoke(main, ["export", str(path), "--format", name, "-o", "-"])
-    assert written.exit_code == 0
-    assert f"1 bad line skipped (the first: {path}:2: not OTLP" in written.stderr
-    assert "expected an object with resourceSpans" in written.stderr

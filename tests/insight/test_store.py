@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -230,15 +229,6 @@ def test_collected_files_become_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert functions(tmp_path / "others") == functions(tmp_path / "runs") == ["f"]
 
 
-def test_a_session_without_spans_makes_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it makes no files in a folder."""
-    session = tmp_path / "session_2026-11-25_00-38-55_281040_31184"
-    (session / "ray_tracing_hooks").mkdir(parents=True, mode=0o700)
-    monkeypatch.setenv("RAY_TRACING_LOCAL_DIR", str(tmp_path / "none"))
-    assert run("collect", session, "--output", f"parquet:{tmp_path}/runs").output.startswith("0 files")
-    assert not (tmp_path / "runs").exists()
-
-
 # --- What is in it --------------------------------------------------------------------------------------------------
 
 OF_DUCKDB_OTLP = """
@@ -277,41 +267,6 @@ def test_the_columns_of_calls_can_be_computed_from_those_of_otlp(name: str, tmp_
     assert Counter(tuple(each[key] for key in columns) for each in found) == Counter(
         tuple(e.values()) for e in of_calls
     )
-
-
-def test_queries_for_duckdb_otlp_run_on_a_store(tmp_path: Path) -> None:
-    """Only the name of the table is another one."""
-    run_of_ray = made(error="boom")
-    for each in run_of_ray.spans:
-        each.resource["service.name"] = "ray"
-    keep(written(run_of_ray, tmp_path / "spans"), tmp_path / "runs")
-    duckdb = import_module("duckdb")
-    table = f"'{tmp_path}/runs/run=*/traces-*.parquet'"
-    slow = duckdb.sql(
-        f"SELECT name, service_name, count(*), percentile_cont(0.95) WITHIN GROUP (ORDER BY duration_time_unix_nano)"
-        f" / 1000000 AS p95_ms FROM {table} WHERE kind = 5 GROUP BY name, service_name"
-    ).fetchall()
-    assert slow == [("f ray.remote_worker", "ray", 1, 47.0)]
-    failed = duckdb.sql(
-        f"SELECT json_extract_string(events_json, '$[0].attributes.\"exception.message\"'),"
-        f" json_extract_string(resource_attributes, '$.\"service.name\"') FROM {table} WHERE status_code = 2"
-    ).fetchall()
-    assert len(failed) == 1
-    assert failed[0][1] == "ray"
-
-
-def test_pandas_and_polars_read_a_store(tmp_path: Path) -> None:
-    """As the guide shows."""
-    store = tmp_path / "runs"
-    keep(written(made("f", "a"), tmp_path / "a"), store)
-    keep(written(made("g", "b"), tmp_path / "b"), store)
-    pandas, polars = import_module("pandas"), import_module("polars")
-    table = pandas.read_parquet(traces_of(store))
-    executions = table[table.ray_role == "execution"]
-    assert dict(executions.groupby("ray_function").ray_self_ns.sum()) == {"f": 47_000_000, "g": 47_000_000}
-    scanned = polars.scan_parquet(f"{store}/run=*/traces-*.parquet", hive_partitioning=True)
-    found = scanned.group_by("run").agg(polars.col("ray_is_call").sum()).collect()
-    assert sorted(found["ray_is_call"].to_list()) == [1, 1]
 
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "runs.md").read_text()
@@ -501,6 +456,17 @@ def store(tmp_path: Path) -> Path:
     return found
 
 
+def newest_of(store: Path) -> Path:
+    """The folder of its newest run."""
+    return store / f"run={json.loads(run('runs', store, '--json').stdout)[0]['id']}"
+
+
+def described_as(folder: Path, **changed: Any) -> None:
+    """Change what the description of a run says."""
+    described = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**described, **changed}))
+
+
 def functions(*arguments: object) -> list[str]:
     return [each["function"] for each in json.loads(run("summary", *arguments, "--json").stdout)["functions"]]
 
@@ -613,7 +579,7 @@ def test_writing_a_run_again_replaces_it(tmp_path: Path) -> None:
 
 def test_a_run_without_its_description_does_not_count(store: Path) -> None:
     """As while it is being written."""
-    newest = store / f"run={json.loads(run('runs', store, '--json').stdout)[0]['id']}"
+    newest = newest_of(store)
     (newest / "run.json").unlink()
     assert len(json.loads(run("runs", store, "--json").stdout)) == 2
     assert functions(store) == ["middle"]
@@ -685,37 +651,18 @@ def test_a_full_disk_is_said_and_leaves_the_earlier_copy(tmp_path: Path) -> None
     assert len(traces_of(store)) == 1
 
 
-def test_two_writers_of_one_run_write_one_after_the_other(tmp_path: Path) -> None:
-    """One of the copies stays, as a whole."""
-    folder, store = written(made(spans=300), tmp_path / "spans"), tmp_path / "runs"
-    path = os.pathsep.join(filter(None, sys.path))
-    command = export_command(folder, store)
-
-    def write(_number: int) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": path}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
-
-    with ThreadPoolExecutor(2) as threads:
-        done = list(threads.map(write, range(2)))
-    assert [each.returncode for each in done] == [0, 0], done
-    assert len(traces_of(store)) == 1
-    assert run("summary", store, "--json").stdout == run("summary", folder, "--json").stdout
-
-
 def test_a_run_of_another_version_is_said_and_the_others_are_read(store: Path) -> None:
     """With what to do."""
-    newest = store / f"run={json.loads(run('runs', store, '--json').stdout)[0]['id']}"
-    described = json.loads((newest / "run.json").read_text())
-    (newest / "run.json").write_text(json.dumps({**described, "version": 2}))
+    newest = newest_of(store)
+    described_as(newest, version=2)
     result = run("summary", store, "--json")
     assert "has version 2, and this package reads version 1" in result.stderr
     assert [each["function"] for each in json.loads(result.stdout)["functions"]] == ["middle"]
     assert "has version 2" in run("summary", newest, code=1).output
-    for damaged in ("{", json.dumps({**described, "wall_ns": float("nan")})):
-        (newest / "run.json").write_text(damaged)
-        assert "is not JSON" in run("runs", store).stderr
+    described_as(newest, wall_ns=float("nan"))
+    assert "is not JSON" in run("runs", store).stderr
     for each in store.glob("run=*/run.json"):
-        each.write_text(json.dumps({**described, "version": 2}))
+        each.write_text('{"format": "ray_tracing_hooks.run", "version": 2}')
     for option in ((), ("--json",)):
         assert "has version 2" in run("runs", store, *option, code=1).stderr
 
@@ -761,7 +708,7 @@ def test_a_damaged_row_group_is_said_and_the_others_are_read(tmp_path: Path, mon
 
 def test_a_file_that_is_cut_or_no_table_of_spans_is_said(store: Path, tmp_path: Path) -> None:
     """And not read."""
-    newest = store / f"run={json.loads(run('runs', store, '--json').stdout)[0]['id']}"
+    newest = newest_of(store)
     (path,) = newest.glob("traces-*")
     path.write_bytes(path.read_bytes()[:-20])
     assert "not completely read" in run("summary", newest, code=1).output
@@ -782,40 +729,19 @@ def test_a_file_that_a_description_names_and_that_is_gone_is_said(
     assert "1 file or folder not completely read" in " ".join(run("summary", tmp_path / "runs").output.split())
 
 
-def test_a_description_with_many_arguments_is_read(store: Path) -> None:
-    """A run keeps the arguments of its program, of which a shell may make megabytes."""
-    newest = store / f"run={json.loads(run('runs', store, '--json').stdout)[0]['id']}"
-    described = json.loads((newest / "run.json").read_text())
-    described["program"]["arguments"] = [f"{number:050}.parquet" for number in range(100_000)]
-    (newest / "run.json").write_text(json.dumps(described, indent=1))
-    assert described["id"] in run("runs", store).stdout
-
-
 @pytest.mark.parametrize("engine", ["memory", "duckdb"])
 def test_a_run_that_names_no_file_is_damaged(store: Path, engine: str) -> None:
     """Another run of the store is read."""
-    newest = store / f"run={json.loads(run('runs', store, '--json').stdout)[0]['id']}"
-    described = json.loads((newest / "run.json").read_text())
-    (newest / "run.json").write_text(json.dumps({**described, "files": []}))
+    described_as(newest_of(store), files=[])
     assert "run.json is damaged" in run("compare", "--all", store, "--to", store, "--engine", engine).stderr
-
-
-def test_bad_lines_are_said_without_a_reason_if_none_was_stored(store: Path) -> None:
-    newest = store / f"run={json.loads(run('runs', store, '--json').stdout)[0]['id']}"
-    described = json.loads((newest / "run.json").read_text())
-    described["quality"] |= {"bad_lines": 2, "problems": []}
-    (newest / "run.json").write_text(json.dumps(described))
-    assert "2 bad lines skipped" in run("summary", store).output
 
 
 def test_a_file_that_a_description_names_outside_of_its_folder_is_not_read(store: Path, tmp_path: Path) -> None:
     """Whoever wrote it."""
-    newest = store / f"run={json.loads(run('runs', store, '--json').stdout)[0]['id']}"
+    newest = newest_of(store)
     (path,) = newest.glob("traces-*")
     path.rename(tmp_path / "elsewhere.parquet")
-    described = json.loads((newest / "run.json").read_text())
-    described["files"] = [{"name": "../../elsewhere.parquet", "rows": 3}]
-    (newest / "run.json").write_text(json.dumps(described))
+    described_as(newest, files=[{"name": "../../elsewhere.parquet", "rows": 3}])
     shown = " ".join(run("summary", newest, code=1).output.split())
     assert "run.json is damaged: Expected `str` matching regex" in shown
     assert "`$.files[0].name`" in shown

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 from made_spans import TRACE_ID, line, span
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
+from test_read import RESOURCE, SCOPE, encoded
 
 from ray_tracing_hooks._insight.ingest import load as parts
 from ray_tracing_hooks._insight.ingest.files import span_files
@@ -234,20 +232,7 @@ def test_a_table_of_spans_has_them(tmp_path: Path) -> None:
 def test_a_spool_is_read_and_its_spans_are_read_again_when_asked_for(tmp_path: Path) -> None:
     """Running, lost and ended spans, as reading span by span has them; a segment that is gone costs attributes only."""
     writer = SpoolWriter(str(tmp_path))
-    resource = Resource(attributes=[KeyValue(key="host.name", value=AnyValue(string_value="h"))]).SerializeToString()
-    prefix = U16.pack(writer.scope(resource, InstrumentationScope(name="tests").SerializeToString()))
-
-    def encoded(number: int, end: int = 0) -> bytes:
-        message: bytes = SpanMessage(
-            trace_id=bytes.fromhex(TRACE_ID),
-            span_id=number.to_bytes(8, "big"),
-            name=f"span {number}",
-            start_time_unix_nano=number,
-            end_time_unix_nano=end,
-            attributes=[KeyValue(key="step", value=AnyValue(int_value=number))],
-        ).SerializeToString()
-        return message
-
+    prefix = U16.pack(writer.scope(RESOURCE, SCOPE))
     for number in (1, 2, 3):
         writer.start(prefix, encoded(number))
     writer.span(prefix, encoded(1, end=9))
@@ -271,21 +256,12 @@ def test_segments_may_be_read_by_several_processes(
 ) -> None:
     """Open, dropped and damaged records are reported as when reading the segments one after the other."""
     monkeypatch.setattr(parts, "_WORTH_A_PROCESS", 1 if processes > 1 else 1 << 40)
-    resource = Resource(attributes=[KeyValue(key="host.name", value=AnyValue(string_value="h"))]).SerializeToString()
-    scope = InstrumentationScope(name="tests").SerializeToString()
     writers = [SpoolWriter(str(tmp_path)) for _ in range(4)]
     for number, writer in enumerate(writers, 1):
-        prefix = U16.pack(writer.scope(resource, scope))
-        message = SpanMessage(
-            trace_id=bytes.fromhex(TRACE_ID),
-            span_id=number.to_bytes(8, "big"),
-            name=f"span {number}",
-            start_time_unix_nano=number,
-        )
-        writer.start(prefix, message.SerializeToString())
+        prefix = U16.pack(writer.scope(RESOURCE, SCOPE))
+        writer.start(prefix, encoded(number))
         if number % 2:
-            message.end_time_unix_nano = 9
-            writer.span(prefix, message.SerializeToString())
+            writer.span(prefix, encoded(number, end=9))
     writers[3].close()
     with open(min(tmp_path.glob("*.spool")), "ab") as segment:
         segment.write(b"no record" * 9)

@@ -234,7 +234,7 @@ def test_hostile_spans_are_written_as_text(tmp_path: Path, name: str) -> None:
         span(3, EPOCH, EPOCH + 9, 4, name=""),
         span(4, EPOCH, EPOCH + 9, 3, events=[Event(HOSTILE, (1 << 64) - 1, {HOSTILE: HOSTILE})]),
         span(5, EPOCH, EPOCH + 9, 5),
-        span(6, 0, 0, 77, kind=99),
+        span(6, EPOCH, 0, 77, kind=99),
         span(1, EPOCH, EPOCH + 10**9, name=HOSTILE),
         *[span(n, EPOCH + n, EPOCH + 10**6 - n, n - 1) for n in range(100, 2_100)],
     ]

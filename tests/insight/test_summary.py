@@ -1486,16 +1486,6 @@ def runs_of(run: HandMade) -> list[list[str]]:
     return [sorted(table.name_of(row) for row in found.rows) for found in runs(table)]
 
 
-def test_spans_without_a_session_are_of_one_run_if_they_have_nodes_in_common() -> None:
-    """Ray's own tracing names no session, and the jobs of all clusters have the same ids."""
-    run = HandMade()
-    driver = run.span("a1", 0, 10, node="n1")
-    run.span("a2", 1, 9, driver, node="n2", worker="w2")
-    run.span("b", 20, 30, node="n2", worker="w2", trace=2)
-    run.span("c", 40, 50, node="n9", trace=3)
-    assert runs_of(run) == [["c"], ["a1", "a2", "b"]]
-
-
 def test_a_trace_is_of_the_session_that_any_of_its_spans_names() -> None:
     """The driver of a Ray Client may not know it."""
     run = HandMade()

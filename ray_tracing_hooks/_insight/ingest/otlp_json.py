@@ -266,10 +266,11 @@ def _enum(value: Any, known: Mapping[str, int], what: str) -> int:
 
 
 def start_of(written: SpanJson) -> int:
-    """Its start in nanoseconds; if that is unknown, which is 0 or missing, its end. Raises one of ``MALFORMED`` if it
-    is invalid.
-    """
-    return _bounded(written.start_time_unix_nano) or _bounded(written.end_time_unix_nano)
+    """Its start in nanoseconds; if that is 0 or missing, its end. Raises one of ``MALFORMED`` without a valid one."""
+    found = _bounded(written.start_time_unix_nano) or _bounded(written.end_time_unix_nano)
+    if not found:
+        raise ValueError("it has neither a start nor an end")
+    return found
 
 
 def _bounded(described: Any) -> int:

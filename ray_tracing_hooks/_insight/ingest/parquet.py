@@ -152,7 +152,7 @@ class _Adder:
         columns = self._columns
         ids = int(id_text(span_id, 8), 16), int(id_text(parent_id or "", 8) or "0", 16)
         end = 0 if duration is None else start + duration
-        if not (0 <= start <= MOST_TIME and 0 <= end <= MOST_TIME):
+        if not (0 < start <= MOST_TIME and 0 <= end <= MOST_TIME):
             raise ValueError("an invalid time")
         plain = _decoded(attributes) if attributes else {}
         pairs, task, caller, submitted = columns.values_of(row, plain.items())

@@ -76,19 +76,16 @@ class Strings:
         return found
 
     def find(self, rows: Any) -> Any:
-        """For each row of a matrix of bytes the index of the first text equal to it, -1 if there is none."""
+        """For each row of a matrix of bytes the index of the text equal to it, -1 if there is none; all texts differ.
+
+        Of texts with equal hashes, which somebody must have made on purpose, one is found.
+        """
         which, own = self.matrix(rows.shape[1])
+        if not len(which):
+            return np.full(len(rows), -1)
         hashes = _hashes(own)
         order = np.argsort(hashes)
         hashes = hashes[order]
-        if (hashes[1:] == hashes[:-1]).any():
-            # Equal texts, or different ones with equal hashes.
-            together = Strings(self)
-            together.add_rows(rows)
-            numbers = together.numbers()[len(self) :]
-            return np.where(numbers < len(self), numbers, -1)
-        if not len(which):
-            return np.full(len(rows), -1)
         found = order[places_of(_hashes(rows), hashes)]
         is_equal = np.ones(len(rows), bool)
         for wanted, word in zip(_words(rows), _words(own), strict=True):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ray_tracing_hooks._insight.model.columns import COLUMNS, ENDED, MOST_TIME, NO_ID, NONE, Columns, Origins
+from ray_tracing_hooks._insight.model.columns import COLUMNS, ENDED, NO_ID, NONE, Columns, Origins
 from ray_tracing_hooks._insight.model.id_lists import IdLists, Strings
 from ray_tracing_hooks._insight.model.span import Span
 
@@ -54,7 +54,6 @@ class Merged:
         # Most ids are in several parts, so equal ids get one index here.
         first, self._number = np.unique(self.ids.numbers(), return_inverse=True)
         self.ids = self.ids.taken(first)
-        self._place_unknown_starts()
         # The number of each row, counted across all parts in their order.
         self.rows = self._by_start(self._unique())
         self.truncated = int(np.isin(self.rows, [*self._truncated]).sum())
@@ -97,16 +96,6 @@ class Merged:
         self._openings.update([row + first for row in columns.openings])
         self._truncated.update([row + first for row in columns.truncated])
         self.details.add(path, columns.origins, first)
-
-    def _place_unknown_starts(self) -> None:
-        """Spans with neither start nor end, which other programs write, begin with their trace."""
-        start, trace = as_numpy(self._columns["start"]), as_numpy(self._columns["trace"])
-        unknown = start == 0
-        if unknown.any():
-            first = np.full(len(self.traces), MOST_TIME)
-            np.minimum.at(first, trace[~unknown], start[~unknown])
-            placed = first[trace[unknown]]
-            start[unknown] = np.where(placed == MOST_TIME, 0, placed)
 
     def _by_start(self, rows: Any) -> Any:
         start = as_numpy(self._columns["start"])[rows]

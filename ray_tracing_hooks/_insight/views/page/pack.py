@@ -11,7 +11,6 @@ import base64
 import gzip
 import json
 import struct
-import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import sub
@@ -39,8 +38,6 @@ def packed(columns: Mapping[str, Iterable[int]]) -> bytes:
             column = array("Q", [min(each, _MOST) for each in given])
         width = (max(column, default=0).bit_length() + 7) // 8
         header.append([name, len(column), width])
-        if sys.byteorder == "big":
-            column.byteswap()
         raw = column.tobytes()
         planes += [raw[place::8] for place in range(width)]
     head = json.dumps(header).encode()

@@ -3,8 +3,9 @@
 A submission starts before its execution, any other span before its children, and a task ends before the ``ray.get``
 that returns its result. Where the clocks of two machines contradict this, one clock is shifted by the smallest amount
 that resolves it. Where spans contradict each other, so that no shifts resolve it all, the few count less than the many:
-between two machines, as many ask for a greater shift as for a smaller one; among more, the bounds that hold for the
-fewest spans are lowered. A clock that has changed during the run gets a shift between those before and after. The clock
+between two machines, as many ask for a greater shift as for a smaller one. If more machines contradict each other, only
+the pairs with the most spans between them count, as far as these connect the machines, and of effects that all go one
+way, half may precede their causes. A clock that has changed gets a shift between those before and after. The clock
 of the driver's machine is the reference, or that of the first root span if there is no driver. Skew without a
 contradiction is not corrected: clocks that differ by less than the time a message takes look equal. Nor is a wrong time
 known as such where no other span contradicts it. Processes on one machine share its clock.
@@ -26,9 +27,6 @@ from ray_tracing_hooks._insight.model.table import ENDED, Table
 
 _MOST_MACHINES = 200
 """With more machines no clocks are corrected, since the cost grows at least with the square of their number."""
-
-_MOST_CONTRADICTIONS = 100
-"""Of chains of bounds. Those that remain are resolved by fewer bounds."""
 
 _FARTHEST = 1 << 61
 """Nanoseconds, or 73 years: more than a clock that begins in 1970 is off. Times that are farther apart are damaged."""
@@ -61,7 +59,7 @@ def _shifts_of(calls: Calls, machine_of: list[str]) -> dict[str, int]:
     of_row = np.array([number[machine] for machine in machine_of])[as_numpy(calls.table.resource)]
     pairs = _Pairs(calls, of_row, len(machines), number.get("", -1))
     pairs.settle()
-    shifts = _shifts(_chains(pairs.least)[0], number[_reference(calls, machine_of)])
+    shifts = _shifts(_chains(pairs.least), number[_reference(calls, machine_of)])
     return {machine: shift for machine, shift in zip(machines, shifts, strict=True) if 0 < abs(shift) < _FARTHEST}
 
 
@@ -124,22 +122,19 @@ class _Pairs:
         for one, other in np.argwhere(known & (both + both.T > 0)).tolist():
             if one < other:
                 self._settle(one, other)
-        of_pairs = self.least.copy()
-        for _ in range(_MOST_CONTRADICTIONS):
-            cycle = _chains(self.least)[1]
-            if not cycle:
-                return
-            excess = sum(int(self.least[pair]) for pair in cycle)
-            self._lower(min(cycle, key=lambda pair: (self._contradicted(pair, excess), -self.least[pair])), excess)
-        self.least = of_pairs
-        self._keep_strongest()
+        if (np.diagonal(_chains(self.least)) > 0).any():
+            self._keep_strongest()
 
     def _keep_strongest(self) -> None:
         """Keep only bounds that cannot contradict each other: those of the pairs with the most spans between them, both
-        ways if possible, as far as these connect the machines (a maximum spanning tree).
+        ways if possible, as far as these connect the machines (a maximum spanning tree). Where all go one way, the
+        bound is what half of them ask for.
         """
-        spans = np.diff(self._begin).reshape(self.size, self.size)
-        spans = np.triu(spans + spans.T + len(self._late) * np.minimum(spans, spans.T), 1)
+        between = np.diff(self._begin).reshape(self.size, self.size)
+        for one, other in np.argwhere((between > 0) & (between.T == 0)).tolist():
+            late = self._between((one, other))
+            self.least[one, other] = late[(len(late) - 1) // 2]
+        spans = np.triu(between + between.T + len(self._late) * np.minimum(between, between.T), 1)
         group, kept = np.arange(self.size), np.zeros_like(self.least, bool)
         for pair in np.argsort(-spans, axis=None, kind="stable")[: np.count_nonzero(spans)].tolist():
             one, other = divmod(pair, self.size)
@@ -159,20 +154,6 @@ class _Pairs:
         shift = min(max(0, shifts[more <= not_more][0]), shifts[not_less >= less][-1])
         self.least[one, other] = max(there[there <= shift], default=shift)
         self.least[other, one] = max(-back[back >= shift], default=-shift)
-
-    def _lower(self, pair: tuple[int, int], excess: int) -> None:
-        late = self._between(pair)
-        kept = np.searchsorted(late, self._lowered(pair, excess), "right")
-        self.least[pair] = late[kept - 1] if kept else _NOTHING
-
-    def _contradicted(self, pair: tuple[int, int], excess: int) -> int:
-        """How many effects would precede their causes if the bound of this pair were lower."""
-        bounds = [self._lowered(pair, excess), self.least[pair]]
-        above, until = np.searchsorted(self._between(pair), bounds, "right").tolist()
-        return int(until - above)
-
-    def _lowered(self, pair: tuple[int, int], excess: int) -> int:
-        return max(int(self.least[pair]) - excess, _NOTHING)
 
     def _between(self, pair: tuple[int, int]) -> Any:
         at = pair[0] * self.size + pair[1]
@@ -222,32 +203,18 @@ def _shifts(chains: Any, reference: int) -> list[int]:
     return [int(shift) for shift in shifts]
 
 
-def _chains(least: Any) -> tuple[Any, list[tuple[int, int]]]:
+def _chains(least: Any) -> Any:
     """The greatest bound that chains of bounds set for each pair of machines (Floyd and Warshall's algorithm).
 
-    If bounds contradict each other, also the pairs of a cycle that demands a shift of a machine against itself.
+    If bounds contradict each other, that of some machine against itself is above 0.
     """
-    longest, machines = least.copy(), np.arange(len(least))
+    longest = least.copy()
     np.fill_diagonal(longest, 0)
-    following = np.broadcast_to(machines, least.shape).copy()
-    for middle in machines.tolist():
+    for middle in range(len(least)):
         through = longest[:, middle, None] + longest[middle]
         is_longer = (through > longest) & (through > -_FARTHEST)
         longest = np.where(is_longer, np.minimum(through, _FARTHEST), longest)
-        following = np.where(is_longer, following[:, middle, None], following)
-        contradicted = np.nonzero(np.diagonal(longest) > 0)[0].tolist()
-        if contradicted:
-            return longest, _cycle(following, contradicted[0])
-    return longest, []
-
-
-def _cycle(following: Any, machine: int) -> list[tuple[int, int]]:
-    """The pairs on the way from a machine back to itself."""
-    way = [machine]
-    while (after := int(following[way[-1], machine])) not in way:
-        way.append(after)
-    way = way[way.index(after) :]
-    return list(zip(way, [*way[1:], way[0]], strict=True))
+    return longest
 
 
 _NOTHING = -(1 << 62)

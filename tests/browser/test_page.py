@@ -227,7 +227,7 @@ def test_a_class_is_one_box_or_a_box_for_each_actor(report: MakeReport) -> None:
     opened = report("worker_tree").open(view="logical")
     page, button = opened.page, opened.page.locator("#view-logical").get_by_role("button", name="By actor")
     counts = "store.meta.graph.functions.reduce((sum, each) => sum + each.count, 0)"
-    total = "store.meta.flame.self.reduce((sum, each) => sum + each, 0)"
+    total = "store.flameFigures().own.reduce((sum, each) => sum + each, 0)"
     apart = opened.js(f"[{counts}, {total}]")
     assert button.get_attribute("aria-pressed") == "true"
     page.locator(".box .member").nth(3).click()

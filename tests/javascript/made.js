@@ -7,7 +7,7 @@ export const SUBMISSION = PRODUCER, EXECUTION = CONSUMER;
 const META = {
   source: "made", start_ms: 0, extent: 100, spans: 0, executions: 0, chunk: 2, resources: [{}], traces: ["t"], lanes: [0],
   places: [{ label: "driver", detail: "", node: 0, group: "", kind: "driver", facts: {} }], nodes: [{ label: "node", detail: "", accelerators: [] }],
-  flame: { name: [0], parent: [-1], first: [0], count: [], errors: [0], total: [], wall: [], self: [], share: [], wait: [0], path: [0] },
+  flame: { name: [0], parent: [-1], first: [0], errors: [0], wait: [0], path: [0] },
   graph: { functions: [], calls: [], data: [] }, colour_order: [], strip: [], peak: 0, facts: [], apart: null, documentation: "", trace_url: "", queues: null, requests: null, datasets: { executions: [], iterations: [], left_out: 0 }, findings: [], nothing_found: "", ran: "",
   path: { steps: [], by: [], total: 0, about: "", places: {} }, quality: [], deadlocks: [], notes: [], details_note: "", names: ["f"], top_about: "", top: [],
 };

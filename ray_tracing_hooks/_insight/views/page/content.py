@@ -346,12 +346,7 @@ def _flame(stacks: Flame, labels: list[str], begin: int) -> dict[str, Any]:
         "name": name,
         "parent": stacks.parent,
         "first": [first - begin for first in stacks.first],
-        "count": stacks.spans,
         "errors": stacks.errors,
-        "total": stacks.total,
-        "wall": stacks.wall,
-        "self": stacks.own,
-        "share": stacks.share,
         "wait": list(map(int, stacks.is_wait)),
         "path": [0] * len(name),
     }
@@ -380,7 +375,7 @@ def _graph(found: Graph, name_of: dict[int, int]) -> dict[str, Any]:
         for (caller, function), times in found.calls.items()
     ]
     data = [
-        {"from": source, "to": to, "count": len(each.objects), "readers": each.readers, "bytes": 0}
+        {"from": source, "to": to, "count": len(each.objects), "readers": each.readers}
         for (source, to), each in found.data.items()
     ]
     return {"functions": functions, "calls": calls, "data": data}

@@ -2,8 +2,6 @@
 
 /** @param {string} base64 @returns {Uint8Array<ArrayBuffer>} */
 function decoded(base64) {
-  const native = /** @type {{ fromBase64?: (text: string) => Uint8Array<ArrayBuffer> }} */ (/** @type {unknown} */ (Uint8Array));
-  if (native.fromBase64) return native.fromBase64(base64);
   const binary = atob(base64);
   const bytes = new Uint8Array(binary.length);
   for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);

@@ -2,7 +2,7 @@
 
 import { el, emptied } from "./dom.js";
 import { PRODUCER } from "./figures.js";
-import { byteSize, clock, counted, cut, duration, number, safe, safeLines, shortened, shown } from "./format.js";
+import { clock, counted, cut, duration, number, safe, safeLines, shortened, shown } from "./format.js";
 import { KINDS, LOST, RUNNING } from "./store.js";
 
 const MOST_SHOWN = 40, MOST_EDGES = 60, MOST_EVENTS = 50, MOST_TRACEBACK = 60000;
@@ -192,8 +192,8 @@ export class DetailsPanel {
         each.actors ? ["Actors", number(each.actors)] : null, each.path ? ["On the critical path", duration(each.path)] : null]);
     }
     if (type === "flame") {
-      const { flame } = meta;
-      return pairs([["Stack", this.app.views.flame.stackText(id)], ["Spans", number(flame.count[id])], ["Summed", duration(flame.total[id])], ["Wall", duration(flame.wall[id])], ["Self", duration(flame.self[id])]]);
+      const { flame } = this.app.views, { spans, summed, wall, own } = flame.shown();
+      return pairs([["Stack", flame.stackText(id)], ["Spans", number(spans[id])], ["Summed", duration(summed[id])], ["Wall", duration(wall[id])], ["Self", duration(own[id])]]);
     }
     if (type === "place") {
       const place = meta.places[id];
@@ -201,7 +201,7 @@ export class DetailsPanel {
     }
     if (!edge) return null;
     return pairs("readers" in edge
-      ? [["Objects", number(edge.count)], ["Readers", number(edge.readers)], ["Size", edge.bytes ? byteSize(edge.bytes) : "unknown"]] : runTimes(edge).slice(0, -1));
+      ? [["Objects", number(edge.count)], ["Readers", number(edge.readers)]] : runTimes(edge).slice(0, -1));
   }
 }
 

@@ -76,6 +76,12 @@ export class Flame extends View {
     return this.frames.levels.length * FLAME_ROW + 12;
   }
 
+  /** The figures of the spans in the range and filter. */
+  shown() {
+    if (this.stale) this.compute();
+    return this.figures;
+  }
+
   compute() {
     const { store } = this;
     this.figures = store.flameFigures();

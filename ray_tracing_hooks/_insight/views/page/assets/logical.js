@@ -1,7 +1,7 @@
 // The call graph: functions, actors with their methods, and the data passed between them.
 
 import { FIGURES, MEMBER, TITLE, View, el, emptied, fitted, inNextFrame, numberColumn, sortedTable, svg, textColumn, timeColumn, widthOf } from "./dom.js";
-import { byteSize, counted, duration, number, percent, plainName, safe, shortened } from "./format.js";
+import { counted, duration, number, percent, plainName, safe, shortened } from "./format.js";
 import { LEAST_ON_PATH } from "./store.js";
 
 /** @typedef {(id: number) => boolean} Asked */
@@ -102,7 +102,7 @@ export class Logical extends View {
 
   /** @param {CallEdge | DataEdge} edge */
   edgeLabel(edge) {
-    if ("readers" in edge) return `${number(edge.count)} obj${edge.bytes ? ` · ${byteSize(edge.bytes)}` : ""}`;
+    if ("readers" in edge) return `${number(edge.count)} obj`;
     return `${number(edge.count)}×${edge.errors ? ` ✗${number(edge.errors)}` : ""}${this.isOnPath(edge) ? ` · ${percent(edge.path / this.store.meta.path.total)}` : ""}`;
   }
 
@@ -165,8 +165,7 @@ export class Logical extends View {
         linked("Function", (each) => each.label, ({ id }) => store.select({ type: "function", id })), ...figures,
         timeColumn("Queue, median", (each) => each.queue_p50, "From submission to the start of the execution"), timeColumn("Queue, max", (each) => each.queue_max)] }),
       calls.length ? sortedTable({ rows: calls, caption: "Calls", first: 4, most: 200, columns: [...ends("call", "Caller", "Callee"), ...figures] }) : null,
-      data.length ? sortedTable({ rows: data, caption: "Data", first: 3, most: 200, columns: [...ends("data", "Producer", "Consumer"), numberColumn("Objects", (edge) => edge.count), numberColumn("Readers", (edge) => edge.readers),
-        numberColumn("Size", (edge) => edge.bytes, (edge) => (edge.bytes ? byteSize(edge.bytes) : "unknown"))] }) : null);
+      data.length ? sortedTable({ rows: data, caption: "Data", first: 3, most: 200, columns: [...ends("data", "Producer", "Consumer"), numberColumn("Objects", (edge) => edge.count), numberColumn("Readers", (edge) => edge.readers)] }) : null);
   }
 
   /** @param {Change} what */

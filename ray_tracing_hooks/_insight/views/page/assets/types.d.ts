@@ -33,7 +33,7 @@ interface CallEdge extends RunTimes {
 }
 
 interface DataEdge {
-  from: number; to: number; count: number; readers: number; bytes: number;
+  from: number; to: number; count: number; readers: number;
 }
 
 interface Graph {
@@ -41,8 +41,7 @@ interface Graph {
 }
 
 interface FlameMeta {
-  name: number[]; parent: number[]; first: number[]; count: number[]; errors: number[]; total: number[]; wall: number[];
-  self: number[]; share: number[]; wait: number[]; path: number[];
+  name: number[]; parent: number[]; first: number[]; errors: number[]; wait: number[]; path: number[];
 }
 
 interface Accelerator {

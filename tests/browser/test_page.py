@@ -245,23 +245,6 @@ def test_a_class_is_one_box_or_a_box_for_each_actor(report: MakeReport) -> None:
     assert not report("bottleneck").open(view="logical").js("store.other")
 
 
-def test_a_kind_of_time_has_its_colour_for_good(report: MakeReport) -> None:
-    """It is the same whatever else there is, light or dark."""
-    known: dict[str, set[str]] = {}
-    for run, scheme in (("bottleneck", "light"), ("worker_tree", "dark"), ("pipeline_of_actors", "light")):
-        opened = report(run, scheme=scheme).open()
-        for part in opened.page.locator("td:has([data-kind])").all():
-            colour = part.locator(".key").evaluate("key => getComputedStyle(key).backgroundColor")
-            kind = part.locator("[data-kind]").get_attribute("data-kind") or ""
-            known.setdefault(kind, set()).add(colour)
-    assert {"scheduling", "retrying", "get", "delivery"} <= set(known)
-    assert {len(colours) for colours in known.values()} == {1}
-    assert len(set.union(*known.values())) == len(known)
-    opened = report("two_stages").open()
-    every = opened.js(f"[...{list(paths.KINDS)}, 'none of them'].map(kind => app.colours.ofKind(kind))")
-    assert len(set(every)) == len(paths.KINDS) + 1
-
-
 def test_tables_are_sorted_by_cost_and_as_asked(report: MakeReport) -> None:
     """What took most leads; a click on a title sorts by it, a second one the other way."""
     opened = report("worker_tree").open()
@@ -349,47 +332,6 @@ def test_the_path_marks_the_calls_that_it_goes_through(report: MakeReport) -> No
     opened.page.keyboard.press("c")
     opened.settle()
     assert opened.page.locator("#view-logical .onpath").count() == 0
-
-
-def test_names_stay_within_their_boxes(report: MakeReport) -> None:
-    """However wide the letters of a class or method are, and however large its figures."""
-    spans = [span("driver.py ray.driver", 1)]
-    for number in range(2, 40):
-        name = "W" * (number // 4) + "ideMachineWorker"
-        site = {"ray.actor_class": name, "ray.actor_method": "M" * number, "ray.actor_id": f"{number:032x}"}
-        label = f"{name}.{'M' * number}"
-        spans.append(span(f"{label} ray.remote", 10 * number, 1, kind=PRODUCER, attributes=site))
-        spans += [
-            span(
-                f"{label} ray.remote_worker",
-                10 * number + n,
-                10 * number,
-                kind=CONSUMER,
-                attributes=site,
-                status_code=2,
-            )
-            for n in range(1, 5)
-        ]
-    opened = report(spans).open(view="logical")
-    opened.settle()
-    assert opened.page.locator("#view-logical .box").count() > 9
-    assert opened.page.evaluate(OUTSIDE) == []
-
-
-OUTSIDE = """() => {
-    const bad = [];
-    for (const box of document.querySelectorAll("#view-logical .box")) {
-        const { left, right } = box.querySelector(".outline").getBoundingClientRect();
-        for (const row of [box.querySelector(".title"), ...box.querySelectorAll(".member")]) {
-            const texts = (row.matches("text") ? [row] : [...row.querySelectorAll("text")])
-                .map(text => ({ text: text.textContent, ...text.getBoundingClientRect().toJSON() }));
-            for (const text of texts) if (text.left < left || text.right > right) bad.push(text.text);
-            texts.sort((a, b) => a.left - b.left);
-            texts.slice(1).forEach((text, n) => text.left < texts[n].right && bad.push([texts[n].text, text.text]));
-        }
-    }
-    return bad;
-}"""
 
 
 def test_a_function_has_one_median(report: MakeReport) -> None:

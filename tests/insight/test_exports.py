@@ -84,24 +84,6 @@ def exported(folder: Path, name: str, *arguments: str, output: str = "out") -> P
 EVERYWHERE = list(FORMATS)
 
 
-@pytest.mark.parametrize("name", EVERYWHERE)
-def test_times_that_a_correction_of_clocks_moves_before_1970_are_exported(name: str, tmp_path: Path) -> None:
-    """The clock of one node is years ahead of that of the driver, which began near zero."""
-    (tmp_path / "spans").mkdir()
-    elsewhere = process("ccccdddd", pid=2)
-    spans = [
-        span(1, 1_000, 9_000, name="run.py ray.driver", where=DRIVER),
-        span(2, 2_000, 2_500, 1, name="f ray.remote", kind=PRODUCER, where=DRIVER, attributes={"ray.task_id": TASK}),
-        span(3, EPOCH, EPOCH + 500, 2, name="f ray.remote_worker", kind=CONSUMER, where=elsewhere,
-             attributes={"ray.task_id": TASK}),
-        span(4, 3_000, 4_000, 1, name="ray.get", where=DRIVER,
-             attributes={"ray.object_ids": [OBJECT], "ray.object_count": 1}),
-        span(5, EPOCH // 2, EPOCH, name="earlier", where=elsewhere),
-    ]  # fmt: skip
-    (tmp_path / "spans" / "a.jsonl").write_text(lines(*spans))
-    assert exported(tmp_path / "spans", name).stat().st_size
-
-
 # --- the command --------------------------------------------------------------------------------------------------
 
 

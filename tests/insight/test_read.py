@@ -18,7 +18,6 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
-from ray_tracing_hooks._formats import otlp_json_read
 from ray_tracing_hooks._insight.ingest import lines as line_reading
 from ray_tracing_hooks._insight.ingest import load as reading
 from ray_tracing_hooks._insight.ingest.files import span_files
@@ -189,12 +188,6 @@ def test_an_object_over_many_lines_is_read(
         assert [problem.line for problem in quality.problems] == [text[: text.index("{bad")].count("\n") + 1]
 
 
-def test_an_object_over_many_lines_is_no_longer_than_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(otlp_json_read, "MAX_LINE", 100)
-    (tmp_path / "a.jsonl").write_text(json.dumps(json.loads(line(described(1))), indent=2))
-    assert read(tmp_path)[0] == []
-
-
 def test_what_is_left_out_is_zero(tmp_path: Path) -> None:
     """As protobuf's JSON has it: a start of 0 is unknown, so it is the end. A span without both is none."""
     empty = {"traceId": TRACE_ID, "attributes": [{}], "events": [{}], "links": [{}]}
@@ -260,14 +253,6 @@ def test_a_span_found_twice_is_taken_once(tmp_path: Path) -> None:
         (8_000_000_000, "ended"),
     ]
     assert (quality.spans, quality.duplicates) == (3, 6)
-
-
-def test_a_span_whose_end_is_estimated_is_lost(tmp_path: Path) -> None:
-    """The shipper closes spans of dead processes; they are distinguished from spans that ended."""
-    estimated = [{"key": "ray.end_estimated", "value": {"boolValue": True}}]
-    (tmp_path / "a.jsonl").write_text(line(described(1, attributes=estimated)))
-    (found,), quality = read(tmp_path)
-    assert (found.state, found.failed, quality.lost) == ("lost", True, 1)
 
 
 def test_a_path_that_does_not_exist_is_an_error() -> None:

@@ -117,33 +117,6 @@ def test_zstd_without_its_package_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     assert "zstd needs pyarrow: pip install 'ray-tracing-hooks[insight]'" in shown
 
 
-def test_spans_that_know_nothing_of_ray_read_well(tmp_path: Path) -> None:
-    """As another framework writes them."""
-    spans = [
-        {
-            "traceId": "ab" * 16,
-            "spanId": f"{number:016x}",
-            "parentSpanId": f"{1:016x}" if number > 1 else "",
-            "name": name,
-            "kind": 1,
-            "startTimeUnixNano": str(1_700_000_000_000_000_000 + number * 10**8),
-            "endTimeUnixNano": str(1_700_000_000_000_000_000 + number * 10**8 + (10**9 if number == 1 else 10**7)),
-            "status": {"code": 2, "message": "boom"} if name == "generate" else {},
-        }
-        for number, name in enumerate(("pipeline_step", "generate", "train"), start=1)
-    ]
-    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "roll"}}]}
-    line = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "roll"}, "spans": spans}]}]}
-    (tmp_path / "traces.jsonl").write_text(json.dumps(line) + "\n")
-    shown = run("summary", tmp_path / "traces.jsonl").output
-    assert "pipeline_step took 1.00 s" in shown
-    tree = run("tree", tmp_path / "traces.jsonl").output
-    assert "generate" in tree
-    assert "boom" in tree
-    (listed,) = json.loads(run("runs", tmp_path / "traces.jsonl", "--json").stdout)
-    assert (listed["program"]["name"], listed["counts"]["failed"]) == ("pipeline_step", 1)
-
-
 # --- Object stores --------------------------------------------------------------------------------------------------
 
 
@@ -594,17 +567,3 @@ def test_a_wrong_address_is_said(place: str, why: str) -> None:
     assert why in shown
     assert "s3cret" not in shown
     assert run("summary", place, "--engine", "ray", code=2).output
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ("tenant=a%0d%0ab", "Invalid header value"),
-        ("last=999999999d", "does not answer"),
-        ("end=9999-12-31T23:00:00-12:00", "does not answer"),
-    ],
-)
-def test_an_extreme_parameter_is_no_traceback(given: str, why: str) -> None:
-    """The server decides about it, or the request cannot be made."""
-    shown = run("summary", f"tempo:http://127.0.0.1:1?service=ray&{given}", code=1).output
-    assert why in " ".join(shown.split())

@@ -577,14 +577,6 @@ def test_writing_a_run_again_replaces_it(tmp_path: Path) -> None:
     assert len(second["beside"]) == 2
 
 
-def test_a_run_without_its_description_does_not_count(store: Path) -> None:
-    """As while it is being written."""
-    newest = newest_of(store)
-    (newest / "run.json").unlink()
-    assert len(json.loads(run("runs", store, "--json").stdout)) == 2
-    assert functions(store) == ["middle"]
-
-
 _KILLED = """
 import os, sys
 sys.path += sys.argv[3:]

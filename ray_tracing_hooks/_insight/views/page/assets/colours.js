@@ -73,12 +73,9 @@ export class Colours {
     this.failed = FAILED_COLOUR;
     this.ink = this.soft = this.faint = this.line = this.surface = this.panel = this.accent = this.path = this.submission = "";
     this.isDark = false;
-    /** @type {Map<string, string>} */
-    this.texts = new Map();
-    /** @type {Map<string, number>} */
-    this.pixels = new Map();
-    /** @type {Map<string, CanvasPattern>} */
-    this.hatchings = new Map();
+    /** What was made of colours, in the current scheme.
+     * @type {Map<string, any>} */
+    this.made = new Map();
     this.update();
   }
 
@@ -97,16 +94,22 @@ export class Colours {
     this.path = value("--path");
     this.submission = value("--submission");
     this.isDark = luminance(this.surface) < 0.5;
-    this.texts.clear();
-    this.pixels.clear();
-    this.hatchings.clear();
+    this.made.clear();
+  }
+
+  /** What was made of a colour before, or else is made now.
+   * @template T
+   * @param {string} what @param {string} colour @param {() => T} make @returns {T} */
+  once(what, colour, make) {
+    const key = `${what} ${colour}`;
+    if (!this.made.has(key)) this.made.set(key, make());
+    return this.made.get(key);
   }
 
   /** Thin stripes in a colour, on a transparent ground.
    * @param {CanvasRenderingContext2D} context @param {string} colour @returns {CanvasPattern | string} */
   hatch(context, colour) {
-    let found = this.hatchings.get(colour);
-    if (!found) {
+    return this.once("hatch", colour, () => {
       const tile = el("canvas", { width: 6, height: 6 });
       const inner = pen(tile);
       inner.strokeStyle = colour;
@@ -117,12 +120,8 @@ export class Colours {
         inner.lineTo(at + 6, 0);
       }
       inner.stroke();
-      const made = context.createPattern(tile, "repeat");
-      if (!made) return colour;
-      found = made;
-      this.hatchings.set(colour, found);
-    }
-    return found;
+      return context.createPattern(tile, "repeat") ?? colour;
+    });
   }
 
   /** @param {number} row */
@@ -133,11 +132,6 @@ export class Colours {
     return PALETTE[this.ofName[this.store.name[row]] ?? 0];
   }
 
-  /** @param {string} kind */
-  ofKind(kind) {
-    return category(kind).colour;
-  }
-
   /** @param {number} name */
   ofNameIndex(name) {
     return PALETTE[this.ofName[name] ?? 0];
@@ -146,50 +140,30 @@ export class Colours {
   /** The colour as a number for an ImageData viewed as 32-bit words (little endian: ABGR).
    * @param {string} colour */
   pixel(colour) {
-    let found = this.pixels.get(colour);
-    if (found === undefined) {
-      const [r, g, b] = channels(colour);
-      found = ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
-      this.pixels.set(colour, found);
-    }
-    return found;
+    const [r, g, b] = channels(colour);
+    return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
   }
 
   /** Black or white, whichever is readable on the colour.
    * @param {string} colour */
   text(colour) {
-    let found = this.texts.get(colour);
-    if (found === undefined) {
-      // The luminance at which both have the same contrast.
-      found = luminance(colour) > 0.179 ? "#000000" : "#ffffff";
-      this.texts.set(colour, found);
-    }
-    return found;
+    // The luminance at which both have the same contrast.
+    return this.once("text", colour, () => (luminance(colour) > 0.179 ? "#000000" : "#ffffff"));
   }
 
   /** The colour of secondary text, if it is readable on this ground, else a readable one.
    * @param {string} ground */
   quiet(ground) {
-    const key = ground + "-";
-    let found = this.texts.get(key);
-    if (found === undefined) {
-      found = contrast(ground, this.soft) >= 4.5 ? this.soft : contrast(ground, this.ink) >= 4.5 ? this.ink : this.text(ground);
-      this.texts.set(key, found);
-    }
-    return found;
+    return this.once("quiet", ground, () => [this.soft, this.ink].find((ink) => contrast(ground, ink) >= 4.5) ?? this.text(ground));
   }
 
   /** A colour between this one and the surface, for items outside the selection.
    * @param {string} colour */
   dimmed(colour) {
-    const key = colour + "~";
-    let found = this.texts.get(key);
-    if (found === undefined) {
+    return this.once("dimmed", colour, () => {
       const a = channels(colour), b = channels(this.surface);
-      found = "#" + a.map((each, i) => Math.round(each * 0.22 + b[i] * 0.78).toString(16).padStart(2, "0")).join("");
-      this.texts.set(key, found);
-    }
-    return found;
+      return "#" + a.map((each, i) => Math.round(each * 0.22 + b[i] * 0.78).toString(16).padStart(2, "0")).join("");
+    });
   }
 }
 

@@ -1,6 +1,7 @@
 """Places that files are written to: a folder, or an object store through ``fsspec``.
 
-A file appears there as a whole, or not at all.
+A file appears there as a whole, or not at all. Threads may use a place at the same time, each for other files. All
+methods raise TargetError. ``text`` is the name of a place in messages.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 from ray_tracing_hooks._safety.guard import TracingError
 from ray_tracing_hooks._safety.private import open_file
@@ -21,42 +22,6 @@ _PART = ".part"
 
 class TargetError(TracingError):
     """The target cannot be written to."""
-
-
-class Target(Protocol):
-    """A place for files. Threads may use it at the same time, each for other files. All methods raise TargetError.
-
-    Attributes:
-        text: Its name in messages.
-    """
-
-    text: str
-
-    def size(self, name: str) -> int | None:
-        """The size of a file; None if there is none."""
-
-    @contextmanager
-    def create(self, name: str) -> Iterator[BinaryIO]:
-        """A file to write. Without an error it gets its name at the end; else an earlier one of this name stays."""
-        yield from ()
-
-    def read(self, name: str) -> bytes | None:
-        """The content of a small file; None if there is none."""
-
-    def remove(self, folder: str, *, others: frozenset[str], known: frozenset[str]) -> None:
-        """Remove files of a folder that are not among ``others``: in an object store those that are ``known``, since
-        somebody else may write there, and in a folder all, since this process has it for itself.
-        """
-
-    def close(self) -> None: ...
-
-
-def target_of(place: str, on_wait: Callable[[], None] = lambda: None) -> Target:
-    """The target at a path or a URL. Raises TargetError.
-
-    A folder takes one run at a time: ``on_wait`` is called if this one has to wait for another.
-    """
-    return _ObjectStore(place) if "://" in place else _Folder(place, on_wait)
 
 
 class _Folder:
@@ -77,6 +42,7 @@ class _Folder:
                 fcntl.flock(self._held, fcntl.LOCK_EX)
 
     def size(self, name: str) -> int | None:
+        """The size of a file; None if there is none."""
         try:
             return os.stat(os.path.join(self.text, name)).st_size
         except OSError:
@@ -84,6 +50,7 @@ class _Folder:
 
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
+        """A file to write. Without an error it gets its name at the end; else an earlier one of this name stays."""
         path = os.path.join(self.text, name)
         part = path + _PART
         try:
@@ -100,6 +67,7 @@ class _Folder:
                 os.unlink(part)
 
     def read(self, name: str) -> bytes | None:
+        """The content of a small file; None if there is none."""
         try:
             with open(os.path.join(self.text, name), "rb") as file:
                 return file.read()
@@ -109,6 +77,9 @@ class _Folder:
             raise TargetError(f"cannot read {os.path.join(self.text, name)!r}: {error.strerror}") from error
 
     def remove(self, folder: str, *, others: frozenset[str], known: frozenset[str]) -> None:
+        """Remove files of a folder that are not among ``others``: in an object store those that are ``known``, since
+        somebody else may write there, and here all, since this process has it for itself.
+        """
         path = os.path.join(self.text, folder)
         for inside, _, names in os.walk(path):
             for file in (os.path.join(inside, name) for name in names):
@@ -179,3 +150,14 @@ class _ObjectStore:
 
     def _of(self, name: str) -> Any:
         return f"{self._path.rstrip('/')}/{name}"
+
+
+Target = _Folder | _ObjectStore
+
+
+def target_of(place: str, on_wait: Callable[[], None] = lambda: None) -> Target:
+    """The target at a path or a URL. Raises TargetError.
+
+    A folder takes one run at a time: ``on_wait`` is called if this one has to wait for another.
+    """
+    return _ObjectStore(place) if "://" in place else _Folder(place, on_wait)

@@ -6,8 +6,8 @@ is read: the others are computed from the rest.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -230,9 +230,9 @@ class Groups:
     """Row groups of files, for their single spans. The last few that were read are kept."""
 
     def __init__(self) -> None:
-        self._files: dict[str, Any] = {}
-        self._read: OrderedDict[tuple[str, int], Any] = OrderedDict()
-        self._block: tuple[tuple[str, int, int], list[dict[str, Any]]] = ("", 0, 0), []
+        self._file = lru_cache(None)(_opened)
+        self._table = lru_cache(_MOST_GROUPS)(self._read_table)
+        self._rows = lru_cache(1)(self._read_rows)
 
     def span(self, path: str, number: int, place: int, resource: dict[str, Any], scope: str) -> Span | None:
         """A span of a row group, given its resource and scope; None if it no longer exists.
@@ -242,32 +242,17 @@ class Groups:
         rows = self._rows(path, number, place // _BLOCK)
         if place % _BLOCK >= len(rows):
             return None
-        row = rows[place % _BLOCK]
-        return span_of(row, resource, scope)
+        return span_of(rows[place % _BLOCK], resource, scope)
 
     def close(self) -> None:
-        self._files.clear()
-        self._read.clear()
-        self._block = ("", 0, 0), []
+        for each in (self._file, self._table, self._rows):
+            each.cache_clear()
 
-    def _rows(self, path: str, number: int, block: int) -> list[dict[str, Any]]:
+    def _read_rows(self, path: str, number: int, block: int) -> list[dict[str, Any]]:
         """Some rows of a row group: most spans are wanted with those around them."""
-        if self._block[0] != (path, number, block):
-            rows = self._table(path, number).slice(block * _BLOCK, _BLOCK).to_pylist()
-            self._block = (path, number, block), rows
-        return self._block[1]
+        rows: list[dict[str, Any]] = self._table(path, number).slice(block * _BLOCK, _BLOCK).to_pylist()
+        return rows
 
-    def _table(self, path: str, number: int) -> Any:
-        table = self._read.get((path, number))
-        if table is None:
-            if path not in self._files:
-                self._files[path] = _opened(path)
-            file = self._files[path]
-            table = file.read_row_group(number, [each for each in file.schema_arrow.names if each in _OF_SPANS])
-            table = typed(table)
-            self._read[path, number] = table
-            if len(self._read) > _MOST_GROUPS:
-                self._read.popitem(last=False)
-        else:
-            self._read.move_to_end((path, number))
-        return table
+    def _read_table(self, path: str, number: int) -> Any:
+        file = self._file(path)
+        return typed(file.read_row_group(number, [each for each in file.schema_arrow.names if each in _OF_SPANS]))

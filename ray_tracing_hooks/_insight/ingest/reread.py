@@ -6,7 +6,6 @@ import struct
 import tempfile
 from bisect import bisect_right
 from collections import OrderedDict
-from functools import lru_cache
 from typing import Any, BinaryIO, cast
 
 from msgspec import MsgspecError
@@ -38,7 +37,7 @@ class Lines:
     def __init__(self) -> None:
         self._files: list[tuple[str, Origins]] = []
         self._first: list[int] = []
-        self._line = lru_cache(_MOST_LINES)(self._read_line)
+        self._read: OrderedDict[tuple[int, int], list[Any]] = OrderedDict()
         self._open: OrderedDict[str, BinaryIO] = OrderedDict()
         self._groups = Groups()
 
@@ -74,7 +73,7 @@ class Lines:
 
     def close(self) -> None:
         """Close all files and drop the cached lines. Files are opened again when they are needed."""
-        self._line.cache_clear()
+        self._read.clear()
         self._groups.close()
         while self._open:
             self._open.popitem()[1].close()
@@ -82,12 +81,20 @@ class Lines:
     def __del__(self) -> None:
         self.close()
 
-    def _read_line(self, part: int, offset: int) -> list[Any]:
+    def _line(self, part: int, offset: int) -> list[Any]:
         """The spans of a line, each with its scope."""
-        file = self._opened(self._files[part][0])
-        file.seek(offset)
-        line = whole(file.readline(MAX_LINE), file.readline)
-        return [(span, group.scope) for group in groups_of(document_of(line)) for span in group.spans]
+        spans = self._read.get((part, offset))
+        if spans is None:
+            file = self._opened(self._files[part][0])
+            file.seek(offset)
+            line = whole(file.readline(MAX_LINE), file.readline)
+            spans = [(span, group.scope) for group in groups_of(document_of(line)) for span in group.spans]
+            self._read[part, offset] = spans
+            if len(self._read) > _MOST_LINES:
+                self._read.popitem(last=False)
+        else:
+            self._read.move_to_end((part, offset))
+        return spans
 
     def _opened(self, path: str) -> BinaryIO:
         file = self._open.get(path)

@@ -296,10 +296,6 @@ def _untraced(note: Note) -> str:
     )
 
 
-_MOST_LINES = 15
-"""The most that are printed after a run, with an empty one before, and two on how to see more."""
-
-
 def _show(
     connections: Sequence[Note],
     folder: str,
@@ -323,7 +319,7 @@ def _show(
     table, number = which.of(which.table([folder]))
     analysis = inputs.analysed(table, which.folders)
     click.echo(err=True)
-    print_summary(analysis, number, most=_MOST_LINES - 3, err=True)
+    print_summary(analysis, number, err=True)
     quoted = safe(shlex.quote(folder) + (f" --trace {trace_id}" if trace_id else ""))
     if kept is not None:
         from ray_tracing_hooks._cli.keeping import keep, written_text  # noqa: PLC0415  as above

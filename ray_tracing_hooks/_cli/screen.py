@@ -74,24 +74,13 @@ def print_lines(lines: Iterable[str | Row | Line], *, err: bool = False) -> None
     stream = sys.stderr if err else sys.stdout
     has_colour = is_coloured(stream)
     is_heading = True
-    for parts, line in _wrapped(lines, stream):
-        style = _style(line, is_heading=is_heading) if has_colour else {}
-        for part in parts:
-            click.echo(click.style(part, **style) if style and part else part, err=err)
-        is_heading = not any(parts)
-
-
-def _wrapped(lines: Iterable[str | Row | Line], stream: TextIO) -> Iterator[tuple[list[str], str | Row | Line]]:
-    """Each line with its parts, which are as wide as the screen."""
     width, encoding = screen_width(stream), stream.encoding or "ascii"
     for line in lines:
         text = line.text(width) if isinstance(line, Row) else line.text if isinstance(line, Line) else line
-        yield _cut(_shown(text, encoding), width), line
-
-
-def height(lines: Iterable[str | Row | Line], *, err: bool = False) -> int:
-    """How many lines these take on standard output or error."""
-    return sum(len(parts) for parts, _ in _wrapped(lines, sys.stderr if err else sys.stdout))
+        style = _style(line, is_heading=is_heading) if has_colour else {}
+        for part in _cut(_shown(text, encoding), width):
+            click.echo(click.style(part, **style) if style and part else part, err=err)
+        is_heading = not text
 
 
 def is_coloured(stream: TextIO) -> bool:

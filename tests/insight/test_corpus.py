@@ -15,9 +15,6 @@ from corpus import PROGRAMS, Program, load_all
 from corpus.judging import ASSUMED, MENDED, PLANTED, SCALES, Judged, forms, judged
 from corpus.recording import MOST_BYTES, RECORDED, is_recorded, measured, path_of
 
-from ray_tracing_hooks._cli import screen
-from ray_tracing_hooks._cli.summary import print_summary
-
 load_all()
 GAPS: dict[str, str] = {
     "blocked_event_loop slower first": "Ray's own time between two calls is then too long to tell a busy loop from it",
@@ -25,12 +22,6 @@ GAPS: dict[str, str] = {
     "late_first_step faster first": "a training that starts within a second is no finding, so that its workers are one",
 }
 """What the analysis does not do yet: the reason by ``PROGRAM FORM CHECK``; ``corpus/judging.py`` has the checks."""
-
-LONG = {
-    *("blocked_event_loop", "blocking_get_in_replica", "deadlock", "late_first_step", "memory_holds_back"),
-    *("requests_time_out", "slow_start"),
-}
-"""Programs whose first finding has no room for its advice on a narrow screen."""
 
 IS_QUICK = hypothesis.settings().max_examples < 100
 CASES = [
@@ -60,21 +51,6 @@ def test_what_is_said_is_true(program: Program, form: str, tmp_path: Path) -> No
     known = {check for name, of, check in map(str.split, GAPS) if (name, of) == (program.name, form)}
     assert not {check: text for check, text in complaints.items() if check not in known}
     assert not known - complaints.keys(), "no gaps any more: take them out of GAPS"
-
-
-@pytest.mark.parametrize("program", [program for program, form in CASES if form == PLANTED], ids=named)
-def test_after_a_run_a_narrow_screen_has_room_for_it(
-    program: Program, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Fifteen lines of 80 columns, three of which are not of the summary; with advice, if it has any."""
-    monkeypatch.setattr(screen, "screen_width", lambda _: 80)
-    found = planted(program.name)
-    print_summary(found.analysis, 1, most=12)
-    shown = capsys.readouterr().out.splitlines()
-    assert len(shown) <= 12
-    assert max(map(len, shown)) <= 80
-    if found.findings and found.findings[0]["advice"] and program.name not in LONG:
-        assert any(line.startswith("    -> ") for line in shown)
 
 
 def test_each_gap_is_of_a_program() -> None:

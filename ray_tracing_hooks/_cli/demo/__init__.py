@@ -32,9 +32,6 @@ from ray_tracing_hooks._settings.table import load
 _SLOW, _FAST = (os.path.join(os.path.dirname(__file__), name) for name in ("slow.py", "fast.py"))
 _REPORT = "report.html"
 
-_MOST_LINES = 14
-"""The most that are printed of the first summary."""
-
 _SHOWN_OUTPUT = 20
 """The last lines of a program that failed."""
 
@@ -61,7 +58,7 @@ def demo(output: str | None, opens: bool) -> None:
 
     click.echo(f"1. This program takes longer than it must:\n   {_SLOW}\n")
     before = inputs.chosen([_spans(_SLOW, folder)], inputs.Which())[0]
-    print_summary(before, 1, most=_MOST_LINES)
+    print_summary(before, 1)
     write_report(report, before, replace=replace, source=os.path.basename(_SLOW))
     shown = opens and opened_in_browser(Path(report).absolute().as_uri())
 

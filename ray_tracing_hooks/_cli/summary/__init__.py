@@ -17,7 +17,7 @@ from ray_tracing_hooks._cli.options import (
     paths_argument,
     trace_option,
 )
-from ray_tracing_hooks._cli.screen import Row, height, print_lines
+from ray_tracing_hooks._cli.screen import print_lines
 from ray_tracing_hooks._cli.summary import document, stored, text
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import find
@@ -103,26 +103,8 @@ def _show(found: dict[str, Any], *, check: bool, in_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-_BRIEF = ((2, 3, False), (1, 3, False), (1, 3, True), (1, 2, True), (1, 1, True), (0, 3, True), (0, 1, True))
-"""How many findings are described, how many parts of the time are named, and whether sentences are short: in this order
-until it is short enough."""
-
-
-def print_summary(analysis: Analysis, number: int, *, most: int, err: bool = False) -> None:
-    """Print what matters most of a run, the newest of ``number`` runs, on standard output or error.
-
-    It takes at most ``most`` lines: as many findings are described and named as have room, and sentences are shorter
-    where even the first one has none. Only a screen of fewer than 80 columns may take more.
+def print_summary(analysis: Analysis, number: int, *, err: bool = False) -> None:
+    """Print what matters most of a run, the newest of ``number`` runs, on standard output or error: the first finding,
+    the titles of some others, and where the time went. These are some fifteen lines.
     """
-    findings = find(analysis)
-    named = min(len(findings), text.SHOWN_FINDINGS)
-    lines: list[str | Row] = []
-    for described, parts, is_short in _BRIEF:
-        for shown in range(named, min(named, max(1, described)) - 1, -1):
-            if not lines or height(lines, err=err) > most:
-                lines = list(
-                    text.brief(
-                        analysis, findings, number, described=described, shown=shown, parts=parts, is_short=is_short
-                    )
-                )
-    print_lines(lines, err=err)
+    print_lines(text.brief(analysis, find(analysis), number), err=err)

@@ -26,8 +26,9 @@ from ray_tracing_hooks._insight.model.table import RUNNING
 _SHOWN_FUNCTIONS = 8
 _SHOWN_ACTORS = 3
 _SHOWN_ACCELERATORS = 8
-SHOWN_FINDINGS = 10
+_SHOWN_FINDINGS = 10
 _SHOWN_EVIDENCE = 5
+_BRIEF = 3
 _SHOWN_PATH = 10
 _NAME_WIDTH = 40
 _PART_WIDTH = 60
@@ -73,33 +74,20 @@ def _is_bad(analysis: Analysis) -> bool:
     return bool(analysis.calls.unsampled) or any(getattr(analysis.table.quality, name) for name in _BAD)
 
 
-def brief(
-    analysis: Analysis,
-    findings: Sequence[Finding],
-    number: int,
-    *,
-    described: int,
-    shown: int,
-    parts: int,
-    is_short: bool,
-) -> Iterator[str | Row]:
-    """What matters most of it: the first ``shown`` findings, the texts of the first ``described``, and ``parts`` of the
-    time. ``is_short``: with no more of each sentence than its first part.
-    """
-    yield from _heading(analysis, number, is_short=is_short)
+def brief(analysis: Analysis, findings: Sequence[Finding], number: int) -> Iterator[str | Row]:
+    """What matters most of it, on some fifteen lines."""
+    yield from _heading(analysis, number)
     if _is_bad(analysis):
         yield shortened(_quality(analysis), 2 * WIDEST)
-    yield from _findings(analysis, findings, verbose=False, described=described, shown=shown, is_short=is_short)
+    yield from _findings(analysis, findings, verbose=False, described=1, shown=_BRIEF)
     yield ""
     found = analysis.requests
-    has_requests = found is not None and bool(found.parts)
-    if found is not None and has_requests:
-        of_requests = [(found.described(part), part.time) for part in found.parts[:parts]]
+    if found is not None and found.parts:
+        of_requests = [(found.described(part), part.time) for part in found.parts[:_BRIEF]]
         yield _went(of_requests, found.time, f" of {count(found.count, 'request')}")
-    if not analysis.ends_with_request and analysis.path.coverage and not (has_requests and parts == 1):
-        of_run = [(_first_words(what), time) for what, time in _parts(analysis)[:parts]]
+    if not analysis.ends_with_request and analysis.path.coverage:
+        of_run = [(_first_words(what), time) for what, time in _parts(analysis)[:_BRIEF]]
         certainty = recorded.certainty(analysis.calls, analysis.path)
-        certainty = f"{certainty.partition(':')[0]}." if is_short else certainty
         yield f"{_went(of_run, analysis.path.wall, _whose(analysis))} {certainty}"
 
 
@@ -108,7 +96,7 @@ def _went(parts: Sequence[tuple[str, int]], total: int, whose: str) -> str:
     return f"Where the {duration(total)}{whose} went: {', '.join(most)}."
 
 
-def _heading(analysis: Analysis, number: int, *, is_short: bool = False) -> Iterator[str]:
+def _heading(analysis: Analysis, number: int) -> Iterator[str]:
     path, table = analysis.path, analysis.table
     start = datetime.fromtimestamp(path.start / 1e9).astimezone()
     went = "has run for" if RUNNING in table.state else "took at least" if path.is_cut else "took"
@@ -119,7 +107,7 @@ def _heading(analysis: Analysis, number: int, *, is_short: bool = False) -> Iter
     if analysis.requests is not None and is_of_requests and analysis.requests.count > 1:
         what = f"{count(analysis.requests.count, 'request')} to Ray Serve within"
     more = f"   {start:%Y-%m-%d %H:%M:%S}   {', '.join([*_contents(analysis), count(len(table), 'span')])}"
-    yield f"{what} {duration(path.wall)}{'' if is_short else more}"
+    yield f"{what} {duration(path.wall)}{more}"
     if number > 1:
         yield (
             f"This is the newest of {count(number, 'run')}; PATH@latest~1 is the one before it "
@@ -150,9 +138,8 @@ def _findings(
     findings: Sequence[Finding],
     *,
     verbose: bool,
-    described: int = SHOWN_FINDINGS,
-    shown: int = SHOWN_FINDINGS,
-    is_short: bool = False,
+    described: int = _SHOWN_FINDINGS,
+    shown: int = _SHOWN_FINDINGS,
     trace_url: str = "",
 ) -> Iterator[str]:
     """The first ``shown``; those beyond the first ``described`` without evidence and advice."""
@@ -169,10 +156,9 @@ def _findings(
         yield f" {place}. {finding.headline}{f': {cost}' if cost else ''}"
         if place > described:
             continue
-        text, advice = (each.partition("; ")[0] if is_short else each for each in (finding.text, finding.advice))
-        yield f"    {text}"
-        if advice:
-            yield f"    -> {advice}"
+        yield f"    {finding.text}"
+        if finding.advice:
+            yield f"    -> {finding.advice}"
         if trace_url and finding.rows:
             yield f"    {linked(trace_url, table.trace_id_of(finding.rows[0]), table.span_id_of(finding.rows[0]))}"
         if verbose:
@@ -180,7 +166,7 @@ def _findings(
             more = f" and {count(len(finding.rows) - len(rows), 'other')}" if len(finding.rows) > len(rows) else ""
             yield f"    {finding.kind}: spans {', '.join(map(table.span_id_of, rows))}{more}"
     if len(findings) > shown:
-        where = ": --json has them" if shown == SHOWN_FINDINGS else ""
+        where = ": --json has them" if shown == _SHOWN_FINDINGS else ""
         yield f"    and {count(len(findings) - shown, 'other finding')}{where}"
 
 

@@ -262,16 +262,11 @@ def _problem(connections: Sequence[Note]) -> str:
 
 def _elsewhere(note: Note) -> str:
     """Why there are no local files, and what to change: only one hook does as RAY_TRACING_EXPORTERS says."""
-    exporters = ", ".join(note.exporters) or "nowhere"
-    if note.hook in {"", BY_SETTINGS}:
-        return (
-            f"spans of this run went to {exporters} (RAY_TRACING_EXPORTERS) and not to local files, so there is no "
-            "summary: add local to have both"
-        )
-    hook = f"the hook of the {'program' if note.is_own else f'cluster at {note.address}'}, {note.hook},"
+    others = ",".join(note.exporters)
+    by = f"as the hook {note.hook} says" if note.hook not in {"", BY_SETTINGS} else "as RAY_TRACING_EXPORTERS says"
     return (
-        f"spans of this run went to {exporters}, as {hook} says, and not to local files, so there is no summary: "
-        f"to have both, use the hook {BY_SETTINGS} and set RAY_TRACING_EXPORTERS=local,{','.join(note.exporters)}"
+        f"spans of this run went to {others or 'nowhere'}, {by}, and not to local files, so there is no summary: to "
+        f"have both, use the hook {BY_SETTINGS} and set RAY_TRACING_EXPORTERS={','.join(('local', *note.exporters))}"
     )
 
 
@@ -282,10 +277,7 @@ def _untraced(note: Note) -> str:
     if note.is_client:
         return "the program is a Ray Client, and its tracing could not be set up"
     if note.has_hook:
-        return (
-            f"{'its' if note.is_own else 'the'} cluster at {note.address} has a tracing hook of another package, so "
-            "nothing was traced by this one"
-        )
+        return f"the cluster at {note.address} has a tracing hook of another package, so nothing was traced by this one"
     if note.is_own:
         return f"this version of Ray did not use the hook. Set it in the program: {_EDIT}"
     return (

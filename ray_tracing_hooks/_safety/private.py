@@ -39,8 +39,7 @@ def open_folder(path: str, *, make: bool = True, given: bool = False, group: int
 
     Raises OSError, whose ``strerror`` gives the reason: the folder does not exist, belongs to another user, is shared
     by all users (as ``/tmp``) or is a link, or another user put a link on the way to it; or the group may not read it.
-    Links of this user and of root are followed on the way; in a user namespace that does not map root, so are
-    links in folders of their owner that no other user can write to.
+    Links of this user and of root are followed on the way.
     """
     steps = _steps(os.path.abspath(path))
     links = 0
@@ -58,7 +57,7 @@ def open_folder(path: str, *, make: bool = True, given: bool = False, group: int
                 links += 1
                 if not steps or links > _MOST_LINKS:
                     _refuse("it is a symbolic link, which somebody else may have put there", path)
-                if found.st_uid not in {0, os.geteuid()} and not _is_out_of_reach(here, found.st_uid):
+                if found.st_uid not in {0, os.geteuid()}:
                     _refuse(f"{name!r} in it is a symbolic link that another user (uid {found.st_uid}) put there", path)
                 steps += _steps(target)
                 if not target.startswith("/"):
@@ -70,27 +69,6 @@ def open_folder(path: str, *, make: bool = True, given: bool = False, group: int
         return _claimed(here, path, group, given=given)
     finally:
         os.close(here)
-
-
-def _is_out_of_reach(folder: int, owner: int) -> bool:
-    """Whether a link of this owner may be root's, and is not in a folder where other users can write.
-
-    In a user namespace all unmapped users look like one user: root as well as others.
-    """
-    found = os.fstat(folder)
-    return found.st_uid == owner and not found.st_mode & _NO_OTHER_WRITER and _is_unknown(owner)
-
-
-def _is_unknown(user: int) -> bool:
-    try:
-        with open("/proc/sys/kernel/overflowuid", "rb") as file:
-            if int(file.read()) != user:
-                return False
-        with open("/proc/self/uid_map", "rb") as file:
-            known = [[int(number) for number in line.split()] for line in file]
-    except (OSError, ValueError):
-        return False
-    return not any(first <= user < first + count for first, _, count in known)
 
 
 def inside(folder: int) -> str:

@@ -53,8 +53,6 @@ class Trial(msgspec.Struct, frozen=True):
         error: Why it did not arrive, or None.
         is_setting: Whether a setting is at fault, or a missing package.
         is_refused: Whether the destination answered, and will never accept it.
-        step: The step on the way to the server that failed: ``name``, ``connection``, ``TLS``, or empty.
-        step_error: Why it failed.
     """
 
     exporter: str = ""
@@ -65,8 +63,6 @@ class Trial(msgspec.Struct, frozen=True):
     is_refused: bool = False
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
-    step: str = ""
-    step_error: str = ""
 
 
 class Folder(msgspec.Struct, frozen=True):

@@ -134,17 +134,12 @@ class Destination:
         identity: Its parts as JSON values. If they are the same, a replay continues after an earlier one.
         otlp_target: The URL or ``host:port`` of an OTLP server, whose requests no instrumentation records.
         check: Returns what prevents delivery, as far as this can be found on this machine, or None.
-        addresses: The servers, as ``scheme://host:port``, without credentials. One of them is used at a time. Empty for
-            what is no server, or not known to be one.
-        tls: The files for TLS, for addresses that begin with ``https``.
     """
 
     text: str
     identity: tuple[Any, ...]
     otlp_target: str | None = None
     check: Callable[[], str | None] = lambda: None
-    addresses: tuple[str, ...] = ()
-    tls: Tls | None = None
 
 
 class Backoff:

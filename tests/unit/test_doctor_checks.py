@@ -18,7 +18,6 @@ from ray_tracing_hooks._ops.effective import effective
 from ray_tracing_hooks._ops.examination import _rows
 from ray_tracing_hooks._ops.facts import LOCAL_HOST, Clock, Examined, Facts, Folder, Host, Spool, Trial, as_json
 from ray_tracing_hooks._ops.head import Head
-from ray_tracing_hooks._ops.reach import SPEAKS_TLS
 from ray_tracing_hooks._ship.figures import DestinationFigures, Figures
 from ray_tracing_hooks._version import __version__
 
@@ -132,7 +131,7 @@ def test_of_a_healthy_cluster_there_is_only_good_to_say() -> None:
 
 def test_advice_says_where_a_setting_comes_from() -> None:
     """Correcting the environment changes nothing where a command has set it."""
-    unknown = trial(error="cannot reach http://colector:4317", step="name")
+    unknown = trial(error="http://colector:4317: its name cannot be resolved")
     wrong = (PROBLEM, "RAY_TRACING_EXPORTERS='otpl' is ignored")
     variables = {"endpoint-name": "OTEL_EXPORTER_OTLP_ENDPOINT", "setting-wrong": "RAY_TRACING_EXPORTERS"}
     for configured in ((), tuple(variables.values())):
@@ -221,16 +220,15 @@ CASES: list[tuple[str, str, str, Facts]] = [
     (
         PROBLEM,
         "endpoint-tls",
-        "cannot reach it",
-        tried(
-            error="cannot reach it", step="TLS", step_error="its certificate is not accepted: certificate has expired"
-        ),
+        "expired",
+        tried(error="cannot reach it: its certificate has expired, or that of its CA"),
     ),
+    (PROBLEM, "endpoint-tls", "does not speak TLS", tried(error="it does not speak TLS; should the endpoint begin")),
     (
         PROBLEM,
         "endpoint-tls",
-        "HTTP 400 Bad Request",
-        tried(error="HTTP 400 Bad Request", is_refused=True, step="TLS", step_error=SPEAKS_TLS),
+        "the server speaks TLS",
+        tried(error="HTTP 400 Bad Request: the server speaks TLS; begin the endpoint with https://", is_refused=True),
     ),
     (
         PROBLEM,
@@ -299,7 +297,7 @@ def test_configure_is_advised_where_it_helps(exporter: str, reached: tuple[str, 
 
 def test_what_waits_for_another_destination_is_found_too() -> None:
     """A driver with other settings has left it; the test span says nothing of its destination."""
-    failing = (trial(error="cannot reach it", step="connection"),)
+    failing = (trial(error="connection refused"),)
     elsewhere = "OTLP http://localhost:4317"
     left = spool(figures=waiting(address=elsewhere, is_failing=True, error="no"))
     same = spool(figures=waiting(is_failing=True, error="no"))
@@ -379,7 +377,7 @@ def test_an_endpoint_may_differ_as_long_as_spans_arrive() -> None:
     assert bad(facts(*nodes)) == []
     failing = replace(
         nodes[1],
-        examined=examined(settings=own["b"], trials=(trial(error="no response", step="connection", step_error="x"),)),
+        examined=examined(settings=own["b"], trials=(trial(error="connection refused"),)),
     )
     results = bad(facts(nodes[0], failing, nodes[2]))
     assert [finding.id for finding in results] == ["endpoint-connection", "settings-differ"]
@@ -530,7 +528,7 @@ def test_a_spool_of_another_version_is_read_or_named() -> None:
     ],
 )
 def test_advice_knows_where_an_address_is_set(changes: dict[str, Any], advice: str) -> None:
-    wrong = trial(error="its name cannot be resolved", step="name", step_error="colector cannot be resolved")
+    wrong = trial(error="http://colector:4317: its name cannot be resolved")
     found = findings(facts(place("b", examined=examined(trials=(wrong,), **changes))))
     (finding,) = (each for each in found if each.id == "endpoint-name")
     assert finding.advice.endswith(advice)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from ray_tracing_hooks._insight.analysis.wording import count, duration, size
 from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis
 from ray_tracing_hooks._ops.facts import Facts, Folder, Host, Spool, Trial
-from ray_tracing_hooks._ops.reach import SPEAKS_TLS
 from ray_tracing_hooks._ops.spools import LOCAL, SPOOL
 from ray_tracing_hooks._settings.otel import VARIABLES
 from ray_tracing_hooks._settings.table import PREFIX, all_settings
@@ -18,6 +17,8 @@ from ray_tracing_hooks._ship.figures import DestinationFigures
 _OF_PROXY = re.compile(r"\bHTTP 407\b|: the proxy (in|of) ")
 _DENIED = re.compile(r"\b(401|403)\b|UNAUTHENTICATED|PERMISSION_DENIED|[Uu]nauthori[sz]ed|[Ff]orbidden")
 _NOT_THERE = re.compile(r"\b(404|405)\b|UNIMPLEMENTED|NOT_FOUND")
+_NO_CONNECTION = re.compile(r"connection refused|no connection|no process listens", re.IGNORECASE)
+_OF_TLS = re.compile(r"\bTLS\b")
 _LOCALHOST = re.compile(r"//(localhost|127\.|\[::1\])")
 
 _UDP = "udp://"
@@ -113,12 +114,11 @@ def _failure(facts: Facts, host: Host, trial: Trial) -> Diagnosis:
     if _OF_PROXY.search(error):
         what = f"spans do not arrive at {trial.text}: {error}" if trial.is_refused else f"spans do not arrive: {error}"
         return Diagnosis("proxy", PROBLEM, what, where, _PROXY_ADVICE)
-    if trial.is_refused and trial.step != "TLS":
+    if trial.is_refused:
         return _refused(trial, where, error, endpoint)
-    details: tuple[str, ...] = ()
-    if trial.step == "name":
+    if "name cannot be resolved" in error:
         kind, advice = "endpoint-name", f"correct the host name in {endpoint}, or the DNS configuration of the node"
-    elif trial.step == "connection":
+    elif _NO_CONNECTION.search(error):
         kind = "endpoint-connection"
         advice = (
             f"is the collector running, and is the port in {endpoint} right (4317 is OTLP over gRPC, 4318 over HTTP)? "
@@ -128,30 +128,22 @@ def _failure(facts: Facts, host: Host, trial: Trial) -> Diagnosis:
             advice = (
                 f"localhost is the node itself: name the host of the collector in {endpoint}, or run one on each node"
             )
-    elif trial.step == "TLS":
-        kind = "endpoint-tls"
-        is_certificate = "certificate" in trial.step_error
-        advice = (
-            f"begin {endpoint} with https://"
-            if trial.step_error == SPEAKS_TLS
-            else "renew the certificate of the server, or use the host name in the certificate"
-            if is_certificate and re.search("expired|mismatch", trial.step_error)
-            else "correct the clock there, or wait until the certificate is valid"
-            if is_certificate and "not yet valid" in trial.step_error
-            else f"name the CA certificate that signed it in {_variable(trial.exporter, 'CERTIFICATE', 'the settings')}"
-            if is_certificate
-            else f"begin {endpoint} with http:// if the server has no TLS"
+    elif "its certificate" in error:
+        certificate = _variable(trial.exporter, "CERTIFICATE", "the settings")
+        kind, advice = (
+            "endpoint-tls",
+            f"name the CA certificate that signed it in {certificate}, or renew it",
         )
+    elif _OF_TLS.search(error):
+        kind, advice = "endpoint-tls", f"begin {endpoint} with https:// if the server has TLS, and else with http://"
     else:
         kind, advice = "endpoint-silent", f"see the log of the collector; {_protocol(trial, endpoint)}"
-    if trial.step_error and trial.step_error.rpartition(": ")[2].lower() not in error.lower():
-        details = (trial.step_error,)
-    return Diagnosis(kind, PROBLEM, f"spans do not arrive: {error}", where, advice, details)
+    return Diagnosis(kind, PROBLEM, f"spans do not arrive: {error}", where, advice)
 
 
 def _refused(trial: Trial, where: tuple[str, ...], error: str, endpoint: str) -> Diagnosis:
     reason = error.rpartition(" lost: ")[2] or error
-    if SPEAKS_TLS in reason:
+    if _OF_TLS.search(reason):
         kind, advice = "endpoint-tls", f"begin {endpoint} with https://"
     elif _DENIED.search(reason):
         kind = "endpoint-denied"

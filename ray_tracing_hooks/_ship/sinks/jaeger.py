@@ -45,7 +45,7 @@ _Problem = Callable[[str], None]
 def destination(_plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[str], None]) -> Destination:
     found = read(environ, problem)
     target = found.target if found.protocol.startswith("otlp") else None
-    return Destination(f"Jaeger {found.address}", (found.address,), target, addresses=(found.address,), tls=found.tls)
+    return Destination(f"Jaeger {found.address}", (found.address,), target)
 
 
 def read(environ: Mapping[str, str], problem: Callable[[str], None]) -> ServerSettings:

@@ -36,9 +36,7 @@ def destination(_plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[
     """The server. The identity includes headers that may name an account or a tenant, but no token."""
     found = read(environ, problem)
     headers = sorted(item for item in found.headers.items() if item[0] != "authorization")
-    return Destination(
-        f"OTLP {found.address}", (found.address, headers), found.target, addresses=(found.address,), tls=found.tls
-    )
+    return Destination(f"OTLP {found.address}", (found.address, headers), found.target)
 
 
 def read(environ: Mapping[str, str], problem: Callable[[str], None], signal: Signal = TRACES) -> ServerSettings:

@@ -87,8 +87,6 @@ def destination(_plan: ShipPlan, environ: Mapping[str, str], problem: Callable[[
     return Destination(
         f"SkyWalking {', '.join(addresses)}",
         (found.protocol, *addresses),
-        addresses=tuple(addresses),
-        tls=found.tls,
     )
 
 

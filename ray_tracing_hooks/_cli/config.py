@@ -19,7 +19,7 @@ from ray_tracing_hooks._ops.diagnosis import PROBLEM, WARNING
 from ray_tracing_hooks._ops.effective import Effective, effective, misspelled, severity
 from ray_tracing_hooks._safety.guard import safe
 from ray_tracing_hooks._settings import otel
-from ray_tracing_hooks._settings.otel import JAEGER, OTLP, VARIABLES, Variable
+from ray_tracing_hooks._settings.otel import VARIABLES, Variable
 from ray_tracing_hooks._settings.table import Setting, all_settings
 from ray_tracing_hooks._settings.values import empty, masked
 from ray_tracing_hooks._ship.registry import usable
@@ -28,13 +28,12 @@ _DEFAULT = "default"
 
 
 class _Row(NamedTuple):
-    """A setting and its current value, without secrets. ``group`` is its heading."""
+    """A setting and its current value, without secrets."""
 
     setting: Setting | Variable
     variable: str
     value: Any
     source: str
-    group: str
     note: str = ""
     """What applies here and now."""
     wrong: str = ""
@@ -91,7 +90,7 @@ def config(context: click.Context, in_json: bool) -> None:
     standard = []
     for variable in VARIABLES:
         value, source = otel.read_with_source(variable.name, os.environ, lambda _problem: None)
-        standard.append(_row(variable, variable.forms(), value, source, _group(variable.name)))
+        standard.append(_row(variable, variable.forms(), value, source))
     if in_json:
         described = {
             "settings": [{"name": row.setting.name, **row.described()} for row in ours],
@@ -113,7 +112,6 @@ def _row(
     variables: Sequence[str],
     value: Any,
     source: str | None,
-    group: str = "",
 ) -> _Row:
     """The row of a setting that these variables can set; the first that is set takes precedence."""
     given = next((name for name in variables if not empty(os.environ.get(name))), "")
@@ -122,7 +120,6 @@ def _row(
         variables[-1],
         masked(setting.kind, value) if setting.secret else value,
         source or _DEFAULT,
-        group,
         wrong=given if given != source else "",
     )
 
@@ -134,18 +131,6 @@ def _exporters(row: _Row, found: Effective) -> _Row:
         return row
     is_part = set(used) <= set(found.settings.exporters)
     return row._replace(value=used, source=row.source if is_part else _DEFAULT, wrong=row.source)
-
-
-def _group(variable: str) -> str:
-    if variable.startswith(OTLP):
-        return "OTLP exporter"
-    if variable.startswith(JAEGER):
-        return "Jaeger exporter"
-    if variable.startswith("OTEL_BSP_"):
-        return "Delivery"
-    if variable.startswith("OTEL_METRIC"):
-        return "Metrics"
-    return "Limits" if variable.endswith("_LIMIT") else "Recording"
 
 
 def _print(ours: list[_Row], standard: list[_Row], width: int | None) -> None:
@@ -161,15 +146,9 @@ def _print(ours: list[_Row], standard: list[_Row], width: int | None) -> None:
     if unset:
         _print_heading("Standard variables that are not set (and the defaults)")
     name_width = max((len(row.variable) for row in unset), default=0)
-    groups: dict[str, list[_Row]] = {}
     for row in unset:
-        groups.setdefault(row.group, []).append(row)
-    for group, rows in groups.items():
-        click.echo(f"{group}:")
-        for row in rows:
-            instead = row.text.replace("`", "")
-            head = f"  {row.variable:{name_width}}  "
-            _print_wrapped(f"{row.meaning}{f' ({instead})' if instead else ''}", width, head)
+        instead = row.text.replace("`", "")
+        _print_wrapped(f"{row.meaning}{f' ({instead})' if instead else ''}", width, f"{row.variable:{name_width}}  ")
 
 
 def _print_heading(text: str) -> None:

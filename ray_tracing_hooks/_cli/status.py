@@ -22,36 +22,8 @@ from ray_tracing_hooks._ship.figures import DestinationFigures
 
 VERSION = 1
 
-
-class InForce(NamedTuple):
-    """What ``enable``, ``disable`` and ``configure`` have set for the cluster, as a node knows it.
-
-    Attributes:
-        version: The number of the change; 0 if nothing has been set.
-        enabled: Whether spans are recorded; None as the cluster was started.
-        told: The version that the processes of this node were told; None if they were told none: the node has joined
-            since then, or could not be reached.
-        silent: The ids of the processes that were told that version, still run, and have not answered.
-        until: When spans are recorded again, in seconds since the epoch, if they are not for a time only.
-        variables: The names of the variables that are set.
-    """
-
-    version: int = 0
-    enabled: bool | None = None
-    told: int | None = None
-    silent: Sequence[int] = ()
-    until: float | None = None
-    variables: Sequence[str] = ()
-
-    @property
-    def is_untold(self) -> bool:
-        """Whether something is set, and nobody has told the processes of this node."""
-        return self.version > 0 and self.told is None
-
-    @property
-    def is_missed(self) -> bool:
-        """Whether the processes of this node were told of an earlier change, and not of this one."""
-        return self.told is not None and self.told < self.version
+_UNSET: dict[str, Any] = {"version": 0, "enabled": None, "told": None, "silent": [], "until": None, "variables": []}
+"""What is set where no command has set anything; a node with an older package may not say all of it."""
 
 
 class NodeStatus(NamedTuple):
@@ -61,7 +33,7 @@ class NodeStatus(NamedTuple):
         error: Why there is none; empty if there is one.
         time_ns: When it was taken, by the clock of the node.
         rates: For each spool, how many spans a second its processes have recorded since the last status, if known.
-        control: What is set for the cluster; None if the node does not say.
+        control: What :func:`~ray_tracing_hooks._ops.change_on_node.in_force` says; None if the node does not say it.
     """
 
     node: Node
@@ -69,7 +41,7 @@ class NodeStatus(NamedTuple):
     time_ns: int
     spools: tuple[Spool, ...]
     rates: tuple[float | None, ...]
-    control: InForce | None = None
+    control: dict[str, Any] | None = None
 
     @property
     def rate(self) -> float | None:
@@ -120,7 +92,7 @@ def as_json(address: str, statuses: Sequence[NodeStatus]) -> dict[str, Any]:
                 "error": each.error or None,
                 "time_ns": each.time_ns,
                 "spans_per_second": each.rate,
-                "set": each.control._asdict() if each.control is not None else None,
+                "set": each.control,
                 "spools": [
                     {**spool_as_json(spool), "spans_per_second": rate}
                     for spool, rate in zip(each.spools, each.rates, strict=True)
@@ -139,13 +111,8 @@ def _status(node: Node, answer: Answer, before: NodeStatus | None) -> NodeStatus
     known = {spool.path: spool for spool in before.spools} if before is not None and not before.error else {}
     since = before.time_ns if before is not None else 0
     rates = tuple(_rate(spool, known.get(spool.path), since, time_ns) for spool in spools)
-    return NodeStatus(node, error, time_ns, spools, rates, _in_force(found.get("control")))
-
-
-def _in_force(found: Any) -> InForce | None:
-    if not isinstance(found, dict):
-        return None
-    return InForce(**{name: value for name, value in found.items() if name in InForce._fields})
+    control = found.get("control")
+    return NodeStatus(node, error, time_ns, spools, rates, {**_UNSET, **control} if control is not None else None)
 
 
 def _rate(now: Spool, before: Spool | None, since_ns: int, time_ns: int) -> float | None:
@@ -278,7 +245,9 @@ def _title(address: str, statuses: Sequence[NodeStatus]) -> str:
     writers = sum(spool.figures.writers for spool in spools)
     recorded = f" {_number(sum(rates))} spans/s" if rates else ""
     delivered = sum(spool.figures.delivered for spool in spools)
-    waiting = [max(spool.figures.destinations, key=_waits) for spool in spools if spool.figures.destinations]
+    waiting = [
+        max(spool.figures.destinations, key=lambda each: each.waiting) for spool in spools if spool.figures.destinations
+    ]
     lost = sum(
         spool.figures.unwritten + max((each.refused + each.dropped for each in spool.figures.destinations), default=0)
         for spool in spools
@@ -293,14 +262,14 @@ def _title(address: str, statuses: Sequence[NodeStatus]) -> str:
 def _set(statuses: Sequence[NodeStatus]) -> str:
     """What is set for the cluster, if something is."""
     known = [each.control for each in statuses if each.control is not None]
-    latest = max(known, default=None, key=lambda control: control.version)
-    if latest is None or (latest.enabled is None and not latest.variables):
+    latest = max(known, default=None, key=lambda control: control["version"])
+    if latest is None or (latest["enabled"] is None and not latest["variables"]):
         return ""
     state = {True: "tracing was switched on", False: "tracing was switched off", None: "settings were changed"}[
-        latest.enabled
+        latest["enabled"]
     ]
-    names = f": {', '.join(latest.variables)}" if latest.variables else ""
-    return f"; {state}{until(latest.until)} (version {latest.version}){names}"
+    names = f": {', '.join(latest['variables'])}" if latest["variables"] else ""
+    return f"; {state}{until(latest['until'])} (version {latest['version']}){names}"
 
 
 def _rows(status: NodeStatus) -> list[tuple[str, ...]]:
@@ -332,15 +301,15 @@ def _notes(status: NodeStatus) -> Iterator[Line]:
     name = status.node.name
     if status.error:
         yield Line(f" {name}: {status.error}", {"fg": "red"})
-    if status.control is not None and status.control.is_missed:
-        version, told = status.control.version, status.control.told
-        text = f"its processes have version {told} of what is set, not {version}: they were not reached"
-        yield Line(f" {name}: {text}; run the command again", {"fg": "yellow"})
-    if status.control is not None and status.control.silent:
-        pids = status.control.silent
-        which = ", ".join(map(str, pids[:_MOST_PIDS])) + ", ..." * (len(pids) > _MOST_PIDS)
-        text = f"no answer to version {status.control.told} from {count(len(pids), 'process', 'processes')} ({which})"
-        yield Line(f" {name}: {text}: what is set may not apply there", {"fg": "yellow"})
+    if status.control is not None:
+        version, told, pids = (status.control[key] for key in ("version", "told", "silent"))
+        if told is not None and told < version:
+            text = f"its processes have version {told} of what is set, not {version}: they were not reached"
+            yield Line(f" {name}: {text}; run the command again", {"fg": "yellow"})
+        if pids:
+            which = ", ".join(map(str, pids[:_MOST_PIDS])) + ", ..." * (len(pids) > _MOST_PIDS)
+            text = f"no answer to version {told} from {count(len(pids), 'process', 'processes')} ({which})"
+            yield Line(f" {name}: {text}: what is set may not apply there", {"fg": "yellow"})
     for spool in status.spools:
         waiting = sum(each.waiting for each in spool.figures.destinations)
         if not spool.runs and waiting:
@@ -357,7 +326,8 @@ def _notes(status: NodeStatus) -> Iterator[Line]:
 
 
 def _untold(statuses: Sequence[NodeStatus]) -> Iterator[Line]:
-    names = [each.node.name for each in statuses if each.control is not None and each.control.is_untold]
+    found = [(each.node.name, each.control) for each in statuses if each.control is not None]
+    names = [name for name, control in found if control["version"] > 0 and control["told"] is None]
     if names:
         which = ", ".join(names[:_MOST_NODES]) + ", ..." * (len(names) > _MOST_NODES)
         text = f"joined after the change, or could not be told: {which}"
@@ -375,10 +345,6 @@ def _address(each: DestinationFigures) -> str:
     signal = "" if each.signal == "traces" else f" ({each.signal})"
     longest = max(20, min(_LONGEST_ADDRESS, screen_width(sys.stdout) - 70))
     return shortened(each.address or each.exporter, longest) + signal
-
-
-def _waits(each: DestinationFigures) -> int:
-    return each.waiting
 
 
 def _waiting(destinations: Sequence[DestinationFigures]) -> str:

@@ -294,8 +294,7 @@ def _store(ask: Callable[..., Any], wanted: Change, timeout: float) -> tuple[Map
                     f"what is set for this cluster cannot be understood: {error}; "
                     "`ray-tracing-hooks configure --reset` removes it"
                 ) from None
-            # Later than any version that a process may have.
-            known = Control(max(int(time.time()), ask(change_on_node.published)))
+            known = Control(int(time.time()))  # later than any version that a process may have
         control = wanted.after(known)
         removes_hook = found["late"] and wanted.enabled is False and wanted.until is None
         hook = wanted.hook if sets_hook else None if removes_hook else found["hook"]

@@ -74,13 +74,6 @@ def unknown_exporter(value: str) -> str | None:
     return problems[0].rpartition("; using ")[0] if problems else None
 
 
-def published() -> int:
-    """The version that was last published on this node; 0 if that is not known."""
-    with suppress(OSError, ValueError):
-        return Control.decode(read(_folder())).version
-    return 0
-
-
 def store(found: Mapping[str, Any], text: bytes, hook: str | None, timeout: float) -> bool:
     """Set a control and a hook for all processes that connect from now on; False if another command has changed what
     :func:`look` has ``found``. A ``hook`` of None removes that of the cluster.

@@ -349,17 +349,6 @@ def test_what_cannot_be_understood_can_be_reset(text: bytes, monkeypatch: pytest
     assert head.set(RAY_TRACING_EXCLUDE="b").version == reset.version + 1
 
 
-def test_what_is_reset_is_later_than_what_a_faster_clock_has_set(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    head = Head(monkeypatch, tmp_path)
-    head.values[CONTROL] = b"{"
-    published = head.change(Change(reset=True))
-    head.values[CONTROL] = b"{"
-    monkeypatch.setattr(time, "time", lambda: published.version - 3600.0)
-    assert head.change(Change(reset=True)).version == published.version + 1
-
-
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

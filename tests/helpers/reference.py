@@ -19,10 +19,10 @@ import click
 import name_tables
 from messages import ENTRIES
 
-from ray_tracing_hooks import _ops
 from ray_tracing_hooks._cli import main as command
 from ray_tracing_hooks._insight.analysis.findings import FINDERS, data
 from ray_tracing_hooks._insight.store.columns import COLUMNS
+from ray_tracing_hooks._ops.checks.messages import PROBLEMS, WARNINGS
 from ray_tracing_hooks._ops.hooks import HOOKS
 from ray_tracing_hooks._settings import otel, table
 
@@ -168,38 +168,11 @@ def _kinds(finder: Any) -> set[str]:
 def checks() -> str:
     """What the checks of `doctor` find: ids, severities, and texts with an ellipsis for what differs."""
     rows = ["| id | severity | message | advice |", "| --- | --- | --- | --- |"]
-    seen: set[str] = set()
-    for path in sorted((Path(_ops.__file__).parent / "checks").glob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
-            scope = Scope([*_assigned(tree.body), *_assigned(ast.walk(function))])
-            for node in ast.walk(function):
-                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Diagnosis" and len(node.args) > 2:
-                    named = {name.id.lower() for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
-                    severity = " or ".join(sorted(named & {"problem", "warning", "good"}) or ["problem", "warning"])
-                    advice = [keyword.value for keyword in node.keywords if keyword.arg == "advice"] + node.args[4:5]
-                    for ids, advised in _chosen(function, node.args[0]) or [(scope.texts(node.args[0]), advice)]:
-                        told = [scope.texts(node.args[2]), [text for each in advised for text in scope.texts(each)]]
-                        shown = [f"{'' if each in seen else _anchor(each)}`{each}`" for each in ids if each]
-                        cells = [", ".join(shown), severity, *(" / ".join(dict.fromkeys(texts)) for texts in told)]
-                        if "good" not in severity and shown:
-                            seen.update(ids)
-                            rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(row.replace("|  |", "| |") for row in rows)
-
-
-def _chosen(function: ast.FunctionDef, chosen: ast.expr) -> list[tuple[list[str], list[ast.expr]]]:
-    """The ids that the branches of a function give to a variable, each with the advice that its branch gives."""
-    found = []
-    for branch in ast.walk(function) if isinstance(chosen, ast.Name) else ():
-        for body in (getattr(branch, "body", None), getattr(branch, "orelse", None)):
-            values = _assigned(body) if isinstance(body, list) else []
-            ids = [
-                each.value for name, each in values if name == ast.unparse(chosen) and isinstance(each, ast.Constant)
-            ]
-            inside = [pair for each in body or () for pair in _assigned(ast.walk(each))] if ids else []
-            found += [(list(map(str, ids)), [value for name, value in inside if name == "advice"])] if ids else []
-    return found
+    for severity, found in (("problem", PROBLEMS), ("warning", WARNINGS)):
+        for id_, texts in found.items():
+            shown = (re.sub(r"\{.*?\}", "…", text) for text in texts)
+            rows.append("| " + " | ".join((f"{_anchor(id_)}`{id_}`", severity, *shown)).replace("|  |", "| |") + " |")
+    return "\n".join(rows)
 
 
 def _assigned(statements: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:

@@ -7,72 +7,36 @@ from collections.abc import Iterator
 from statistics import median_low
 
 from ray_tracing_hooks._insight.analysis.wording import duration
+from ray_tracing_hooks._ops.checks.messages import finding
 from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis
 from ray_tracing_hooks._ops.facts import LOCAL_HOST, Clock, Facts, Host
 from ray_tracing_hooks._version import __version__
+
+_FAILURES = {"silent": "node-silent", "gone": "node-gone"}
+"""Findings by why there is no answer, those without a text."""
 
 
 def check(facts: Facts) -> Iterator[Diagnosis]:
     """The cluster, and then each of its nodes."""
     if facts.alone:
-        yield Diagnosis(
-            "no-cluster",
-            WARNING,
-            f"{facts.alone}: only this machine was checked",
-            advice="run this on a node of a cluster, or give its address, --address HOST:PORT",
-        )
+        yield finding("no-cluster", why=facts.alone)
     if facts.needs_token:
-        yield Diagnosis(
-            "cluster-token",
-            PROBLEM,
-            facts.unreachable,
-            advice="set RAY_AUTH_MODE=token, with the token in RAY_AUTH_TOKEN or in ~/.ray/auth_token; drivers need "
-            "both too",
-        )
+        yield finding("cluster-token", why=facts.unreachable)
     elif facts.unreachable:
-        yield Diagnosis(
-            "cluster-unreachable",
-            PROBLEM,
-            facts.unreachable,
-            advice="run this on another node of the cluster, or connect with --address ray://HOST:10001"
+        instead = (
+            "run this on another node of the cluster, or connect with --address ray://HOST:10001"
             if facts.head is not None
             else "give the address of a running head, --address HOST:PORT (by default port 6379), on a node of the "
-            "cluster; from elsewhere, connect with --address ray://HOST:10001",
+            "cluster; from elsewhere, connect with --address ray://HOST:10001"
         )
+        yield finding("cluster-unreachable", why=facts.unreachable, instead=instead)
     for node in facts.nodes:
-        where = (node.name,)
-        if node.failure == "silent":
-            yield Diagnosis(
-                "node-silent",
-                PROBLEM,
-                f"{node.text} came",
-                where,
-                "is the node overloaded, cut off or suspended? See `ray status` and `top`, or wait longer with "
-                "--timeout",
-            )
-        elif node.failure == "gone":
-            yield Diagnosis(
-                "node-gone", WARNING, "the node left the cluster during this check", where, "run this again"
-            )
-        elif node.failure == "died":
-            yield Diagnosis(
-                "worker-died",
-                PROBLEM,
-                "workers end when they start",
-                where,
-                "see the error in worker-*.err and python-core-worker-*.log, in the logs folder of the Ray session",
-                (node.text,),
-            )
+        if node.failure == "died":
+            yield finding("worker-died", node.name, node.text)
         elif node.failure is not None:
-            yield Diagnosis("node-failed", PROBLEM, f"the node could not be asked: {node.text}", where, "see the error")
+            yield finding(_FAILURES.get(node.failure, "node-failed"), node.name, error=node.text)
         elif node.examination_error:
-            yield Diagnosis(
-                "node-unexamined",
-                PROBLEM,
-                f"the node could not be examined: {node.examination_error}",
-                where,
-                "run `ray-tracing-hooks doctor` on that node",
-            )
+            yield finding("node-unexamined", node.name, error=node.examination_error)
     if facts.nodes and len(facts.answered) == len(facts.nodes):
         rays = ", ".join(sorted({node.ray for node in facts.nodes if node.ray}))
         many = f"all {len(facts.nodes)} nodes answer" if len(facts.nodes) > 1 else "the node answers"
@@ -86,31 +50,13 @@ OLDEST_RAY = (2, 40)
 def check_packages(facts: Facts) -> Iterator[Diagnosis]:
     """The versions on each node, and whether they are the same."""
     for host in facts.hosts:
-        yield from _of_host(host)
+        if host.package_error:
+            ends = ", so every worker ends when it starts" if host.hook_failed else ""
+            kind, error = "package-missing" if _is_missing(host) else "package-broken", host.package_error
+            yield finding(kind, host.name, f"{host.executable}: {error}", ends=ends, version=__version__)
+        if host.ray and number(host.ray) < OLDEST_RAY:
+            yield finding("ray-old", host.name, found=host.ray)
     yield from _differences(facts)
-
-
-def _of_host(host: Host) -> Iterator[Diagnosis]:
-    where = (host.name,)
-    if host.package_error:
-        is_missing = _is_missing(host)
-        ends = ", so every worker ends when it starts" if host.hook_failed else ""
-        yield Diagnosis(
-            "package-missing" if is_missing else "package-broken",
-            PROBLEM,
-            f"ray-tracing-hooks is {'not installed' if is_missing else 'installed, but cannot be imported'}{ends}",
-            where,
-            f"install version {__version__} in the environment of the workers, preferably in their image",
-            (f"{host.executable}: {host.package_error}",),
-        )
-    if host.ray and number(host.ray) < OLDEST_RAY:
-        yield Diagnosis(
-            "ray-old",
-            PROBLEM,
-            f"Ray {host.ray} is older than 2.40, the oldest version that is tested",
-            where,
-            "use a newer Ray; the log of the driver names the parts that this version lacks, which are not traced",
-        )
 
 
 def _is_missing(host: Host) -> bool:
@@ -119,17 +65,10 @@ def _is_missing(host: Host) -> bool:
 
 def _differences(facts: Facts) -> Iterator[Diagnosis]:
     """Other versions on other nodes."""
-    packages = {host.package for host in facts.hosts if host.package}
-    if len(packages) > 1:
+    if len({host.package for host in facts.hosts if host.package}) > 1:
         for host in facts.hosts:
             if host.package and host.package != __version__:
-                yield Diagnosis(
-                    "package-version",
-                    PROBLEM,
-                    f"ray-tracing-hooks {host.package} is installed, and {__version__} {LOCAL_HOST}",
-                    (host.name,),
-                    f"install one version everywhere, such as {__version__}",
-                )
+                yield finding("package-version", host.name, found=host.package, version=__version__)
     # Where the package is missing, so are those that it needs.
     compared = [host for host in facts.answered if not _is_missing(host)]
     for name in sorted({name for host in compared for name in host.distributions}):
@@ -139,15 +78,8 @@ def _differences(facts: Facts) -> Iterator[Diagnosis]:
         for host in compared:
             by_version.setdefault(host.distributions.get(name, "missing"), []).append(host.name)
         if len(by_version) > 1:
-            found = ", ".join(
-                f"{version} on {', '.join(sorted(names))}" for version, names in sorted(by_version.items())
-            )
-            yield Diagnosis(
-                "versions-differ",
-                WARNING,
-                f"{name} differs between nodes: {found}",
-                advice="use the same image, or the same requirements, on every node",
-            )
+            found = ", ".join(f"{version} on {', '.join(sorted(on))}" for version, on in sorted(by_version.items()))
+            yield finding("versions-differ", name=name, found=found)
 
 
 def number(version: str) -> tuple[int, ...]:
@@ -172,13 +104,8 @@ def check_clocks(facts: Facts) -> Iterator[Diagnosis]:
         sure = abs(apart) - clock.uncertainty
         furthest = max(furthest, abs(apart), clock.uncertainty)
         if sure > _NOTICEABLE:
-            yield Diagnosis(
-                "clock",
-                PROBLEM if sure > _WRONG else WARNING,
-                f"the clock is {duration(abs(apart) * 1e9)} {'ahead' if apart > 0 else 'behind'}",
-                (name,),
-                "synchronize it, for example with chrony: spans of this node have wrong times, "
-                "and back ends may refuse them",
-            )
+            direction = "ahead" if apart > 0 else "behind"
+            wrong = finding("clock", name, apart=duration(abs(apart) * 1e9), direction=direction)
+            yield wrong._replace(severity=PROBLEM if sure > _WRONG else WARNING)
     if furthest <= _NOTICEABLE:
         yield Diagnosis("clocks", GOOD, f"clocks agree within {duration(furthest * 1e9)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ray_tracing_hooks._ops.checks.messages import finding
 from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis, where
 from ray_tracing_hooks._ops.facts import Examined, Facts, Host
 from ray_tracing_hooks._ops.hooks import BY_SETTINGS, HOOKS, OF_RAY, closest, is_ours
@@ -15,14 +16,12 @@ _MAY_DIFFER = frozenset({"OTEL_RESOURCE_ATTRIBUTES"})
 _OF_PLACES = re.compile(r"ENDPOINT|_HOST|_BACKEND_SERVICES")
 """Variables that may differ as long as spans arrive: a node may have a collector of its own."""
 
-_CONFIG = "`ray-tracing-hooks config` on the node shows all settings and their sources"
-
 
 def check(facts: Facts) -> Iterator[Diagnosis]:
     """The settings of each host, and then their differences."""
-    wrong = [finding for host in facts.hosts for finding in _of_host(host)]
+    wrong = [found for host in facts.hosts for found in _of_host(host)]
     if facts.unreachable:  # its hook is not known
-        wrong = [finding for finding in wrong if finding.id != "endpoint-unused"]
+        wrong = [found for found in wrong if found.id != "endpoint-unused"]
     wrong += [*_between_nodes(facts), *_between_here_and_nodes(facts)]
     yield from wrong
     if not wrong and facts.answered and all(host.examined for host in facts.hosts):
@@ -35,115 +34,49 @@ def _of_host(host: Host) -> Iterator[Diagnosis]:
     examined = host.examined
     if examined is None:
         return
-    here = (host.name,)
     for severity, text in examined.problems:
-        yield Diagnosis(
-            "setting-wrong" if severity == PROBLEM else "setting-odd",
-            severity,
-            text.removesuffix("."),
-            here,
-            f"correct it where you start Ray or the driver; {_CONFIG}" + examined.where_to_set(text),
-        )
+        kind = "setting-wrong" if severity == PROBLEM else "setting-odd"
+        found = finding(kind, host.name, text=text.removesuffix("."))
+        yield found._replace(advice=found.advice + examined.where_to_set(text))
     for wrong, right in examined.misspelled:
-        yield Diagnosis(
-            "variable-misspelled", WARNING, f"nothing reads {wrong}", here, f"did you mean {right}? Set that instead"
-        )
-    for each in _questionable(examined, here):
+        yield finding("variable-misspelled", host.name, wrong=wrong, right=right)
+    for each in _questionable(examined, host.name):
         yield each._replace(advice=each.advice + examined.where_to_set(f"{each.what} {each.advice}"))
 
 
-def _questionable(examined: Examined, here: tuple[str, ...]) -> Iterator[Diagnosis]:
+def _questionable(examined: Examined, here: str) -> Iterator[Diagnosis]:
     """Valid settings by which nothing is recorded, or less than expected, or which endanger programs."""
     value = examined.value
     if value("RAY_TRACING_STRICT") == "1":
-        yield Diagnosis(
-            "strict",
-            WARNING,
-            "RAY_TRACING_STRICT=1: an error in tracing ends workers and programs",
-            here,
-            "unset it outside of tests",
-        )
+        yield finding("strict", here)
     if not examined.is_on:
-        yield Diagnosis(
-            "switched-off",
-            PROBLEM,
-            "`ray-tracing-hooks disable` has switched tracing off",
-            here,
-            "`ray-tracing-hooks enable` switches it on again",
-        )
+        yield finding("switched-off", here)
     if value("OTEL_SDK_DISABLED") == "true":
-        yield Diagnosis(
-            "tracing-disabled",
-            PROBLEM,
-            "OTEL_SDK_DISABLED=true switches tracing off",
-            here,
-            "switch it on with `ray-tracing-hooks enable`, or unset it and restart Ray",
-        )
+        yield finding("tracing-disabled", here)
         return
     if not examined.exporters and value("RAY_TRACING_SKYWALKING_TRANSPORT") == "none":
-        yield Diagnosis(
-            "only-joins",
-            WARNING,
-            "RAY_TRACING_SKYWALKING_TRANSPORT=none: traces are joined by headers, and nothing is recorded",
-            here,
-            "to record spans, name another exporter in RAY_TRACING_EXPORTERS",
-        )
+        yield finding("only-joins", here)
     elif not examined.exporters:
         name = "OTEL_TRACES_EXPORTER" if value("RAY_TRACING_EXPORTERS") == "" else "RAY_TRACING_EXPORTERS"
-        yield Diagnosis(
-            "no-exporter",
-            PROBLEM,
-            f"{name}=none: nothing is recorded",
-            here,
-            "set RAY_TRACING_EXPORTERS=local or otlp, or use a hook with an exporter of its own, such as "
-            "ray_tracing_hooks.otlp:setup",
-        )
+        yield finding("no-exporter", here, name=name)
     sampler, ratio = value("OTEL_TRACES_SAMPLER").lower(), value("OTEL_TRACES_SAMPLER_ARG")
-    keeps = value("RAY_TRACING_KEEP_ERRORS") == "1" or value("RAY_TRACING_KEEP_SLOWER") != ""
     share = _share(sampler, ratio)
     if share == 0:
-        yield Diagnosis(
-            "not-sampled",
-            WARNING if keeps else PROBLEM,
-            f"no trace is sampled: OTEL_TRACES_SAMPLER={sampler}{f', OTEL_TRACES_SAMPLER_ARG={ratio}' if ratio else ''}"
-            + ("; only spans that fail or are slow are recorded" if keeps else ""),
-            here,
-            "unset OTEL_TRACES_SAMPLER, or set a ratio above 0",
-        )
+        given = f"{sampler}, OTEL_TRACES_SAMPLER_ARG={ratio}" if ratio else sampler
+        if value("RAY_TRACING_KEEP_ERRORS") == "1" or value("RAY_TRACING_KEEP_SLOWER"):
+            kept = "; only spans that fail or are slow are recorded"
+            yield finding("not-sampled", here, sampler=given, kept=kept)._replace(severity=WARNING)
+        else:
+            yield finding("not-sampled", here, sampler=given, kept="")
     elif share < 0.01:
-        yield Diagnosis(
-            "rarely-sampled",
-            WARNING,
-            f"only {share:.3%} of traces are sampled (OTEL_TRACES_SAMPLER_ARG={ratio}), so a short test shows nothing",
-            here,
-            "raise OTEL_TRACES_SAMPLER_ARG for a test, or record spans that fail with RAY_TRACING_KEEP_ERRORS=1",
-        )
+        yield finding("rarely-sampled", here, share=share, ratio=ratio)
     if value("RAY_TRACING_RAY") == "none":
-        yield Diagnosis(
-            "no-part-of-ray",
-            PROBLEM,
-            "RAY_TRACING_RAY=none: calls of Ray are not recorded",
-            here,
-            "unset it, or name parts, such as task,actor,job,serve",
-        )
+        yield finding("no-part-of-ray", here)
     if value("OTEL_PROPAGATORS") == "none":
-        yield Diagnosis(
-            "no-propagation",
-            WARNING,
-            "OTEL_PROPAGATORS=none: traces end where a request enters or leaves the cluster",
-            here,
-            "unset it, or set tracecontext,baggage",
-        )
+        yield finding("no-propagation", here)
     endpoint = next((name for name in examined.settings if re.fullmatch(r"OTEL_EXPORTER_OTLP_\w*ENDPOINT", name)), None)
     if endpoint and examined.exporters == ("local",):
-        yield Diagnosis(
-            "endpoint-unused",
-            WARNING,
-            f"{endpoint} is set, but spans go to local files only",
-            here,
-            "to send them, use the hook ray_tracing_hooks.otlp:setup, or ray_tracing_hooks:setup with "
-            "RAY_TRACING_EXPORTERS=otlp",
-        )
+        yield finding("endpoint-unused", here, name=endpoint)
 
 
 def _share(sampler: str, ratio: str) -> float:
@@ -171,13 +104,7 @@ def _between_nodes(facts: Facts) -> Iterator[Diagnosis]:
             ]
             details.append(f"{variable}: {'; '.join(values)}")
     if details:
-        yield Diagnosis(
-            "settings-differ",
-            WARNING,
-            "settings differ between nodes",
-            advice="set these variables to the same values on each node, where `ray start` runs",
-            details=tuple(details),
-        )
+        yield finding("settings-differ", "", *details)
 
 
 def _between_here_and_nodes(facts: Facts) -> Iterator[Diagnosis]:
@@ -194,16 +121,9 @@ def _between_here_and_nodes(facts: Facts) -> Iterator[Diagnosis]:
         and _matters(variable, facts)
     ]
     if different:
-        yield Diagnosis(
-            "settings-of-driver",
-            WARNING,
-            "a driver started from this shell has other settings than the cluster, so its spans may go elsewhere",
-            advice="if you start drivers here, set the variables to the values of the cluster",
-            details=tuple(
-                f"{variable}: {here.value(variable) or 'not set'} here, {nodes[0].value(variable) or 'not set'} there"
-                for variable in different
-            ),
-        )
+        values = [(name, here.value(name), nodes[0].value(name)) for name in different]
+        details = [f"{name}: {ours or 'not set'} here, {theirs or 'not set'} there" for name, ours, theirs in values]
+        yield finding("settings-of-driver", "", *details)
 
 
 def _variables(*examined: Examined) -> list[str]:
@@ -217,7 +137,6 @@ def _matters(variable: str, facts: Facts) -> bool:
 
 
 _START = "ray start --head --tracing-startup-hook={hook}"
-_RESTART = "start the cluster with a hook, on its head: `{start}`; in KubeRay, set headGroupSpec.rayStartParams"
 
 
 def check_hook(facts: Facts) -> Iterator[Diagnosis]:
@@ -232,14 +151,7 @@ def check_hook(facts: Facts) -> Iterator[Diagnosis]:
         yield _failed(facts, facts.here)
     for node in facts.answered:
         if node.called and not node.traced and not node.hook_failed:
-            yield Diagnosis(
-                "hook-without-effect",
-                PROBLEM,
-                "the hook is called, but does not trace the worker",
-                (node.name,),
-                "fix the problem that it reports; with RAY_TRACING_STRICT=1, it raises the error",
-                node.reported,
-            )
+            yield finding("hook-without-effect", node.name, *node.reported)
         yield from _reported(node)
     works = [node for node in facts.answered if node.traced and not node.hook_failed]
     if works and len(works) == len(facts.nodes):
@@ -251,37 +163,15 @@ def check_hook(facts: Facts) -> Iterator[Diagnosis]:
 
 def _of_cluster(facts: Facts) -> Iterator[Diagnosis]:
     assert facts.head is not None
-    hook = facts.head.hook
+    hook, start = facts.head.hook, _START.format(hook=BY_SETTINGS)
     if hook is None:
-        yield Diagnosis(
-            "hook-missing",
-            PROBLEM,
-            "the cluster was started without a tracing hook, so nothing is traced",
-            advice=_RESTART.format(start=_START.format(hook=BY_SETTINGS))
-            + ". A hook that a driver names in ray.init() has no effect on a running cluster",
-        )
+        yield finding("hook-missing", start=start)
     elif hook == OF_RAY:
-        yield Diagnosis(
-            "hook-of-ray",
-            PROBLEM,
-            f"the hook of the cluster is Ray's own ({hook}), which does not use this package",
-            advice=_RESTART.format(start=_START.format(hook="ray_tracing_hooks.local:setup")),
-        )
+        yield finding("hook-of-ray", hook=hook, start=_START.format(hook="ray_tracing_hooks.local:setup"))
     elif not is_ours(hook) and facts.answered and not any(node.called or node.hook_failed for node in facts.answered):
-        yield Diagnosis(
-            "hook-of-others",
-            PROBLEM,
-            f"the hook of the cluster, {hook}, does not call a hook of this package",
-            advice="call `ray_tracing_hooks.setup()` in it, or "
-            + _RESTART.format(start=_START.format(hook=BY_SETTINGS)),
-        )
+        yield finding("hook-of-others", hook=hook, start=start)
     if facts.head.is_hook_late:
-        yield Diagnosis(
-            "hook-late",
-            WARNING,
-            "the hook was set while the cluster was running: workers that had started before are not traced",
-            advice="restart the cluster with the hook, or wait until these workers have ended",
-        )
+        yield finding("hook-late")
 
 
 def _reported(node: Host) -> Iterator[Diagnosis]:
@@ -289,34 +179,19 @@ def _reported(node: Host) -> Iterator[Diagnosis]:
     known = {text.rstrip(".") for _, text in (node.examined.problems if node.examined is not None else ())}
     for text in node.reported if node.traced else ():
         if text.rstrip(".") not in known and not re.search(r"\bis ignored\b|^unknown ", text):
-            yield Diagnosis(
-                "worker-reports",
-                PROBLEM,
-                f"a worker reports a problem of tracing: {text}",
-                (node.name,),
-                "fix the reported problem; other findings may say more about the cause",
-            )
+            yield finding("worker-reports", node.name, text=text)
 
 
 def _failed(facts: Facts, host: Host) -> Diagnosis:
     """Why the workers of a node end when they start, or why the hook cannot be imported here."""
     hook, error = str(facts.hook), host.hook_error
-    ends = "every worker ends when it starts, and no task runs"
     if not error:
-        return Diagnosis(
-            "worker-ends",
-            PROBLEM,
-            ends,
-            (host.name,),
-            "fix the reported problem, and restart Ray on the node; see the error in worker-*.err, in the logs folder "
-            "of its session",
-            host.reported,
-        )
+        return finding("worker-ends", host.name, *host.reported)
     if is_ours(hook) and hook not in HOOKS:
-        advice = f"did you mean {closest(hook)}? Restart the head: `{_START.format(hook=closest(hook))}`"
+        remedy = f"did you mean {closest(hook)}? Restart the head: `{_START.format(hook=closest(hook))}`"
     elif "ModuleNotFoundError" in error or "ImportError" in error:
-        advice = "install the module where workers run; they cannot import from the folder of the driver's script"
+        remedy = "install the module where workers run; they cannot import from the folder of the driver's script"
     else:
-        advice = "a hook must not raise an exception: fix it, or restart the head with another one"
-    then = f", so {ends}" if facts.head is not None else ""
-    return Diagnosis("hook-fails", PROBLEM, f"the hook {hook} does not work{then}", (host.name,), advice, (error,))
+        remedy = "a hook must not raise an exception: fix it, or restart the head with another one"
+    then = ", so every worker ends when it starts, and no task runs" if facts.head is not None else ""
+    return finding("hook-fails", host.name, error, hook=hook, then=then, remedy=remedy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from importlib import import_module
@@ -82,6 +83,8 @@ class _Commands(click.Group):
         """Ends the command with an error if the output cannot be written, as on a full disk."""
         if sys.stdout is None:  # it was closed
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # as standard error, for terminals that lack Unicode
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()

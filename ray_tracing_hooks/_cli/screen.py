@@ -74,11 +74,11 @@ def print_lines(lines: Iterable[str | Row | Line], *, err: bool = False) -> None
     stream = sys.stderr if err else sys.stdout
     has_colour = is_coloured(stream)
     is_heading = True
-    width, encoding = screen_width(stream), stream.encoding or "ascii"
+    width = screen_width(stream)
     for line in lines:
         text = line.text(width) if isinstance(line, Row) else line.text if isinstance(line, Line) else line
         style = _style(line, is_heading=is_heading) if has_colour else {}
-        for part in _cut(_shown(text, encoding), width):
+        for part in _cut(safe(text), width):
             click.echo(click.style(part, **style) if style and part else part, err=err)
         is_heading = not text
 
@@ -118,14 +118,6 @@ def fitted(text: str, width: int) -> str:
     while cell_len(text) > width:
         text = text[: width if len(text) > width else -1]
     return text + " " * (width - cell_len(text))
-
-
-def _shown(text: str, encoding: str) -> str:
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return safe(text, ascii_only=True)
-    return safe(text)
 
 
 def _style(line: str | Row | Line, *, is_heading: bool) -> dict[str, Any]:
@@ -183,7 +175,7 @@ def progress(*, shown: bool = True, is_size: bool = False) -> Iterator[Advance]:
         bar = "#" * (_BAR * min(done, total) // max(1, total))
         amount = f"{size(done)} of {size(total)}" if is_size else f"{done:,} of {total:,}" if total > 1 else ""
         text = f"{doing}  {bar:.<{_BAR}}  {amount}" if total else doing
-        line = safe(text, ascii_only=True)[: screen_width(stream) - 1]
+        line = safe(text)[: screen_width(stream) - 1]
         stream.write(f"\r\x1b[K{line}")
         stream.flush()
 

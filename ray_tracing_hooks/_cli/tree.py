@@ -341,17 +341,16 @@ class _Shape:
 
 
 def _print_trees(traces: Sequence[Trace], total: int, shape: _Shape, now_ns: int) -> None:
-    signs = _UNICODE if (sys.stdout.encoding or "").lower().startswith("utf") else _ASCII
     lines: list[_Line | _Remark] = []
     for trace in traces:
         lines.append(_Remark("", _heading(trace, now_ns), "bold"))
         if shape.trace_url:
             lines.append(_Remark("", inputs.linked(shape.trace_url, trace.trace_id), "dim"))
-        lines.extend(_trace_lines(trace, signs, shape, now_ns))
+        lines.extend(_trace_lines(trace, shape, now_ns))
         lines.append(_Remark("", "", ""))
     width = terminal_width(sys.stdout) if sys.stdout.isatty() else None
     has_colour = is_coloured(sys.stdout)
-    for parts in _aligned(lines, width, signs):
+    for parts in _aligned(lines, width):
         click.echo(_styled(parts, has_colour=has_colour))
     if total > len(traces):
         text = f"{count(total - len(traces), 'older trace')} not shown; --last {total} shows all"
@@ -374,21 +373,11 @@ def _extent(trace: Trace, now_ns: int) -> int:
     return max(ends) - trace.start_ns
 
 
-@dataclass(frozen=True)
-class _Signs:
-    branch: str
-    last: str
-    bar: str
-    error: str
-    cut: str
-    ascii_only: bool
+_BRANCH, _LAST, _LINE, _GAP = "├─ ", "└─ ", "│  ", "   "
+"""The parts of a guide."""
 
 
-_UNICODE = _Signs("├─ ", "└─ ", "│  ", "✗", "…", ascii_only=False)
-_ASCII = _Signs("|- ", "`- ", "|  ", "!", "~", ascii_only=True)
-
-
-def _trace_lines(trace: Trace, signs: _Signs, shape: _Shape, now_ns: int) -> Iterator[_Line | _Remark]:
+def _trace_lines(trace: Trace, shape: _Shape, now_ns: int) -> Iterator[_Line | _Remark]:
     shared_hosts = _shared_hosts(trace)
     is_live = any(span.state == "running" for span in trace.spans.values())
     # The groups still to print, the next one last, each with its own guide and that of its children.
@@ -397,9 +386,9 @@ def _trace_lines(trace: Trace, signs: _Signs, shape: _Shape, now_ns: int) -> Ite
         group, guide, below = pending.pop()
         children = groups((child for item in group for child in item.children), collapse=shape.collapse)
         span = group[0].span
-        marks = _given_name(group, signs)
+        marks = _given_name(group)
         if stage := group[0].stage:
-            marks += f" ({safe(stage, ascii_only=signs.ascii_only)})"
+            marks += f" ({safe(stage)})"
         marks += f" x{len(group):,}" if len(group) > 1 else ""
         if attempt := group[0].attempt:
             marks += f" [{'restart' if span.name.endswith(_CREATION) else 'retry'} {attempt}]"
@@ -415,23 +404,21 @@ def _trace_lines(trace: Trace, signs: _Signs, shape: _Shape, now_ns: int) -> Ite
         if group[0].is_unexecuted:
             marks += " [not begun]" if is_live else " [no execution]"
         style = "red" if is_error else "yellow" if span.state == "running" else ""
-        cells = (*_figures(group, now_ns), safe(_where(group, shared_hosts), ascii_only=signs.ascii_only))
-        yield _Line(guide, safe(group[0].name, ascii_only=signs.ascii_only), marks, style, cells)
+        cells = (*_figures(group, now_ns), safe(_where(group, shared_hosts)))
+        yield _Line(guide, safe(group[0].name), marks, style, cells)
         if is_error:
-            error = safe(_error(group), ascii_only=signs.ascii_only)
-            yield _Remark(below + (signs.bar if children else "   "), f"{signs.error} {error}", "red")
+            error = safe(_error(group))
+            yield _Remark(below + (_LINE if children else _GAP), f"✗ {error}", "red")
         if text := _after_end(group[0]):
-            yield _Remark(below + (signs.bar if children else "   "), safe(text, ascii_only=signs.ascii_only), "dim")
+            yield _Remark(below + (_LINE if children else _GAP), safe(text), "dim")
         if not children and (text := _phases(group)):
-            yield _Remark(f"{below}   ", text, "dim")
+            yield _Remark(below + _GAP, text, "dim")
         for text in _attributes(group, shape.keys):
-            yield _Remark(below + (signs.bar if children else "   "), safe(text, ascii_only=signs.ascii_only), "dim")
+            yield _Remark(below + (_LINE if children else _GAP), safe(text), "dim")
         below = below[:_DEEPEST]
         for child in reversed(children):
             end = child is children[-1]
-            pending.append(
-                (child, below + (signs.last if end else signs.branch), below + ("   " if end else signs.bar))
-            )
+            pending.append((child, below + (_LAST if end else _BRANCH), below + (_GAP if end else _LINE)))
 
 
 def _after_end(item: Item) -> str:
@@ -471,7 +458,7 @@ def _attributes(group: Sequence[Item], patterns: Sequence[str]) -> Iterator[str]
         yield f"{key}: {', '.join(first)}{more}"
 
 
-def _given_name(group: Sequence[Item], signs: _Signs) -> str:
+def _given_name(group: Sequence[Item]) -> str:
     """The names of these calls from ``.options(name=...)``."""
     given = {item.given_name for item in group}
     named = {name for name in given if name}
@@ -479,7 +466,7 @@ def _given_name(group: Sequence[Item], signs: _Signs) -> str:
         return ""
     if len(given) > 1:  # the absence of a name counts too
         return f" ({count(len(named), 'name')})"
-    return f' "{safe(shortened(named.pop(), _LONGEST_GIVEN), ascii_only=signs.ascii_only)}"'
+    return f' "{safe(shortened(named.pop(), _LONGEST_GIVEN))}"'
 
 
 def _left_out(group: Sequence[Item]) -> int:
@@ -578,7 +565,7 @@ def _actor(span: Span) -> str:
     return f"{actor_class}#{str(span.attributes[names.RAY_ACTOR_ID])[:8]}"
 
 
-def _aligned(lines: Sequence[_Line | _Remark], width: int | None, signs: _Signs) -> Iterator[list[_Part]]:
+def _aligned(lines: Sequence[_Line | _Remark], width: int | None) -> Iterator[list[_Part]]:
     """The printed lines. ``width`` is that of the terminal; without one nothing is truncated."""
     rows = [line for line in lines if isinstance(line, _Line)]
     widths = {
@@ -604,7 +591,7 @@ def _aligned(lines: Sequence[_Line | _Remark], width: int | None, signs: _Signs)
         return [
             ("  " + texts[column].rjust(widths[column]), "" if column == _TIME else "dim")
             if column != _WHERE
-            else ("  " + _cut(texts[column], widths[column], signs.cut), "dim")
+            else ("  " + _cut(texts[column], widths[column]), "dim")
             for column in widths
         ]
 
@@ -612,14 +599,14 @@ def _aligned(lines: Sequence[_Line | _Remark], width: int | None, signs: _Signs)
     for line in lines:
         if isinstance(line, _Remark):
             room = None if width is None or not line.guide else width - cell_len(line.guide)
-            remark = line.text if room is None else _cut(line.text, room, signs.cut)
+            remark = line.text if room is None else _cut(line.text, room)
             yield [(line.guide, "dim"), (remark, line.style)]
             continue
         guide, name = line.guide, line.name
         if width is not None:
             room = name_width - cell_len(line.marks)
-            guide = _cut(guide, room - min(cell_len(name), _SHORTEST_NAME // 2), signs.cut)
-            name = _cut(name, room - cell_len(guide), signs.cut)
+            guide = _cut(guide, room - min(cell_len(name), _SHORTEST_NAME // 2))
+            name = _cut(name, room - cell_len(guide))
         padding = " " * max(0, name_width - cell_len(guide + name + line.marks))
         yield [(guide, "dim"), (name, line.style), (line.marks, "bold"), (padding, ""), *cells(line.cells)]
 
@@ -639,11 +626,11 @@ def _taken(widths: Mapping[int, int]) -> int:
     return sum(widths.values()) + 2 * len(widths)
 
 
-def _cut(text: str, width: int, sign: str) -> str:
+def _cut(text: str, width: int) -> str:
     """The text without its middle if it is wider than ``width``: both ends of a name are the most informative."""
     if cell_len(text) <= width:
         return text
     if width < 2:
         return ""
     tail = (width - 1) // 2
-    return fitted(text, width - 1 - tail) + sign + fitted(text[::-1], tail)[::-1]
+    return fitted(text, width - 1 - tail) + "…" + fitted(text[::-1], tail)[::-1]

@@ -1,8 +1,7 @@
 """Serves a report on this machine, and writes it again when files with spans change: ``view --watch``.
 
 Only those who have the address, which contains a random token, can see the report. The server listens on the loopback
-address only, answers GET requests to the three paths that it knows, and opens no file but the report. It checks the
-``Host`` header, so that another site cannot reach it through DNS rebinding.
+address only, answers GET requests to the three paths that it knows, and opens no file but the report.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import base64
 import hashlib
 import hmac
 import os
-import re
 import secrets
 import shutil
 import signal
@@ -28,9 +26,6 @@ from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._safety.private import open_file
 
 ADDRESS = "127.0.0.1"
-
-_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
-"""The accepted host names in a request. The port may differ, for example through an SSH tunnel."""
 
 _PAUSE = 1.0
 """The least time in seconds between two looks at the files. After a report that took longer, it is as long as that."""
@@ -136,22 +131,6 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
     timeout = _REQUEST_TIMEOUT
 
-    def parse_request(self) -> bool:
-        """Whether to answer this request; any other is refused here, whatever it asks for."""
-        if not super().parse_request():
-            return False
-        host = self.headers.get_all("Host") or []
-        if self.command not in ("GET", "HEAD"):
-            self.send_error(405)
-        elif len(host) != 1 or re.sub(r":\d+$", "", host[0]).lower() not in _NAMES:
-            self.send_error(421)
-        else:
-            return True
-        return False
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
     def do_GET(self) -> None:
         _, token, *rest = [*self.path.partition("?")[0].split("/"), ""]
         known = hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode())
@@ -163,8 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
             elif rest[0] == "report":
                 with open(open_file(self.server.path, os.O_RDONLY), "rb") as report:
                     self._begin(os.fstat(report.fileno()).st_size, "text/html", "frame-ancestors 'self'")
-                    if self.command == "GET":
-                        shutil.copyfileobj(report, self.wfile)
+                    shutil.copyfileobj(report, self.wfile)
             else:
                 self._answer(_SHELL, "text/html", _POLICY)
         except FileNotFoundError:
@@ -172,8 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, content: bytes, kind: str, policy: str) -> None:
         self._begin(len(content), kind, policy)
-        if self.command == "GET":
-            self.wfile.write(content)
+        self.wfile.write(content)
 
     def _begin(self, size: int, kind: str, policy: str) -> None:
         self.send_response(200)

@@ -216,14 +216,14 @@ _UNSAFE_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Control and formatting characters (ESC, bidirectional overrides, zero-width), lone surrogates, line separators."""
 
 
-def safe(text: str, *, ascii_only: bool = False) -> str:
+def safe(text: str) -> str:
     """Escape everything that could control a terminal, begin a new line or hide part of the text."""
-    return re.sub(_UNSAFE, lambda found: _escape(found[0], ascii_only), text)
+    return re.sub(_UNSAFE, lambda found: _escape(found[0]), text)
 
 
-def _escape(character: str, ascii_only: bool) -> str:
+def _escape(character: str) -> str:
     import unicodedata  # noqa: PLC0415  most processes never need it, since most text is plain
 
-    if ascii_only or unicodedata.category(character) in _UNSAFE_CATEGORIES:
+    if unicodedata.category(character) in _UNSAFE_CATEGORIES:
         return character.encode("unicode_escape").decode("ascii")
     return character

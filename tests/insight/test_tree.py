@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -634,10 +637,14 @@ def test_durations_can_be_typed(text: str, nanoseconds: int) -> None:
     assert parse_duration(text) == nanoseconds
 
 
-def test_plain_letters_where_nothing_else_can_be_shown() -> None:
-    """For an output that is not Unicode everything else is escaped, and letters of any script are kept otherwise."""
+def test_what_an_output_cannot_show_is_escaped(folder: Folder) -> None:
+    """Letters of any script are kept where it can."""
     assert safe("漢字\N{ZERO WIDTH SPACE}") == "漢字\\u200b"
-    assert safe("漢字", ascii_only=True) == "\\u6f22\\u5b57"
+    folder.call("漢字", folder.span("root"))
+    command = [sys.executable, "-m", "ray_tracing_hooks", "tree", str(folder.path)]
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "\\u2514\\u2500 \\u6f22\\u5b57" in done.stdout
 
 
 def test_what_a_rate_limit_has_left_out_is_told(folder: Folder) -> None:

@@ -135,16 +135,8 @@ def _style(line: str | Row | Line, *, is_heading: bool) -> dict[str, Any]:
 def _cut(text: str, width: int) -> list[str]:
     if len(text) <= width:
         return [text]
-    # Keep a number beside its unit.
-    together = re.sub(r"(\d) (%|us|ms|s)\b", "\\1\xa0\\2", text.replace(" %", "\xa0%"))
-    indent = len(text) - len(text.lstrip()) + 3
-    if text.startswith(" ") and (columns := list(re.finditer(r" {2,}(?=\S)", text))):
-        # Indent to its last column, unless that is far to the right.
-        indent = columns[-1].end() if columns[-1].end() <= 0.6 * width else indent
-    lines = textwrap.wrap(
-        together, width, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False
-    )
-    return [line.replace("\xa0", " ") for line in lines]
+    indent = " " * (len(text) - len(text.lstrip()) + 3)
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
 Advance = Callable[[str, int, int], None]

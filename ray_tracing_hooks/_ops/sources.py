@@ -22,7 +22,6 @@ from ray_tracing_hooks._ship.flush import flush
 from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.replay import Replay, held
-from ray_tracing_hooks._ship.start import ensure_running
 from ray_tracing_hooks._spool.reader import iterate, segments
 
 _SUBFOLDERS = ("", "logs", "metrics")
@@ -50,7 +49,7 @@ def prepare(request: Mapping[str, Any]) -> dict[str, Any]:
         path, is_local = spool["path"], spool["local_dir"] is not None
         if is_local:
             folders.add(spool["local_dir"])
-        runs = spool["runs"] or (is_local and _start_again(path))
+        runs = spool["runs"]
         left = _flushed(path, until if is_local else min(until, time.monotonic() + _SOON)) if runs else waiting(path)
         if is_local and runs:
             if left.get("local"):
@@ -99,21 +98,6 @@ def _is_of(name: str, session: str | None) -> bool:
         return name.endswith((".jsonl", ".jsonl.gz")) or (name.startswith("task-states-") and name.endswith(".ndjson"))
     label = re.sub(r"[^\w.@+-]", "_", session.removeprefix("session_"))
     return (name.startswith(f"{label}-") and name.endswith(".jsonl")) or name == task_states.file_name(session)
-
-
-def _start_again(spool: str) -> bool:
-    """Start the shipper of a spool to which processes write, if it needs nothing but its plan; False if it is not.
-
-    It was killed, and these processes will start it again: it would then write a second time what is written here.
-    """
-    try:
-        plan = ShipPlan.load(spool)
-        if plan.exporters != ("local",) or not _is_in_use(spool):
-            return False
-        ensure_running(spool, plan)
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def _is_in_use(spool: str) -> bool:

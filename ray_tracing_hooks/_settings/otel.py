@@ -114,35 +114,32 @@ def _file(value: object) -> str:
 
 def _pairs(value: object) -> dict[str, str]:
     """``key=value`` pairs of the W3C baggage format, percent-encoded."""
-    pairs: dict[str, str] = {}
-    wrong = []
-    for number, pair in enumerate(_text(value).split(","), start=1):
-        key, equals, item = pair.partition("=")
-        if equals and key.strip():
-            pairs[unquote(key.strip())] = unquote(item.strip())
-        elif pair.strip():
-            wrong.append(number)
-    return _rest(pairs, wrong, "expected key=value pairs with commas between them")
+    return _split(value, lambda key, _: key, "key=value pairs")
 
 
 def _headers(value: object) -> dict[str, str]:
-    headers: dict[str, str] = {}
+    # No transport accepts anything else; a line break would start another header.
+    return _split(
+        value,
+        lambda name, item: name.lower() if _TOKEN.fullmatch(name) and item.isprintable() and item.isascii() else "",
+        "name=value pairs of printable ASCII",
+    )
+
+
+def _split(value: object, named: Callable[[str, str], str], expected: str) -> dict[str, str]:
+    """Pairs by the names that ``named`` gives them; those without a name are left out."""
+    found: dict[str, str] = {}
     wrong = []
     for number, pair in enumerate(_text(value).split(","), start=1):
-        name, equals, item = pair.partition("=")
-        name, item = unquote(name.strip()).lower(), unquote(item.strip())
-        # No transport accepts anything else; a line break would start another header.
-        if equals and _TOKEN.fullmatch(name) and item.isprintable() and item.isascii():
-            headers[name] = item
+        key, equals, item = (unquote(part.strip()) for part in pair.partition("="))
+        if equals and (name := named(key, item)):
+            found[name] = item
         elif pair.strip():
-            wrong.append(number)
-    return _rest(headers, wrong, "expected name=value pairs of printable ASCII with commas between them")
-
-
-def _rest(found: dict[str, str], wrong: list[int], expected: str) -> dict[str, str]:
+            wrong.append(str(number))
     if wrong:
-        which = ", ".join(str(number) for number in wrong)
-        raise PartlyWrongError(f"pair {which} of its value is left out: {expected}", found)
+        raise PartlyWrongError(
+            f"pair {', '.join(wrong)} of its value is left out: expected {expected} with commas between them", found
+        )
     return found
 
 

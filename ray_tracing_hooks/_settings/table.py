@@ -46,12 +46,6 @@ PREFIX = "RAY_TRACING_"
 _CONFIG = "config"
 _NAME = r"[\w.-]{1,50}"
 
-_TYPO = 0.85
-"""How similar two names are if one is a misspelling of the other, of at most 1."""
-
-_MOST_NAMED = 3
-"""The most settings that are named instead of an unknown one."""
-
 _PARTS = ("task", "actor", "job", *(library.part for library in LIBRARIES))
 """The parts of Ray that make spans by default."""
 
@@ -519,12 +513,5 @@ def _is_of_service(variable: str, environ: Mapping[str, str]) -> bool:
 def _closest(wrong: str, right: Mapping[str, str]) -> str:
     import difflib  # noqa: PLC0415 - only needed after a typo
 
-    matches = difflib.get_close_matches(wrong, right, n=1, cutoff=_TYPO)
-    if not matches:
-        # Words that differ make other settings close in letters: SPOOL_SIZE is SPOOL_MAX_BYTES rather than SPOOL_DIR.
-        subject, underscore, _ = wrong.partition("_")
-        same = [name for name in right if underscore and name.startswith(subject + underscore)]
-        matches = same or difflib.get_close_matches(wrong, right, n=1)
-    if not matches or len(matches) > _MOST_NAMED:
-        return "`ray-tracing-hooks config` lists all settings."
-    return f"did you mean {' or '.join(right[name] for name in matches)}?"
+    matches = difflib.get_close_matches(wrong, right, n=1)
+    return f"did you mean {right[matches[0]]}?" if matches else "`ray-tracing-hooks config` lists all settings."

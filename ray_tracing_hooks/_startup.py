@@ -77,7 +77,7 @@ class TracedProcess:
         """
         with self._lock:
             self._disconnecting()
-            self._follow_no_changes(wakes=True)
+            self._follow_no_changes()
             connection, self._connection = self._connection, None
             self._connection_patches.undo()
             self._until_connected.undo()
@@ -295,10 +295,10 @@ class TracedProcess:
                 return connection.change(Configuration(settings, environ, exporters, records))
         return records
 
-    def _follow_no_changes(self, *, wakes: bool) -> None:
+    def _follow_no_changes(self) -> None:
         changes, self._changes = self._changes, None
         if changes is not None:
-            changes.end(wakes=wakes)
+            changes.end()
 
     def _disconnecting(self) -> None:
         if self._connection is not None:
@@ -308,8 +308,7 @@ class TracedProcess:
     def _disconnected(self) -> None:
         with self._lock:  # settings may be changing
             connection, self._connection = self._connection, None
-            # Where its cluster ends with it, no other process is woken.
-            self._follow_no_changes(wakes=connection is not None and connection.process.owns_cluster)
+            self._follow_no_changes()
             if connection is not None:
                 with guarded("delivering the spans of this driver"):
                     connection.close()

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ray_tracing_hooks._connection.folders import make_private_folder, session_folders
-from ray_tracing_hooks._control.listener import Listener, wake
+from ray_tracing_hooks._control.listener import Listener
 from ray_tracing_hooks._safety.guard import describe
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ class Changes:
         change: Applies it: called with the environment, the exporters and whether spans are recorded; returns the last.
     """
 
-    _left: str | None = None
-    """The folder of earlier changes, whose thread still waits there."""
-
     def __init__(self, process: RayProcess, known: bytes, exporters: Exporters, change: Callable[..., bool]) -> None:
         self._process = process
         self._exporters = exporters
@@ -52,22 +49,16 @@ class Changes:
         folder = control_folder(self._process.session_dir)
         if folder is None:
             return
-        left, Changes._left = Changes._left, None
-        if left is not None:
-            wake(left)  # so that a program that connects again and again has one such thread
         listener = Listener(folder, self._apply)
         listener.due = self._until
         self._listener = listener  # before its thread calls us
         if not listener.start():
             self._listener = None
 
-    def end(self, *, wakes: bool) -> None:
-        """Apply no more. With ``wakes`` the thread that waits ends now, otherwise with the next change, or when this
-        process connects again.
-        """
+    def end(self) -> None:
+        """Apply no more."""
         if self._listener is not None:
-            self._listener.end(wakes=wakes)
-            Changes._left = None if wakes else self._listener.folder
+            self._listener.end()
 
     def _apply(self, found: bytes) -> None:
         from ray_tracing_hooks._control.control import acknowledge  # noqa: PLC0415  rare

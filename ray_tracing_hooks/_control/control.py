@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from ray_tracing_hooks._control.listener import CHANGED, CONTROL, make_fifo, read, wake
+from ray_tracing_hooks._control.listener import CONTROL, read
 from ray_tracing_hooks._safety.private import inside, open_file, open_folder, read_file, write_atomically
 from ray_tracing_hooks._safety.processes import start_time
 from ray_tracing_hooks._settings.values import copied
@@ -112,16 +112,13 @@ _LATELY = 60.0
 """A process that starts within this many seconds of a change answers too: it may be waited for."""
 
 
-def publish(
-    folder: str, control: Control, expected: Mapping[str, int], timeout: float, patience: float | None = None
-) -> dict[str, str]:
+def publish(folder: str, control: Control, expected: Mapping[str, int], timeout: float) -> dict[str, str]:
     """Tell the processes that listen at this folder, and wait until the ``expected`` ones have applied the change.
 
-    These are process ids by the names of the processes. Waits for ``timeout`` seconds at most, and for processes that
-    do not listen yet for ``patience`` seconds if that is given: they may be starting, or have no hook. Returns those
-    that have answered, each with what failed there, or an empty text. Raises OSError if the folder cannot be used, if a
-    later change has been published there, or if another command does not finish publishing. Nodes that share their
-    session folder may publish the same change at the same time.
+    These are process ids by the names of the processes. Waits for ``timeout`` seconds at most. Returns those that have
+    answered, each with what failed there, or an empty text. Raises OSError if the folder cannot be used, if a later
+    change has been published there, or if another command does not finish publishing. Nodes that share their session
+    folder may publish the same change at the same time.
     """
     opened = open_folder(folder)
     try:
@@ -130,17 +127,13 @@ def publish(
         deadline = time.monotonic() + timeout
         with locked(within, deadline):
             _refuse_earlier(folder, control)
-            make_fifo(opened)
             _note(os.path.join(folder, f"{_APPLIED}{control.version}"), expected)
-            deaf = set() if patience is None else {name for name, pid in expected.items() if not _listens(folder, pid)}
             write_atomically(os.path.join(within, CONTROL), control.encode())
             for name in os.listdir(within):
                 if name.startswith(_APPLIED) and name != f"{_APPLIED}{control.version}":
                     shutil.rmtree(os.path.join(within, name), ignore_errors=True)
-        wake(folder)
-        if deaf:
-            _await(answers, set(expected), min(deadline, time.monotonic() + (patience or 0.0)))
-        _await(answers, set(expected) - deaf, deadline)
+        while not expected.keys() <= set(_names(answers)) and time.monotonic() < deadline:
+            time.sleep(_STEP)
         return {name: _text(os.path.join(answers, name)) for name in _names(answers)}
     finally:
         os.close(opened)
@@ -227,28 +220,6 @@ def _note(answers: str, expected: Mapping[str, int]) -> None:
                 file.write(f"{pid}" if began is None else f"{pid} {began}")
     finally:
         os.close(opened)
-
-
-def _listens(folder: str, pid: int) -> bool:
-    """Whether a process of this machine waits for changes in this folder, or that cannot be seen."""
-    descriptors = f"/proc/{pid}/fd"
-    try:
-        fifo = os.stat(os.path.join(folder, CHANGED))
-        for descriptor in os.listdir(descriptors):
-            with suppress(FileNotFoundError):  # it has been closed
-                path = f"{descriptors}/{descriptor}"
-                if os.path.basename(os.readlink(path)) == CHANGED and os.path.samestat(os.stat(path), fifo):
-                    return True
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True  # a process of another user
-    return False
-
-
-def _await(answers: str, expected: set[str], deadline: float) -> None:
-    while not expected <= set(_names(answers)) and time.monotonic() < deadline:
-        time.sleep(_STEP)
 
 
 def _names(answers: str) -> list[str]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._control.control import EXPORTERS, SAMPLER, Control
-from ray_tracing_hooks._control.listener import MOST_BYTES
 from ray_tracing_hooks._ops import change_on_node, probe
 from ray_tracing_hooks._ops.cluster import Answer, Node, Visit
 from ray_tracing_hooks._ops.hooks import HOOKS, OF_RAY, is_ours
@@ -129,9 +128,8 @@ _ROUNDS = 2
 """The second one is for processes that have started during the first."""
 
 
-_PATIENCE = 3.0
-"""Seconds to wait for processes that do not listen for changes, where there may be some without the hook: others are
-starting."""
+_PATIENCE = 5.0
+"""The most seconds to wait for processes where there may be some without the hook, which never answer."""
 
 
 _UNSURE = "; `ray-tracing-hooks status` shows what is set now"
@@ -298,20 +296,9 @@ def _store(ask: Callable[..., Any], wanted: Change, timeout: float) -> tuple[Map
         control = wanted.after(known)
         removes_hook = found["late"] and wanted.enabled is False and wanted.until is None
         hook = wanted.hook if sets_hook else None if removes_hook else found["hook"]
-        _check_size(control)
         if ask(change_on_node.store, found, control.encode(), hook, timeout / 2, otherwise=_UNSURE):
             return found, control, hook
     raise ControlError(f"other commands have changed this cluster {_ATTEMPTS} times; this one has changed nothing")
-
-
-def _check_size(control: Control) -> None:
-    """Raise UsageError for more than a process reads: it would go on with what was set before."""
-    size = len(control.encode())
-    if size > MOST_BYTES:
-        raise UsageError(
-            f"the settings of this cluster need {size >> 10:,} KiB; processes read {MOST_BYTES >> 10} KiB: set shorter "
-            "values, or fewer; nothing has been changed"
-        )
 
 
 def as_json(address: str, outcome: Outcome, shown: Mapping[str, str]) -> dict[str, Any]:
@@ -383,10 +370,10 @@ def _tell(
     for each in living:
         expected.setdefault(each["node"], {})[each["id"]] = each["pid"]
     # Processes that started before the hook was set never answer.
-    patience = (_PATIENCE,) if is_hook_late else ()
+    timeout = min(timeout, _PATIENCE) if is_hook_late else timeout
     # A node has a little longer than it waits for its processes.
     asked = {
-        node: visit.ask(node, change_on_node.apply, control.encode(), expected.get(node.id, {}), timeout, *patience)
+        node: visit.ask(node, change_on_node.apply, control.encode(), expected.get(node.id, {}), timeout)
         for node in visit.nodes
     }
     until = time.monotonic() + timeout + 5

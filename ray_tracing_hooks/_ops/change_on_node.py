@@ -172,9 +172,9 @@ def _accessor() -> Any:
     return state.global_state_accessor
 
 
-def apply(text: bytes, expected: Mapping[str, int], timeout: float, patience: float | None = None) -> dict[str, str]:
+def apply(text: bytes, expected: Mapping[str, int], timeout: float) -> dict[str, str]:
     """Tell the processes of this node, as :func:`~ray_tracing_hooks._control.control.publish` does."""
-    return publish(_folder(), Control.decode(text), expected, timeout, patience)
+    return publish(_folder(), Control.decode(text), expected, timeout)
 
 
 def _folder() -> str:

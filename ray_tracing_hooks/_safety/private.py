@@ -175,15 +175,6 @@ def share(descriptor: int, group: int) -> None:
         raise OSError(error.errno, f"it cannot be given to the group {group}: {error.strerror}") from error
 
 
-def open_fifo(path: str) -> int:
-    """A descriptor to write to a FIFO that has a reader. Never blocks. Raises OSError; ENXIO without a reader."""
-    fifo = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    if not stat.S_ISFIFO(os.fstat(fifo).st_mode):
-        os.close(fifo)
-        _refuse("it is not a FIFO", path)
-    return fifo
-
-
 def read_file(path: str) -> str:
     """The text of a file of this user. Raises OSError as :func:`open_file` does, or if the file is far too large."""
     with open(open_file(path, os.O_RDONLY), encoding="utf-8") as file:

@@ -13,9 +13,8 @@ import pytest
 from pretended_worker import PretendedWorker
 
 from ray_tracing_hooks import _compiled
-from ray_tracing_hooks._connection.changes import Changes, control_folder
+from ray_tracing_hooks._connection.changes import Changes
 from ray_tracing_hooks._control.control import Control
-from ray_tracing_hooks._control.listener import wake
 from ray_tracing_hooks._ray.driver import DriverTrace
 
 pytestmark = pytest.mark.usefixtures("each_way")
@@ -27,9 +26,12 @@ setup()
 from opentelemetry import trace
 from ray_tracing_hooks._connection.changes import control_folder
 from ray_tracing_hooks._control.control import Control
+from ray_tracing_hooks._control import listener
 from ray_tracing_hooks._control.control import publish
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._record.recorder import Template
+
+listener.PAUSE = 0.02
 
 def change(version, enabled, **variables):
     control = Control(version, enabled, variables)
@@ -94,7 +96,6 @@ off = Control(1, False, until=5000.0)
 publish(folder, off, {worker.core_worker.get_worker_id().hex(): os.getpid()}, 60)
 found["off"] = records()
 now = 5000.0
-listener.wake(folder)
 deadline = time.monotonic() + 60
 while not all(records()) and time.monotonic() < deadline:
     time.sleep(0.01)
@@ -111,6 +112,7 @@ def test_a_process_that_starts_meanwhile_records_when_the_others_do(
     clock = SimpleNamespace(time=lambda: now, sleep=time.sleep, monotonic=time.monotonic)
     monkeypatch.setattr("ray_tracing_hooks._control.control.time", clock)
     monkeypatch.setattr("ray_tracing_hooks._control.listener.time", clock)
+    monkeypatch.setattr("ray_tracing_hooks._control.listener.PAUSE", 0.02)
     applied: queue.Queue[bool] = queue.Queue()
 
     def change(_environ: object, _exporters: object, *, records: bool) -> bool:
@@ -120,13 +122,10 @@ def test_a_process_that_starts_meanwhile_records_when_the_others_do(
     process: Any = SimpleNamespace(session_dir=str(tmp_path), worker_id="w")
     changes = Changes(process, Control(1, False, until=5000.0).encode(), None, change)
     changes.follow()
-    folder = str(control_folder(str(tmp_path)))
-    wake(folder)
     assert applied.empty()
     now = 5000.0
-    wake(folder)
     assert applied.get(timeout=60) is True
-    changes.end(wakes=True)
+    changes.end()
     assert applied.empty()
 
 

@@ -10,15 +10,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from ray_tracing_hooks._control import listener as listening
 from ray_tracing_hooks._control.control import Control, acknowledge, publish, silent
-from ray_tracing_hooks._control.listener import CHANGED, CONTROL, Listener, read, wake
+from ray_tracing_hooks._control.listener import CONTROL, Listener, read
 from ray_tracing_hooks._safety import guard
 
 LONG = 30.0
@@ -38,10 +38,10 @@ def awaited(condition: Callable[[], bool], seconds: float = LONG) -> bool:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[str]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Below one that is there, as that of the spools is."""
-    yield str(tmp_path / "control")
-    wake(str(tmp_path / "control"))
+    monkeypatch.setattr(listening, "PAUSE", 0.01)
+    return str(tmp_path / "control")
 
 
 class Following:
@@ -59,24 +59,14 @@ class Following:
         acknowledge(self.listener.folder, changed, self.name)
 
 
-def is_waiting(folder: str) -> bool:
-    """Whether somebody waits for a change."""
-    try:
-        os.close(os.open(os.path.join(folder, CHANGED), os.O_WRONLY | os.O_NONBLOCK))
-    except OSError:
-        return False
-    return True
-
-
 def test_all_processes_apply_a_change_and_say_so(folder: str) -> None:
     """Each once, however many wait."""
     following = [Following(folder, f"p{number}") for number in range(20)]
-    assert awaited(lambda: is_waiting(folder))
     expected = [each.name for each in following]
     assert publish(folder, control(1), dict.fromkeys(expected, os.getpid()), LONG) == dict.fromkeys(expected, "")
     assert [each.versions for each in following] == [[1]] * 20
     for each in following:
-        each.listener.end(wakes=True)
+        each.listener.end()
 
 
 def test_no_change_is_missed_however_quickly_they_come(folder: str) -> None:
@@ -85,29 +75,14 @@ def test_no_change_is_missed_however_quickly_they_come(folder: str) -> None:
     for version in range(1, 31):
         assert publish(folder, control(version), {"p": os.getpid()}, LONG) == {"p": ""}
     assert following.versions == [*range(1, 31)]
-    following.listener.end(wakes=True)
+    following.listener.end()
 
 
 def test_a_change_while_nobody_listens_is_seen_at_the_start(folder: str) -> None:
     assert publish(folder, control(1), {}, LONG) == {}
     following = Following(folder)
     assert awaited(lambda: following.versions == [1])
-    following.listener.end(wakes=True)
-
-
-def test_a_change_is_seen_although_the_fifo_was_removed_before(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machines remove what nobody has used for days from /tmp."""
-    monkeypatch.setattr(listening, "_RENEWAL", 0.05)
-    following = Following(folder)
-    assert awaited(lambda: is_waiting(folder))
-    fifo = Path(folder, "changed")
-    before = fifo.stat().st_ino
-    kept = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)  # so that the next one has another number
-    fifo.unlink()
-    assert awaited(lambda: fifo.exists() and fifo.stat().st_ino != before)
-    os.close(kept)
-    assert publish(folder, control(1), {"p": os.getpid()}, LONG) == {"p": ""}
-    following.listener.end(wakes=True)
+    following.listener.end()
 
 
 def test_it_is_known_who_has_not_answered(folder: str) -> None:
@@ -129,27 +104,16 @@ def test_it_is_known_who_has_not_answered(folder: str) -> None:
 def test_a_process_that_does_not_answer_is_not_waited_for(folder: str) -> None:
     following = Following(folder)
     assert publish(folder, control(1), {"p": os.getpid(), "stopped": os.getpid()}, 0.5) == {"p": ""}
-    following.listener.end(wakes=True)
+    following.listener.end()
 
 
-def test_one_that_takes_long_is_waited_for_until_the_time_limit(folder: str) -> None:
-    """Although nobody has answered for seconds, as on a busy node."""
-    began = time.monotonic()
-    assert publish(folder, control(1), {"p": os.getpid()}, 4.0) == {}
-    assert time.monotonic() - began >= 4.0
-
-
-def test_waiting_costs_nothing_but_a_thread(folder: str) -> None:
-    """It is not among the program's, holds one descriptor with a high number, and does not run."""
+def test_the_thread_is_not_among_those_of_the_program(folder: str) -> None:
     others, known = os.listdir("/proc/self/task"), threading.enumerate()
     following = Following(folder)
-    assert awaited(lambda: is_waiting(folder))
     (mine,) = [task for task in os.listdir("/proc/self/task") if task not in others]
-    assert _blocks_signals(mine)
-    assert awaited(lambda: _is_idle(f"/proc/self/task/{mine}"))
+    assert awaited(lambda: _blocks_signals(mine))
     assert threading.enumerate() == known
-    assert len(_descriptors(folder)) == 1
-    following.listener.end(wakes=True)
+    following.listener.end()
     assert awaited(lambda: mine not in os.listdir("/proc/self/task"))
 
 
@@ -158,19 +122,6 @@ def _blocks_signals(task: str) -> bool:
     text = Path(f"/proc/self/task/{task}/status").read_text()
     (blocked,) = [line.split()[1] for line in text.splitlines() if line.startswith("SigBlk")]
     return bool(int(blocked, 16) >> signal.SIGTERM - 1 & 1)
-
-
-def _is_idle(task: str) -> bool:
-    """Whether a thread waits, and does not run for a third of a second, as one that looks again and again would."""
-    before = _ran(task)
-    time.sleep(0.3)
-    return _ran(task) == before and "State:\tS (sleeping)" in before
-
-
-def _ran(task: str) -> list[str]:
-    """The state of a thread, and how often it has run."""
-    text = Path(task, "status").read_text()
-    return [line for line in text.splitlines() if "ctxt" in line or line.startswith("State")]
 
 
 def test_an_error_in_applying_it_is_reported_and_the_next_change_comes(
@@ -191,36 +142,18 @@ def test_an_error_in_applying_it_is_reported_and_the_next_change_comes(
     assert publish(folder, control(1), {"p": os.getpid()}, LONG) == {"p": "it fails"}
     assert publish(folder, control(2), {"p": os.getpid()}, LONG) == {"p": ""}
     assert any("it fails" in text for text in reported)
-    listener.end(wakes=True)
+    listener.end()
 
 
 def test_nothing_is_applied_after_the_end(folder: str) -> None:
     following = Following(folder)
-    assert awaited(lambda: is_waiting(folder))
-    following.listener.end(wakes=False)
+    following.listener.end()
     assert publish(folder, control(1), {}, 1.0) == {}
     assert following.versions == []
 
 
-def test_the_thread_ends_with_its_folder(tmp_path: Path) -> None:
-    """It does not bring it back."""
-    others = os.listdir("/proc/self/task")
-    folder = tmp_path / "control"
-    following = Following(str(folder))
-    assert awaited(lambda: is_waiting(str(folder)))
-    (mine,) = [task for task in os.listdir("/proc/self/task") if task not in others]
-    held = os.open(folder / CHANGED, os.O_RDWR | os.O_NONBLOCK)
-    (folder / CHANGED).unlink()
-    folder.rmdir()
-    os.close(held)
-    assert awaited(lambda: mine not in os.listdir("/proc/self/task"))
-    assert not folder.exists()
-    assert following.versions == []
-
-
-def test_a_process_without_descriptors_listens_later(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_descriptors_listens_later(folder: str) -> None:
     """It has used all that it may have for a while."""
-    monkeypatch.setattr("ray_tracing_hooks._control.listener._LONGEST", 0.1)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
@@ -229,30 +162,11 @@ def test_a_process_without_descriptors_listens_later(folder: str, monkeypatch: p
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert publish(folder, control(1), {"p": os.getpid()}, LONG) == {"p": ""}
-    following.listener.end(wakes=True)
-
-
-def test_a_process_on_a_full_disk_listens_later(mount: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no room for the FIFO for a while."""
-    monkeypatch.setattr("ray_tracing_hooks._control.listener._LONGEST", 0.1)
-    disk = mount("nr_inodes=20")
-    filling = [disk / str(number) for number in range(19)]
-    for path in filling:
-        path.touch()
-    with pytest.raises(OSError, match="No space left on device"):
-        (disk / "more").touch()
-    folder = str(disk / "control")
-    following = Following(folder)
-    time.sleep(0.3)  # it tries, and fails
-    for path in filling:
-        path.unlink()
-    assert publish(folder, control(1), {"p": os.getpid()}, LONG) == {"p": ""}
-    following.listener.end(wakes=True)
+    following.listener.end()
 
 
 def test_a_process_without_threads_applies_it_later(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has started all that it may have for a while."""
-    monkeypatch.setattr("ray_tracing_hooks._control.listener._LONGEST", 0.05)
     start, refused = threading.Thread.start, threading.Event()
 
     def refuse(thread: threading.Thread) -> None:
@@ -266,7 +180,7 @@ def test_a_process_without_threads_applies_it_later(folder: str, monkeypatch: py
     monkeypatch.setattr(threading.Thread, "start", start)
     assert publish(folder, control(1), {"p": os.getpid()}, LONG) == {"p": ""}
     assert following.versions == [1]
-    following.listener.end(wakes=True)
+    following.listener.end()
 
 
 def test_nodes_that_share_their_folder_publish_at_the_same_time(folder: str) -> None:
@@ -286,8 +200,8 @@ def test_nodes_that_share_their_folder_publish_at_the_same_time(folder: str) -> 
             node.join()
     assert answers == [{"p": ""}] * 80
     assert following.versions == [*range(1, 21)]
-    assert sorted(os.listdir(folder)) == ["applied-20", CHANGED, CONTROL]
-    following.listener.end(wakes=True)
+    assert sorted(os.listdir(folder)) == ["applied-20", CONTROL]
+    following.listener.end()
 
 
 def test_a_command_that_was_overtaken_changes_nothing(folder: str) -> None:
@@ -350,14 +264,13 @@ def test_garbage_changes_nothing(folder: str, text: bytes, monkeypatch: pytest.M
     """And what is right is applied afterwards."""
     reported: list[str] = []
     monkeypatch.setattr(guard, "report", reported.append)
+    publish(folder, Control(), {}, LONG)
     following = Following(folder)
-    assert awaited(lambda: is_waiting(folder))
     (Path(folder) / CONTROL).write_bytes(text)
     os.chmod(Path(folder) / CONTROL, 0o600)
-    wake(folder)
     publish(folder, control(7), {"p": os.getpid()}, LONG)
     assert following.versions[-1:] == [7]
-    following.listener.end(wakes=True)
+    following.listener.end()
 
 
 @pytest.mark.parametrize(
@@ -430,7 +343,7 @@ def test_the_files_are_private(folder: str) -> None:
     finally:
         os.umask(previous)
     found = [Path(folder), *Path(folder).rglob("*")]
-    assert len(found) == 5
+    assert len(found) == 4
     assert all(path.stat().st_mode & 0o077 == 0 for path in found)
 
 
@@ -470,53 +383,6 @@ sys.stdin.read()
 """
 
 
-def test_a_file_of_the_program_is_not_closed(folder: str) -> None:
-    """It may have closed the FIFO, which it does not know, and get its number for a file of its own."""
-    following = Following(folder)
-    assert awaited(lambda: bool(_descriptors(folder)))
-    (number,) = _descriptors(folder)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, number)
-    assert publish(folder, control(1), {"p": os.getpid()}, LONG) == {"p": ""}
-    assert os.path.samestat(os.fstat(number), os.fstat(nothing))
-    os.close(number)
-    os.close(nothing)
-    following.listener.end(wakes=True)
-
-
-def _descriptors(folder: str, pid: int | str = "self") -> list[int]:
-    """The numbers, above those that the program's own files get, under which a process has the FIFO open."""
-    path = os.path.join(folder, CHANGED)
-    found = []
-    for number in map(int, os.listdir(f"/proc/{pid}/fd")):
-        with suppress(OSError):
-            if number >= 700 and os.readlink(f"/proc/{pid}/fd/{number}") == path:
-                found.append(number)
-    return found
-
-
-WITHOUT_INPUT = """
-import os, sys, time
-from ray_tracing_hooks._control.listener import CHANGED, Listener
-os.close(0)
-Listener(sys.argv[1], print).start()
-while True:
-    try:
-        os.close(os.open(os.path.join(sys.argv[1], CHANGED), os.O_WRONLY | os.O_NONBLOCK))
-        break
-    except OSError:
-        time.sleep(0.01)
-nothing = os.open(os.devnull, os.O_RDONLY)
-os.dup2(nothing, 0)
-"""
-
-
-def test_a_program_that_has_closed_its_input_can_replace_it(folder: str) -> None:
-    """Its number is not taken."""
-    done = subprocess.run([sys.executable, "-c", WITHOUT_INPUT, folder], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 @pytest.mark.parametrize("how", ["fork", "plain"])
 def test_a_program_ends_while_its_thread_waits(folder: str, how: str) -> None:
     """Also after a fork: the child has no such thread, and its parent's goes on."""
@@ -532,32 +398,6 @@ def test_a_program_ends_while_its_thread_waits(folder: str, how: str) -> None:
         assert process.wait(LONG) == 0
 
 
-def test_processes_that_do_not_listen_are_waited_for_less_long(folder: str) -> None:
-    """They may have no hook, and never answer. A process that listens has all the time."""
-    command = [sys.executable, "-c", PROGRAM, folder, "plain"]
-    without = [sys.executable, "-c", "input()"]
-    with ExitStack() as stack:
-        listens = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL))
-        deaf = stack.enter_context(subprocess.Popen(without, stdin=subprocess.PIPE))
-        for each in (listens, deaf):
-            stack.callback(each.kill)
-        assert awaited(lambda: bool(_descriptors(folder, listens.pid)))
-        os.kill(listens.pid, signal.SIGSTOP)
-        assert awaited(lambda: ") T " in Path(f"/proc/{listens.pid}/stat").read_text())
-        told = {str(each.pid): each.pid for each in (listens, deaf)}
-        answers: list[dict[str, str]] = []
-        thread = threading.Thread(target=lambda: answers.append(publish(folder, control(1), told, LONG, 0.1)))
-        thread.start()
-        thread.join(1.0)
-        assert thread.is_alive(), "it has not waited for the one that listens"
-        os.kill(listens.pid, signal.SIGCONT)
-        went_on = time.monotonic()
-        thread.join()
-        assert answers == [{str(listens.pid): ""}]
-        assert time.monotonic() - went_on < LONG / 2
-        assert silent(folder) == [deaf.pid]
-
-
 def test_a_stopped_process_applies_it_when_it_goes_on(folder: str) -> None:
     """Although the command has ended by then."""
     command = [sys.executable, "-c", PROGRAM, folder, "plain"]
@@ -568,7 +408,6 @@ def test_a_stopped_process_applies_it_when_it_goes_on(folder: str) -> None:
         stack.callback(process.kill)  # nobody else would let it go on
         assert process.stdout is not None
         process.stdout.readline()
-        assert awaited(lambda: is_waiting(folder))
         os.kill(process.pid, signal.SIGSTOP)
         assert awaited(lambda: ") T " in Path(f"/proc/{process.pid}/stat").read_text())
         assert publish(folder, control(1), {str(process.pid): process.pid}, 0.3) == {}

@@ -19,9 +19,11 @@ from ray_tracing_hooks._ship.files import STATUS, successor_of
 VERSION = 1
 
 
-@dataclass(frozen=True)
+@dataclass
 class DestinationFigures:
     """The figures of one exporter and signal. Times are in nanoseconds since the epoch; 0 means never.
+
+    A shipper counts in them.
 
     Attributes:
         exporter: The name of the exporter.

@@ -185,7 +185,7 @@ class Shipper:
         self._stages = Stages(StageContext(within, plan, environ, problems, self._turn_ended), self._figures)
         self._retention = Retention(within, spool_dir, plan, self._stages, problems)
         self._requests = FlushRequests(spool_dir, self._inbox, self._stages, problems)
-        self._status = StatusFile(within, spool_dir, plan, environ, self._stages, problems)
+        self._status = StatusFile(within, plan, environ, self._stages, problems)
         self._pace = _Pace(self._claim)
         self._plan_stored = 0
         self._take_over = TakeOver(spool_dir, plan, environ)

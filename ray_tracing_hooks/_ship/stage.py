@@ -14,6 +14,7 @@ from ray_tracing_hooks._formats.encoded_span.read import end_time, log_time
 from ray_tracing_hooks._formats.otlp import LOGS, TRACES, Signal
 from ray_tracing_hooks._safety.guard import TracingError, describe
 from ray_tracing_hooks._safety.private import read_file
+from ray_tracing_hooks._ship.figures import DestinationFigures
 from ray_tracing_hooks._ship.files import write_with_room
 from ray_tracing_hooks._ship.folder import FolderSnapshot
 from ray_tracing_hooks._ship.follow import Follower
@@ -23,33 +24,25 @@ from ray_tracing_hooks._ship.registry import make_sink
 from ray_tracing_hooks._ship.sink import Backoff, Batch, DeliveryError, Sink, SinkContext, retry_after
 from ray_tracing_hooks._spool.progress import Progress, decode, encode, file_name
 
-_COUNTS = (
-    *("received", "delivered", "delivered_bytes", "refused", "dropped"),
-    *("retries", "delivered_ns", "failed_ns", "error", "is_failing"),
-)
-"""The fields of :class:`~ray_tracing_hooks._ship.figures.DestinationFigures` that a stage counts."""
-
 
 class DeliveryCounters:
-    """The counts of one destination, which are fields of its figures: spans, or log records, and attempts.
+    """Counts for one destination: spans, or log records, and attempts.
 
-    ``ended`` returns when an encoded item ended.
+    Attributes:
+        figures: What was counted.
+        resource: The encoded resource of the first item that was read.
     """
 
-    def __init__(self, ended: Callable[[bytes], int]) -> None:
-        self._ended = ended
+    def __init__(self, exporter: str, signal: Signal) -> None:
+        self.figures = DestinationFigures(exporter, signal.name)
         self.resource = b""
-        """The encoded resource of the first item that was read."""
-        self.received = self.delivered = self.delivered_bytes = self.refused = self.dropped = self.retries = 0
-        self.delivered_ns = self.failed_ns = 0
-        self.error = ""
-        self.is_failing = False
+        self._ended = end_time if signal is TRACES else log_time
         self._oldest_ns = 0
 
     @property
     def in_hand(self) -> int:
         """How many have been read from the spool, and neither been accepted nor refused yet."""
-        return self.received - self.delivered - self.refused
+        return self.figures.received - self.figures.delivered - self.figures.refused
 
     @property
     def oldest_ns(self) -> int:
@@ -62,27 +55,24 @@ class DeliveryCounters:
             self._oldest_ns = self._ended(batches[0].spans[0])
         if not self.resource and batches:
             self.resource = batches[0].resource
-        self.received += sum(len(batch.spans) for batch in batches)
+        self.figures.received += sum(len(batch.spans) for batch in batches)
 
     def lost(self, count: int) -> None:
         """Count items that the destination will never accept."""
-        self.refused += min(count, self.in_hand)
+        self.figures.refused += min(count, self.in_hand)
 
     def accepted(self, size: int) -> None:
         """The destination has accepted all that is in hand, of ``size`` bytes."""
-        self.delivered += self.in_hand
-        self.delivered_bytes += size
-        self.delivered_ns = time.time_ns()
-        self.is_failing = False
+        self.figures.delivered += self.in_hand
+        self.figures.delivered_bytes += size
+        self.figures.delivered_ns = time.time_ns()
+        self.figures.is_failing = False
 
     def failed(self, error: str) -> None:
-        self.retries += 1
-        self.failed_ns = time.time_ns()
-        self.error = error
-        self.is_failing = True
-
-    def counts(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _COUNTS}
+        self.figures.retries += 1
+        self.figures.failed_ns = time.time_ns()
+        self.figures.error = error
+        self.figures.is_failing = True
 
 
 _REST_AFTER = 10.0
@@ -130,7 +120,7 @@ class Stage(ABC):
         self.label = label
         self.signal = signal
         self.drained = self.flushed = self.portions = 0
-        self.counters = DeliveryCounters(end_time if signal is TRACES else log_time)
+        self.counters = DeliveryCounters(label, signal)
         self._context = context
         self._problems = context.problems
         self._file = ProgressFile(context.spool_dir, label)
@@ -248,7 +238,7 @@ class Stage(ABC):
                 rest, asked = backoff.next(), retry_after(error)
             else:
                 self._problems.clear(key)
-                self.counters.is_failing = False
+                self.counters.figures.is_failing = False
                 if flush:
                     self.flushed = snapshot.number
                 with self._news:

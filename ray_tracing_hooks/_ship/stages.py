@@ -154,7 +154,7 @@ class Stages:
                 offset = each.read_offset(process, segment.sequence)
                 if offset not in counted:
                     counted[offset] = count_spans(segment.path, offset, kind_of_record=RECORDS[signal])[0]
-                each.counters.dropped += counted[offset]
+                each.counters.figures.dropped += counted[offset]
         return max(counted.values(), default=0)
 
     def waiting(self, snapshot: FolderSnapshot, spool_dir: str, until: float) -> list[str]:

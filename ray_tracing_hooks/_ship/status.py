@@ -18,7 +18,7 @@ from ray_tracing_hooks._ship.folder import FolderSnapshot
 from ray_tracing_hooks._ship.log import Problems
 from ray_tracing_hooks._ship.plan import ShipPlan
 from ray_tracing_hooks._ship.registry import destination_of
-from ray_tracing_hooks._ship.stage import DeliveryCounters, SinkStage
+from ray_tracing_hooks._ship.stage import SinkStage
 from ray_tracing_hooks._ship.stages import RECORDS, Stages
 from ray_tracing_hooks._spool.layout import LOG, SPAN, U16
 from ray_tracing_hooks._spool.reader import walk
@@ -100,20 +100,14 @@ class StatusFile:
 
     Otherwise the file gets a new modification time every few seconds.
 
-    ``within`` is the spool folder, and ``spool_dir`` its path for other processes.
+    ``within`` is the spool folder.
 
     Attributes:
         figures: The latest ones. Other threads read them.
     """
 
     def __init__(
-        self,
-        within: str,
-        spool_dir: str,
-        plan: ShipPlan,
-        environ: Mapping[str, str],
-        stages: Stages,
-        problems: Problems,
+        self, within: str, plan: ShipPlan, environ: Mapping[str, str], stages: Stages, problems: Problems
     ) -> None:
         self._path = os.path.join(within, STATUS)
         self._stages = stages
@@ -131,8 +125,7 @@ class StatusFile:
         stages = self._stages.exporting
         if len(figures.destinations) != len(stages):
             return figures  # none have been taken yet
-        counted = zip(figures.destinations, stages, strict=True)
-        return replace(figures, destinations=tuple(_counted(each, stage.counters) for each, stage in counted))
+        return replace(figures, destinations=tuple(replace(stage.counters.figures) for stage in stages))
 
     def publish(self, snapshot: FolderSnapshot) -> None:
         """Take the figures of this snapshot if it is time. A file that cannot be written is left as it is."""
@@ -176,21 +169,13 @@ class StatusFile:
             for name, process in snapshot.processes.items()
         ]
         waiting = measure(unread, RECORDS[stage.signal], _COUNTING)
-        counters = stage.counters
-        found = DestinationFigures(
-            exporter=stage.exporter,
-            signal=stage.signal.name,
-            address=self._addresses[stage.exporter],
-            waiting=waiting.items + counters.in_hand,
-            waiting_bytes=sum(max(0, each.size - stage.read_of(name, each.sequence)) for name, each in segments),
-            is_estimate=waiting.is_estimate,
-            oldest_ns=min(filter(None, (waiting.oldest_ns, counters.oldest_ns)), default=0),
-        )
-        return _counted(found, counters)
-
-
-def _counted(destination: DestinationFigures, counters: DeliveryCounters) -> DestinationFigures:
-    return replace(destination, **counters.counts())
+        counters, figures = stage.counters, stage.counters.figures
+        figures.exporter, figures.address = stage.exporter, self._addresses[stage.exporter]
+        figures.waiting = waiting.items + counters.in_hand
+        figures.waiting_bytes = sum(max(0, each.size - stage.read_of(name, each.sequence)) for name, each in segments)
+        figures.is_estimate = waiting.is_estimate
+        figures.oldest_ns = min(filter(None, (waiting.oldest_ns, counters.oldest_ns)), default=0)
+        return replace(figures)
 
 
 def _address(exporter: str, plan: ShipPlan, environ: Mapping[str, str]) -> str:

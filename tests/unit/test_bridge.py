@@ -197,30 +197,6 @@ print(json.dumps(found))
     assert found == [stays, stays, True]
 
 
-def test_the_span_of_a_web_framework_is_within_the_request_to_its_replica(tmp_path: Path) -> None:
-    """Also if it begins in a context that the framework has read from the headers, and attached."""
-    program = """
-import time
-from contextlib import nullcontext
-from opentelemetry.context import Context
-from opentelemetry.trace import use_span
-from ray_tracing_hooks._ray.serve.server import InReplica
-from ray_tracing_hooks._record.recorder import Template
-install()
-tracer = trace.get_tracer("framework")
-call = recorder.start(Template("call", 5, {}), *recorder.decide(None), None)
-with InReplica(nullcontext(), trace.set_span_in_context(call, Context()), call):
-    with use_span(trace.NonRecordingSpan(call.get_span_context())):
-        request = tracer.start_span("request")
-    request.end(time.time_ns() - 1_500_000_000)
-    with use_span(request):
-        task = tracer.start_span("background task")
-print(json.dumps(task.parent == request.get_span_context()))
-"""
-    found = in_a_process(program, tmp_path)
-    assert found is True
-
-
 def test_tracers_can_be_pickled_before_and_after_their_first_span(tmp_path: Path) -> None:
     """A module-level tracer is in what Ray pickles; without tracing it can be pickled, so with it it must be."""
     program = """

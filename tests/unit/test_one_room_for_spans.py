@@ -19,8 +19,7 @@ ROOM = PACKAGE / "_formats" / "encoded_span"
 OTHERS = {
     "_formats/jaeger.py": "messages of Jaeger",
     "_formats/otlp.py": "export requests around encoded spans, and their answers",
-    "skywalking/v2.py": "messages of SkyWalking",
-    "skywalking/v3.py": "messages of SkyWalking",
+    "skywalking/messages.py": "messages of SkyWalking",
     "exports/perfetto.py": "messages of Perfetto",
     "ingest/converted.py": "export requests around encoded spans, and how compressed files begin",
     "_record/carrier.py": "flags of a carried context",

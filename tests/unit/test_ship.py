@@ -356,20 +356,6 @@ def test_a_flush_can_wait_for_the_end_of_all_writers(node: Node) -> None:
     assert node.numbers() == [1, 2, 3]
 
 
-def test_many_flushes_at_once_are_all_answered(node: Node) -> None:
-    """Several drivers of a node may end at the same time."""
-    node.start()
-    node.writer().do("span 1 1000")
-    results: list[FlushResult] = []
-    threads = [threading.Thread(target=lambda: results.append(node.flush())) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert results == [FlushResult(done=True)] * 20
-    assert not list(node.spool.glob("flush-*"))
-
-
 def test_a_stopped_shipper_does_not_hang_a_flush(node: Node) -> None:
     """However ill the shipper is, the driver exits in time."""
     shipper = node.start()

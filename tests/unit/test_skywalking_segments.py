@@ -9,7 +9,7 @@ import pytest
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import Event, Link, Scope, Span
 from ray_tracing_hooks._formats.protobuf import FormatError
-from ray_tracing_hooks._formats.skywalking import headers, ids, segments, v2, v3
+from ray_tracing_hooks._formats.skywalking import headers, ids, messages, segments
 from ray_tracing_hooks._formats.skywalking.headers import Identity, Reference
 from ray_tracing_hooks._formats.skywalking.segments import (
     CROSS_PROCESS,
@@ -99,12 +99,12 @@ GOLDEN_2 = (
 
 
 def test_protocol_3_is_what_official_stubs_write() -> None:
-    assert v3.encoded(v3.segment(TWO_SPANS)).hex() == GOLDEN_3
+    assert messages.encoded(messages.segment(TWO_SPANS)).hex() == GOLDEN_3
 
 
 def test_json_is_what_official_stubs_write() -> None:
-    assert json.loads(v3.as_json(v3.segment(TWO_SPANS))) == json.loads(JSON_3)
-    assert json.loads(v3.collection_json([b"{}", b"{}"])) == [{}, {}]
+    assert json.loads(messages.as_json(messages.segment(TWO_SPANS))) == json.loads(JSON_3)
+    assert json.loads(messages.collection_json([b"{}", b"{}"])) == [{}, {}]
 
 
 def test_protocol_2_is_what_official_stubs_write() -> None:
@@ -113,7 +113,7 @@ def test_protocol_2_is_what_official_stubs_write() -> None:
         references=[SegmentReference(CROSS_PROCESS, to)], is_error=False, tags=[], logs=[]
     )
     made = Segment("4504353231704428.3646282601018.3440746967452", "9.1.17000000000000001", HERE, [only])
-    assert v2.upstream_segment(made, 3, 9).hex() == GOLDEN_2
+    assert messages.upstream_segment(made, 3, 9).hex() == GOLDEN_2
 
 
 def span(**more: object) -> Span:
@@ -319,6 +319,6 @@ def test_a_span_with_other_ids_is_malformed(id_: str) -> None:
 
 
 def test_answers_to_a_registration() -> None:
-    assert v2.given_id(b"", "ray") == 0
-    assert v2.given_id(bytes.fromhex("0a070a037261791003"), "ray") == 3
-    assert v2.given_id(bytes.fromhex("0a070a037261791003"), "other") == 0
+    assert messages.given_id(b"", "ray") == 0
+    assert messages.given_id(bytes.fromhex("0a070a037261791003"), "ray") == 3
+    assert messages.given_id(bytes.fromhex("0a070a037261791003"), "other") == 0

@@ -279,13 +279,6 @@ def test_the_instance_says_that_it_is_there(make: Made) -> None:
     assert backend.told.get(timeout=60)[0] == peers.PING_3
 
 
-def test_it_says_so_again(make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skywalking, "HEARTBEAT_SECONDS", 0.01)
-    backend = make.backend()
-    make.sink(backend.endpoint).deliver([batch([span(1)])])
-    assert [backend.told.get(timeout=60)[0] for _ in range(4)] == [peers.PROPERTIES_3, *[peers.PING_3] * 3]
-
-
 def test_protocol_3_by_http(make: Made) -> None:
     backend = make.http()
     sink = make.sink(backend.endpoint, transport="http", token="open sesame")
@@ -432,17 +425,6 @@ def test_of_several_back_ends_one_that_answers_is_used(make: Made) -> None:
         sink.deliver(batches)
     sink.deliver(batches)
     assert len(backend.wait_for(1)) == 1
-
-
-def test_many_spans_are_several_requests_and_a_bad_one_is_counted(make: Made) -> None:
-    backend = make.backend()
-    spans = [span(number, trace_state="x" * 1000) for number in range(1, 3001)]
-    attributes = encode.attributes({"text": "x" * 1000})
-    sink = make.sink(backend.endpoint)
-    sink.deliver([batch([b"\xff", *(each + attributes for each in spans)])])
-    found = {peers.of_3("SegmentObject").FromString(each).traceSegmentId for each in backend.wait_for(3000)}
-    assert len(found) == 3000
-    assert make.counted == {"N spans could not be decoded and were skipped": 1}
 
 
 def test_names_are_those_of_the_settings(make: Made) -> None:

@@ -588,16 +588,6 @@ def test_a_connection_that_dies_without_a_word_is_replaced_after_one_timeout(sta
     assert (len(server.received), relay.connections) == (2, 2)
 
 
-def test_transports_to_one_grpc_server_have_connections_of_their_own(stack: ExitStack) -> None:
-    """So that a dead one is not handed on from one to the other."""
-    server = stack.enter_context(grpc_server())
-    relay = stack.enter_context(silencing_relay(server.server_port))
-    transports = [by_grpc(stack, relay.port) for _ in range(2)]
-    for transport in transports:
-        transport.send(BODY)
-    assert relay.connections == 2
-
-
 def test_grpc_where_http_is_spoken(stack: ExitStack) -> None:
     server = stack.enter_context(http_server())
     text = trouble(by_grpc(stack, server.server_port))

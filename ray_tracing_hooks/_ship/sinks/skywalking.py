@@ -17,7 +17,7 @@ from ray_tracing_hooks._formats import otlp
 from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._formats.otlp import TRACES, Group
 from ray_tracing_hooks._formats.protobuf import FormatError, fields
-from ray_tracing_hooks._formats.skywalking import headers, segments, v2, v3
+from ray_tracing_hooks._formats.skywalking import headers, messages, segments
 from ray_tracing_hooks._formats.skywalking.headers import REGISTERED, Identity, registered_in
 from ray_tracing_hooks._formats.skywalking.segments import Generation, Pair, Segment
 from ray_tracing_hooks._settings.table import from_variables
@@ -393,7 +393,7 @@ class Version3:
 
     collect = COLLECT_3
     _reports, _keeps_alive = _PROPERTIES_3, _PING_3
-    _write = staticmethod(v3.encoded)
+    _write = staticmethod(messages.encoded)
     hint = "is it SkyWalking 6.x or 7.x, which is RAY_TRACING_SKYWALKING_PROTOCOL=sw6?"
 
     def __init__(self, settings: SkyWalkingSettings, properties: Properties, state: Mapping[str, Any]) -> None:
@@ -407,17 +407,17 @@ class Version3:
         return segments.OF_8  # segments of unknown instances are accepted
 
     def encode(self, segment: Segment, generation: Generation) -> bytes:
-        return self._write(v3.segment(segment))
+        return self._write(messages.segment(segment))
 
     def join(self, encoded: Iterable[bytes]) -> bytes:
         """The body of a request, which is cut into its parts again: a stream of them."""
-        return v3.collection(encoded)
+        return messages.collection(encoded)
 
     def beat(self, call: Call, identity: Identity, *, whole: bool) -> None:
         """Tell the back end that this instance is there, and what it is if ``whole``. Raises as above."""
         if whole:
-            call(self._reports, self._write(v3.instance_properties(identity, self._properties(identity))))
-        call(self._keeps_alive, self._write(v3.ping(identity)))
+            call(self._reports, self._write(messages.instance_properties(identity, self._properties(identity))))
+        call(self._keeps_alive, self._write(messages.ping(identity)))
 
     def state(self) -> Mapping[str, Any]:
         """What a later shipper, and the processes whose spans are sent, want to know of it."""
@@ -429,11 +429,11 @@ class Version3Http(Version3):
 
     collect = SEGMENTS_PATH
     _reports, _keeps_alive = _PROPERTIES_PATH, _PING_PATH
-    _write = staticmethod(v3.as_json)
+    _write = staticmethod(messages.as_json)
     hint = "is this the port and path of its HTTP API, and is it SkyWalking 8.0 or newer?"
 
     def join(self, encoded: Iterable[bytes]) -> bytes:
-        return v3.collection_json(encoded)
+        return messages.collection_json(encoded)
 
 
 class Version2(Version3):
@@ -452,22 +452,22 @@ class Version2(Version3):
         if known is None:
             service_id, instance_id = self._service_id, self._instance_id
             if not service_id:
-                service_id = _registered(call, _SERVICE_2, v2.services(identity.service), identity.service)
+                service_id = _registered(call, _SERVICE_2, messages.services(identity.service), identity.service)
             if not instance_id:
                 # Of these two it makes the name that it shows.
                 properties = [*self._properties(identity), ("host_name", identity.instance), ("process_no", "1")]
-                body = v2.instances(service_id, _uuid(identity), _now_ms(), properties)
+                body = messages.instances(service_id, _uuid(identity), _now_ms(), properties)
                 instance_id = _registered(call, _INSTANCE_2, body, _uuid(identity))
             known = self._known[identity] = service_id, instance_id
         return Generation(True, *known)
 
     def encode(self, segment: Segment, generation: Generation) -> bytes:
-        return v2.upstream_segment(segment, generation.service_id, generation.instance_id)
+        return messages.upstream_segment(segment, generation.service_id, generation.instance_id)
 
     def beat(self, call: Call, identity: Identity, *, whole: bool) -> None:
         known = self.know(call, identity)
-        answer = call(_PING_2, v2.ping(known.instance_id, _now_ms(), _uuid(identity)))
-        if v2.RESET in v2.commands(answer) and not self._instance_id:
+        answer = call(_PING_2, messages.ping_of_6(known.instance_id, _now_ms(), _uuid(identity)))
+        if messages.RESET in messages.commands(answer) and not self._instance_id:
             # The storage of the back end is a new one.
             self._known.pop(identity, None)
 
@@ -478,7 +478,7 @@ class Version2(Version3):
 
 def _registered(call: Call, method: str, body: bytes, key: str) -> int:
     try:
-        found = v2.given_id(call(method, body), key)
+        found = messages.given_id(call(method, body), key)
     except FormatError as error:
         raise DeliveryError(f"the answer of SkyWalking to a registration cannot be read: {error}") from None
     if not found:

@@ -12,8 +12,7 @@ import pytest
 import support
 from peers import Rotel, local_files, spans_of
 from ports import free_port
-from shippers import running_shippers
-from shipping import until
+from shipping import running_shippers, until
 from support import PROGRAMS, environment
 
 pytestmark = pytest.mark.slow  # outages last

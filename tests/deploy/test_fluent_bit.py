@@ -6,9 +6,8 @@ import json
 import re
 import shutil
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +16,7 @@ from fluent_bit import CONFIGURATION, POD, RESOURCE, SERVICE, FluentBit, daemons
 from fluent_bit import sidecar as of_sidecar
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from peers import comparable, local_files
+from shipping import until
 from store import Store
 from support import Run, logs_in_json, run_program
 
@@ -62,13 +62,6 @@ def run_in_pod(sidecar: FluentBit, folder: Path, program: str, encoding: str = "
         OTEL_SERVICE_NAME=SERVICE,
         **cast("dict[str, Any]", POD),
     )
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain until {what}"
-        time.sleep(0.05)
 
 
 @needs_fluent_bit

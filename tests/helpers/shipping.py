@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,7 +14,6 @@ from typing import Any
 
 import psutil
 from plans import made_plan
-from shippers import running_shippers
 
 from ray_tracing_hooks._ship.files import SOCKET
 from ray_tracing_hooks._ship.flush import FlushResult, flush
@@ -56,7 +56,19 @@ for line in sys.stdin:
 """
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+def running_shippers(folder: str) -> list[psutil.Process]:
+    """The shippers of spools in or below this folder, without zombies and the shells that start them."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline", "status"])
+        if "ray_tracing_hooks._ship" in (command := process.info["cmdline"] or [])
+        and os.path.basename(command[0]).startswith("python")
+        and any(part.startswith(folder) for part in command)
+        and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
     """Wait for a condition, and give what it gave."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

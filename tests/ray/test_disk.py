@@ -7,25 +7,18 @@ import os
 import re
 import shutil
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mounts import mounted
+from shipping import until
 from support import Run, check_links, run_program, spans_in
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ship.flush import flush
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain until {what}"
-        time.sleep(0.02)
 
 
 class TwoHalves:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from conftest import Cluster
 from endings import heard
-from shippers import running_shippers
+from shipping import running_shippers
 from support import PROGRAMS, await_spans, check_links, environment, of_driver
 
 from ray_tracing_hooks._insight.model.span import Span

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -27,6 +27,7 @@ import psutil
 import pytest
 from containers import Container
 from networks import Network
+from shipping import until
 from store import Store
 from support import ANY_PORTS, HELPERS, PATIENCE, PROGRAMS, RAY, environment, spans_in
 
@@ -58,13 +59,6 @@ QUICKLY = {
 """A node that does not answer for seconds is dead, and so are connections to it. By default, that takes minutes."""
 
 NONE: Mapping[str, str] = MappingProxyType({})
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain until {what}"
-        time.sleep(0.1)
 
 
 @dataclass

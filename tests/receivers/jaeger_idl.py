@@ -8,11 +8,12 @@ in the folder ``definitions`` of the tests' environment, without what they depen
 
 from __future__ import annotations
 
-import ast
 import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from protobuf_json import generated
 
 DEFINITIONS = Path(sys.prefix) / "definitions"
 
@@ -58,38 +59,7 @@ def decode_datagram(datagram: bytes) -> Any:
 @lru_cache(maxsize=1)
 def post_spans_request() -> Any:
     """The class of ``jaeger.api_v2.PostSpansRequest``."""
-    from google.protobuf import (
-        any_pb2,
-        descriptor_pb2,
-        descriptor_pool,
-        duration_pb2,
-        message_factory,
-        struct_pb2,
-        timestamp_pb2,
-    )
+    from google.protobuf import any_pb2, descriptor_pb2, duration_pb2, struct_pb2, timestamp_pb2
 
-    pool = descriptor_pool.DescriptorPool()
-    for module in (any_pb2, descriptor_pb2, duration_pb2, struct_pb2, timestamp_pb2):
-        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
-    found = {}
-    for path in (DEFINITIONS / _PROTO).rglob("*_pb2.py"):
-        file = descriptor_pb2.FileDescriptorProto.FromString(_descriptor(path))
-        found[file.name] = file
-
-    def add(name: str) -> None:
-        if name in found:
-            file = found.pop(name)
-            for dependency in file.dependency:
-                add(dependency)
-            pool.Add(file)
-
-    add("collector.proto")
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("jaeger.api_v2.PostSpansRequest"))
-
-
-def _descriptor(path: Path) -> bytes:
-    """What ``serialized_pb=_b('...')`` in a generated file stands for."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.keyword) and node.arg == "serialized_pb" and isinstance(node.value, ast.Call):
-            return str(ast.literal_eval(node.value.args[0])).encode("latin-1")
-    raise AssertionError(f"{path} has no descriptor")
+    needed = (any_pb2, descriptor_pb2, duration_pb2, struct_pb2, timestamp_pb2)
+    return generated(DEFINITIONS / _PROTO, *needed)("jaeger.api_v2.PostSpansRequest")

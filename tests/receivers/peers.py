@@ -24,10 +24,10 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 from ports import free_port
+from protobuf_json import with_protobuf_ids
 
 ENVIRONMENT = Path(sys.prefix) / "peers"
 BIN = ENVIRONMENT / "bin"
-IDS = {"traceId", "spanId", "parentSpanId"}
 
 Send = Callable[..., Path]
 """Sends a recorded run to an exporter, as variables set it up, and gives the folder of its files."""
@@ -229,18 +229,7 @@ def _request(found: dict[str, Any]) -> TracesData:
 
 def parsed(line: dict[str, Any]) -> TracesData:
     """OTLP-JSON, read by protobuf's parser: hexadecimal ids are the one difference in its way."""
-    return json_format.ParseDict(_with_base64_ids(line), TracesData(), ignore_unknown_fields=False)
-
-
-def _with_base64_ids(value: Any) -> Any:
-    import base64
-
-    if isinstance(value, dict):
-        return {
-            key: base64.b64encode(bytes.fromhex(item)).decode() if key in IDS else _with_base64_ids(item)
-            for key, item in value.items()
-        }
-    return [_with_base64_ids(item) for item in value] if isinstance(value, list) else value
+    return json_format.ParseDict(with_protobuf_ids(line), TracesData(), ignore_unknown_fields=False)
 
 
 def local_files(folder: Path) -> list[TracesData]:

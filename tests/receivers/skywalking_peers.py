@@ -7,20 +7,20 @@ environment, without what they depend on.
 
 from __future__ import annotations
 
-import ast
 import json
 import queue
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import grpc
 import trustme
 from http_server import Answer, Request, http_server
+from protobuf_json import generated
 
 PACKAGES = Path(sys.prefix) / "skywalking"
 
@@ -32,37 +32,9 @@ SERVICE_2, INSTANCE_2 = "/Register/doServiceRegister", "/Register/doServiceInsta
 PING_2 = "/ServiceInstancePing/doPing"
 
 
-@lru_cache(maxsize=2)
-def _messages(package: str) -> Any:
-    """A function that returns the class of a message by its full name."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    pool, found = descriptor_pool.DescriptorPool(), {}
-    root = PACKAGES / package
-    for path in root.rglob("*_pb2.py"):
-        file = descriptor_pb2.FileDescriptorProto.FromString(_descriptor(path))
-        found[file.name] = file
-
-    def add(name: str) -> None:
-        if name in found:
-            file = found.pop(name)
-            for dependency in file.dependency:
-                add(dependency)
-            pool.Add(file)
-
-    for name in [*found]:
-        add(name)
-    return lambda name: message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
-
-
-def _descriptor(path: Path) -> bytes:
-    """The encoded ``FileDescriptorProto`` in a generated file."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.keyword) and node.arg == "serialized_pb":
-            return bytes(ast.literal_eval(node.value))
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "AddSerializedFile":
-            return bytes(ast.literal_eval(node.args[0]))
-    raise AssertionError(f"{path} has no descriptor")
+@cache
+def _messages(package: str) -> Callable[[str], Any]:
+    return generated(PACKAGES / package)
 
 
 def of_3(name: str) -> Any:

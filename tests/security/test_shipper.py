@@ -6,14 +6,13 @@ import contextlib
 import os
 import socket
 import stat
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from plans import made_plan
+from shipping import until
 
 from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._insight.ingest.load import read
@@ -27,14 +26,6 @@ pytestmark = pytest.mark.timeout(90)
 def span(number: int) -> bytes:
     head = b"\x0a\x10" + number.to_bytes(16, "big") + b"\x12\x08" + number.to_bytes(8, "big")
     return head + b"\x2a\x01s\x39" + (1000).to_bytes(8, "little") + b"\x41" + (2000).to_bytes(8, "little")
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + 40
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.02)
-    return found
 
 
 class Node:

@@ -30,8 +30,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from plans import made_plan
-from proto_attributes import attributes
-from protobuf_json import with_protobuf_ids
+from protobuf_json import attributes, with_protobuf_ids
 from recording import PRELUDE
 from shipping import Node, until
 

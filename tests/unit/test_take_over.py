@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from collector import Received
 from ports import free_port
-from shippers import running_shippers
-from shipping import Node, Writer, until
+from shipping import Node, Writer, running_shippers, until
 
 from ray_tracing_hooks._ship.figures import read
 from ray_tracing_hooks._ship.plan import ShipPlan, digest

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,41 +10,18 @@ from jaeger_receivers import KINDS as RECEIVERS
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from peers import Send, local_files, spans_of
-from support import run_program
 
 pytestmark = needs("definitions")
 
 KINDS = {Span.SPAN_KIND_CLIENT: "client", Span.SPAN_KIND_PRODUCER: "producer", Span.SPAN_KIND_CONSUMER: "consumer"}
 
 
-def test_jaeger_receives_what_the_files_hold(tmp_path: Path) -> None:
-    """Names, parents, times, attributes of every type, kinds, status, events, links; the Resource as the process."""
-
-    def run(**variables: Any) -> Path:
-        run_program(
-            "everything",
-            RTH_HOOK="ray_tracing_hooks:setup",
-            RAY_TRACING_EXPORTERS="local,jaeger",
-            RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
-            RAY_TRACING_FLUSH_TIMEOUT="20",
-            OTEL_SERVICE_NAME="job",
-            **variables,
-        )
-        return tmp_path / "spans"
-
-    check("thrift-http", run)
-
-
 @pytest.mark.parametrize("protocol", RECEIVERS)
-def test_jaeger_receives_the_same_by_every_protocol(protocol: str, send: Send) -> None:
-    """Also where the files themselves are sent."""
-    check(protocol, partial(send, "jaeger"))
-
-
-def check(protocol: str, run: Callable[..., Path]) -> None:
+def test_jaeger_receives_what_the_files_hold(protocol: str, send: Send) -> None:
+    """Names, parents, times, attributes of every type, kinds, status, events, links; the Resource as the process."""
     jaeger = RECEIVERS[protocol]()
     try:
-        files = run(RAY_TRACING_JAEGER_PROTOCOL=protocol, RAY_TRACING_JAEGER_ENDPOINT=jaeger.endpoint)
+        files = send("jaeger", RAY_TRACING_JAEGER_PROTOCOL=protocol, RAY_TRACING_JAEGER_ENDPOINT=jaeger.endpoint)
         expected = list(spans_of(local_files(files)))
         batches = jaeger.batches(len(expected))
     finally:

@@ -55,18 +55,10 @@ def check_agent(agent: TestAgent, files: Path) -> None:
     assert received == expected
 
 
-def test_rotel_receives_what_the_files_hold(rotel: Rotel, tmp_path: Path) -> None:
-    """A collector in another language prints each span as we render it from the files."""
-    run(tmp_path, rotel.variables("grpc"), OTEL_EXPORTER_OTLP_COMPRESSION="none")
-    check_rotel(rotel, tmp_path / "spans")
-
-
 @pytest.mark.parametrize(("protocol", "compression"), VARIANTS)
 def test_rotel_receives_the_same_by_every_protocol(rotel: Rotel, send: Send, protocol: str, compression: str) -> None:
-    check_rotel(rotel, send("otlp", **rotel.variables(protocol), OTEL_EXPORTER_OTLP_COMPRESSION=compression))
-
-
-def check_rotel(rotel: Rotel, files: Path) -> None:
+    """A collector in another language prints each span as we render it from the files."""
+    files = send("otlp", **rotel.variables(protocol), OTEL_EXPORTER_OTLP_COMPRESSION=compression)
     expected = list(spans_of(local_files(files)))
     assert len(expected) >= 60
     until(lambda: len(rotel.span_ids()) >= len(expected), "all are printed")

@@ -171,23 +171,6 @@ def test_what_a_crashed_container_left_is_sent_while_its_successor_runs(pod: Pod
     assert numbers(store) == Counter([*range(1, 101), *range(1002, 1101)])
 
 
-def test_what_is_written_after_a_spool_was_sent_is_sent_too(pod: Pod, store: Store) -> None:
-    """The spool of an earlier session may be in use again, as by a driver that outlives `ray stop`."""
-    spool = f"{SPOOL}/0a1b-00000000"
-    kill(record(pod, spool, 1, 100))
-    store.open()
-    container = sidecar()
-    replaying = pod.start(*container["command"], *container["args"])
-    until(lambda: b"sleep" in commands(replaying), "the sidecar waits")
-    assert numbers(store) == Counter(range(1, 101))
-    store.close()
-    kill(record(pod, spool, 1001, 1100))
-    store.open()
-    send(replaying, signal.SIGTERM)
-    replaying.communicate(timeout=60)
-    assert numbers(store) == Counter([*range(1, 101), *range(1001, 1101)])
-
-
 def test_the_sidecar_says_that_it_cannot_read_the_spool_of_another_user(pod: Pod, volume: Path) -> None:
     (volume / "spool").mkdir(mode=0o700)
     container = sidecar()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -25,8 +25,13 @@ from ray_tracing_hooks._insight.model.span import Span
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAMS = Path(__file__).parent / "programs"
+INSIDE = PROGRAMS.parent / "inside"
+"""Programs that look at how the package works."""
+
 HELPERS = Path(__file__).parents[1] / "helpers"
-PRODUCER, CONSUMER = 4, 5
+SERVER, PRODUCER, CONSUMER = 2, 4, 5
+CLIENT = "00000000000000ff"
+"""The span of the client in the requests of programs with Ray Serve."""
 HOOK = "ray_tracing_hooks.local:setup"
 
 RAY = (sys.executable, str(PROGRAMS / "lean.py"))
@@ -76,15 +81,19 @@ def environment(**variables: str) -> dict[str, str]:
     }
 
 
-def with_lean_clusters(path: str) -> str:
-    """This ``PYTHONPATH`` for programs as users write them: the clusters that they start have few processes too."""
-    return os.pathsep.join([str(PROGRAMS.parent / "inside" / "on_path"), path])
+def path_with(*folders: str | Path) -> str:
+    """The ``PYTHONPATH`` of programs, with these folders after the others."""
+    return os.pathsep.join([environment()["PYTHONPATH"], *map(str, folders)])
+
+
+LEAN = INSIDE / "on_path"
+"""On the path of programs as users write them: the clusters that they start have few processes too."""
 
 
 def with_extras() -> dict[str, Any]:
     """The variables of processes that need what the dashboard or Serve does, and of those that call them."""
     return {
-        "PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], installed.folder("extras")]),
+        "PYTHONPATH": path_with(installed.folder("extras")),
         # Serve kills a proxy that has not answered for 5 and 10 s, which a busy machine may take to start it.
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
@@ -95,13 +104,13 @@ def with_extras() -> dict[str, Any]:
 
 def with_data() -> dict[str, Any]:
     """The variables of processes that need what Ray Data does."""
-    return {"PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], installed.folder("data")])}
+    return {"PYTHONPATH": path_with(installed.folder("data"))}
 
 
 def with_training() -> dict[str, Any]:
     """The variables of processes that use Ray Train, Tune or RLlib."""
     return {
-        "PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], installed.folder("train")]),
+        "PYTHONPATH": path_with(installed.folder("train")),
         # How long a report may wait until the controller asks for it.
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
         "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
@@ -140,15 +149,8 @@ def run_program(name: str, *arguments: str, check: bool = True, command: Sequenc
 
     Of the ``variables``, ``RTH_FOLDER`` is the folder that it runs in.
     """
-    done = subprocess.run(
-        [*command, sys.executable, str(PROGRAMS / f"{name}.py"), *arguments],
-        env=environment(**variables),
-        cwd=variables.get("RTH_FOLDER"),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    words = [*command, sys.executable, str(PROGRAMS / f"{name}.py"), *arguments]
+    done = ended(words, variables.get("RTH_FOLDER"), **variables)
     if check and not _ended_well(done):
         raise AssertionError(f"{name} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
     # Ray's own threads print too, and what they print may follow on the same line.
@@ -159,20 +161,24 @@ def run_program(name: str, *arguments: str, check: bool = True, command: Sequenc
 
 def python(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run Python with these arguments, and variables of its environment, to its end, which has to be a good one."""
-    done = _run(arguments, variables)
+    done = ended([sys.executable, *map(str, arguments)], **variables)
     assert done.returncode == 0, done.stderr
     return done
 
 
 def command(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run ``ray-tracing-hooks`` to its end, whatever that is."""
-    return _run(("-m", "ray_tracing_hooks", *arguments), {"PYTHONWARNINGS": "ignore", **variables})
+    words = [sys.executable, "-m", "ray_tracing_hooks", *map(str, arguments)]
+    return ended(words, **{"PYTHONWARNINGS": "ignore", **variables})
 
 
-def _run(arguments: Iterable[object], variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+def ended(words: Sequence[str], folder: str | Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, in this folder, and in a process group of its own."""
     return subprocess.run(
-        [sys.executable, *map(str, arguments)],
+        words,
         env=environment(**variables),
+        cwd=folder,
+        start_new_session=True,
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -288,6 +294,39 @@ def below(spans: Sequence[Span], name: str) -> list[Span]:
         children = [span for span in spans if span.parent_id in ids]
         found += children
     return found
+
+
+class Served:
+    """What a program of Ray Serve got, and the spans of everything since it began.
+
+    Newer versions of FastAPI make spans, which are left out.
+    """
+
+    def __init__(self, result: Any, spans: Sequence[Span]) -> None:
+        self.result = result
+        left_out = {span.span_id: span.parent_id for span in spans if "fastapi" in span.scope}
+        self.spans = [span for span in spans if span.span_id not in left_out]
+        for span in self.spans:
+            while span.parent_id in left_out:
+                span.parent_id = left_out[span.parent_id]
+
+    def trace(self, name: str) -> list[Span]:
+        """The spans of one request, whose trace id is made of its name."""
+        return [span for span in self.spans if span.trace_id == name.encode().hex().zfill(32)]
+
+    def trace_of(self, name: str) -> list[Span]:
+        """The trace of a span that the program has begun without a parent."""
+        (root,) = by_name(self.spans, name)
+        assert not root.parent_id
+        return [span for span in self.spans if span.trace_id == root.trace_id]
+
+    def tree(self, name: str) -> str:
+        return tree(self.trace(name))
+
+    def proxy(self, name: str) -> Span:
+        """The span of the request at the proxy."""
+        (span,) = (span for span in self.trace(name) if span.kind == SERVER)
+        return span
 
 
 def check_links(spans: Sequence[Span], outside: str = "") -> None:

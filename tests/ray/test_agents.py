@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import installed
 import pytest
 from http_server import Answer, Request, http_server
-from support import HOOK, environment, run_program, spans_in, tree
+from support import HOOK, path_with, run_program, spans_in, tree
 
 pytestmark = pytest.mark.slow  # it imports the libraries of three agents
 
@@ -56,11 +55,10 @@ def server() -> Iterator[tuple[str, list[str]]]:
 def test_agents_and_their_tools_are_in_the_trace(tmp_path: Path, server: tuple[str, list[str]]) -> None:
     """And so is each request that reaches the server. Each worker has the instrumentation that it was given."""
     address, heard = server
-    path = os.pathsep.join([environment()["PYTHONPATH"], installed.folder("agents")])
     run = run_program(
         "agents",
         address,
-        PYTHONPATH=path,
+        PYTHONPATH=path_with(installed.folder("agents")),
         RTH_HOOK=HOOK,
         RAY_TRACING_LOCAL_DIR=str(tmp_path),
         RAY_TRACING_THREADS="1",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections import Counter
@@ -18,11 +17,12 @@ from ports import free_port
 from support import (
     CLIENT_SERVER,
     HOOK,
-    PROGRAMS,
+    INSIDE,
     Run,
     await_spans,
     by_name,
     check_links,
+    path_with,
     run_client,
     spans_in,
     tree,
@@ -63,9 +63,7 @@ class Head:
             "TMPDIR": str(self.folder),
             # Seconds that a server waits for a client that was killed, and with it the end of the cluster.
             "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "1",
-            "PYTHONPATH": os.pathsep.join(
-                filter(None, [str(PROGRAMS), str(PROGRAMS.parent / "inside"), os.environ.get("PYTHONPATH")])
-            ),
+            "PYTHONPATH": path_with(INSIDE),
         }
         return run_client(program, *arguments, check=False, **variables)
 

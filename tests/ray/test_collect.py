@@ -18,7 +18,7 @@ import installed
 import pytest
 from conftest import Nodes, start_head, stop_head
 from ports import free_port
-from support import HOOK, PATIENCE, await_spans, command, environment, python, spans_in, with_data
+from support import HOOK, await_spans, command, python, spans_in, with_data
 
 from ray_tracing_hooks._insight.store.targets import target_of
 
@@ -190,11 +190,7 @@ def test_after_its_end_a_session_is_collected_from_its_folder(short_tmp: Callabl
     }
     head, address = start_head(folder, BY_SETTINGS, **variables)
     try:
-        driver = environment(**variables)
-        program = TASKS.format(options="")
-        subprocess.run(
-            [sys.executable, "-c", program, address, ""], env=driver, capture_output=True, timeout=PATIENCE, check=True
-        )
+        python("-c", TASKS.format(options=""), address, "", **variables)
     finally:
         stop_head(head)
     shippers(folder)
@@ -211,9 +207,7 @@ def test_files_may_be_with_the_logs_of_the_session(short_tmp: Callable[[], Path]
     variables = {"RAY_TRACING_LOCAL_DIR": "session"}
     head, address = start_head(folder, BY_SETTINGS, **variables)
     try:
-        program = [sys.executable, "-c", TASKS.format(options=""), address, ""]
-        driver = environment(**variables)
-        subprocess.run(program, env=driver, capture_output=True, timeout=PATIENCE, check=True)
+        python("-c", TASKS.format(options=""), address, "", **variables)
     finally:
         stop_head(head)
     shippers(folder)

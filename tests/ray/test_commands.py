@@ -15,7 +15,7 @@ import pytest
 import support
 from conftest import Cluster
 from ports import free_port
-from support import PATIENCE, command, environment, python
+from support import command, ended, environment, python
 
 COMMAND = (sys.executable, "-m", "ray_tracing_hooks")
 
@@ -132,15 +132,8 @@ def test_the_processes_of_a_command_that_has_just_ended_are_known_as_its_own(clu
 @pytest.mark.parametrize("kind", ["", "ray://"], ids=["head", "client"])
 def test_an_address_where_no_cluster_answers_is_no_wrong_usage(words: list[str], kind: str, tmp_path: Path) -> None:
     """That of a head, and that of a server for clients."""
-    done = subprocess.run(
-        [*COMMAND, *words, "--address", f"{kind}127.0.0.1:{free_port()}"],
-        env=environment(RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S="1", RAY_CLIENT_MAX_CONNECTION_TIMEOUT_S="1"),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    patience = {f"RAY_CLIENT_{name}_TIMEOUT_S": "1" for name in ("INITIAL_CONNECTION", "MAX_CONNECTION")}
+    done = ended([*COMMAND, *words, "--address", f"{kind}127.0.0.1:{free_port()}"], tmp_path, **patience)
     assert done.returncode == 1
     assert "\nError: " in f"\n{done.stderr}"
     assert "Usage: " not in done.stderr

@@ -88,17 +88,6 @@ TREES = {
               user double
         take_all ray.data.iteration
         """.format("ReadRange->MapBatches(double)->RandomShuffle"),
-    "repartitioning": """
-        dataset ray.data
-          ReadRange ray.data.operator
-            ReadRange call x2
-          Repartition ray.data.operator
-            Repartition call x5
-        dataset ray.data
-          ReadRange->Repartition ray.data.operator
-            ReadRange->Repartition call x5
-        take_all ray.data.iteration x2
-        """,
     "joining": """
         dataset ray.data
           {0} ray.data.operator
@@ -125,20 +114,6 @@ TREES = {
           UnionOperator(ReadRange, ReadRange) ray.data.operator
         take_all ray.data.iteration x2
         """.format("ZipOperator(ReadRange, MapBatches(<lambda>))"),
-    "limits": """
-        dataset ray.data
-          ReadRange ray.data.operator
-            ReadRange call x2
-          limit=25 ray.data.operator
-            limit=25 call
-        take ray.data.iteration
-          dataset ray.data
-            ReadRange ray.data.operator
-              ReadRange call
-            limit=3 ray.data.operator
-              limit=3 call
-        take_all ray.data.iteration
-        """,
     "files": """
         dataset ray.data
           ListFiles ray.data.operator
@@ -202,14 +177,6 @@ TREES = {
           {0} ray.data.operator
             MapWorker({0}).__init__ call !ValueError
         """.format("ReadRange->MapBatches(FailsToStart)"),
-    "a_worker_that_dies": """
-        dataset ray.data
-          ReadRange->MapBatches(dies_once) ray.data.operator
-            ReadRange->MapBatches(dies_once) ray.remote
-              ReadRange->MapBatches(dies_once) ray.remote_worker !worker_died
-              ReadRange->MapBatches(dies_once) ray.remote_worker #1
-        take_all ray.data.iteration
-        """,
     "callbacks_of_the_program": """
         dataset ray.data
           ReadRange ray.data.operator
@@ -385,7 +352,6 @@ def test_an_execution_says_who_asked_for_it_and_what_came_out(run: Run) -> None:
     for pipeline, consumers in {
         "batches_in_tasks": ["materialize"],
         "files": ["write_parquet", "materialize"],
-        "limits": ["materialize", "take"],
         "batches_for_the_program": ["iter_batches"],
         "splits_for_two_trainers": ["streaming_split", "streaming_split"],
     }.items():

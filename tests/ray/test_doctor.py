@@ -364,6 +364,10 @@ WARNINGS = {
 }
 
 
+WITH_TEN_NODES = pytest.mark.slow(older_rays=True)  # which start one after the other
+
+
+@WITH_TEN_NODES
 @pytest.mark.parametrize(("id_", "node"), PROBLEMS, ids=map("-".join, PROBLEMS))
 def test_each_planted_problem_is_named(planted: dict[str, Any], id_: str, node: str) -> None:
     """What, where, and what to do."""
@@ -380,6 +384,7 @@ def test_each_planted_problem_is_named(planted: dict[str, Any], id_: str, node: 
     assert len(finding["advice"]) > 10
 
 
+@WITH_TEN_NODES
 @pytest.mark.parametrize(("id_", "node"), WARNINGS, ids=map("-".join, WARNINGS))
 def test_each_planted_oddity_is_a_warning(planted: dict[str, Any], id_: str, node: str) -> None:
     texts = [
@@ -390,6 +395,7 @@ def test_each_planted_oddity_is_a_warning(planted: dict[str, Any], id_: str, nod
     assert any(WARNINGS[id_, node] in text for text in texts), json.dumps(planted["findings"], indent=1)
 
 
+@WITH_TEN_NODES
 def test_nothing_is_invented_beside_what_was_planted(planted: dict[str, Any]) -> None:
     """The same problem of several nodes is one finding, and the rest of the cluster is right."""
     invented = found(planted, "problem").keys() - PROBLEMS.keys()

@@ -7,16 +7,15 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
-from conftest import start_head, stop_head
+from conftest import Nodes, start_head, stop_head
 from endings import CALLS, Ended, Way, begin, check, check_once, closed, heard, no_process_is_left, of_trace
-from support import ANY_PORTS, HOOK, PATIENCE, PROGRAMS, RAY, await_spans, by_name, environment
+from support import HOOK, PATIENCE, PROGRAMS, await_spans, by_name, environment
 
 from ray_tracing_hooks import names
 
@@ -48,21 +47,13 @@ def executables(folder: Path, name: str) -> set[int]:
 @contextmanager
 def second_node(address: str, folder: Path) -> Iterator[int]:
     """Another node of the cluster on this machine; gives the process id of its raylet."""
-    before = executables(folder, "/raylet")
-    with open(folder / "second.log", "wb") as log:
-        node = subprocess.Popen(
-            [*RAY, "start", "--block", f"--address={address}", "--num-cpus=1", '--resources={"second": 1}', *ANY_PORTS],
-            env=environment(RAY_TRACING_LOCAL_DIR=str(folder / "spans")),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    before, nodes = executables(folder, "/raylet"), Nodes(address, folder)
     try:
-        while not (raylets := executables(folder, "/raylet") - before):
-            assert node.poll() is None, (folder / "second.log").read_text()
-            time.sleep(0.1)
-        yield raylets.pop()
+        nodes.start("second", '--resources={"second": 1}', RAY_TRACING_LOCAL_DIR=str(folder / "spans"))
+        (raylet,) = executables(folder, "/raylet") - before
+        yield raylet
     finally:
-        stop_head(node)
+        nodes.stop()
 
 
 def check_node(tmp_path: Path, spans: Path, outcome: int, way: Way) -> None:

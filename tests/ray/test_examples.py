@@ -22,18 +22,18 @@ from shipping import until
 from support import (
     CONSUMER,
     EXAMPLES,
+    LEAN,
     NEEDS_TRAIN_V2,
-    PATIENCE,
     await_spans,
     below,
     by_name,
-    environment,
+    ended,
     logs_in_json,
+    path_with,
     spans_in,
     tree,
     with_data,
     with_extras,
-    with_lean_clusters,
 )
 
 from ray_tracing_hooks._insight.model.span import Span
@@ -50,17 +50,8 @@ def run(example: str, spans: Path, *arguments: str, **variables: str) -> str:
 
 def python(*arguments: str, **variables: str) -> str:
     """What Python prints to standard output. It has to end well."""
-    env = environment(**variables)
-    env["PYTHONPATH"] = with_lean_clusters(env["PYTHONPATH"])
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env=env,
-        cwd=variables.get("HOME"),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    path = path_with(LEAN, *filter(None, [variables.get("PYTHONPATH")]))
+    done = ended([sys.executable, *arguments], variables.get("HOME"), **{**variables, "PYTHONPATH": path})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -172,7 +163,7 @@ def test_failed_calls_come_to_the_exporter_of_the_example(tmp_path: Path) -> Non
     run(
         "custom_exporter/failures_exporter.py",
         tmp_path / "spans",
-        PYTHONPATH=os.pathsep.join([environment()["PYTHONPATH"], str(packages)]),
+        PYTHONPATH=str(packages),
         RAY_TRACING_EXPORTERS="local,failures",
         FAILURES_FILE=str(tmp_path / "failures.txt"),
     )
@@ -291,7 +282,7 @@ def test_the_job_is_in_the_trace_of_its_submission(dashboard: tuple[str, str], t
 def test_the_notebook_shows_its_trace_and_report(tmp_path: Path) -> None:
     printed = python(
         *("-c", NOTEBOOK, str(EXAMPLES / "notebook.ipynb")),
-        PYTHONPATH=os.pathsep.join([environment()["PYTHONPATH"], folder("notebook")]),
+        PYTHONPATH=folder("notebook"),
         PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]),
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
         NO_COLOR="1",

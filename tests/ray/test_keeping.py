@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from conftest import Cluster, start_head, stop_head
-from support import (
-    ANY_PORTS,
-    HOOK,
-    PATIENCE,
-    RAY,
-    Run,
-    await_spans,
-    environment,
-    run_program,
-    spans_in,
-    tree,
-    with_extras,
-)
+from conftest import Cluster, Nodes, start_head, stop_head
+from support import HOOK, await_spans, ended, run_program, spans_in, tree, with_extras
 
 from ray_tracing_hooks._insight.model.span import Span
 
@@ -43,16 +31,10 @@ def nodes(short_tmp: Callable[[], Path]) -> Iterator[Cluster]:
     settings = {**SETTINGS, "RAY_TRACING_LOCAL_DIR": str(folder / "spans")}
     options = [f"--tracing-startup-hook={HOOK}", '--resources={"first":1}']
     head, address = start_head(folder, *options, **settings)
-    command = [*RAY, "start", f"--address={address}", "--block", "--num-cpus=1", '--resources={"second":1}']
-    with open(folder / "node.log", "wb") as log:
-        node = subprocess.Popen(
-            [*command, *ANY_PORTS, "--object-store-memory=100000000"],
-            env=environment(**settings),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    nodes = Nodes(address, folder)
+    nodes.start("second", '--resources={"second":1}', **settings)
     yield Cluster(address, folder / "spans")
-    stop_head(node)
+    nodes.stop()
     stop_head(head)
 
 
@@ -149,18 +131,11 @@ def test_a_request_that_fails_is_whole(tmp_path: Path) -> None:
     assert all(call.start_ns == call.end_ns and "ray.pid" not in call.attributes for call in calls)
 
 
-def driver(cluster: Cluster, program: str) -> Run:
+def driver(cluster: Cluster, program: str) -> CompletedProcess[str]:
     """A driver in a trace that is not sampled."""
     begin = 'import os, ray\nray.init(address=os.environ["RTH_ADDRESS"], log_to_driver=False)\n'
-    done = subprocess.run(
-        [sys.executable, "-c", begin + program],
-        env=environment(**variables(cluster, OTEL_TRACES_SAMPLER_ARG="0", RAY_TRACING_KEEP_SLOWER="3600")),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    return Run(None, done.stdout, done.stderr, done.returncode)
+    settings = variables(cluster, OTEL_TRACES_SAMPLER_ARG="0", RAY_TRACING_KEEP_SLOWER="3600")
+    return ended([sys.executable, "-c", begin + program], **settings)
 
 
 SUBMITTED, RAN = "__main__.<lambda> ray.remote", "__main__.<lambda> ray.remote_worker"

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Cluster, start_head, stop_head
+from conftest import Cluster, Nodes, start_head, stop_head
 from ports import free_port
 from support import (
-    ANY_PORTS,
     CLIENT_SERVER,
     HOOK,
-    RAY,
     await_spans,
     by_name,
     check_links,
     command,
-    environment,
     of_driver,
     run_client,
 )
@@ -41,16 +37,10 @@ def two_nodes(short_tmp: Callable[[], Path], client_port: int) -> Iterator[Clust
     spans = str(folder / "spans")
     options = [f"--tracing-startup-hook={HOOK}", f"--ray-client-server-port={client_port}", '--resources={"first":1}']
     head, address = start_head(folder, *options, **CLIENT_SERVER, RAY_TRACING_LOCAL_DIR=spans)
-    command = [*RAY, "start", f"--address={address}", "--block", "--num-cpus=1", '--resources={"second":1}']
-    with open(folder / "node.log", "wb") as log:
-        node = subprocess.Popen(
-            [*command, *ANY_PORTS, "--object-store-memory=100000000"],
-            env=environment(RAY_TRACING_LOCAL_DIR=spans),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    nodes = Nodes(address, folder)
+    nodes.start("second", '--resources={"second":1}', RAY_TRACING_LOCAL_DIR=spans)
     yield Cluster(address, folder / "spans")
-    stop_head(node)
+    nodes.stop()
     stop_head(head)
 
 

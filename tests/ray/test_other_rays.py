@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 import ray
-from support import PROGRAMS, await_spans, run_program
+from support import INSIDE, await_spans, path_with, run_program
 
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._ray.arguments import signature_module
 
 pytestmark = pytest.mark.slow  # a cluster for each part of Ray that is missing
 
-INSIDE = PROGRAMS.parent / "inside"
 RESULT = [*range(20), "ValueError: as expected", 0, 1, 2, 1]
 KNOWN = f"Ray {ray.__version__} has changed the code that this package wraps"
 UNKNOWN_ARGUMENTS = (
@@ -58,7 +56,7 @@ def test_what_is_missing_is_told_once_and_the_program_runs(
         RTH_HOOK="ray_tracing_hooks.local:setup",
         RTH_MISSING=missing,
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
-        PYTHONPATH=os.pathsep.join([str(INSIDE), str(PROGRAMS), os.environ.get("PYTHONPATH", "")]),
+        PYTHONPATH=path_with(INSIDE),
     )
     assert run.result == RESULT
     assert run.stderr.count("WARNING") == 1, run.stderr

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
 
 from support import (
     HOOK,
-    PROGRAMS,
+    INSIDE,
+    LEAN,
     await_spans,
     by_name,
-    environment,
+    path_with,
     run_program,
     spans_in,
-    with_lean_clusters,
 )
 
 
@@ -94,7 +93,7 @@ def test_workers_that_spill_and_restore_objects_are_left_alone(tmp_path: Path) -
         "../inside/spilling",
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
         SPILLING_FOLDER=str(said),
-        PYTHONPATH=with_lean_clusters(os.pathsep.join([str(PROGRAMS.parent / "inside"), environment()["PYTHONPATH"]])),
+        PYTHONPATH=path_with(LEAN, INSIDE),
     )
     is_right, modes = run.result
     assert is_right

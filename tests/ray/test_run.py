@@ -10,29 +10,16 @@ from pathlib import Path
 
 import pytest
 from conftest import Cluster
-from support import PATIENCE, Run, by_name, environment, spans_in, with_lean_clusters
+from support import LEAN, by_name, ended, path_with, spans_in
 
 RUN = (sys.executable, "-m", "ray_tracing_hooks", "run")
 RESULT = "[1, 2, 3]\n"
 
 
-def run(*options: str, arguments: tuple[str, ...] = (), **variables: str) -> Run:
+def run(*options: str, arguments: tuple[str, ...] = (), **variables: str) -> subprocess.CompletedProcess[str]:
     """Run ``plain.py`` by the command, which takes the place of Python."""
     program = str(Path(__file__).parent / "programs" / "plain.py")
-    return command([*RUN, *options, program, *arguments], **variables)
-
-
-def command(words: list[str], **variables: str) -> Run:
-    done = subprocess.run(
-        words,
-        env=environment(**{"PYTHONPATH": with_lean_clusters(environment()["PYTHONPATH"]), **variables}),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-        start_new_session=True,  # a process group of its own, for what is sent to all of it
-    )
-    return Run(None, done.stdout, done.stderr, done.returncode)
+    return ended([*RUN, *options, program, *arguments], PYTHONPATH=path_with(LEAN), **variables)
 
 
 def test_a_program_is_traced_without_an_edit(tmp_path: Path) -> None:
@@ -105,7 +92,8 @@ def test_in_an_untraced_cluster_it_is_said_what_to_do(untraced: str, tmp_path: P
 def test_a_hook_that_the_program_names_stays(tmp_path: Path) -> None:
     """The program sets a hook, and no span is there twice."""
     program = str(Path(__file__).parent / "programs" / "small.py")
-    done = command([*RUN, program], RTH_HOOK="ray_tracing_hooks.local:setup", RAY_TRACING_LOCAL_DIR=str(tmp_path))
+    variables = {"RTH_HOOK": "ray_tracing_hooks.local:setup", "RAY_TRACING_LOCAL_DIR": str(tmp_path)}
+    done = ended([*RUN, program], PYTHONPATH=path_with(LEAN), **variables)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("tracing is on") == 1
     (folder,) = tmp_path.iterdir()

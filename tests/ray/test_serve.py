@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import installed
 import pytest
 from conftest import Cluster
 from support import (
+    CLIENT,
+    CONSUMER,
     HOOK,
-    PROGRAMS,
+    INSIDE,
+    PRODUCER,
+    SERVER,
+    Served,
     await_spans,
     below,
     by_name,
+    path_with,
     run_program,
     serve_route,
     spans_in,
@@ -29,39 +35,7 @@ from ray_tracing_hooks._insight.analysis.critical_path import RUN
 from ray_tracing_hooks._insight.model.span import Span
 from ray_tracing_hooks._insight.model.table import Table
 
-SERVER, PRODUCER, CONSUMER = 2, 4, 5
-CLIENT = "00000000000000ff"
-"""The span of the client, as the program sends it."""
-
 CONCURRENT = 24
-
-
-class Served:
-    """What the program got, and the spans of everything since it began."""
-
-    def __init__(self, result: Any, spans: Sequence[Span]) -> None:
-        self.result, self.spans = result, spans
-
-    def trace(self, name: str) -> list[Span]:
-        """The spans of one request."""
-        return [span for span in self.spans if span.trace_id == name.encode().hex().zfill(32)]
-
-    def tree(self, name: str) -> str:
-        """That trace without the spans of FastAPI, whose newer versions make some."""
-        spans = self.trace(name)
-        kept = [span for span in spans if "ray.pid" in span.attributes or span.name in self.of_user]
-        parents = {span.span_id: span.parent_id for span in spans}
-        known = {span.span_id for span in kept}
-        for span in kept:
-            parent = span.parent_id
-            while parent in parents and parent not in known:
-                parent = parents[parent]
-            span.parent_id = parent
-        return tree(kept)
-
-    of_user = {"sync", "slow", "plain", *(f"item {i}" for i in range(3))} | {
-        f"{what} {i}" for what in ("predict", "ingress") for i in range(2 * CONCURRENT)
-    }
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +56,7 @@ def test_a_request_is_one_trace_from_the_proxy_to_the_last_task(served: Served) 
         "              Counter.add call\n"
         "              __main__.square call"
     )
-    (proxy,) = (span for span in served.trace("predict") if span.kind == SERVER and "ray.pid" in span.attributes)
+    proxy = served.proxy("predict")
     assert proxy.parent_id == CLIENT
     attributes = {key: proxy.attributes[key] for key in proxy.attributes if key.startswith(("http.", "url."))}
     assert attributes == {
@@ -189,13 +163,13 @@ def test_spans_of_a_streamed_response_last_until_its_end(served: Served) -> None
         "          item 2"
     )
     spans = served.trace("stream")
-    (proxy,) = (span for span in spans if span.kind == SERVER and "ray.pid" in span.attributes)
+    proxy = served.proxy("stream")
     assert 0.05 < proxy.attributes["ray.serve.time_to_first_chunk"] < (proxy.end_ns - proxy.start_ns) / 1e9 - 0.05
     (inner,) = by_name(spans, "Model.stream serve.replica")
     (last,) = by_name(spans, "item 2")
     assert last.end_ns <= inner.end_ns
     for name in ("Api.__call__ serve.replica", f"GET {serve_route('/api', '/stream')}"):
-        (span,) = (each for each in by_name(spans, name) if "ray.pid" in each.attributes)
+        (span,) = by_name(spans, name)
         assert span.end_ns - span.start_ns > 290_000_000, "it waits twice for 150 ms between the chunks"
     (ingress,) = by_name(spans, "Api.__call__ serve.replica")
     assert [span.attributes["ray.serve.items"] for span in (inner, ingress)] == [3, 3]
@@ -212,9 +186,7 @@ def test_a_response_in_one_part_is_not_described_as_a_stream(served: Served) -> 
 
 def test_errors_are_on_the_spans_where_they_happen(served: Served) -> None:
     assert served.result["fail"][0] == 500
-    told = {
-        (span.name, span.attributes.get("error.type")) for span in served.trace("fail") if "ray.pid" in span.attributes
-    }
+    told = {(span.name, span.attributes.get("error.type")) for span in served.trace("fail")}
     assert told == {
         (f"GET {serve_route('/api', '/fail')}", "500"),
         ("Api.__call__ serve.remote", None),
@@ -287,13 +259,6 @@ def test_a_deployment_in_the_process_of_the_program_is_part_of_its_code(served: 
     assert not [span.name for span in served.spans if span.name.startswith(".")]
 
 
-def of_user_span(served: Served, name: str) -> list[Span]:
-    """The trace of a span that the program has begun without a parent."""
-    (root,) = (span for span in served.spans if span.name == name)
-    assert not root.parent_id
-    return [span for span in served.spans if span.trace_id == root.trace_id]
-
-
 def test_a_batch_is_a_trace_that_is_linked_with_each_request_in_it(served: Served) -> None:
     assert served.result["batched"] == [0, 2, 4]
     (doubles,) = (span for span in served.spans if span.name == "doubles 3" and is_of_many(span, served))
@@ -304,7 +269,7 @@ def test_a_batch_is_a_trace_that_is_linked_with_each_request_in_it(served: Serve
     assert 0 < batch.attributes["ray.serve.batch.wait_time"] < 5
     linked = {link.span_id for link in batch.links}
     for x in range(3):
-        spans = of_user_span(served, f"batched {x}")
+        spans = served.trace_of(f"batched {x}")
         assert tree(spans) == f"batched {x}\n  Batching.double serve.remote\n    Batching.double serve.replica"
         (replica,) = by_name(spans, "Batching.double serve.replica")
         assert replica.span_id in linked
@@ -339,7 +304,7 @@ def test_a_batch_ends_where_serve_gives_up_on_it(served: Served) -> None:
 
 def test_a_batch_of_one_request_is_below_it(served: Served) -> None:
     assert served.result["batched alone"] == [2, 4, 6]
-    assert tree(of_user_span(served, "alone")) == (
+    assert tree(served.trace_of("alone")) == (
         "alone\n"
         "  Batching.alone serve.remote\n"
         "    Batching.alone serve.replica\n"
@@ -350,7 +315,7 @@ def test_a_batch_of_one_request_is_below_it(served: Served) -> None:
 
 def test_a_multiplexed_model_is_named_and_its_loading_is_in_the_request_that_needs_it(served: Served) -> None:
     assert served.result["models"] == ["MODEL", "MODEL"]
-    first = of_user_span(served, "multiplexed 0")
+    first = served.trace_of("multiplexed 0")
     assert tree(first) == (
         "multiplexed 0\n"
         "  Batching.model serve.remote\n"
@@ -358,7 +323,7 @@ def test_a_multiplexed_model_is_named_and_its_loading_is_in_the_request_that_nee
         "      Batching.load serve.multiplexed\n"
         "        loads model"
     )
-    second = of_user_span(served, "multiplexed 1")
+    second = served.trace_of("multiplexed 1")
     assert tree(second) == "multiplexed 1\n  Batching.model serve.remote\n    Batching.model serve.replica"
     for span in [*first, *second]:
         if "serve." in span.name:
@@ -367,14 +332,14 @@ def test_a_multiplexed_model_is_named_and_its_loading_is_in_the_request_that_nee
 
 def test_those_that_wait_for_a_model_that_another_request_loads_do_not_load_it(served: Served) -> None:
     assert served.result["shared"] == ["SHARED"] * 3
-    trees = sorted(tree(of_user_span(served, f"sharing {i}")).partition("\n")[2] for i in range(3))
+    trees = sorted(tree(served.trace_of(f"sharing {i}")).partition("\n")[2] for i in range(3))
     request = "  Batching.model serve.remote\n    Batching.model serve.replica"
     assert trees == [request, request, f"{request}\n      Batching.load serve.multiplexed\n        loads shared"]
 
 
 def test_to_make_room_for_a_model_belongs_to_its_loading(served: Served) -> None:
     assert served.result["third"] == "THIRD"
-    spans = of_user_span(served, "third")
+    spans = served.trace_of("third")
     (loading,) = by_name(spans, "Batching.load serve.multiplexed")
     (unloads,) = by_name(spans, "unloads MODEL")
     assert loading.start_ns <= unloads.start_ns < unloads.end_ns <= loading.end_ns
@@ -527,7 +492,7 @@ def test_what_is_replaced_of_serve_is_what_we_say_once_and_goes(tmp_path: Path) 
     run = run_program(
         "../inside/serve_undone",
         RAY_TRACING_LOCAL_DIR=str(tmp_path / "spans"),
-        PYTHONPATH=os.pathsep.join([str(PROGRAMS.parent / "inside"), with_extras()["PYTHONPATH"]]),
+        PYTHONPATH=path_with(INSIDE, installed.folder("extras")),
     )
     first, second = run.result
     assert sorted(first["changed"]) == sorted(first["patched"]) == sorted(second["patched"])

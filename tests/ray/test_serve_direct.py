@@ -13,8 +13,7 @@ import pytest
 import support
 from conftest import Cluster, start_head, stop_head
 from ports import free_port
-from support import HOOK, spans_in, text_of_serve, tree
-from test_serve_protocols import CLIENT, SERVER, Served
+from support import CLIENT, HOOK, SERVER, Served, spans_in, text_of_serve, tree
 
 pytestmark = [
     pytest.mark.slow,  # servers of its own

@@ -2,45 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 from conftest import Cluster
-from support import by_name, serve_route, spans_in, text_of_serve, tree
-
-from ray_tracing_hooks._insight.model.span import Span
+from support import CLIENT, Served, by_name, serve_route, spans_in, text_of_serve
 
 pytestmark = pytest.mark.slow  # a server of its own
-
-SERVER = 2
-CLIENT = "00000000000000ff"
-"""The span of the client, as the program sends it."""
-
-
-class Served:
-    """What the program got, and the spans of everything since it began."""
-
-    def __init__(self, result: Any, spans: Sequence[Span]) -> None:
-        self.result = result
-        # Newer versions of FastAPI make spans of their own.
-        self._left_out = {span.span_id: span.parent_id for span in spans if span.scope == "fastapi"}
-        self.spans = [span for span in spans if span.span_id not in self._left_out]
-        for span in self.spans:
-            while span.parent_id in self._left_out:
-                span.parent_id = self._left_out[span.parent_id]
-
-    def trace(self, name: str) -> list[Span]:
-        """The spans of one request."""
-        return [span for span in self.spans if span.trace_id == name.encode().hex().zfill(32)]
-
-    def tree(self, name: str) -> str:
-        return tree(self.trace(name))
-
-    def proxy(self, name: str) -> Span:
-        """The span of the request at the proxy."""
-        (span,) = (span for span in self.trace(name) if span.kind == SERVER)
-        return span
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from conftest import Cluster
-from support import by_name, spans_in, text_of_serve, tree
+from support import Served, by_name, spans_in, text_of_serve, tree
 
 from ray_tracing_hooks._insight.model.span import Span
 
@@ -18,16 +17,6 @@ pytestmark = [
         "request_router_kwargs" not in text_of_serve("config"), reason="this Ray's Serve takes no router of the user's"
     ),
 ]
-
-
-class Served:
-    def __init__(self, result: Any, spans: Sequence[Span]) -> None:
-        self.result, self.spans = result, spans
-
-    def trace(self, name: str) -> list[Span]:
-        """The trace of a span of the program's own."""
-        (root,) = by_name(self.spans, name)
-        return [span for span in self.spans if span.trace_id == root.trace_id]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +41,7 @@ def test_what_a_router_of_the_users_does_is_in_the_trace_of_the_request_that_it_
     names = [str(number) for number in range(6)]
     assert served.result["at once"] == names
     for name in names:
-        spans = served.trace(f"wants {name}")
+        spans = served.trace_of(f"wants {name}")
         assert without_choices(spans) == call(name)
         choices = [span for span in spans if span.name.startswith("chooses ")]
         (sent,) = by_name(spans, "Small.__call__ serve.remote")
@@ -66,19 +55,19 @@ def test_what_a_router_of_the_users_does_is_in_the_trace_of_the_request_that_it_
 )
 def test_a_request_that_a_replica_refuses_tells_how_often_it_was_tried(served: Served) -> None:
     assert served.result["refused"] == "refused"
-    spans = served.trace("wants refused")
+    spans = served.trace_of("wants refused")
     assert without_choices(spans) == call("refused")
     (sent,) = by_name(spans, "Small.__call__ serve.remote")
     assert sent.attributes["ray.serve.attempts"] == 2
     assert sent.attributes["ray.serve.choice_time"] > 0
-    (sent,) = by_name(served.trace("wants first"), "Small.__call__ serve.remote")
+    (sent,) = by_name(served.trace_of("wants first"), "Small.__call__ serve.remote")
     assert "ray.serve.attempts" not in sent.attributes
 
 
 def test_a_request_waits_for_the_first_replica_in_its_own_trace(served: Served) -> None:
     answer, taken = served.result["from zero"]
     assert answer == "there"
-    spans = served.trace("from zero")
+    spans = served.trace_of("from zero")
     assert tree(spans) == "from zero\n  FromZero.__call__ serve.remote\n    FromZero.__call__ serve.replica"
     (sent,) = by_name(spans, "FromZero.__call__ serve.remote")
     assert 0.5 * taken < sent.attributes["ray.serve.choice_time"] <= taken

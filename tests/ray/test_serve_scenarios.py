@@ -3,66 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from textwrap import indent
 from typing import Any
 
 import pytest
 from conftest import Cluster
-from support import by_name, serve_route, spans_in, text_of_serve, tree
-
-from ray_tracing_hooks._insight.model.span import Span
+from support import CLIENT, Served, below, by_name, serve_route, spans_in, text_of_serve, tree
 
 pytestmark = pytest.mark.slow(older_rays=True)  # a server of its own
 
 
-class Served:
-    """What the program got, and the spans of everything since it began."""
-
-    def __init__(self, result: Any, spans: Sequence[Span]) -> None:
-        self.result, self.spans = result, spans
-
+class Asked(Served):
     def answer(self, name: str) -> Any:
         """The body of a response that was given with 200."""
         status, body = self.result[name]
         assert status == 200
         return json.loads(body)
 
-    def by_client(self, name: str) -> list[Span]:
-        """The trace of a request by HTTP."""
-        return [span for span in self.spans if span.trace_id == name.encode().hex().zfill(32)]
-
     def tree(self, name: str) -> str:
-        """That trace, all of which is below the client's span."""
-        spans = self.by_client(name)
+        """The trace of a request by HTTP, all of which is below the client's span."""
+        spans = self.trace(name)
         known = {span.span_id for span in spans}
-        assert [span.parent_id for span in spans if span.parent_id not in known] == ["00000000000000ff"]
-        return without_fastapi(spans)
+        assert [span.parent_id for span in spans if span.parent_id not in known] == [CLIENT]
+        return tree(spans)
 
     def below(self, name: str) -> str:
         """What is below a span of the program's own."""
-        (root,) = by_name(self.spans, name)
-        kept, above = [root], {root.span_id}
-        for span in sorted(self.spans, key=lambda span: span.start_ns):
-            if span.parent_id in above and span is not root:
-                above.add(span.span_id)
-                kept.append(span)
-        return without_fastapi(kept)
-
-
-def without_fastapi(spans: Sequence[Span]) -> str:
-    """The tree without the spans that newer versions of FastAPI make."""
-    own = {span.span_id: span.parent_id for span in spans if "fastapi" in span.scope}
-    for span in spans:
-        while span.parent_id in own:
-            span.parent_id = own[span.parent_id]
-    return tree([span for span in spans if span.span_id not in own])
+        return tree(below(self.spans, name))
 
 
 @pytest.fixture(scope="module")
-def served(serving: Cluster) -> Served:
+def served(serving: Cluster) -> Asked:
     run = serving.run("serve_scenarios")
-    return Served(run.result, spans_in(serving.spans))
+    return Asked(run.result, spans_in(serving.spans))
 
 
 def replica(deployment: str, line: str, *below: str, error: str = "") -> str:
@@ -81,7 +54,7 @@ def added(x: int) -> str:
     return f"Steps.add serve.remote\n  Steps.add serve.replica\n    adds to {x}"
 
 
-def test_applications_built_by_a_configuration_are_traced_whatever_they_are_made_of(served: Served) -> None:
+def test_applications_built_by_a_configuration_are_traced_whatever_they_are_made_of(served: Asked) -> None:
     assert served.result["configured"] == [200, "/function/any"]
     assert served.tree("configured") == replica("function.__call__", "GET /function", "function")
     assert served.answer("starlette") == [1, 2]
@@ -92,19 +65,19 @@ def test_applications_built_by_a_configuration_are_traced_whatever_they_are_made
     assert served.tree("raw") == replica("WithRaw.__call__", "PUT /raw", "raw")
 
 
-def test_a_worker_can_pickle_a_deployment_with_batches(served: Served) -> None:
+def test_a_worker_can_pickle_a_deployment_with_batches(served: Asked) -> None:
     """Such a method is pickled by value, and refers to functions of Ray that are replaced."""
     assert served.result["pickled in a worker"] is True
 
 
-def test_the_route_of_a_request_is_that_of_the_mounted_application_or_router(served: Served) -> None:
+def test_the_route_of_a_request_is_that_of_the_mounted_application_or_router(served: Asked) -> None:
     assert [served.answer(name) for name in ("mounted", "routed")] == [3, 4]
     mounted, routed = serve_route("/shop", "/mounted/things/{y}"), serve_route("/shop", "/router/{x}")
     assert served.tree("mounted") == replica("Shop.__call__", f"GET {mounted}", "thing")
     assert served.tree("routed") == replica("Shop.__call__", f"GET {routed}", "routed")
 
 
-def test_statuses_of_applications_are_errors_from_500_on(served: Served) -> None:
+def test_statuses_of_applications_are_errors_from_500_on(served: Asked) -> None:
     assert [served.result[name][0] for name in ("teapot", "broken", "raw fails", "starlette fails")] == [
         *(418, 503, 500, 500)
     ]
@@ -119,13 +92,13 @@ def test_statuses_of_applications_are_errors_from_500_on(served: Served) -> None
     )
 
 
-def test_what_the_client_sent_along_arrives_in_the_second_deployment(served: Served) -> None:
-    (trace_id,) = {span.trace_id for span in served.by_client("told")}
+def test_what_the_client_sent_along_arrives_in_the_second_deployment(served: Asked) -> None:
+    (trace_id,) = {span.trace_id for span in served.trace("told")}
     context = {"trace": trace_id, "state": "a=1,b=2", "baggage": {"user": "me", "key": "value two"}}
     assert served.answer("told") == [context, context]
 
 
-def test_a_header_that_is_no_trace_begins_a_trace_of_its_own(served: Served) -> None:
+def test_a_header_that_is_no_trace_begins_a_trace_of_its_own(served: Asked) -> None:
     answers = [json.loads(body) for _, body in served.result["malformed"]]
     traces = [each[0]["trace"] for each in answers]
     assert len(set(traces)) == len(traces)
@@ -135,7 +108,7 @@ def test_a_header_that_is_no_trace_begins_a_trace_of_its_own(served: Served) -> 
         assert [span.name for span in spans if not span.parent_id] == [f"GET {serve_route('/shop', '/told')}"]
 
 
-def test_calls_of_other_deployments_are_below_the_request_that_makes_them(served: Served) -> None:
+def test_calls_of_other_deployments_are_below_the_request_that_makes_them(served: Asked) -> None:
     """One that takes the response of another, several at once, and calls from threads that have the context."""
     answers = {"composed": 3, "fan-out": [1, 2, 3], "thread": 8, "to-thread": 9}
     assert {name: served.answer(name) for name in answers} == answers
@@ -145,7 +118,7 @@ def test_calls_of_other_deployments_are_below_the_request_that_makes_them(served
         )
 
 
-def test_calls_from_tasks_and_actors_are_in_the_trace_of_the_request(served: Served) -> None:
+def test_calls_from_tasks_and_actors_are_in_the_trace_of_the_request(served: Asked) -> None:
     assert served.answer("tasks") == [6, 7]
 
     def executed(name: str, x: int) -> str:
@@ -159,7 +132,7 @@ def test_calls_from_tasks_and_actors_are_in_the_trace_of_the_request(served: Ser
     )
 
 
-def test_a_call_from_a_thread_without_context_begins_a_trace(served: Served) -> None:
+def test_a_call_from_a_thread_without_context_begins_a_trace(served: Asked) -> None:
     """In a replica; in a driver it is in the driver's trace."""
     assert served.answer("own-thread") == 10
     assert served.tree("own-thread") == replica("Shop.__call__", f"GET {serve_route('/shop', '/own-thread')}")
@@ -172,7 +145,7 @@ def test_a_call_from_a_thread_without_context_begins_a_trace(served: Served) -> 
     assert of_thread.trace_id == root.trace_id
 
 
-def test_streams_of_both_kinds_are_one_request_each(served: Served) -> None:
+def test_streams_of_both_kinds_are_one_request_each(served: Asked) -> None:
     assert served.answer("streams") == [[0, 1], [0, 1]]
     streams = [
         f"Steps.{method} serve.remote\n  Steps.{method} serve.replica\n    {item} 0\n    {item} 1"
@@ -181,7 +154,7 @@ def test_streams_of_both_kinds_are_one_request_each(served: Served) -> None:
     assert served.tree("streams") == replica("Shop.__call__", f"GET {serve_route('/shop', '/streams')}", *streams)
 
 
-def test_a_stream_that_breaks_is_an_error_where_it_does(served: Served) -> None:
+def test_a_stream_that_breaks_is_an_error_where_it_does(served: Asked) -> None:
     """Also of the response by HTTP, which has begun with 200; where the caller catches it, of nothing above."""
     breaking = "Steps.breaking serve.remote\n  Steps.breaking serve.replica !KeyError"
     assert served.answer("caught") == "caught"
@@ -190,23 +163,30 @@ def test_a_stream_that_breaks_is_an_error_where_it_does(served: Served) -> None:
     assert served.tree("breaking") == replica("Shop.__call__", proxied, breaking, error=" !KeyError")
 
 
-def test_a_client_that_leaves_a_stream_is_an_error_of_the_proxys_span(served: Served) -> None:
+def test_a_request_in_a_replica_that_is_killed_is_a_whole_trace_with_the_error(served: Asked) -> None:
+    assert served.result["dies"][0] == 500
+    died = "Mortal.dies serve.remote\n  Mortal.dies serve.replica !worker_died"
+    proxied = f"GET {serve_route('/shop', '/dies')} !500"
+    assert served.tree("dies") == replica("Shop.__call__", proxied, died, error=" !ray.exceptions.ActorDiedError")
+
+
+def test_a_client_that_leaves_a_stream_is_an_error_of_the_proxys_span(served: Asked) -> None:
     """What makes the stream ends with it: cancelled, or told that the client has gone, whichever comes first."""
     assert served.result["read"] == "xxx"
-    spans = {span.name: span for span in served.by_client("endless") if "ray.pid" in span.attributes}
+    spans = {span.name: span for span in served.trace("endless") if "ray.pid" in span.attributes}
     assert spans[f"GET {serve_route('/shop', '/endless')}"].attributes["error.type"] == "499"
     assert len(spans) == 5
     assert {span.state for span in spans.values()} == {"ended"}
 
 
-def test_a_response_that_its_caller_gives_up_is_cancelled_in_the_replica(served: Served) -> None:
+def test_a_response_that_its_caller_gives_up_is_cancelled_in_the_replica(served: Asked) -> None:
     assert served.result["handles"] == [21, "took too long", "cancelled"]
     assert served.below("by handles") == (
         "by handles\n  Steps.sleep serve.remote\n    Steps.sleep serve.replica\n      sleeps"
     )
 
 
-def test_a_request_that_is_refused_under_back_pressure_is_an_error_of_those_that_wait_for_it(served: Served) -> None:
+def test_a_request_that_is_refused_under_back_pressure_is_an_error_of_those_that_wait_for_it(served: Asked) -> None:
     """By a handle, and by HTTP where the deployment that is full is behind another; what waits is no error."""
     held, asked, behind, seconds = served.result["back-pressure"]
     # Old versions of Ray do not look for this error in a replica.
@@ -239,7 +219,7 @@ def test_a_request_that_is_refused_under_back_pressure_is_an_error_of_those_that
         assert seconds - 0.1 < call.attributes["ray.serve.choice_time"] <= (call.end_ns - call.start_ns) / 1e9
 
 
-def test_a_request_that_gives_up_tells_how_long_it_waited_for_a_replica(served: Served) -> None:
+def test_a_request_that_gives_up_tells_how_long_it_waited_for_a_replica(served: Asked) -> None:
     assert served.below("gives up") == "gives up\n  Full.ready serve.remote !ray.exceptions.TaskCancelledError"
     *_, seconds = served.result["back-pressure"]
     (name,) = by_name(served.spans, "gives up")
@@ -248,7 +228,7 @@ def test_a_request_that_gives_up_tells_how_long_it_waited_for_a_replica(served: 
     assert seconds - 0.9 < call.attributes["ray.serve.choice_time"] <= (call.end_ns - call.start_ns) / 1e9
 
 
-def test_a_choice_that_is_refused_is_an_error_of_its_span(served: Served) -> None:
+def test_a_choice_that_is_refused_is_an_error_of_its_span(served: Asked) -> None:
     if "def choose_replica" not in text_of_serve("handle"):
         pytest.skip("this Ray's Serve cannot choose a replica first")
     assert served.below("refused choice") == (

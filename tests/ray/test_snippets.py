@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from support import EXAMPLES, PATIENCE, environment, with_lean_clusters
+from support import EXAMPLES, LEAN, ended, path_with
 
 ROOT = EXAMPLES.parent
 
@@ -22,11 +21,10 @@ def blocks(document: str, language: str) -> list[str]:
 
 def done(words: list[str], folder: Path) -> str:
     """What a command prints that ends well, in a folder with the examples."""
-    env = environment(RAY_TRACING_LOCAL_DIR=str(folder / "spans"), COLUMNS="120")
-    env["PYTHONPATH"] = with_lean_clusters(env["PYTHONPATH"])
-    ended = subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout + ended.stderr
+    variables = {"RAY_TRACING_LOCAL_DIR": str(folder / "spans"), "COLUMNS": "120", "PYTHONPATH": path_with(LEAN)}
+    run = ended(words, folder, **variables)
+    assert run.returncode == 0, run.stderr
+    return run.stdout + run.stderr
 
 
 def without_figures(text: str) -> str:

@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 import ray
-from support import PROGRAMS, run_program, with_training
+from support import run_program, with_training
 
 IS_FIRST = tuple(map(int, ray.__version__.split(".")[:2])) >= (2, 60)
 """Ray 2.60 has all that is instrumented."""
 
+pytestmark = pytest.mark.slow(older_rays=True)  # it imports Ray Train, Tune and RLlib
+
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    inside = PROGRAMS.parent / "inside"
-    result: dict[str, Any] = run_program(str(inside / "library_patches"), **with_training()).result
+    result: dict[str, Any] = run_program("../inside/library_patches", **with_training()).result
     return result
 
 

@@ -95,13 +95,6 @@ def awaits_are_told(spans: list[Span]) -> None:
     assert result.attributes[names.RAY_PARENT_TASK_ID] == driver.attributes[names.RAY_TASK_ID]
 
 
-def test_what_is_not_asked_for_makes_no_span(tmp_path: Path) -> None:
-    run = run_program("waiting", RTH_HOOK=HOOK, RAY_TRACING_LOCAL_DIR=str(tmp_path), RAY_TRACING_RAY="task,wait")
-    assert run.result == RESULT
-    made = {span.name for span in spans_in(tmp_path)}
-    assert {"ray.get", names.AWAIT, "ray.wait", "ray.put"} & made == {"ray.wait"}
-
-
 def test_waits_name_the_placement_group_that_they_are_for(tmp_path: Path) -> None:
     """By the object that ``ready()`` returns, which no call makes, or in ``wait()``, which waits in the core of Ray."""
     run = run_program(

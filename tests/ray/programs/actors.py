@@ -72,6 +72,10 @@ class Plain(PlainBase):
     def call(self, other):
         return ray.get(other.add.remote(1))
 
+    def execute_batch(self, name, *args):
+        """A generic method, as frameworks have it: its call is named by what it runs."""
+        return getattr(self, name)(*args)
+
     def spans(self):
         with tracer.start_as_current_span("in actor"):
             return threading.current_thread() is threading.main_thread()
@@ -170,6 +174,7 @@ def main():
         ray.get(plain.of_class.remote(3)),
         ray.get(plain.two.remote()),
         ray.get(plain.call.remote(other)),
+        ray.get(plain.execute_batch.remote("add", 1)),
         ray.get(plain.spans.remote()),
         ray.get(use.remote(other)),
         ray.get((_no_init := Outer.NoInit.remote()).hello.remote()),

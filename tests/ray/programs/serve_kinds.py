@@ -1,6 +1,8 @@
 """Deployments of every kind, built by a configuration; :mod:`serve_scenarios` makes requests to them."""
 
 import asyncio
+import os
+import signal
 import threading
 
 import ray
@@ -97,6 +99,12 @@ class Full:
         return "taken"
 
 
+@deployment(**MANY)
+class Mortal:
+    def dies(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 @mounted.get("/things/{y}")
 async def things(y: int):
     with tracer.start_as_current_span("thing"):
@@ -116,8 +124,8 @@ api.include_router(router)
 @deployment(**MANY)
 @serve.ingress(api)
 class Shop:
-    def __init__(self, steps, full):
-        self.steps, self.full, self.caller = steps, full, Caller.remote()
+    def __init__(self, steps, full, mortal):
+        self.steps, self.full, self.mortal, self.caller = steps, full, mortal, Caller.remote()
 
     @api.get("/told")
     async def told(self):
@@ -199,6 +207,10 @@ class Shop:
         except KeyError:
             return "caught"
 
+    @api.get("/dies")
+    async def dies(self):
+        return await self.mortal.dies.remote()
+
     @api.get("/full")
     async def behind(self):
         return await self.full.ready.remote()
@@ -251,5 +263,5 @@ def function(request):
 
 
 full = Full.bind()
-shop = Shop.bind(Steps.bind(), full)
+shop = Shop.bind(Steps.bind(), full, Mortal.bind())
 with_starlette, with_raw, with_function = WithStarlette.bind(), WithRaw.bind(), function.bind()

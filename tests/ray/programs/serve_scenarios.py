@@ -198,6 +198,7 @@ def scenarios(client):
     read = ending_early(client)
     found = by_http(client) | {"read": read}
     found["handles"] = by_handles(serve.get_deployment_handle("Steps", "shop"))
+    found["dies"] = client.get("/shop/dies", "dies")
     found["pickled in a worker"] = ray.get(pickles_batching.remote())
     found["back-pressure"] = back_pressure(client, serve.get_deployment_handle("Full", "shop"))
     serve.get_deployment_handle("Steps", "shop").endless_has_ended.remote().result(timeout_s=60)

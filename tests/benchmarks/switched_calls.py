@@ -57,7 +57,7 @@ def session(name: str, turns: int, seconds: float) -> None:
             if not flush(str(spool), PATIENCE).done:
                 sys.exit(f"not all spans were delivered within {PATIENCE:g} s")
 
-    loop = loops.LOOPS[name]()
+    loop = loops.CORE[name]()
     for _ in range(WARM_UP):
         loop()
     settle()

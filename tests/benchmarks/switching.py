@@ -58,12 +58,13 @@ def table(title: str, sessions: Sequence[Sequence[Turn]], units: Mapping[str, st
     yield f"{title:22}{'without':>14}{'relative to it':>31}   by session"
     for name in turns[0][WITHOUT]:
         without = f"{statistics.median(turn[WITHOUT][name] for turn in turns):,.1f} {units.get(name, 'us')}"
+        head = f"{name:22}{without:>14}"
         for kind, label in ((WITH, "traced"), (AGAIN, "again")):
             if kind in turns[0]:
                 ratios = [[turn[kind][name] / turn[WITHOUT][name] for turn in found] for found in sessions]
                 each = "  ".join(f"{statistics.median(found):.3f}" for found in ratios)
-                spread = spread_of([ratio for found in ratios for ratio in found])
-                yield f"{name if kind == WITH else '':22}{without:>14} {label:>8} {spread}   {each}"
+                yield f"{head:36} {label:>8} {spread_of([ratio for found in ratios for ratio in found])}   {each}"
+                head = ""
 
 
 def spread_of(ratios: Sequence[float]) -> str:

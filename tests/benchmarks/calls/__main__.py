@@ -17,25 +17,22 @@ Figures are medians over the rounds of all sessions, with their quartiles; a ses
 ``again`` is one without tracing like the first: how far it is from 1 says how far the others may be off. The collector
 and the agent of ddtrace are processes that answer at once; their own time counts for nobody.
 
-``pip install 'ray-tracing-hooks[bench]'`` has ddtrace, without which its lane is left out, and Ray Serve, without which
-its loops are.
+``pip install 'ray-tracing-hooks[bench]'`` has ddtrace, without which its lane is left out.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 from contenders import LANES, OPTIONS, UNTRACED, Contenders, Turn, missing
 from family import ROLES
-from loops import CORE, LOOPS, SERVE
+from loops import CORE
 
 WARM_SHARE = 0.25
 """How long a turn runs before it counts, as a share of the time that counts."""
@@ -136,19 +133,6 @@ def print_tables(turns: Turns, lanes: list[str]) -> None:
     print(table(processor_times(turns), lanes, "us", 1e6), flush=True)
     print("Processor time a call more than untraced, in microseconds, by process")
     print(table_of_roles(turns, lanes), flush=True)
-    requests = {loop: found for loop, found in turns.items() if loop in SERVE}
-    if requests:
-        figures: tuple[tuple[str, Callable[[Turn], float]], ...] = (
-            ("Median", lambda turn: turn.median),
-            ("99th percentile", lambda turn: turn.p99),
-        )
-        for what, figure in figures:
-            print(f"{what} of the time that a request took, relative to untraced: less is better")
-            times: Figures = {
-                loop: {lane: [turn and figure(turn) for turn in row] for lane, row in found.items()}
-                for loop, found in requests.items()
-            }
-            print(table(times, lanes, "us", 1e6), flush=True)
 
 
 def usable_lanes(names: list[str]) -> list[str]:
@@ -161,25 +145,13 @@ def usable_lanes(names: list[str]) -> list[str]:
     return found
 
 
-def usable_loops(chosen: list[str]) -> list[str]:
-    names = [name for name in LOOPS if name in chosen]
-    if not set(names) & set(SERVE):
-        return names
-    try:
-        importlib.import_module("ray.serve")
-    except ImportError:
-        progress("The loops of Ray Serve are left out: pip install 'ray[serve]'")
-        return [name for name in names if name not in SERVE]
-    return names
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--loops", default=",".join(CORE), help=f"comma list of: {', '.join(LOOPS)}")
+    parser.add_argument("--loops", default=",".join(CORE), help="comma list")
     parser.add_argument(
         "--lanes",
         default=",".join(LANES),
-        help="comma list; default: all but those of options; serve is Serve's own tracing",
+        help="comma list; default: all but those of options",
     )
     parser.add_argument("--options", action="store_true", help="the lanes of options, and those to compare them with")
     parser.add_argument("--rounds", type=int, default=3)
@@ -188,7 +160,7 @@ def main() -> None:
     parser.add_argument("--json", help="write every figure to this file")
     chosen = parser.parse_args()
     lanes = usable_lanes(["again", "local", "unsampled", *OPTIONS] if chosen.options else chosen.lanes.split(","))
-    loops = usable_loops(chosen.loops.split(","))
+    loops = chosen.loops.split(",")
     turns: Turns = {}
     for number in range(chosen.sessions):
         progress(f"session {number + 1} of {chosen.sessions}")

@@ -73,21 +73,9 @@ OPTIONS = {
 """Ours with what is off by default, to be compared with ``local``, and the last one with ``unsampled``."""
 
 
-OF_SERVE = {
-    "serve": Lane(
-        "",
-        {
-            "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": "ray.serve._private.tracing_utils:default_tracing_exporter",
-            "RAY_SERVE_TRACING_SAMPLING_RATIO": "1.0",
-        },
-    ),
-}
-"""Serve's own tracing, for its loops alone; without a hook."""
-
-
 def missing(lane: str) -> str:
     """What has to be installed for this lane, if anything."""
-    needed = (LANES | OPTIONS | OF_SERVE)[lane].needs
+    needed = (LANES | OPTIONS)[lane].needs
     return needed if needed and importlib.util.find_spec(needed) is None else ""
 
 
@@ -98,9 +86,6 @@ class Turn(NamedTuple):
     """Calls a second."""
     processor_time: float
     """Seconds a call, of the driver, its cluster and what delivers its spans, until all is delivered."""
-    median: float
-    """Seconds that half of the calls took at most, where each was made by itself."""
-    p99: float
     by_role: dict[str, float]
     """The processor time by the processes that spent it."""
 
@@ -141,10 +126,10 @@ class Driver:
 
     def turn(self, warm: float, seconds: float) -> Turn:
         before = self._family.processor_times()
-        calls, rate, median, p99 = self.tell(f"run {warm} {seconds}").split()
+        calls, rate = self.tell(f"run {warm} {seconds}").split()
         after = self._family.processor_times()
         by_role = {role: (after[role] - before[role]) / int(calls) for role in after}
-        return Turn(float(rate), sum(by_role.values()), float(median), float(p99), by_role)
+        return Turn(float(rate), sum(by_role.values()), by_role)
 
     def ask_to_end(self) -> None:
         self._family.go_on()
@@ -206,7 +191,7 @@ class Contenders:
             self._start(name)
 
     def _start(self, name: str) -> None:
-        lane = (LANES | OPTIONS | OF_SERVE)[name]
+        lane = (LANES | OPTIONS)[name]
         self._started += 1
         path = Path(self._folder, f"{name}-{self._started}")
         path.mkdir()

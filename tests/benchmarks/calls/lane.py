@@ -5,8 +5,7 @@
 Reads from standard input, and answers each with one line, or with ``FAILED`` and why:
 
     prepare NAME        make a loop and what it calls, and run it once
-    run WARM SECONDS    run it for so long, and then for so long: calls in both; of the latter calls a second, and the
-                        median and the 99th percentile of what it took each time
+    run WARM SECONDS    run it for so long, and then for so long: calls in both, and calls a second of the latter
     drop                let go of it
 
 The driver is a child of this program, which sees to it that nothing of the cluster stays behind.
@@ -34,7 +33,7 @@ def keep(hook: str) -> int:
 
 def drive(hook: str) -> None:
     import ray
-    from loops import LOOPS, Loop
+    from loops import CORE, Loop
 
     options = {"_tracing_startup_hook": hook} if hook else {}
     ray.init(
@@ -47,15 +46,14 @@ def drive(hook: str) -> None:
         try:
             answer = "DONE"
             if command == "prepare":
-                loop = LOOPS[arguments]()
+                loop = CORE[arguments]()
                 loop()
             elif command == "run":
                 assert loop is not None
                 warm, seconds = map(float, arguments.split())
-                before, _, _ = run(loop, warm)
-                count, rate, times = run(loop, seconds)
-                times.sort()
-                answer = f"RAN {before + count} {rate} {times[len(times) // 2]} {times[len(times) * 99 // 100]}"
+                before, _ = run(loop, warm)
+                count, rate = run(loop, seconds)
+                answer = f"RAN {before + count} {rate}"
             else:
                 loop = None
         except Exception as error:  # noqa: BLE001  what a hook breaks is told, and the others go on
@@ -64,16 +62,12 @@ def drive(hook: str) -> None:
     ray.shutdown()
 
 
-def run(loop: Callable[[], int], seconds: float) -> tuple[int, float, list[float]]:
-    """At least once: how many calls, how many a second, and the seconds that each time took."""
-    times: list[float] = []
-    now = begun = time.perf_counter()
-    count = 0
-    while not times or now - begun < seconds:
+def run(loop: Callable[[], int], seconds: float) -> tuple[int, float]:
+    """At least once: how many calls, and how many a second."""
+    begun, count = time.perf_counter(), 0
+    while not count or time.perf_counter() - begun < seconds:
         count += loop()
-        before, now = now, time.perf_counter()
-        times.append(now - before)
-    return count, count / (now - begun), times
+    return count, count / (time.perf_counter() - begun)
 
 
 if __name__ == "__main__":

@@ -196,11 +196,3 @@ CORE: dict[str, Callable[[], Loop]] = {
     )
 }
 """What most programs do most of the time."""
-
-SERVE: dict[str, Callable[[], Loop]] = {
-    "serve requests by http": serve_requests_by_http,
-    "serve requests by handle": serve_requests_by_handle,
-}
-"""Those that need more of Ray than its core. They come last, see `_served`."""
-
-LOOPS = CORE | SERVE

@@ -13,7 +13,6 @@ import typing
 
 import ray
 import scenarios
-from ray.util import ActorPool
 from scenarios import attempt, scenario
 from shared import eventually
 
@@ -353,37 +352,6 @@ def handles_passed_around():
         ray.get(actor.call.remote(made, "set", 4)),
         attempt(lambda: ray.get(actor.call.remote(made, "no_such"))),
     ]
-
-
-@scenario
-def order_and_state():
-    actor = Derived.remote()
-    results = ray.get([actor.set.remote(number) for number in range(100)])
-
-    @ray.remote
-    def set_many(handle, numbers):
-        return ray.get([handle.set.remote(number) for number in numbers])
-
-    return [
-        results == list(range(100)),
-        ray.get(set_many.remote(actor, range(5))),
-        ray.get(actor.give.remote()),
-        ray.get(actor.of_class.remote()),
-    ]
-
-
-@scenario
-def pools():
-    pool = ActorPool([derived(), Derived.remote(1)])
-    out = [
-        list(pool.map(lambda actor, value: actor.static.remote(value), range(6))),
-        sorted(pool.map_unordered(lambda actor, value: actor.static.remote(value), range(6))),
-        pool.has_free(),
-        attempt(lambda: pool.get_next()),
-    ]
-    pool.submit(lambda actor, value: actor.set.remote(value), 11)
-    out += [pool.has_next(), pool.get_next_unordered(timeout=30), attempt(lambda: pool.get_next_unordered())]
-    return out
 
 
 @scenario

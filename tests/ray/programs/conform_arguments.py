@@ -143,14 +143,6 @@ def wrong_arguments_of_a_creation():
 
 
 @scenario
-def creation_arguments():
-    return [
-        repr(ray.get(Echo.options(num_cpus=0).remote(1, None, b"x", ray.put(2), self_=3).created_with.remote())),
-        repr(ray.get(an_actor().created_with.remote())),
-    ]
-
-
-@scenario
 def names_that_are_used_inside():
     @ray.remote
     def inside(args, kwargs, function=None, method=None, name=None, _ray_trace_ctx=None, carried=None):
@@ -202,30 +194,6 @@ def remote_given_its_arguments_as_lists():
 
 
 @scenario
-def mutable_defaults():
-    @ray.remote(num_cpus=0)
-    class Collector:
-        def collect(self, item, into=[]):  # noqa: B006  what is tested
-            into.append(item)
-            return into
-
-    collector = Collector.remote()
-    return [ray.get(collector.collect.remote(number)) for number in range(3)]
-
-
-@scenario
-def the_arguments_are_the_callees_own():
-    given, keywords = [1], {"value": {"a": [1]}}
-
-    @ray.remote
-    def change(value):
-        (value.append if isinstance(value, list) else value["a"].append)(2)
-        return value
-
-    return [ray.get(change.remote(given)), ray.get(change.remote(**keywords)), given, keywords]
-
-
-@scenario
 def references_are_resolved_at_the_first_level_only():
     ref = ray.put("value")
     kept = ray.get(kinds.remote(ref, [ref], {"ref": ref}, (ref,), key=ref, nested=[ref]))
@@ -251,24 +219,6 @@ def references_are_resolved_at_the_first_level_only():
         ray.get(returned),
         ray.get(same.remote([ref, ref])),
         ray.get(ray.get(ray.put([ref]))[0]),
-    ]
-
-
-@scenario
-def identity_of_arguments():
-    @ray.remote
-    def identical(first, second, third=None):
-        return [first is second, first is third]
-
-    shared, large = [1, 2], np.zeros(500_000)
-    ref, large_ref = ray.put(shared), ray.put(large)
-    return [
-        ray.get(identical.remote(shared, shared)),
-        ray.get(identical.remote(ref, ref, third=ref)),
-        ray.get(identical.remote(large_ref, large_ref, large_ref)),
-        ray.get(identical.remote(None, None, None)),
-        ray.get(identical.remote(first=ref, second=ref)),
-        ray.get(identical.remote(b"a", b"a")),
     ]
 
 
@@ -526,13 +476,6 @@ def references_are_counted():
     names = [one.hex().encode() for one in (ref, result, *methods)]
     del ref, result, methods
     return [known, held, await_gone(names)]
-
-
-@scenario
-def a_large_number_of_calls():
-    refs = [echo.remote(number) for number in range(500)]
-    calls = [a_sync_actor().echo.remote(number) for number in range(500)]
-    return [sum(ray.get(refs)), ray.get(calls) == list(range(500))]
 
 
 @scenario

@@ -12,7 +12,6 @@ import time
 import ray
 import scenarios
 import shared
-from ray.exceptions import GetTimeoutError
 from scenarios import attempt, scenario
 from shared import eventually, signals
 
@@ -349,26 +348,6 @@ def cancelled_before_and_after():
     return out
 
 
-@scenario
-def time_outs():
-    held = signals()
-    ref = held.wait.remote("time-out")
-
-    @ray.remote(max_retries=0)
-    def waits(refs):
-        return ray.get(refs, timeout=0.05)
-
-    out = [
-        attempt(lambda: ray.get(ref, timeout=0.05)),
-        attempt(lambda: ray.get([ref], timeout=0)),
-        attempt(lambda: ray.get(waits.remote([ref]))),
-        issubclass(GetTimeoutError, TimeoutError),
-    ]
-    ray.get(held.send.remote("time-out"))
-    out.append(ray.get(ref, timeout=60))
-    return out
-
-
 @ray.remote(num_cpus=0, max_concurrency=3)
 class Threaded:
     def __init__(self):
@@ -472,52 +451,6 @@ def concurrency_groups():
         ray.get([asynchronous.meet.remote(0), asynchronous.meet.options(concurrency_group="compute").remote(1)]),
         ray.get([asynchronous.default.remote(), asynchronous.loop.options(concurrency_group="io").remote()]),
     ]
-
-
-@scenario
-def async_with_few_at_once():
-    """One at a time, in any order."""
-
-    @ray.remote(num_cpus=0, max_concurrency=1)
-    class OneAtATime:
-        def __init__(self):
-            self.order = []
-
-        async def enter(self, number):
-            self.order.append(number)
-            await asyncio.sleep(0)
-            self.order.append(number)
-
-        async def seen(self):
-            return self.order
-
-    actor = OneAtATime.remote()
-    ray.get([actor.enter.remote(number) for number in range(5)])
-    seen = ray.get(actor.seen.remote())
-    return [seen[::2] == seen[1::2], sorted(seen)]
-
-
-@scenario
-def calls_from_many_threads():
-    out = [None] * 8
-
-    def work(number):
-        out[number] = [ray.get(plain.remote(number)), ray.get(an_async().sync.remote(number))[0]]
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-
-    @ray.remote
-    def in_threads(n):
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(n) as pool:
-            return list(pool.map(lambda number: ray.get(plain.options(num_cpus=0).remote(number)), range(n)))
-
-    return [out, ray.get(in_threads.options(num_cpus=0).remote(3))]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import sys
 import time
 
 import ray
@@ -29,13 +28,6 @@ class Counter:
     def add(self, n=1):
         self.total += n
         return self.total
-
-
-@ray.remote
-def talk(text):
-    print(f"said {text}")
-    print(f"warned {text}", file=sys.stderr)
-    return text
 
 
 @ray.remote
@@ -132,31 +124,6 @@ def without_a_connection():
         attempt(ray.runtime_context.RuntimeContext(ray._private.worker.global_worker).get_job_id),
         attempt(lambda: ray._private.worker.global_worker.check_connected()),
     ]
-
-
-@scenario
-def options_that_cannot_be():
-    ray.shutdown()
-    return [
-        attempt(lambda: ray.init(ADDRESS, num_cpus=1)),
-        attempt(lambda: ray.init(ADDRESS, no_such_option=1)),
-        attempt(lambda: ray.init(ADDRESS, namespace=1)),
-        attempt(lambda: ray.init(ADDRESS, runtime_env={"no_such_field": 1, "env_vars": {"A": 1}})),
-        ray.is_initialized(),
-    ]
-
-
-@scenario
-def lines_that_workers_print():
-    # A thread of Ray's writes them; the order of lines of two workers is not guaranteed.
-    with (
-        contextlib.redirect_stdout(io.StringIO()) as shown,
-        contextlib.redirect_stderr(io.StringIO()) as errors,
-        connection(log_to_driver=True),
-    ):
-        ray.get([talk.remote("one"), talk.remote("two")])
-        said = [forwarded(shown, "said one", "said two"), forwarded(errors, "warned one", "warned two")]
-    return [*said, len(shown.getvalue().splitlines())]
 
 
 @scenario

@@ -6,7 +6,6 @@ A pipeline returns its rows, and what Ray Data's own ``stats()`` say of each ope
 import contextlib
 import contextvars
 import gc
-import os
 import signal
 import tempfile
 import threading
@@ -129,32 +128,9 @@ def sorting():
 
 
 @pipeline
-def grouping_by_old_shuffles():
-    """The tasks of the first get the pool of actors of their operator."""
-    context = data.DataContext.get_current()
-    before = getattr(context, "shuffle_strategy", None)
-    if before is None:
-        return "this Ray has none"
-    found = []
-    try:
-        for strategy in ("hash_shuffle", "sort_shuffle_pull_based", "sort_shuffle_push_based"):
-            context.shuffle_strategy = type(before)(strategy)
-            keyed = numbers().map_batches(lambda batch: {"k": batch["id"] % 3, "v": batch["id"]})
-            found.append(executed(keyed.groupby("k", num_partitions=2).sum("v"), "k", "sum(v)")[:2])
-    finally:
-        context.shuffle_strategy = before
-    return found
-
-
-@pipeline
 def shuffling():
     """The user's function runs in the tasks of the shuffle."""
     return executed(numbers().map_batches(double).random_shuffle(seed=1))
-
-
-@pipeline
-def repartitioning():
-    return [executed(numbers().repartition(3)), executed(numbers().repartition(3, shuffle=True))]
 
 
 @pipeline
@@ -169,13 +145,6 @@ def union_and_zip():
     """Two inputs: the graph of the operators is none of a line."""
     other = numbers().map_batches(lambda batch: {"other": batch["id"]})
     return [executed(numbers().union(numbers())), executed(numbers().zip(other), "id", "other")]
-
-
-@pipeline
-def limits():
-    # One block for `take`: whether a second one is read before the first has enough rows is a matter of time.
-    few = numbers(blocks=1)
-    return [executed(numbers().limit(25)), [row["id"] for row in few.take(3)], numbers().count()]
 
 
 @pipeline
@@ -282,21 +251,6 @@ class FailsToStart:
 def an_actor_that_does_not_start():
     failed = attempt(lambda: numbers().map_batches(FailsToStart, compute=pool()).materialize())
     return [failed[0], failed[1]]
-
-
-def dies_once(batch, marker):
-    try:
-        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return batch
-    os._exit(1)
-
-
-@pipeline
-def a_worker_that_dies():
-    with tempfile.TemporaryDirectory() as folder:
-        marker = os.path.join(folder, "died")
-        return executed(numbers(blocks=1).map_batches(dies_once, fn_kwargs={"marker": marker}))
 
 
 def stuck(batch):

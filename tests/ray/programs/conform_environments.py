@@ -91,17 +91,6 @@ def a_hook_that_sets_workers_up():
     return ray.get(level.remote())
 
 
-@scenario
-def environments_that_cannot_be():
-    return [
-        attempt(lambda: variables.options(runtime_env={"env_vars": {"A": 1}}).remote()),
-        attempt(lambda: variables.options(runtime_env={"working_dir": "/no/such/folder"}).remote()),
-        attempt(lambda: variables.options(runtime_env={"pip": ["a"], "conda": "b"}).remote()),
-        attempt(lambda: ray.runtime_env.RuntimeEnv(env_vars=[])),
-        attempt(lambda: Actor.options(runtime_env={"py_modules": "not a list"}).remote()),
-    ]
-
-
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         working = write(

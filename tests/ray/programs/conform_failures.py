@@ -1,27 +1,19 @@
-"""What fails: errors of every kind, retries, processes that die, nodes that go, lost objects that are made again."""
+"""What fails: errors of every kind, retries, processes that die."""
 
 import builtins
-import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import traceback
-import warnings
 
-import harness
-import lean
-import numpy as np
 import odd_errors
 import ray
 import scenarios
 from ray.exceptions import RayTaskError, TaskCancelledError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from scenarios import attempt, scenario
-from shared import eventually, signals
 
 
 class Custom(Exception):
@@ -374,154 +366,6 @@ def processes_that_end():
     refs = {how: ends.remote(how) for how in ("exit", "killed", "segmentation fault", 0, "text")}
     out = {str(how): attempt(lambda ref=ref: ray.get(ref, timeout=90))[:2] for how, ref in refs.items()}
     out["thread"] = ray.get(ends_in_thread.remote())
-    return out
-
-
-@scenario
-def warnings_and_exits_at_the_driver():
-    warnings.warn("the driver's own", UserWarning, stacklevel=1)
-    return [
-        attempt(lambda: ray.init()),
-        attempt(lambda: ray.get(ray.ObjectRef.nil() if hasattr(ray.ObjectRef, "nil") else None))[:2],
-    ]
-
-
-class Node:
-    """A second node of the cluster, on this machine."""
-
-    def __enter__(self):
-        before = {node["NodeID"] for node in ray.nodes()}
-        address = ray.get_runtime_context().gcs_address
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, lean.__file__, "start", f"--address={address}", "--num-cpus=1"),
-                "--object-store-memory=80000000",
-                *("--block", "--min-worker-port=0", "--max-worker-port=0"),
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-        def there():
-            return [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in before]
-
-        if not eventually(there, 60):
-            self._process.kill()
-            raise AssertionError("no second node")
-        (self._node,) = there()
-        return self
-
-    def soft(self):
-        return NodeAffinitySchedulingStrategy(self._node["NodeID"], soft=True)
-
-    def hard(self):
-        return NodeAffinitySchedulingStrategy(self._node["NodeID"], soft=False)
-
-    def end(self):
-        self._process.terminate()
-        self._process.wait(60)
-        return eventually(
-            lambda: not any(node["Alive"] and node["NodeID"] == self._node["NodeID"] for node in ray.nodes()), 60
-        )
-
-    def __exit__(self, *_):
-        if self._process.poll() is None:
-            self.end()
-
-
-@scenario
-def a_node_goes():
-    """Objects are made again from their lineage, tasks and actors begin again elsewhere, or say that they do not."""
-    held, folder = signals(), tempfile.mkdtemp()
-
-    @ray.remote(max_retries=2)
-    def make(number):
-        with open(os.path.join(folder, str(number)), "a") as file:
-            file.write("x")
-        return np.full(200_000, number)
-
-    @ray.remote(max_retries=2)
-    def add(array, more=0):
-        return array + more
-
-    @ray.remote
-    def where():
-        return ray.get_runtime_context().get_node_id()
-
-    @ray.remote(num_cpus=0, max_restarts=1, max_task_retries=1)
-    class Restarting:
-        def __init__(self, value):
-            self.value = value
-
-        def give(self):
-            context = ray.get_runtime_context()
-            return [self.value, context.was_current_actor_reconstructed, context.get_node_id()]
-
-    @ray.remote(num_cpus=0, max_retries=1)
-    def waits(telling):
-        attempt_number = ray.get(telling.tell.remote("attempts on nodes", None))
-        if attempt_number == 0:
-            harness.until_killed()
-        return attempt_number
-
-    @ray.remote
-    def items(n):
-        for number in range(n):
-            yield np.full(200_000, number)
-
-    def there_by_chance(create, node_id):
-        """Ray may place an actor elsewhere even so."""
-        while True:
-            made = create()
-            if ray.get(made.give.remote())[-1] == node_id:
-                return made
-
-    with Node() as node:
-        there = ray.get(where.options(scheduling_strategy=node.hard()).remote())
-        made = make.options(scheduling_strategy=node.soft()).remote(3)
-        added = add.options(scheduling_strategy=node.soft()).remote(made, more=4)
-        once = make.options(scheduling_strategy=node.soft(), max_retries=0).remote(5)
-        generated = list(items.options(scheduling_strategy=node.soft()).remote(2))
-        ray.wait([made, added, once, *generated], num_returns=5, fetch_local=False, timeout=60)
-        actor = there_by_chance(lambda: Restarting.options(scheduling_strategy=node.soft()).remote("kept"), there)
-        bound = Restarting.options(scheduling_strategy=node.hard(), max_restarts=0, max_task_retries=0).remote("lost")
-        before = ray.get([actor.give.remote(), bound.give.remote()])
-        waiting = waits.options(scheduling_strategy=node.soft()).remote(held)
-        ray.get(held.told.remote("attempts on nodes", 1))
-        ended = node.end()
-    out = [
-        there != ray.get_runtime_context().get_node_id(),
-        [[*rest, node_id == there] for *rest, node_id in before],
-        ended,
-        int(ray.get(added, timeout=90)[0]),
-        int(ray.get(made, timeout=90)[0]),
-        [int(ray.get(ref, timeout=90)[0]) for ref in generated],
-        attempt(lambda: ray.get(once, timeout=90))[:2],
-        ray.get(actor.give.remote(), timeout=90)[:2],
-        attempt(lambda: ray.get(bound.give.remote(), timeout=90))[:2],
-        ray.get(waiting, timeout=90),
-        [os.path.getsize(os.path.join(folder, name)) for name in ("3", "5")],
-    ]
-    shutil.rmtree(folder)
-    return out
-
-
-@scenario
-def owners_that_die():
-    @ray.remote(num_cpus=0)
-    class Owner:
-        def put(self):
-            return [ray.put(np.zeros(200_000)), ray.remote(lambda: np.ones(200_000)).remote()]
-
-    owner = Owner.remote()
-    refs = ray.get(owner.put.remote())
-    sums = [float(ray.get(ref).sum()) for ref in refs]
-    ray.kill(owner)
-    out = [sums]
-    with contextlib.suppress(Exception):
-        eventually(lambda: isinstance(attempt(lambda: ray.get(owner.put.remote())), list))
-    for ref in refs:
-        out.append(eventually(lambda ref=ref: attempt(lambda: float(ray.get(ref, timeout=30).sum()) * 0)))
     return out
 
 

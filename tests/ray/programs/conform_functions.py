@@ -1,6 +1,5 @@
 """Remote functions: how they are defined, how they look, what they see of themselves and of their process."""
 
-import collections
 import functools
 import gc
 import hashlib
@@ -10,7 +9,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import traceback
 import warnings
 
@@ -220,15 +218,6 @@ def defined_in_every_way():
         attempt(lambda: ray.remote(5)(undecorated)),
         attempt(lambda: ray.get(ray.remote(num_cpus=0, max_retries=1)(undecorated).remote(11))),
     ]
-
-
-async def coroutine():
-    return 1
-
-
-@scenario
-def coroutine_functions():
-    return [attempt(lambda: ray.get(ray.remote(coroutine).remote()))]
 
 
 @scenario
@@ -462,50 +451,6 @@ def context_variables():
     return [ray.get(call.remote(*(["kept"] if call._method_name == "set" else []))) for call in calls]
 
 
-@scenario
-def thread_local_state():
-    @ray.remote(num_cpus=0)
-    class Keeps:
-        def __init__(self):
-            self.local = threading.local()
-            self.local.value = "by the creation"
-
-        def see(self):
-            return getattr(self.local, "value", None)
-
-    return ray.get((_actor := Keeps.remote()).see.remote())
-
-
-@scenario
-def options():
-    configured = documented.options(name="configured", num_cpus=0, max_retries=1)
-    return [
-        ray.get(configured.remote(1)),
-        ray.get(configured.remote(2)),
-        ray.get(
-            documented.options(**configured._default_options if hasattr(configured, "_default_options") else {}).remote(
-                3
-            )
-        ),
-        attempt(lambda: documented.options(num_cpus=-1).remote(1)),
-        attempt(lambda: documented.options(max_calls=2).remote(1)),
-        attempt(lambda: documented.options(nonsense=2)),
-        attempt(lambda: configured.options(num_cpus=1)),
-        attempt(lambda: ray.get(documented.options(scheduling_strategy="SPREAD").remote(4))),
-        attempt(lambda: ray.get(documented.options(runtime_env={"env_vars": {}}).remote(4))),
-        attempt(lambda: documented.options(label_selector={"a": 1}).remote(1)),
-    ]
-
-
-@scenario
-def processes_that_are_used_up():
-    @ray.remote(max_calls=1, num_cpus=0)
-    def once():
-        return os.getpid()
-
-    return len({ray.get(once.remote()) for _ in range(2)})
-
-
 def default_argument(invocation):
     """Ray calls a decorator of the program with the arguments of each call."""
 
@@ -547,28 +492,6 @@ def decorators_of_calls():
             seen, reference = function.remote()
             found.append([seen, ray.get(reference)])
     return found
-
-
-@scenario
-def named_tuples_and_queues():
-    Pair = collections.namedtuple("Pair", "first second")
-
-    @ray.remote
-    def swap(pair):
-        return Pair(pair.second, pair.first)
-
-    out = ray.get(swap.remote(Pair(1, 2)))
-    return [out, type(out).__name__, isinstance(out, Pair)]
-
-
-@scenario
-def many_small_calls_in_many_tasks():
-    @ray.remote(num_cpus=0.5)
-    def fan(n):
-        return sum(ray.get([documented.options(num_cpus=0).remote(number) for number in range(n)])[-1][:2])
-
-    started = time.monotonic()
-    return [ray.get([fan.remote(10) for _ in range(4)]), time.monotonic() - started < 120]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Graphs of calls: bound, executed, and compiled."""
 
 import asyncio
-import gc
 
 import ray
 import scenarios
@@ -158,26 +157,6 @@ def a_compiled_graph_in_an_event_loop():
             compiled.teardown()  # before the loop ends, which waits for the graph's reading thread
 
     return asyncio.run(use())
-
-
-@scenario
-def what_cannot_be_compiled():
-    actor = Counter.remote()
-    with InputNode() as given:
-        task = add.bind(given)
-    with InputNode() as given:
-        constant = actor.add.bind(1)
-    compiled = []
-
-    def tried(graph):
-        compiled.append(compile_small(graph))
-        return ray.get(compiled[-1].execute(1))
-
-    results = [attempt(lambda: tried(task)), attempt(lambda: tried(constant))]
-    for each in compiled:
-        each.teardown()
-    gc.collect()
-    return results
 
 
 if __name__ == "__main__":

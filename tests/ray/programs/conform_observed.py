@@ -164,23 +164,6 @@ def the_timeline():
     return [told, [[sorted(event), event["ph"], event["name"].replace(name, "?")] for event in found()]]
 
 
-@scenario
-def resources_come_back():
-    """After all calls nothing is held, and no more processes or actors are there than were made."""
-    total = ray.cluster_resources()["CPU"]
-
-    @ray.remote
-    def used():
-        return ray.get_runtime_context().get_assigned_resources()
-
-    ray.get([used.remote() for _ in range(8)])
-    return [
-        eventually(lambda: ray.available_resources().get("CPU") == total),
-        ray.get(used.remote()),
-        sorted(name for name in ray.cluster_resources() if not name.startswith("node:")),
-    ]
-
-
 class Shown:
     """What Ray's threads write to a stream of this process."""
 

@@ -71,20 +71,6 @@ def a_placement_group():
 
 
 @scenario
-def placement_groups_that_cannot_be():
-    never = placement_group([{"CPU": 1000}])
-    result = [
-        never.wait(0.1),
-        attempt(lambda: placement_group([])),
-        attempt(lambda: placement_group([{}])),
-        attempt(lambda: placement_group([{"CPU": 1}], strategy="NEAR"))[0],  # its text lists a set
-        attempt(lambda: ray.util.get_placement_group("no such group")),
-    ]
-    remove_placement_group(never)
-    return result
-
-
-@scenario
 def resources_and_strategies():
     here = ray.get_runtime_context().get_node_id()
     hard = NodeAffinitySchedulingStrategy(here, soft=False)

@@ -27,11 +27,9 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import grpc
 import psutil
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -39,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 from ports import free_port
-from shipper_throughput import TRACES, Node, Program, otlp
+from shipper_throughput import Node, Program, otlp, serve
 
 _READ_ONE_IN = 20
 
@@ -53,7 +51,7 @@ class Arrivals:
         self.ages: list[float] = []
         self.per_second: dict[int, int] = {}
 
-    def take(self, body: bytes, *, is_packed: bool = False) -> None:
+    def take(self, body: bytes, encoding: str | None) -> None:
         now = time.time()
         with self._lock:
             self.requests += 1
@@ -61,7 +59,7 @@ class Arrivals:
             self.per_second[int(now)] = self.per_second.get(int(now), 0) + 1
             is_read = self.requests % _READ_ONE_IN == 1
         if is_read:
-            request = ExportTraceServiceRequest.FromString(gzip.decompress(body) if is_packed else body)
+            request = ExportTraceServiceRequest.FromString(gzip.decompress(body) if encoding == "gzip" else body)
             ages = [
                 now - span.end_time_unix_nano / 1e9
                 for of_resource in request.resource_spans
@@ -86,34 +84,7 @@ class Arrivals:
 def collect(protocol: str, port: int) -> None:
     """Be a collector at this port until standard input ends, and print what has come."""
     arrivals = Arrivals()
-    if protocol == "grpc":
-
-        def export(body: bytes, _context: object) -> bytes:
-            arrivals.take(body)
-            return b""
-
-        handler = grpc.unary_unary_rpc_method_handler(export)
-        server = grpc.server(
-            ThreadPoolExecutor(8), handlers=[grpc.method_handlers_generic_handler(TRACES, {"Export": handler})]
-        )
-        server.add_insecure_port(f"127.0.0.1:{port}")
-        server.start()
-    else:
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                arrivals.take(body, is_packed=self.headers["Content-Encoding"] == "gzip")
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None: ...
-
-        http = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        threading.Thread(target=http.serve_forever, daemon=True).start()
+    serve(protocol, arrivals.take, port, threads=8)
     print("ready", flush=True)
     sys.stdin.read()
     print(json.dumps(arrivals.summary()), flush=True)

@@ -1,16 +1,13 @@
 """How long the analysis takes, and how much memory, for runs of many spans.
 
-``insight.py [SPANS]... [--keep FOLDER]``
+``insight.py [SPANS]...``
 
 The spans are made, in files as the local exporter writes them: a driver that submits tasks, which call methods of
 actors and wait for them. The commands ``summary`` and ``view`` are run as a user does. Memory is their peak.
-
-``--keep`` keeps the spans in a folder, and uses those that are there.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -19,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from ray_tracing_hooks import names
@@ -160,26 +156,12 @@ def _spans(count: int) -> Iterator[str]:
     yield text.replace('"spanId":"' + _, '"spanId":"' + driver)
 
 
-@contextmanager
-def made(spans: int, keep: str | None) -> Iterator[str]:
-    """A folder with the files of a run, which are kept in the folder ``keep``, if one is given."""
-    if keep is None:
-        with tempfile.TemporaryDirectory(prefix="insight-") as folder:
-            write(folder, spans)
-            yield folder
-        return
-    folder = os.path.join(keep, str(spans))
-    if not os.path.exists(folder):
-        unfinished = f"{folder}.unfinished"
-        os.makedirs(unfinished)
-        write(unfinished, spans)
-        os.rename(unfinished, folder)
-    yield folder
-
-
-def measure(spans: int, keep: str | None = None) -> None:
+def measure(spans: int) -> None:
     """Make a run, and print seconds and MiB of the commands."""
-    with made(spans, keep) as folder, tempfile.TemporaryDirectory(prefix="insight-") as place:
+    with tempfile.TemporaryDirectory(prefix="insight-") as place:
+        folder = os.path.join(place, "spans")
+        os.mkdir(folder)
+        write(folder, spans)
         size = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
         print(f"{spans:,} spans, {size / 2**20:,.0f} MiB")
         for command in (["summary"], ["view", "--output", os.path.join(place, "report.html")]):
@@ -202,14 +184,6 @@ def _run(command: list[str], folder: str) -> tuple[float, float, float]:
     return time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("spans", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--keep", metavar="FOLDER")
-    asked = parser.parse_args()
-    for spans in asked.spans:
-        measure(spans, asked.keep)
-
-
 if __name__ == "__main__":
-    main()
+    for asked in sys.argv[1:] or ["10000", "100000", "1000000"]:
+        measure(int(asked))

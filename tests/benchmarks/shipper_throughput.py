@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -81,31 +82,46 @@ METRICS = "opentelemetry.proto.collector.metrics.v1.MetricsService"
 METRICS_ON: dict[str, Any] = {"metrics": True}
 
 
-def collect(protocol: str) -> None:
-    """Be a collector: print the port, take everything."""
+def serve(protocol: str, take: Callable[[bytes, str | None], None], port: int = 0, threads: int = 1) -> int:
+    """Be a collector in threads of this process, which gives each body and its encoding to a function; its port."""
     if protocol == "grpc":
-        handler = grpc.unary_unary_rpc_method_handler(lambda _body, _context: b"")
+
+        def export(body: bytes, _context: object) -> bytes:
+            take(body, None)
+            return b""
+
+        handler = grpc.unary_unary_rpc_method_handler(export)
         handlers = [grpc.method_handlers_generic_handler(name, {"Export": handler}) for name in (TRACES, METRICS)]
-        server = grpc.server(ThreadPoolExecutor(1), handlers=handlers)
-        print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+        server = grpc.server(ThreadPoolExecutor(threads), handlers=handlers)
+        port = server.add_insecure_port(f"127.0.0.1:{port}")
         server.start()
-        server.wait_for_termination()
-        return
+        _served.append(server)
+        return port
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            take(self.rfile.read(int(self.headers["Content-Length"])), self.headers["Content-Encoding"])
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
         def log_message(self, *_: object) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        print(http.server_port, flush=True)
-        http.serve_forever()
+    http = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    threading.Thread(target=http.serve_forever).start()
+    return http.server_port
+
+
+_served: list[grpc.Server] = []
+"""They end with what refers to them."""
+
+
+def collect(protocol: str) -> None:
+    """Be a collector: print the port, take everything."""
+    print(serve(protocol, lambda _body, _encoding: None), flush=True)
+    threading.Event().wait()
 
 
 @contextmanager

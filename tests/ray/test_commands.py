@@ -127,10 +127,11 @@ def test_the_processes_of_a_command_that_has_just_ended_are_known_as_its_own(clu
 
 
 @pytest.mark.parametrize(
-    "words", [["status"], ["disable"], ["collect", "--output", "spans"]], ids=lambda words: words[0]
+    ("kind", "words"),
+    [("", ["status"]), ("ray://", ["disable"]), ("", ["collect", "--output", "spans"])],
+    ids=["status", "disable", "collect"],
 )
-@pytest.mark.parametrize("kind", ["", "ray://"], ids=["head", "client"])
-def test_an_address_where_no_cluster_answers_is_no_wrong_usage(words: list[str], kind: str, tmp_path: Path) -> None:
+def test_an_address_where_no_cluster_answers_is_no_wrong_usage(kind: str, words: list[str], tmp_path: Path) -> None:
     """That of a head, and that of a server for clients."""
     patience = {f"RAY_CLIENT_{name}_TIMEOUT_S": "1" for name in ("INITIAL_CONNECTION", "MAX_CONNECTION")}
     done = ended([*COMMAND, *words, "--address", f"{kind}127.0.0.1:{free_port()}"], tmp_path, **patience)

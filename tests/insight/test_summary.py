@@ -281,16 +281,6 @@ def test_of_several_runs_the_newest_is_shown(tmp_path: Path) -> None:
     assert chosen["run"]["wall_ns"] == other["run"]["wall_ns"]
 
 
-def test_wrong_use(tmp_path: Path) -> None:
-    """What is no trace id: exit code 2. A trace or a path that is not there, no spans: 1."""
-    summary(recorded("pipeline_of_actors"), "--trace", "xyz", code=2)
-    summary(recorded("pipeline_of_actors"), "--trace", "0123456789abcdef", code=1)
-    none = str(tmp_path / "none")
-    said = f"Error: {none!r} does not exist: expected a folder or a file of spans\n"
-    assert summary(none, code=1).stderr == said
-    summary(str(tmp_path), code=1)
-
-
 def test_the_driver_of_a_package_has_its_name(tmp_path: Path) -> None:
     """``__main__.py``, of ``python -m package``, is not a function of a script."""
     run = HandMade()

@@ -179,27 +179,6 @@ def run_at_end(address: str, nodes: str, output: Path, hook: str = "", **variabl
     return python("-c", program, address, nodes, **{**variables, "RAY_TRACING_COLLECT_TO": str(output)}).stderr
 
 
-@pytest.mark.slow  # a cluster of its own; tests/unit/test_collect.py has spools that are left
-def test_after_its_end_a_session_is_collected_from_its_folder(short_tmp: Callable[[], Path], tmp_path: Path) -> None:
-    """What no shipper could deliver is in its spools."""
-    folder = short_tmp()
-    variables = {
-        "RAY_TRACING_EXPORTERS": "otlp",
-        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{free_port()}",
-        "RAY_TRACING_FLUSH_TIMEOUT": "0.5",
-    }
-    head, address = start_head(folder, BY_SETTINGS, **variables)
-    try:
-        python("-c", TASKS.format(options=""), address, "", **variables)
-    finally:
-        stop_head(head)
-    shippers(folder)
-    (session,) = {path.resolve() for path in (folder / "ray").glob("session_2*")}
-    done = command("collect", str(session), "--output", str(tmp_path / "output"), RAY_TRACING_LOCAL_DIR=str(tmp_path))
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert executed(spans_in(tmp_path / "output")) == {"on ": 10}
-
-
 @pytest.mark.slow  # a cluster of its own, whose session has the files
 def test_files_may_be_with_the_logs_of_the_session(short_tmp: Callable[[], Path], tmp_path: Path) -> None:
     """Where what collects the logs of a cluster takes them; they are collected from there into a store as well."""
@@ -217,27 +196,6 @@ def test_files_may_be_with_the_logs_of_the_session(short_tmp: Callable[[], Path]
     done = command("collect", str(session), "--output", f"parquet:{tmp_path}/runs", **variables, **packages)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "of 1 run" in done.stdout
-
-
-@pytest.mark.slow  # a cluster of its own, whose spool is stuck
-def test_a_folder_that_takes_no_files_costs_nothing_but_what_waits_for_it(
-    short_tmp: Callable[[], Path], tmp_path: Path
-) -> None:
-    folder, spans = short_tmp(), tmp_path / "spans"
-    variables = {"RAY_TRACING_LOCAL_DIR": str(spans), "RAY_TRACING_FLUSH_TIMEOUT": "2"}
-    head, address = start_head(folder, BY_SETTINGS, **variables)
-    try:
-        spread = Spread(address, folder, variables)
-        spread.run("")
-        told = command("configure", "--address", address, "--timeout", "60", "local_dir=/proc/nowhere")
-        assert told.returncode == 0, told.stderr
-        spread.run("")
-        done = spread.collect(str(tmp_path / "output"), "--timeout", "20")
-        assert submitted(spans_in(tmp_path / "output"))["on "] >= 10, done.stderr
-        assert "have not been written to files yet" in done.stderr
-    finally:
-        stop_head(head)
-        shippers(folder)
 
 
 def shippers(folder: Path) -> None:

@@ -168,20 +168,6 @@ def test_where_all_is_well_it_finds_nothing(healthy: Healthy, server: Received) 
     assert spans_in(Path(variables["RAY_TRACING_LOCAL_DIR"])) == [], "although internal actors of Ray would have spans"
 
 
-@pytest.mark.slow(older_rays=True)  # the test above, as text
-def test_it_shows_a_screenful(healthy: Healthy) -> None:
-    address, variables, *_ = healthy
-    done = run("--address", address, **variables)
-    assert done.returncode == 0, done.stdout
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("Cluster ")
-    assert lines[0].endswith("hook ray_tracing_hooks:setup")
-    assert lines[2] == "No problems found"
-    assert all(line.startswith((" ok  ", "   ")) for line in lines[3:])
-    assert len(lines) < 20
-    assert done.stderr == ""
-
-
 def test_without_the_token_of_the_cluster_it_says_so(healthy: Healthy) -> None:
     address, variables, *_ = healthy
     without = {name: value for name, value in variables.items() if not name.startswith("RAY_AUTH")}
@@ -578,17 +564,6 @@ def seen(watching: subprocess.Popen[str], condition: Callable[[dict[str, Any]], 
                         found: dict[str, Any] = each
                         return found
     raise AssertionError("waited in vain for these figures")
-
-
-@pytest.mark.slow  # it waits for an answer
-def test_status_needs_a_cluster(tmp_path: Path) -> None:
-    for arguments, expected in (
-        ((), "no Ray cluster started by `ray start` runs on this machine"),
-        (("--address", f"127.0.0.1:{free_port()}"), "`ray-tracing-hooks doctor` finds out more"),
-    ):
-        done = command("status", *arguments, RAY_TMPDIR=str(tmp_path))
-        assert done.returncode == 1
-        assert expected in " ".join(done.stderr.split())
 
 
 @pytest.mark.slow  # it waits for an answer

@@ -15,7 +15,7 @@ from ray_tracing_hooks._cli.screen import Line, print_lines, progress
 from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._ops.checks import findings
 from ray_tracing_hooks._ops.diagnosis import GOOD, PROBLEM, WARNING, Diagnosis, where
-from ray_tracing_hooks._ops.doctor import Options, examine
+from ray_tracing_hooks._ops.doctor import examine
 from ray_tracing_hooks._ops.facts import Facts, Host, as_json
 from ray_tracing_hooks._ops.head import NoClusterError, NoRayError
 from ray_tracing_hooks._safety.guard import safe
@@ -74,7 +74,7 @@ def doctor(
     except NoRayError as error:
         alone = f"{NO_RAY}: {error}"
     with progress(shown=not in_json) as advance:
-        facts = examine(found, Options(timeout, hook, not no_test_span, alone), advance)
+        facts = examine(found, advance, timeout=timeout, hook=hook, sends=not no_test_span, alone=alone)
     results = findings(facts)
     if in_json:
         click.echo(json.dumps(as_json(facts, results), indent=2))

@@ -124,10 +124,6 @@ APPLIED, FAILED, SILENT = "applied", "failed", "silent"
 _ATTEMPTS = 20
 """How often it is tried where other commands change what is set meanwhile."""
 
-_ROUNDS = 2
-"""The second one is for processes that have started during the first."""
-
-
 _PATIENCE = 5.0
 """The most seconds to wait for processes where there may be some without the hook, which never answer."""
 
@@ -257,20 +253,13 @@ def change(visit: Visit, wanted: Change, timeout: float, progress: Callable[[str
     if sets_hook and wanted.in_actors:
         progress("running the hook in named actors", 0, 1)
         actors = change_on_node.run_hook(str(hook), timeout)
-    nodes: dict[Node, str] = {}
-    answers: dict[str, str] = {}
-    asked: set[str] = set()
-    for number in range(_ROUNDS):
-        progress("telling the processes", number, _ROUNDS)
-        new = [each for each in ask(change_on_node.processes, otherwise=_STORED) if each["id"] not in asked]
-        if number and not new:
-            break
-        by_node = _tell(visit, control, new, timeout, is_hook_late=late)
-        asked.update(each["id"] for each in new)
-        nodes = {node: answer.problem for node, answer in by_node.items()}
-        for answer in by_node.values():
-            answers.update(answer.value or {})
+    progress("telling the processes", 0, 1)
+    told = ask(change_on_node.processes, otherwise=_STORED)
+    by_node = _tell(visit, control, told, timeout, is_hook_late=late)
+    nodes = {node: answer.problem for node, answer in by_node.items()}
+    answers = {id_: text for answer in by_node.values() for id_, text in (answer.value or {}).items()}
     # Some have ended meanwhile; and what has started since then has learned it from the cluster.
+    asked = {each["id"] for each in told}
     living = [each for each in ask(change_on_node.processes, otherwise=_STORED) if each["id"] in asked]
     return Outcome(control, nodes, _described(visit, living, answers, timeout), hook, late, actors)
 

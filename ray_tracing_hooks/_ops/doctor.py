@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -26,46 +26,37 @@ _PINGS = 3
 _PING_TIMEOUT = 5.0
 
 
-class Options(NamedTuple):
-    """What the user asked for.
-
-    Attributes:
-        timeout: Seconds for each node to answer.
-        hook: The hook that is to be used, where no cluster runs.
-        alone: Why there is no cluster, where somebody looked for one.
-    """
-
-    timeout: float = 30.0
-    hook: str | None = None
-    sends: bool = True
-    alone: str = ""
-
-
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many of its parts are done, and how many there are."""
 
 
-def examine(address: str | None, options: Options, progress: Progress) -> Facts:
-    """All facts; those of this machine alone where ``address`` is None."""
-    trace_id = secrets.token_hex(16) if options.sends else None
+def examine(
+    address: str | None, progress: Progress, *, timeout: float, hook: str | None, sends: bool, alone: str
+) -> Facts:
+    """All facts; those of this machine alone where ``address`` is None, because of ``alone``.
+
+    A node may take ``timeout`` seconds to answer. ``hook`` is the one that is to be used, where no cluster runs, and
+    ``sends`` says that test spans are sent.
+    """
+    trace_id = secrets.token_hex(16) if sends else None
     request: dict[str, Any] = {
         "version": __version__,
         "is_worker": True,
         "salt": secrets.token_hex(16),
         "trace_id": trace_id,
-        "timeout": min(options.timeout, 15.0),
+        "timeout": min(timeout, 15.0),
     }
     if address is None:
         progress("looking at this machine", 0, 1)
-        hook = options.hook or BY_SETTINGS
+        hook = hook or BY_SETTINGS
         here = _here({**request, "hook": hook}, is_alone=True)
-        return Facts(None, None, "", False, hook, (), here, options.alone)
+        return Facts(None, None, "", False, hook, (), here, alone)
     with ThreadPoolExecutor(1) as threads:
-        return _of_cluster(address, options, request, progress, threads)
+        return _of_cluster(address, timeout, {**request, "hook": hook}, progress, threads)
 
 
 def _of_cluster(
-    address: str, options: Options, request: dict[str, Any], progress: Progress, threads: ThreadPoolExecutor
+    address: str, timeout: float, request: dict[str, Any], progress: Progress, threads: ThreadPoolExecutor
 ) -> Facts:
     progress("asking the head", 0, 1)
     head: Head | None = None
@@ -78,7 +69,7 @@ def _of_cluster(
     hook = head.hook if head is not None else None
     request = {**request, "control": head.control if head is not None else ""}
     if unreachable:
-        here = _here({**request, "hook": options.hook})
+        here = _here(request)
         return Facts(address, None, unreachable, needs_token, hook, (), here)
     here_later: Future[Host] = threads.submit(_here, {**request, "hook": hook})
     hosts: list[Host] = []
@@ -87,9 +78,9 @@ def _of_cluster(
             if head is None:
                 head = _head_of_client()
                 hook = head.hook
-            hosts = _nodes(cluster.nodes(), {**request, "hook": hook}, options.timeout, progress)
+            hosts = _nodes(cluster.nodes(), {**request, "hook": hook}, timeout, progress)
         if any(host.failure == "died" for host in hosts):
-            hosts = _again_without_hook(address, hosts, {**request, "hook": hook}, options.timeout, progress)
+            hosts = _again_without_hook(address, hosts, {**request, "hook": hook}, timeout, progress)
     except ConnectError as error:
         unreachable = f"the connection to {address} fails: {error}"
     return Facts(address, head, unreachable, False, hook, tuple(hosts), here_later.result())

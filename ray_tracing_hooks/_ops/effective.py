@@ -19,7 +19,6 @@ from ray_tracing_hooks._settings.table import Settings, load_with_sources
 from ray_tracing_hooks._settings.values import MASK, Hint
 from ray_tracing_hooks._ship.plan import ShipPlan, with_settings
 from ray_tracing_hooks._ship.registry import configured, usable
-from ray_tracing_hooks._ship.sink import Destination
 
 
 class Effective(NamedTuple):
@@ -29,7 +28,6 @@ class Effective(NamedTuple):
         sources: Where each value comes from: a variable, the path of a file, or ``default``.
         environ: The variables that configure delivery.
         exporters: Those of the plan that there are, or what is used instead.
-        destinations: Where spans go. Nothing is created or tried.
         problems: What is wrong, as sentences without credentials. Those of which :func:`severity` says that they are
             warnings are hints.
     """
@@ -39,7 +37,6 @@ class Effective(NamedTuple):
     environ: dict[str, str]
     plan: ShipPlan
     exporters: tuple[str, ...]
-    destinations: list[Destination]
     problems: list[str]
 
     def __repr__(self) -> str:
@@ -63,10 +60,10 @@ def effective(
     exporters = () if is_disabled(environ) else sending(settings, exporters)
     plan = ShipPlan.of(settings, exporters, variables)
     # As delivery reads them: some settings are right alone, and wrong together.
-    destinations, wrong = configured(plan, variables)
+    _, wrong = configured(plan, variables)
     problems += [*unmet(settings, exporters).values(), *wrong]
     found = [_without_credentials(problem) for problem in dict.fromkeys(problems)]
-    return Effective(settings, sources, variables, plan, usable(exporters)[0], destinations, found)
+    return Effective(settings, sources, variables, plan, usable(exporters)[0], found)
 
 
 def severity(problem: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import click
@@ -15,7 +16,6 @@ from ray_tracing_hooks._settings.values import MOST_SECONDS
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _UNITS_NS = {"us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
-_MOST_DIGITS = 20
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *([a-zµ]+)")
 
 
@@ -30,41 +30,25 @@ def parse_duration(text: str) -> int:
         raise click.BadParameter(f"{text!r:.30}... is longer than any span") from None
 
 
-class Seconds(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # generic since click 8.4
-    """A number of seconds, of at least ``least``; a ``type`` for options. Anything else is wrong usage."""
+class Number(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # generic since click 8.4
+    """A whole number from ``least`` to ``most``, or with ``is_seconds`` a number of seconds; a ``type`` for options.
+    Anything else is wrong usage.
+    """
 
-    name = "seconds"
-
-    def __init__(self, least: float) -> None:
-        self._least = least
+    def __init__(self, least: int, most: int = MOST_SECONDS, *, is_seconds: bool = False) -> None:
+        self.name = "seconds" if is_seconds else "n"
+        self._least, self._most, self._is_seconds = least, most, is_seconds
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number that is given. Raises click.BadParameter."""
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = math.nan
-        if not self._least <= seconds <= MOST_SECONDS:
-            expected = f"a number of seconds from {self._least:g} to {MOST_SECONDS:,}, such as 30"
-            self.fail(f"{safe(str(value))!r} is not valid: expected {expected}", param, ctx)
-        return seconds
-
-
-class Number(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # as above
-    """A whole number from ``least`` to ``most``; a ``type`` for options. Anything else is wrong usage."""
-
-    name = "n"
-
-    def __init__(self, least: int, most: int = 10**9) -> None:
-        self._least, self._most = least, most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number that is given. Raises click.BadParameter."""
-        text = str(value)
-        if not text.isdecimal() or len(text) > _MOST_DIGITS or not self._least <= int(text) <= self._most:
-            expected = f"a whole number from {self._least:,} to {self._most:,}"
-            self.fail(f"{safe(text)!r:.99} is not valid: expected {expected}", param, ctx)
-        return int(text)
+        number = math.nan
+        with suppress(ValueError):
+            number = float(value) if self._is_seconds else int(value)
+        if not self._least <= number <= self._most:
+            kind, example = ("number of seconds", ", such as 30") if self._is_seconds else ("whole number", "")
+            expected = f"a {kind} from {self._least:,} to {self._most:,}{example}"
+            self.fail(f"{safe(str(value))!r:.99} is not valid: expected {expected}", param, ctx)
+        return number
 
 
 def examples(*commands: str) -> str:
@@ -89,7 +73,7 @@ address_option = click.option(
 
 def timeout_option(default: int = 30) -> Callable[[_Command], _Command]:
     text = "How long each node may take to answer."
-    return click.option("--timeout", type=Seconds(least=1), default=default, show_default=True, help=text)
+    return click.option("--timeout", type=Number(1, is_seconds=True), default=default, show_default=True, help=text)
 
 
 def redaction_options(command: _Command) -> _Command:

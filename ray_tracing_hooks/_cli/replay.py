@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ray_tracing_hooks._cli.options import Seconds, examples, json_option
+from ray_tracing_hooks._cli.options import Number, examples, json_option
 from ray_tracing_hooks._cli.screen import SafeError, progress, warn
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.ingest.files import span_files
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 @click.option(
     "--retry-for",
     "timeout",
-    type=Seconds(least=0),
+    type=Number(0, is_seconds=True),
     default=60,
     show_default=True,
     help="How long to retry while nothing is delivered.",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from ray_tracing_hooks._cli.asking import answering_cluster, visiting
-from ray_tracing_hooks._cli.options import Seconds, address_option, examples, json_option, timeout_option
+from ray_tracing_hooks._cli.options import Number, address_option, examples, json_option, timeout_option
 from ray_tracing_hooks._cli.screen import Line, aligned, print_lines, progress, screen_width, until
 from ray_tracing_hooks._insight.analysis.wording import count, duration, shortened
 from ray_tracing_hooks._ops import cluster, probe
@@ -158,7 +158,7 @@ _TITLES = ("NODE", "WRITERS", "SPANS/S", "TO", "DELIVERED", "WAITING", "OLDEST",
 @click.option("--watch", is_flag=True, help="Refresh until you press Ctrl-C.")
 @click.option(
     "--interval",
-    type=Seconds(least=1),
+    type=Number(1, is_seconds=True),
     default=2,
     show_default=True,
     help="Seconds between two refreshes of --watch.",

@@ -12,13 +12,9 @@ from ray_tracing_hooks._control.listener import Listener
 from ray_tracing_hooks._safety.guard import describe
 
 if TYPE_CHECKING:
-    from ray_tracing_hooks._control.control import Control
     from ray_tracing_hooks._ray.process import RayProcess
 
 _FOLDER = "control"
-
-Exporters = tuple[str, ...] | None
-"""Those of the hook, or None for those of the settings."""
 
 
 class Changes:
@@ -26,11 +22,13 @@ class Changes:
 
     Args:
         known: What is in force here already, as the cluster has said.
-        exporters: The exporters of its hook.
+        exporters: The exporters of its hook, or None for those of the settings.
         change: Applies it: called with the environment, the exporters and whether spans are recorded; returns the last.
     """
 
-    def __init__(self, process: RayProcess, known: bytes, exporters: Exporters, change: Callable[..., bool]) -> None:
+    def __init__(
+        self, process: RayProcess, known: bytes, exporters: tuple[str, ...] | None, change: Callable[..., bool]
+    ) -> None:
         self._process = process
         self._exporters = exporters
         self._change = change
@@ -40,8 +38,10 @@ class Changes:
         self._known = b""
         self._listener: Listener | None = None
         if known:
+            from ray_tracing_hooks._control.control import Control  # noqa: PLC0415  rare
+
             with suppress(ValueError):  # it is reported where it is read
-                control = _decoded(known)
+                control = Control.decode(known)
                 self._in_force, self._until, self._known = control.version, control.until, known
 
     def follow(self) -> None:
@@ -61,11 +61,11 @@ class Changes:
             self._listener.end()
 
     def _apply(self, found: bytes) -> None:
-        from ray_tracing_hooks._control.control import acknowledge  # noqa: PLC0415  rare
+        from ray_tracing_hooks._control.control import Control, acknowledge  # noqa: PLC0415  rare
 
         assert self._listener is not None
         folder, worker_id = self._listener.folder, self._process.worker_id
-        control = _decoded(found)
+        control = Control.decode(found)
         if control.version == self._in_force:
             # It was told when it connected. A command may wait for it nevertheless.
             acknowledge(folder, control, worker_id, if_lately=True)
@@ -74,15 +74,15 @@ class Changes:
         else:
             # What is in force may have come to its end. Or this node has missed a later change, which the cluster has
             # told this process.
-            control = _decoded(self._known)
+            control = Control.decode(self._known)
         self._listener.due = control.until
         if (control.version, control.until) == (self._in_force, self._until):
             return
         self._in_force, self._until = control.version, control.until
         problem = ""
         try:
-            environ, exporters, records = _over(os.environ, self._exporters, control)
-            if not self._change(environ, exporters, records=records) and control.enabled:
+            environ, exporters = control.over(os.environ), control.exporters(self._exporters)
+            if not self._change(environ, exporters, records=control.records) and control.enabled:
                 problem = "nothing is recorded, since there is no exporter: set one with exporters=..."
             elif control.refused:
                 problem = f"its version of this package cannot change {', '.join(control.refused)} while it runs"
@@ -101,24 +101,14 @@ def control_folder(session_dir: str) -> str | None:
     return None
 
 
-def over(environ: Mapping[str, str], exporters: Exporters, found: bytes) -> tuple[Mapping[str, str], Exporters, bool]:
+def over(
+    environ: Mapping[str, str], exporters: tuple[str, ...] | None, found: bytes
+) -> tuple[Mapping[str, str], tuple[str, ...] | None, bool]:
     """The environment of a process and the exporters of its hook with what is set, and whether spans are recorded.
 
     Raises ValueError if what is ``found`` cannot be understood.
     """
-    return _over(environ, exporters, _decoded(found))
-
-
-def _over(
-    environ: Mapping[str, str], exporters: Exporters, control: Control
-) -> tuple[Mapping[str, str], Exporters, bool]:
-    from ray_tracing_hooks._control.control import EXPORTERS  # noqa: PLC0415  rare
-
-    names_exporters = bool(control.variables.get(EXPORTERS, "").strip())
-    return control.over(environ), None if names_exporters else exporters, control.enabled is not False
-
-
-def _decoded(found: bytes) -> Control:
     from ray_tracing_hooks._control.control import Control  # noqa: PLC0415  rare
 
-    return Control.decode(found)
+    control = Control.decode(found)
+    return control.over(environ), control.exporters(exporters), control.records

@@ -67,6 +67,14 @@ class Control(NamedTuple):
             found[SAMPLER] = "always_off"
         return found
 
+    @property
+    def records(self) -> bool:
+        return self.enabled is not False
+
+    def exporters(self, of_hook: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """The exporters of a hook, or None for those of the settings, since it is set that they count."""
+        return None if self.variables.get(EXPORTERS, "").strip() else of_hook
+
     def encode(self) -> bytes:
         return json.dumps(self._asdict(), sort_keys=True).encode()
 

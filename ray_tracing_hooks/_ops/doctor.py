@@ -42,7 +42,6 @@ def examine(
     request: dict[str, Any] = {
         "version": __version__,
         "is_worker": True,
-        "salt": secrets.token_hex(16),
         "trace_id": trace_id,
         "timeout": min(timeout, 15.0),
     }

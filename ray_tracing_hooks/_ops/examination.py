@@ -8,8 +8,6 @@ and writes its result to standard output, both as JSON.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import json
 import os
 import subprocess
@@ -38,9 +36,9 @@ _EXTRA = 5.0
 def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     """The result of a process that examines this machine.
 
-    ``request`` has what :func:`~ray_tracing_hooks._ops.probe.look` has found, and what it was asked: ``hook``, ``salt``
-    for comparing secrets, ``control`` of a cluster that runs, ``trace_id`` for test spans or None to send none, and
-    ``timeout`` in seconds. Raises OSError, ValueError or ``subprocess.SubprocessError``.
+    ``request`` has what :func:`~ray_tracing_hooks._ops.probe.look` has found, and what it was asked: ``hook``,
+    ``control`` of a cluster that runs, ``trace_id`` for test spans or None to send none, and ``timeout`` in seconds.
+    Raises OSError, ValueError or ``subprocess.SubprocessError``.
     """
     environ, is_on, configured = _in_force(str(request.get("control", "")))
     done = subprocess.run(  # noqa: S603  the arguments are ours
@@ -90,7 +88,7 @@ def _result(request: Mapping[str, Any]) -> dict[str, Any]:
         "exporters": list(found.exporters),
         "is_on": request["is_on"],
         "configured": request["configured"],
-        "settings": _rows(found, environ, request["salt"]),
+        "settings": _rows(found, environ),
         "problems": [[severity(problem), secrets.mask(problem)] for problem in found.problems],
         "misspelled": [list(pair) for pair in misspelled(environ)],
         "trials": trial(found, sends, float(request["timeout"]), secrets),
@@ -111,24 +109,18 @@ def _spool(found: Effective, session: str | None) -> str | None:
     return found.settings.spool_dir or (session_folders(session)[0] if session else None)
 
 
-def _rows(found: Effective, environ: Mapping[str, str], salt: str) -> dict[str, list[str]]:
+def _rows(found: Effective, environ: Mapping[str, str]) -> dict[str, list[str]]:
     """The settings and standard variables that are set: by variable their value and its source.
 
-    The value of a secret has a digest in its place: it can be compared with that of another node, and nothing else. Of
-    other mappings, values whose keys look like the name of a secret are masked.
+    Secrets are masked. Of other mappings, values whose keys look like the name of a secret are masked too.
     """
 
     def shown(row: Any, value: Any) -> str:
         if isinstance(value, Mapping) and not row.secret:
             value = {key: MASK if is_name_of_secret(key) else each for key, each in value.items()}
-        text: str = row.text(value)
-        if not row.secret:
-            return text
-        public = masked(row.kind, value)
-        public = public if isinstance(public, str) else row.text(public)
-        if public == text:
-            return text
-        return f"{public} ({hmac.new(salt.encode(), text.encode(), hashlib.sha256).hexdigest()[:8]})"
+        if row.secret:
+            value = masked(row.kind, value)
+        return value if row.secret and isinstance(value, str) else str(row.text(value))
 
     rows = {
         row.variable: [shown(row, found.settings.value(row)), source]

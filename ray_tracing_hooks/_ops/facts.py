@@ -100,7 +100,7 @@ class Examined(msgspec.Struct, frozen=True):
     """What the node's own package found.
 
     Attributes:
-        settings: The settings that are set: by variable the value and its source. Of secrets, the value is a digest.
+        settings: The settings that are set: by variable the value, without secrets, and its source.
         problems: What is wrong with them, each with its severity.
         misspelled: Variables that nothing reads, each with the one that it resembles.
         is_on: Whether spans are recorded, as far as `enable` and `disable` have set it.

@@ -35,17 +35,6 @@ from ray_tracing_hooks._insight.model.span import PRODUCER, SERVER, STATUS_ERROR
 
 __all__ = ["ENDED", "LOST", "RUNNING", "STATES", "Table"]
 
-NAMING_KEYS = frozenset(
-    {
-        *("host.name", "host.id", "host.ip", "process.pid", "service.name", "service.instance.id"),
-        *(names.RESOURCE_NODE_ID, names.RESOURCE_WORKER_ID, names.RAY_NODE_ID, names.RAY_WORKER_ID, names.RAY_PID),
-        *(names.RAY_ACTOR_ID, names.RAY_ACTOR_CLASS, names.RAY_ACTOR_METHOD, names.RAY_ACTOR_NAME),
-        *(names.RAY_PLACEMENT_GROUP_ID, names.RAY_ACCELERATOR_IDS, names.RAY_DATA_OPERATOR),
-        *(names.RAY_SERVE_APPLICATION, names.RAY_SERVE_DEPLOYMENT, names.RAY_SERVE_METHOD, names.RAY_TUNE_SCHEDULER),
-    }
-)
-"""Attributes of Resources and spans whose values views show in names too: of processes, nodes, actors and operators."""
-
 
 class Table:
     """Spans as columns; rows are numbered from 0, by start.
@@ -127,7 +116,7 @@ class Table:
         self.now_ns = self._now(now_ns)
         self.shifts: Sequence[int] = ()
         """What was added to all times of a span, by the index of its resource; empty if nothing was added."""
-        self._hidden: _Hidden | None = None
+        self._hidden: Callable[[dict[str, Any]], dict[str, Any]] | None = None
         self._first_child: array[int] | None = None
         self._children: array[int] = array("i")
         self._ends: array[int] | None = None
@@ -245,7 +234,7 @@ class Table:
         """
         span = self.recorded(row)
         if self._hidden is not None:
-            attributes, resource = self._hidden.shown(span.attributes), self.resources[self.resource[row]]
+            attributes, resource = self._hidden(span.attributes), self.resources[self.resource[row]]
             span = _with(span, attributes=attributes, resource=resource)
         parent = self.parent[row]
         if (span.start_ns, span.end_ns) != (self.start[row], self.end[row]) or span.state != STATES[self.state[row]]:
@@ -272,21 +261,15 @@ class Table:
         """Discard the names that ``.options(name=...)`` gave to calls."""
         self.named = IdLists()
 
-    def hide(self, hides: Callable[[str], bool], mark: str, marks: dict[str, str]) -> None:
-        """Replace the values of ``NAMING_KEYS`` for whose keys ``hides`` says so.
-
-        Different values stay different: they become ``mark``, ``mark`` and 2, and so on. ``marks`` keeps what each has
-        become, so that equal values of several tables stay equal.
-        """
-        hidden = _Hidden(frozenset(filter(hides, NAMING_KEYS)), mark, marks)
-        if hidden.keys:
-            self._hidden = hidden
-            self.resources, self.sites = list(map(hidden.shown, self.resources)), list(map(hidden.shown, self.sites))
+    def hide(self, shown: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        """Replace attributes of Resources and spans by what ``shown`` returns for them."""
+        self._hidden = shown
+        self.resources, self.sites = list(map(shown, self.resources)), list(map(shown, self.sites))
 
     def shown(self, key: str, text: str) -> str:
         """The value of a key that is not from a span as the table has it: another one if it is hidden."""
         hidden = self._hidden
-        return text if hidden is None else str(hidden.shown({key: text})[key])
+        return text if hidden is None else str(hidden({key: text})[key])
 
     def as_recorded(self, rows: Iterable[int]) -> list[int]:
         """The rows in file order, in which :meth:`span` reads each line only once."""
@@ -446,25 +429,6 @@ class Table:
 def _with(span: Span, **changed: Any) -> Span:
     """The span with other values for some fields."""
     return Span(**{field: getattr(span, field) for field in Span.__slots__} | changed)
-
-
-class _Hidden:
-    """Values that are replaced: equal ones alike, so that what belongs together still does."""
-
-    def __init__(self, keys: frozenset[str], mark: str, marks: dict[str, str]) -> None:
-        self.keys = keys
-        self._mark = mark
-        self._marks = marks
-
-    def shown(self, attributes: dict[str, Any]) -> dict[str, Any]:
-        """The attributes, with other values for the keys."""
-        return {key: self._replaced(value) if key in self.keys else value for key, value in attributes.items()}
-
-    def _replaced(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return list(map(self._replaced, value))
-        number = len(self._marks) + 1
-        return value and self._marks.setdefault(str(value), f"{self._mark}{number}" if number > 1 else self._mark)
 
 
 class _NoDetails:

@@ -13,7 +13,7 @@ from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, MeasuredFinding, Places, Sample, Work
 from ray_tracing_hooks._insight.model.columns import CALL_KEYS
 from ray_tracing_hooks._insight.model.span import HIDDEN
-from ray_tracing_hooks._insight.model.table import NAMING_KEYS, Table
+from ray_tracing_hooks._insight.model.table import Table
 
 _SAME = {
     names.RAY_NODE_ID: names.RESOURCE_NODE_ID,
@@ -27,6 +27,17 @@ _SAME |= {resource: span for span, resource in _SAME.items()}
 _OF_REQUESTS = frozenset({names.RAY_SERVE_APPLICATION, names.RAY_SERVE_DEPLOYMENT, names.RAY_SERVE_METHOD})
 """Attributes that name what requests to Ray Serve are for. The names of their spans do not show all of them."""
 
+
+_NAMING_KEYS = frozenset(
+    {
+        *("host.name", "host.id", "host.ip", "process.pid", "service.name", "service.instance.id"),
+        *(names.RESOURCE_NODE_ID, names.RESOURCE_WORKER_ID, names.RAY_NODE_ID, names.RAY_WORKER_ID, names.RAY_PID),
+        *(names.RAY_ACTOR_ID, names.RAY_ACTOR_CLASS, names.RAY_ACTOR_METHOD, names.RAY_ACTOR_NAME),
+        *(names.RAY_PLACEMENT_GROUP_ID, names.RAY_ACCELERATOR_IDS, names.RAY_DATA_OPERATOR),
+        *(names.RAY_SERVE_APPLICATION, names.RAY_SERVE_DEPLOYMENT, names.RAY_SERVE_METHOD, names.RAY_TUNE_SCHEDULER),
+    }
+)
+"""Attributes of Resources and spans whose values views show in names too: of processes, nodes, actors and operators."""
 
 _OF_ERRORS = (names.ERROR_TYPE, names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE)
 
@@ -72,17 +83,27 @@ class Redaction:
         """
         found = {key for each in (*table.sites, *table.resources) for key in each}
         # The names that a program gives its calls are hidden from each analysis.
-        read = {key for key in found if key in NAMING_KEYS or key.startswith("ray.")} | (CALL_KEYS - {names.RAY_NAME})
+        read = {key for key in found if key in _NAMING_KEYS or key.startswith("ray.")} | (CALL_KEYS - {names.RAY_NAME})
         return sorted(key for key in read if not self.attributes or self.hides(key))
 
     def apply(self, table: Table) -> None:
         """Hide values in the names that views give to calls, processes, nodes and actors; it changes the table."""
         if self.hides_names:
             table.forget_names()
-        if not self.shows_all:
+        if self.shows_all:
+            return
+        keys = {key for key in _NAMING_KEYS if self.hides(key) or (not self.attributes and key in _OF_REQUESTS)}
+        if keys:
             table.hide(
-                lambda key: self.hides(key) or (not self.attributes and key in _OF_REQUESTS), HIDDEN, self._marks
+                lambda found: {key: self._marked(value) if key in keys else value for key, value in found.items()}
             )
+
+    def _marked(self, value: Any) -> Any:
+        """A value that is hidden so that different ones stay different: ``***``, ``***2`` and so on."""
+        if isinstance(value, list):
+            return list(map(self._marked, value))
+        number = len(self._marks) + 1
+        return value and self._marks.setdefault(str(value), f"{HIDDEN}{number}" if number > 1 else HIDDEN)
 
     def shown(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         if self.shows_all:

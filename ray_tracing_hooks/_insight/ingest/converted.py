@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 
 from ray_tracing_hooks._formats.otlp import Group, encode_json
 from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, traces, unpacked
-from ray_tracing_hooks._formats.protobuf import FormatError, fields
+from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._insight.ingest.files import PARQUET, is_segment
 
 _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
@@ -31,7 +31,6 @@ _BASE64_ID = re.compile(rb'"traceId"\s*:\s*"[A-Za-z0-9+/]{22}=="')
 
 _FIRST = 64
 """Bytes. A message has control characters in them: the lengths of its first parts."""
-_RESOURCE_SPANS, _RESOURCE, _SCOPE_SPANS, _SCOPE, _SPANS = 0x0A, 0x0A, 0x12, 0x0A, 0x12
 
 
 def is_other(path: str) -> bool:
@@ -135,16 +134,14 @@ def _messages(file: io.BufferedReader) -> Iterator[bytes]:
 
 def _groups(message: bytes) -> Iterator[Group]:
     """The spans of a ``TracesData``. Raises FormatError if it is malformed."""
-    for tag, of_resource in fields(message):
-        if tag != _RESOURCE_SPANS or not isinstance(of_resource, bytes):
-            continue
-        resource, scopes = b"", []
-        for inner, value in fields(of_resource):
-            if inner == _RESOURCE:
-                resource += value
-            elif inner == _SCOPE_SPANS:
-                scopes.append(value)
-        for of_scope in scopes:
-            found = fields(of_scope)
-            scope = b"".join(value for inner, value in found if inner == _SCOPE)
-            yield Group(resource, scope, [value for inner, value in found if inner == _SPANS])
+    from google.protobuf.message import DecodeError  # noqa: PLC0415  few files need them
+    from opentelemetry.proto.trace.v1.trace_pb2 import TracesData  # noqa: PLC0415
+
+    try:
+        found = TracesData.FromString(message)
+    except DecodeError as error:
+        raise FormatError(str(error)) from None
+    for of_resource in found.resource_spans:
+        for of_scope in of_resource.scope_spans:
+            spans = [span.SerializeToString() for span in of_scope.spans]
+            yield Group(of_resource.resource.SerializeToString(), of_scope.scope.SerializeToString(), spans)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 from browsing import MakeReport, Report
 
@@ -44,19 +42,6 @@ def test_the_graph_names_the_operator_that_limits_and_has_the_figures_of_the_sum
     waited = opened.page.locator("table.iterations tbody td").all_text_contents()
     assert waited[0] == "iter_batches"
     assert waited[4] == duration(iteration.waited)
-
-
-def test_a_graph_has_an_edge_for_each_input(report: MakeReport) -> None:
-    """Every operator is right of those that it takes its input from, and none covers another."""
-    opened = report("data_skewed").open(view="datasets")
-    operators = pipeline(opened).operators
-    boxes = [box.bounding_box() for box in opened.page.locator(".operator .outline").all()]
-    assert len(boxes) == len(operators) == 7
-    assert opened.page.locator(".pipeline .edge path").count() == sum(len(each.inputs) for each in operators)
-    for left, right in pairwise(boxes):
-        assert left is not None
-        assert right is not None
-        assert left["x"] + left["width"] < right["x"]
 
 
 @pytest.mark.parametrize("metric", ["running", "queued", "rate"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from email.message import EmailMessage
 from importlib import metadata
 from pathlib import Path
@@ -332,16 +331,6 @@ def test_the_path_marks_the_calls_that_it_goes_through(report: MakeReport) -> No
     opened.page.keyboard.press("c")
     opened.settle()
     assert opened.page.locator("#view-logical .onpath").count() == 0
-
-
-def test_a_function_has_one_median(report: MakeReport) -> None:
-    """That of its executions; the spans that submit its calls are not mixed with them."""
-    opened = report("worker_tree").open(view="logical", actors=0)
-    function = next(each for each in opened.analysis.functions if each.name == "Worker.process")
-    opened.page.locator("#view-logical .member", has_text="Worker.process").click()
-    terms = opened.page.locator(".details dt").all_text_contents()
-    assert [term for term in terms if "edian" in term] == ["Run, median", "Queue, median"]
-    assert duration(statistics.median(function.durations)) in opened.page.locator(".details dd").all_text_contents()
 
 
 def test_the_critical_path_is_drawn_in_each_view(report: MakeReport) -> None:

@@ -528,15 +528,6 @@ def test_every_command_that_shows_spans_takes_a_run(command: str, store: Path, t
     assert "new ray.remote" not in shown
 
 
-def test_the_list_of_a_run_that_a_path_names_has_it_alone(store: Path) -> None:
-    """In a store, and in a folder of spans."""
-    for place in (store, store.parent / "middle"):
-        newest = json.loads(run("runs", place, "--json").stdout)[0]["id"]
-        (listed,) = json.loads(run("runs", f"{place}@{newest}", "--json").stdout)
-        assert listed["id"] == newest
-        assert "latest~7" in run("runs", f"{place}@latest~7", code=1).output
-
-
 def test_a_run_that_is_not_there_is_said_with_what_is(store: Path) -> None:
     """By place and by id, and two at once."""
     assert f"{store} has 3 runs" in run("summary", f"{store}@latest~3", code=1).output

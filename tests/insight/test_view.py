@@ -101,22 +101,6 @@ def test_it_opens_the_page(tmp_path: Path, works: bool, monkeypatch: pytest.Monk
         assert "Open it in a browser." in done.stdout
 
 
-def test_it_says_what_the_summary_says(tmp_path: Path) -> None:
-    """Findings and the critical path are the same in text and in the page."""
-    spans = RECORDED / "bottleneck.jsonl.gz"
-    assert view(spans, "--output", tmp_path / "report.html").exit_code == 0
-    shown = meta(tmp_path / "report.html")
-    said = json.loads(CliRunner().invoke(main, ["summary", str(spans), "--json"]).stdout)
-    assert [each["text"] for each in shown["findings"]] == [
-        each["text"][:1].upper() + each["text"][1:] for each in said["findings"]
-    ]
-    assert shown["findings"]
-    assert shown["path"]["total"] == said["run"]["wall_ns"]
-    assert {each["label"]: each["ns"] for each in shown["path"]["by"] if each["function"] >= 0} == {
-        each["function"]: each["ns"] for each in said["critical_path"]["functions"] if each["ns"]
-    }
-
-
 @pytest.mark.parametrize(
     ("run", "beginning"),
     [

@@ -13,8 +13,8 @@ from ray_tracing_hooks._cli.engines import engine_errors, engine_option, runs_of
 from ray_tracing_hooks._cli.options import Number, examples, json_option, paths_argument
 from ray_tracing_hooks._cli.screen import Row, SafeError, aligned, print_lines
 from ray_tracing_hooks._cli.summary.document import run
-from ray_tracing_hooks._insight.analysis.trend import LEAST_RUNS, Trend
-from ray_tracing_hooks._insight.analysis.trend import trend as found_trend
+from ray_tracing_hooks._insight.analysis.comparison import LEAST_RUNS, Trend
+from ray_tracing_hooks._insight.analysis.comparison import trend as found_trend
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 
 VERSION = 1

@@ -544,6 +544,15 @@ def test_to_take_results_as_they_become_ready_is_advice_only_where_work_is_left(
     assert "start it first" not in finding.advice
 
 
+def test_calls_whose_times_vary_have_no_stragglers() -> None:
+    run, driver = HandMade.driven(8000)
+    calls = [run.submit(driver, "f", number / 100) for number in range(100)]
+    for number, call in enumerate(calls):
+        run.run(call, 10, 20 + (1000 if number % 4 == 0 else 10), worker=f"w{number}")
+    run.get(driver, calls, 5, 1050)
+    assert "straggler" not in {finding.kind for finding in findings(run)}
+
+
 def over_places(slower: float, what: str) -> HandMade:
     """Four places with fifty calls each, of about 100 ms; those of the last one take longer by this factor."""
     run = HandMade()

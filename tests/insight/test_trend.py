@@ -15,7 +15,7 @@ from hand_made import HandMade
 from ray_tracing_hooks import names
 from ray_tracing_hooks._cli import main
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
-from ray_tracing_hooks._insight.analysis.trend import LEAST_RUNS, trend
+from ray_tracing_hooks._insight.analysis.comparison import LEAST_RUNS, trend
 
 # Not imported here: each process that collects the tests would take a second for it.
 pytestmark = pytest.mark.skipif(not find_spec("ruptures"), reason="needs ruptures")

@@ -16,7 +16,7 @@ import numpy as np
 from ray_tracing_hooks import names
 from ray_tracing_hooks._insight.analysis import walk
 from ray_tracing_hooks._insight.analysis.actors import Accelerator, Actor, accelerators, actors
-from ray_tracing_hooks._insight.analysis.causes import Arrivals
+from ray_tracing_hooks._insight.analysis.causes import Arrivals, ServedCalls
 from ray_tracing_hooks._insight.analysis.critical_path import RUN, Path, Step, submissions
 from ray_tracing_hooks._insight.analysis.functions import (
     Function,
@@ -32,7 +32,6 @@ from ray_tracing_hooks._insight.analysis.generated import Engines, Generating, e
 from ray_tracing_hooks._insight.analysis.pipelines import Pipelines, pipelines, stopped_tasks
 from ray_tracing_hooks._insight.analysis.queues import FunctionQueue, Queued, States, by_function
 from ray_tracing_hooks._insight.analysis.requests import Requests, requests
-from ray_tracing_hooks._insight.analysis.served import ServedCalls
 from ray_tracing_hooks._insight.analysis.slots import Slots
 from ray_tracing_hooks._insight.analysis.training import Experiment, TrainRun, experiments, last_to_come, train_runs
 from ray_tracing_hooks._insight.model.calls import DRIVER, SUBMISSION, Calls

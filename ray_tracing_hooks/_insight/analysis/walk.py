@@ -40,7 +40,7 @@ from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._insight.analysis.causes import Arrivals, Before, Causes
+from ray_tracing_hooks._insight.analysis.causes import Arrivals, Before, Causes, Served, ServedCalls
 from ray_tracing_hooks._insight.analysis.critical_path import (
     ACTOR_QUEUE,
     BY_ACTOR,
@@ -75,7 +75,6 @@ from ray_tracing_hooks._insight.analysis.critical_path import (
 )
 from ray_tracing_hooks._insight.analysis.intervals import gaps
 from ray_tracing_hooks._insight.analysis.pipelines import dataset_waits
-from ray_tracing_hooks._insight.analysis.served import Served, ServedCalls
 from ray_tracing_hooks._insight.analysis.slots import LEAST, Slots
 from ray_tracing_hooks._insight.model.calls import (
     DRIVER,

@@ -60,11 +60,9 @@ def burn(seconds: float) -> float:
 
 @dataclass
 class Run:
-    """What a program is told, and what it measures. ``faster`` and ``more`` make variants of the same program."""
+    """What a program is told, and what it measures."""
 
     mended: bool = False
-    faster: float = 1
-    more: int = 1
     costs: dict[int, float] = field(default_factory=dict)
     """By the number of the cause: what it cost, in seconds."""
     start: float = 0.0
@@ -72,11 +70,11 @@ class Run:
 
     def seconds(self, usual: float, mended: float | None = None) -> float:
         """A duration of the program; another one where it is mended."""
-        return (mended if self.mended and mended is not None else usual) / self.faster
+        return mended if self.mended and mended is not None else usual
 
     def times(self, usual: int, mended: int | None = None) -> int:
         """A number of calls."""
-        return (mended if self.mended and mended is not None else usual) * self.more
+        return mended if self.mended and mended is not None else usual
 
     def cost(self, seconds: float, cause: int = 0) -> None:
         """Add to what a cause has cost so far: time on the way to the end of the run."""

@@ -16,7 +16,6 @@ COMMANDS = {
     "table": "what the summary says of the recorded programs, next to what it has to say",
     "record": "run programs on Ray, and keep their spans: on an idle machine",
     "scenes": "the same for the runs that tests of single views use",
-    "live": "run programs on Ray, and print what does not hold of what the summary says of them",
 }
 
 
@@ -29,9 +28,6 @@ def main() -> None:
         command.add_argument("names", nargs="*", help="programs or subjects; all without one")
         command.add_argument("--at-once", type=int, default=1, help="how many programs run at the same time")
         command.add_argument("--missing", action="store_true", help="only those that are not recorded yet")
-        command.add_argument("--faster", default="1", help="live: divide all durations by this")
-        command.add_argument("--more", default="1", help="live: multiply the number of calls by this")
-        command.add_argument("--no-waits", action="store_true", help="live: without get and wait in RAY_TRACING_RAY")
     asked = parser.parse_args()
     load_all()
     known = {word for each in PROGRAMS.values() for word in (each.name, each.subject)}
@@ -44,10 +40,6 @@ def main() -> None:
         run_all([partial(scenes.record, name) for name in asked.names or scenes.SCENES], asked.at_once)
     elif asked.command == "record":
         run_all([partial(recording.record, each) for each in chosen], asked.at_once)
-    elif asked.command == "live":
-        variant = "--faster", asked.faster, "--more", asked.more
-        work = [partial(tables.live, each, waits=not asked.no_waits, variant=variant) for each in chosen]
-        run_all(work, asked.at_once)
     else:
         print("\n".join((tables.causes if asked.command == "list" else tables.table)(chosen)))
 

@@ -170,7 +170,7 @@ class Judged:
 
     def _bounds(self) -> Iterator[str]:
         claimed = [cost for cost in self.named if cost]
-        if MENDED in self.measured and len(claimed) == len(self.named) and self.saved > 1.1 * sum(claimed) + NOISE:
+        if len(claimed) == len(self.named) and self.saved > 1.1 * sum(claimed) + NOISE:
             yield f"at most {sum(claimed):.2f} s could be saved, and {self.saved:.2f} s were"
 
     @property
@@ -260,7 +260,8 @@ def judged(program: Program, form: str, folder: Path) -> Judged:
             told = states_of(program, mended=False)
             states = (scaled(json.loads(line), SCALES[form], origin) for line in told.read_text().splitlines())
             (folder / told.name).write_text("\n".join(map(json.dumps, states)))
-    return of_file(program, form, path, measured(program))
+    analysis, _ = inputs.chosen([str(path)], inputs.Which())
+    return Judged(program, form, analysis, measured(program))
 
 
 def scaled(data: Any, scale: float, origin: int) -> Any:
@@ -309,12 +310,6 @@ def _spans(line: Any) -> Iterator[Any]:
         for of_scope in of_resource.get("scopeSpans", ())
         for each in of_scope["spans"]
     )
-
-
-def of_file(program: Program, form: str, path: Path, measured: dict[str, Any]) -> Judged:
-    """A form of a program whose spans are in this file or folder, and what it measured."""
-    analysis, _ = inputs.chosen([str(path)], inputs.Which())
-    return Judged(program, form, analysis, measured)
 
 
 def without_waits(lines: Iterable[bytes]) -> Iterator[bytes]:

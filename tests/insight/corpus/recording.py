@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -93,18 +93,13 @@ def own_folder() -> Iterator[Path]:
             time.sleep(0.1)
 
 
-def run(
-    program: Program, folder: Path, *, mended: bool = False, waits: bool = True, variant: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Run a program on a cluster of its own, with spans to ``spans`` of the folder. Returns what it measured.
-
-    ``variant`` are more arguments, as :mod:`corpus.running` has them.
-    """
+def run(program: Program, folder: Path, *, mended: bool) -> dict[str, Any]:
+    """Run a program on a cluster of its own, with spans to ``spans`` of the folder. Returns what it measured."""
     library = {"PYTHONPATH": f"{Path(sys.prefix) / program.library}{os.pathsep}"} if program.library else {}
     environment = {
         **os.environ,
         "RAY_TRACING_LOCAL_DIR": str(folder / "spans"),
-        "RAY_TRACING_RAY": program.parts if waits else program.parts.replace("+get,wait", ""),
+        "RAY_TRACING_RAY": program.parts,
         "RAY_TRACING_FLUSH_TIMEOUT": "60",
         "RAY_TMPDIR": str(folder),
         "RAY_AUTH_MODE": "disabled",
@@ -124,7 +119,7 @@ def run(
     to = folder / "measured.json"
     command = [sys.executable, "-m", f"corpus.programs.{program.subject}", program.name, "--to", str(to)]
     with subprocess.Popen(
-        [*command, *variant, *(["--mended"] if mended else [])],
+        [*command, *(["--mended"] if mended else [])],
         env=environment,
         cwd=folder,
         stdout=subprocess.PIPE,

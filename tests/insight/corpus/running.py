@@ -28,15 +28,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("name", choices=sorted(PROGRAMS))
     parser.add_argument("--mended", action="store_true", help="without the cause")
-    parser.add_argument("--faster", type=float, default=1, help="divide all durations by this")
-    parser.add_argument("--more", type=int, default=1, help="multiply the number of calls by this")
     parser.add_argument("--to", type=Path, help="a file for what was measured, besides the standard output")
     asked = parser.parse_args()
     for folder in ("CORPUS_FOLDER", "CORPUS_READY"):
         if folder not in os.environ:
             os.environ[folder] = tempfile.mkdtemp(prefix="corpus-")
     program = PROGRAMS[asked.name]
-    run = Run(asked.mended, asked.faster, asked.more)
+    run = Run(asked.mended)
     cluster = start(program)
     try:
         ray.init(address=cluster.address, log_to_driver=False, logging_level="WARNING")

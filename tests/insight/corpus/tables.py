@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from corpus import Program
-from corpus.judging import ASSUMED, PLANTED, forms, judged, of_file
-from corpus.recording import is_recorded, measured, own_folder, run
+from corpus.judging import PLANTED, forms, judged
+from corpus.recording import is_recorded, measured
 
 _WIDTHS = (28, 26, 26, 8, 9, 6)
 
@@ -55,15 +55,6 @@ def table(programs: Iterable[Program]) -> Iterator[str]:
     yield from (f"{where}: {text}" for where, text in remarks.items())
     yield ""
     yield f"{number} programs: the cause first in {first}, something false in {said_false}"
-
-
-def live(program: Program, *, waits: bool = True, variant: Sequence[str] = ()) -> str:
-    """Run a program, and tell what does not hold of what the summary says of it; its costs are those of this run."""
-    with own_folder() as folder:
-        measured = {PLANTED: run(program, folder, waits=waits, variant=variant)}
-        found = of_file(program, PLANTED if waits else ASSUMED, folder / "spans", measured)
-        told = "; ".join(f"{check}: {text}" for check, text in found.complaints().items())
-    return f"{program.name}: {told or 'as it has to be'}"
 
 
 def _row(*cells: str) -> str:

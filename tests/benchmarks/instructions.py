@@ -60,15 +60,13 @@ class Call(NamedTuple):
 def call(part: str, flags: int, carried: bool, folder: Path, *, compiled: bool) -> Call:
     sys.path.insert(0, str(HELPERS))
     import stand_ins
-    from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of, worker_of_job
+    from stand_ins import DRIVER_TASK_ID, TASK_ID, driver_of_job, worker_of_job
 
     from ray_tracing_hooks._ray import execution, submission, targets, tracing
     from ray_tracing_hooks._ray.arguments import KEY
     from ray_tracing_hooks._ray.cluster import JobTrace
-    from ray_tracing_hooks._ray.process import DRIVER
     from ray_tracing_hooks._record import carrier
     from ray_tracing_hooks._record.sampling import KeepRule
-    from ray_tracing_hooks._record.span import Parent
 
     _compiled.use.allow(compiled)
     job = JobTrace(os.urandom(16), os.urandom(8), flags, DRIVER_TASK_ID)
@@ -84,9 +82,7 @@ def call(part: str, flags: int, carried: bool, folder: Path, *, compiled: bool) 
         execute = execution._function_executor(lambda: b"ok", execution.Beginning("Actor", "method").begin)
         execute(**arguments)
         return Call(lambda: execute(**arguments), tracing.active)
-    tracing.active = driver = tracing_of(folder, DRIVER, rule=rule)
-    driver.recorder.fallback = Parent(job.trace_id, job.root_span_id, flags, None, remote=False)
-    driver.calls.publish_job_trace()
+    tracing.active = driver = driver_of_job(folder, job, rule)
     result, called = stand_ins.ObjectRef(TASK_ID), stand_ins.Method()
     remote = submission.traced(targets._describe_method, key_of=targets._key_of)(lambda *_arguments, **_options: result)
     remote(called, (), {})

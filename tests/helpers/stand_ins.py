@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 from ray_tracing_hooks import _logs
 from ray_tracing_hooks._formats.encoded_span import encode
-from ray_tracing_hooks._ray.cluster import Cluster
+from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
 from ray_tracing_hooks._ray.process import DRIVER, WORKER, RayProcess
 from ray_tracing_hooks._ray.rates import RateLimits
 from ray_tracing_hooks._ray.templates import Selection
@@ -22,6 +22,7 @@ from ray_tracing_hooks._record import sampling
 from ray_tracing_hooks._record.limits import SpanLimits
 from ray_tracing_hooks._record.recorder import Recorder, UnsampledRecorder
 from ray_tracing_hooks._record.sampling import KeepRule
+from ray_tracing_hooks._record.span import Parent
 from ray_tracing_hooks._spool import layout
 from ray_tracing_hooks._spool.reader import SegmentReader, iterate
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -172,6 +173,14 @@ def worker_of_job(folder: Path, rule: KeepRule | None = None) -> Tracing:
     """Tracing of a worker that has been given its first task, and has asked the cluster for the trace of its job."""
     made = tracing_of(folder, rule=rule)
     made.job.load_job_trace(JOB_ID, task_is_there=True)
+    return made
+
+
+def driver_of_job(folder: Path, job: JobTrace, rule: KeepRule | None = None) -> Tracing:
+    """Tracing of a driver with this root span, which has published the trace of its job if its cluster takes that."""
+    made = tracing_of(folder, DRIVER, rule=rule)
+    made.recorder.fallback = Parent(job.trace_id, job.root_span_id, job.flags, None, remote=False)
+    made.calls.publish_job_trace()
     return made
 
 

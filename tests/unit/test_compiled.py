@@ -35,7 +35,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from recording import run
-from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, ObjectRef, tracing_of, worker_of_job
+from stand_ins import DRIVER_TASK_ID, JOB_ID, TASK_ID, ObjectRef, driver_of_job, tracing_of, worker_of_job
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._formats.encoded_span import encode
@@ -43,13 +43,12 @@ from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._ray import execution, generators, submission, targets, tracing
 from ray_tracing_hooks._ray.arguments import KEY, outgoing
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
-from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._ray.propagation import TASK_KEY
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record import carrier, ids, sampling
 from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach, get_current
 from ray_tracing_hooks._record.recorder import Recorder, Template
-from ray_tracing_hooks._record.span import Parent, RecordedSpan
+from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.patching import Patches
 from ray_tracing_hooks._spool.layout import DROPPED, SPAN, START, U64
 from ray_tracing_hooks._spool.reader import SegmentReader, iterate
@@ -115,10 +114,7 @@ def timeless(folder: str) -> list[Record]:
 
 
 def driver_of(folder: Path, trace: JobTrace = JOB) -> Tracing:
-    driver = tracing_of(folder, DRIVER)
-    driver.recorder.fallback = Parent(trace.trace_id, trace.root_span_id, trace.flags, None, remote=False)
-    driver.calls.publish_job_trace()
-    tracing.active = driver
+    tracing.active = driver = driver_of_job(folder, trace)
     return driver
 
 

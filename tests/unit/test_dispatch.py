@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -299,3 +301,129 @@ def test_the_call_with_which_ray_serializes_a_function_says_how_large_that_is(tm
         call(task, **({"name": "first"} if number else {}))
         call(task)
     assert [span.attributes.get(names.RAY_FUNCTION_SIZE) for span in spans] == [1000, None, 1000, None]
+
+
+# The names of functions that are arguments of calls.
+
+OPTIONS: dict[str, Any] = {}
+
+
+def plain(worker: Any) -> None:
+    pass
+
+
+class Tool:
+    def method(self) -> None:
+        pass
+
+    def __call__(self) -> None:
+        pass
+
+
+NAMED = [
+    (plain, "plain"),
+    (functools.partial(plain, 1), "plain"),
+    (functools.partial(functools.partial(plain), 1), "plain"),
+    (Tool().method, "method"),
+    (len, "len"),
+    (lambda worker: worker.sample(), "sample"),
+    (lambda worker: worker.sample(**OPTIONS), "sample"),
+    (lambda worker: (worker.sample(**OPTIONS), worker.get_metrics()), "sample"),
+    (lambda worker: print(worker.sample(1)), "sample"),
+    (lambda worker, ref=0: worker.set_state(OPTIONS.get(ref)), "set_state"),
+    (lambda worker: worker.roles.keys(), "roles"),
+    (lambda worker: worker.size, "size"),
+    (lambda worker: len(str(worker)), "<lambda>"),
+    (lambda: 1, "<lambda>"),
+]
+
+
+@pytest.mark.parametrize(("function", "name"), NAMED, ids=map(str, range(len(NAMED))))
+def test_a_function_has_a_name(function: Any, name: str) -> None:
+    """A lambda has that of the first method or attribute of its first argument that it uses."""
+    assert labels.name_of(function) == name
+
+
+@pytest.mark.parametrize("value", [None, "text", 1, Tool(), Tool, pickle, b"pickled"])
+def test_anything_else_has_none(value: Any) -> None:
+    """Nothing of the program runs to find out: an object that can be called may do anything when it is asked."""
+    assert labels.name_of(value) is None
+
+
+class Name(str):
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+    def __format__(self, spec: str) -> str:
+        raise RuntimeError
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_name_of_another_class_is_a_text() -> None:
+    def named() -> None:
+        pass
+
+    named.__name__ = Name("named")
+    assert type(labels.name_of(named)) is str
+    assert labels.name_of(named) == "named"
+
+
+def test_partial_functions_within_each_other_have_an_end() -> None:
+    made: Any = plain
+    for _ in range(20):
+        made = functools.partial(made)
+        made.__setstate__((made.func, (), {}, {"not": "joined"}))
+    assert labels.name_of(made) is None
+
+
+# Calls of generic methods.
+
+
+def forward() -> None:
+    pass
+
+
+class Callable:
+    """Any look at it may fail."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def shown(method: str, *args: Any, **kwargs: Any) -> str | None:
+    naming = labels.labeler_for("program", "Outer.Worker", method)
+    assert naming is not None
+    found = naming.by(args, kwargs)
+    return found.name if found is not None else None
+
+
+@pytest.mark.parametrize(
+    ("method", "first", "name"),
+    [
+        ("execute", forward, "Outer.Worker.forward"),
+        ("execute_batch", "forward", "Outer.Worker.forward"),
+        ("collective_rpc", forward, "Outer.Worker.forward"),
+        ("_fuw_execute", "actor_fwmn_generate", "Outer.Worker.actor_generate"),
+        ("execute", "forward", None),
+        ("execute_batch", "select * from t", None),
+        ("execute_batch", "a" * 1_000_000, None),
+        ("_fuw_execute", "a" * 1_000_000, None),
+        ("apply", Callable(), None),
+        ("execute_batch", Callable(), None),
+        ("_fuw_execute", Callable(), None),
+    ],
+    ids=range(11),
+)
+def test_a_call_is_named_by_its_first_argument(method: str, first: Any, name: str | None) -> None:
+    """If that is a function, or a text that may be the name of a method; nothing of the program runs to find out."""
+    assert shown(method, first) == name
+    assert shown(method, first=first) == name
+    assert shown(method) is None

@@ -16,15 +16,13 @@ from typing import Any
 
 import pytest
 import stand_ins
-from stand_ins import DRIVER_TASK_ID, TASK_ID, tracing_of, worker_of_job
+from stand_ins import DRIVER_TASK_ID, TASK_ID, worker_of_job
 
 from ray_tracing_hooks import _compiled
 from ray_tracing_hooks._ray import execution, submission, targets, tracing
 from ray_tracing_hooks._ray.arguments import KEY
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
-from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._record import carrier
-from ray_tracing_hooks._record.span import Parent
 
 JOB = JobTrace(os.urandom(16), os.urandom(8), 0x03, DRIVER_TASK_ID)
 UNSAMPLED = JOB._replace(flags=0x02)
@@ -127,10 +125,7 @@ def test_a_submission(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job(trace)
-    driver = tracing_of(tmp_path, DRIVER)
-    driver.recorder.fallback = Parent(trace.trace_id, trace.root_span_id, trace.flags, None, remote=False)
-    driver.calls.publish_job_trace()
-    monkeypatch.setattr(tracing, "active", driver)
+    monkeypatch.setattr(tracing, "active", stand_ins.driver_of_job(tmp_path, trace))
     result, called = stand_ins.ObjectRef(TASK_ID), stand_ins.Method()
     call = submission.traced(targets._describe_method, key_of=targets._key_of)(lambda *_arguments, **_options: result)
     assert instructions(lambda: call(called, (), {})) < most(f"submission, {what}")

@@ -14,16 +14,15 @@ from types import SimpleNamespace
 import pytest
 import stand_ins
 from opentelemetry.sdk.trace.sampling import Decision, SamplingResult
-from stand_ins import DRIVER_TASK_ID, JOB_ID, PARTS, TASK_ID, tracing_of, worker_of_job
+from stand_ins import DRIVER_TASK_ID, JOB_ID, PARTS, TASK_ID, driver_of_job, tracing_of, worker_of_job
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import cluster, execution, submission, targets, tracing
 from ray_tracing_hooks._ray.cluster import Cluster, JobTrace
-from ray_tracing_hooks._ray.process import DRIVER
 from ray_tracing_hooks._ray.templates import Selection
 from ray_tracing_hooks._record import carrier, ids
 from ray_tracing_hooks._record.current import attach, detach
-from ray_tracing_hooks._record.span import Parent, RecordedSpan
+from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._sdk.tracers import of_sdk
 
 pytestmark = pytest.mark.usefixtures("each_way")
@@ -40,6 +39,29 @@ JOB = JobTrace(os.urandom(16), os.urandom(8), 0x03, DRIVER_TASK_ID)
 @pytest.fixture
 def in_traced_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cluster, "all_traced", True)
+
+
+def submitted(
+    active: tracing.Tracing, method: stand_ins.Method | None = None, rest: tuple[str, ...] = (), **options: int
+) -> submission.Submission | None:
+    """A call of a method that is being submitted."""
+    return submission.begin(
+        active.calls, targets._describe_method, method or stand_ins.Method(), (), {}, rest, options or {}
+    )
+
+
+def began() -> RecordedSpan:
+    """The span of a method that has begun without a carried context."""
+    begun = execution.Beginning("Actor", "method").begin(None)
+    assert begun is not None
+    span = begun[1]
+    assert isinstance(span, RecordedSpan)
+    return span
+
+
+def parent_of(span: RecordedSpan) -> bytes:
+    assert span.parent is not None
+    return span.parent.span_id.to_bytes(8, "big")
 
 
 @contextmanager
@@ -71,21 +93,15 @@ def test_submission_and_execution_meet_without_anything_carried(
     told: dict[str, JobTrace] = {}
     monkeypatch.setattr(Cluster, "publish", lambda _self, job_id, trace: told.setdefault(job_id, trace) is trace)
     monkeypatch.setattr(Cluster, "published", lambda _self, job_id: told.get(job_id))
-    driver = tracing_of(tmp_path / "driver", DRIVER)
-    driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
-    driver.calls.publish_job_trace()
-    call = submission.begin(driver.calls, targets._describe_method, stand_ins.Method(), (), {}, (), {})
+    driver = driver_of_job(tmp_path / "driver", JOB)
+    call = submitted(driver)
     assert call is not None
     assert call.carried is None
     call.submitted(stand_ins.ObjectRef(TASK_ID), submission.task_of, (), {})
     monkeypatch.setattr(tracing, "active", worker_of_job(tmp_path / "worker"))
-    begun = execution.Beginning("Actor", "method").begin(None)
-    assert begun is not None
-    span = begun[1]
-    assert isinstance(span, RecordedSpan)
-    assert span.parent is not None
+    span = began()
     assert span.trace_id == JOB.trace_id
-    assert span.parent.span_id.to_bytes(8, "big") == call._span_id
+    assert parent_of(span) == call._span_id
     assert span.attributes[names.RAY_PARENT_TASK_ID] == DRIVER_TASK_ID.hex()
     span.end()
 
@@ -100,10 +116,8 @@ def test_a_call_whose_task_may_not_be_known_carries_its_context(
     rest: tuple[str, ...], options: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Cluster, "publish", lambda _self, _job_id, _trace: True)
-    driver = tracing_of(tmp_path, DRIVER)
-    driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
-    driver.calls.publish_job_trace()
-    call = submission.begin(driver.calls, targets._describe_method, stand_ins.Method(), (), {}, rest, options)
+    driver = driver_of_job(tmp_path, JOB)
+    call = submitted(driver, None, rest, **options)
     assert call is not None
     assert call.carried is not None
 
@@ -113,10 +127,8 @@ def test_what_is_not_sampled_carries_and_records_nothing(tmp_path: Path, monkeyp
     unsampled = JOB._replace(flags=0x02)
     monkeypatch.setattr(Cluster, "publish", lambda _self, _job_id, _trace: True)
     monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: unsampled)
-    driver = tracing_of(tmp_path / "driver", DRIVER)
-    driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, 0x02, None, remote=False)
-    driver.calls.publish_job_trace()
-    assert submission.begin(driver.calls, targets._describe_method, stand_ins.Method(), (), {}, (), {}) is None
+    driver = driver_of_job(tmp_path / "driver", unsampled)
+    assert submitted(driver) is None
     monkeypatch.setattr(tracing, "active", worker_of_job(tmp_path / "worker"))
     begun = execution.Beginning("Actor", "method").begin(None)
     assert begun is not None
@@ -135,7 +147,7 @@ def test_calls_of_a_task_carry_nothing_unless_metrics_need_their_submission_time
     worker.job.load_job_trace(JOB_ID, task_is_there=True)
     monkeypatch.setattr(tracing, "active", worker)
     with within_a_task():
-        call = submission.begin(worker.calls, targets._describe_method, stand_ins.Method(), (), {}, (), {})
+        call = submitted(worker)
     is_recorded = flags == 0x03
     assert (call is not None) is is_recorded
     assert (call is not None and call.carried is not None) is (is_recorded and metrics)
@@ -150,19 +162,15 @@ def test_a_call_of_a_task_meets_its_execution_without_anything_carried(
     caller = worker_of_job(tmp_path / "caller")
     monkeypatch.setattr(tracing, "active", caller)
     with within_a_task():
-        call = submission.begin(caller.calls, targets._describe_method, stand_ins.Method(), (), {}, (), {})
+        call = submitted(caller)
         assert call is not None
         call.submitted(stand_ins.ObjectRef(TASK_ID), submission.task_of, (), {})
     callee = worker_of_job(tmp_path / "callee")
     callee.process.worker.core_worker.depth = 2
     monkeypatch.setattr(tracing, "active", callee)
-    called = execution.Beginning("Actor", "method").begin(None)
-    assert called is not None
-    span = called[1]
-    assert isinstance(span, RecordedSpan)
-    assert span.parent is not None
+    span = began()
     assert span.trace_id == JOB.trace_id
-    assert span.parent.span_id.to_bytes(8, "big") == call._span_id
+    assert parent_of(span) == call._span_id
     assert names.RAY_PARENT_TASK_ID not in span.attributes
 
 
@@ -191,10 +199,7 @@ def test_a_cluster_that_does_not_answer_is_asked_again_beside_the_tasks(
     answers.set()
     assert has_answered.wait(20)
     asked[-1].join(20)
-    begun = execution.Beginning("Actor", "method").begin(None)
-    assert begun is not None
-    assert begun[1] is not None
-    begun[1].end()
+    began().end()
     assert asked.count(threading.current_thread()) == 1, "only where Ray loaded the function"
     (report,) = reports
     assert "no answer" in report
@@ -263,7 +268,7 @@ def test_a_call_without_a_span_or_context_is_not_taken_for_the_drivers(
     method = stand_ins.Method()
     if not of_this_job:
         method._actor._ray_actor_id = stand_ins.Id(TASK_ID[8:-4] + b"\x09\x00\x00\x00")
-    call = submission.begin(caller.calls, targets._describe_method, method, (), {}, (), {})
+    call = submitted(caller, method)
     carried = None if call is None else call.carried
     monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: JOB if not of_this_job else job)
     monkeypatch.setattr(tracing, "active", worker_of_job(tmp_path / "callee"))
@@ -276,15 +281,13 @@ def test_a_call_without_a_span_or_context_is_not_taken_for_the_drivers(
         span = begun[1]
         assert isinstance(span, RecordedSpan)
         assert span.parent is not None
-        assert span.parent.span_id.to_bytes(8, "big") == expected
+        assert parent_of(span) == expected
         span.end()
 
 
 def test_where_not_every_worker_has_the_hook_nothing_is_left_out(tmp_path: Path) -> None:
-    driver = tracing_of(tmp_path, DRIVER)
-    driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
-    driver.calls.publish_job_trace()
-    call = submission.begin(driver.calls, targets._describe_method, stand_ins.Method(), (), {}, (), {})
+    driver = driver_of_job(tmp_path, JOB)
+    call = submitted(driver)
     assert call is not None
     assert call.carried is not None
 
@@ -302,13 +305,9 @@ def test_a_sampler_that_may_change_its_mind_is_asked_each_time(tmp_path: Path, m
 
     monkeypatch.setattr(Cluster, "publish", lambda _self, _job_id, _trace: True)
     monkeypatch.setattr(Cluster, "published", lambda _self, _job_id: JOB)
-    driver = tracing_of(tmp_path / "driver", DRIVER)
-    driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
-    driver.calls.publish_job_trace()
+    driver = driver_of_job(tmp_path / "driver", JOB)
     driver.recorder.sampler = of_sdk(Limiter())
-    calls = [
-        submission.begin(driver.calls, targets._describe_method, stand_ins.Method(), (), {}, (), {}) for _ in range(5)
-    ]
+    calls = [submitted(driver) for _ in range(5)]
     assert [call is not None and call.carried is None for call in calls] == [True] * 3 + [False] * 2
     worker = worker_of_job(tmp_path / "worker")
     worker.recorder.sampler = of_sdk(Limiter())
@@ -323,8 +322,7 @@ def test_what_a_decorated_call_returns_may_be_anything(
     strange: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reports: list[str]
 ) -> None:
     """The program gets it, and it is said once that the call could not be recorded."""
-    driver = tracing_of(tmp_path, DRIVER)
-    driver.recorder.fallback = Parent(JOB.trace_id, JOB.root_span_id, JOB.flags, None, remote=False)
+    driver = driver_of_job(tmp_path, JOB)
     monkeypatch.setattr(tracing, "active", driver)
     call = submission.traced(targets._describe_method)(lambda *_arguments, **_options: strange)
     assert call(stand_ins.Method(), (), {}) is strange

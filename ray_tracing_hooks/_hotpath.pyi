@@ -44,68 +44,14 @@ class BeginningBase:  # begins the tasks of one function or method, whether they
     def begin(self, carried: bytes | None, more: Callable[[], bytes] | None = None, /) -> Any: ...
 
 class Execution:  # begins the tasks of one function or method
-    def __init__(
-        self,
-        connection: RecorderBase,
-        sampler: Any,
-        recorder: RecorderBase,
-        template: Any,
-        span_type: type[SpanBase],
-        context_type: type[dict[str, object]],
-        span_key: str,
-        task_key: str,
-        task_id: Callable[[], Any],
-        attempt: Callable[[], int],
-        depth: Callable[[], int] | None,
-        random: Callable[[], int],
-        held: Any,
-        trace_id: bytes | None,
-        flags: int | None,
-        driver: bytes | None,
-        mask: int,
-        before_trace_id: bytes,
-        before_span_id: bytes,
-        before_parent_id: bytes,
-        after_parent_id: bytes,
-        body: bytes,
-        before_caller: bytes,
-        before_actor_id: bytes,
-        before_submit_time: bytes,
-    ) -> None: ...
+    def __init__(self, **made_of: Any) -> None: ...
     def begin(self, recorder: RecorderBase, carried: bytes | None, more: Any, /) -> Any: ...
 
 class Submissions:  # what the calls in one context have in common
-    def __init__(
-        self,
-        made_of: Any,
-        context: Any,
-        span: Any,
-        connection: RecorderBase,
-        sampler: Any,
-        fallback: Any,
-        recorder: RecorderBase | None,
-        object_ref: type,
-        bodies: dict[Any, bytes],
-        mask: int,
-        before_span_id: bytes,
-        after_span_id: bytes,
-        before_task_id: bytes,
-    ) -> None: ...
+    def __init__(self, **made_of: Any) -> None: ...
 
 class Method:  # submits calls of methods
-    def __init__(
-        self,
-        original: Callable[..., Any],
-        python: Callable[..., Any],
-        accepted: Callable[..., None],
-        refused: Callable[..., None],
-        failed: Callable[[Exception], None],
-        tracing: Any,
-        outgoing: Any,
-        get_current: Callable[[], Any],
-        key_of: Callable[[Any], Any],
-        bind: Callable[..., Any],
-    ) -> None: ...
+    def __init__(self, **made_of: Any) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 class CallJson:  # writes the OTLP-JSON of calls

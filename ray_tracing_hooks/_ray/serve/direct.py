@@ -27,6 +27,7 @@ from ray_tracing_hooks._clock import now_ns
 from ray_tracing_hooks._formats.encoded_span import encode
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.errors import fail
+from ray_tracing_hooks._ray.generators import watched
 from ray_tracing_hooks._ray.propagation import TASK_KEY
 from ray_tracing_hooks._ray.serve import server
 from ray_tracing_hooks._ray.serve.spans import Templates, of_request
@@ -368,21 +369,16 @@ def _prepare_grpc_request(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _grpc_stream(original: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., AsyncGenerator[Any, None]]:
-    async def direct_ingress_grpc_streaming_response(self: Any, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
-        body = original(self, *args, **kwargs)
-        try:
-            async for message in body:
-                call = _arrived.get()
-                if call is not None:
-                    call.part()
-                yield message
-        except BaseException as error:
-            hide_frame(error)
-            if is_a(error, GeneratorExit):
-                await body.aclose()
-            raise
+    def direct_ingress_grpc_streaming_response(self: Any, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+        return watched(original(self, *args, **kwargs), _note_part)
 
     return direct_ingress_grpc_streaming_response
+
+
+def _note_part(_message: Any) -> None:
+    call = _arrived.get()
+    if call is not None:
+        call.part()
 
 
 @guarded("tracing a request that a replica has refused")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,17 +12,21 @@ from typing import Any
 import pytest
 from llm_stand_ins import OutputProcessor, Reason, request, several, timed
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.proto.trace.v1 import trace_pb2
 from stand_ins import spooled_spans, tracing_of
 
+from ray_tracing_hooks import names
 from ray_tracing_hooks._libraries import LLM
-from ray_tracing_hooks._ray import libraries, tracing
-from ray_tracing_hooks._ray.llm import engine
+from ray_tracing_hooks._ray import libraries, rates, tracing
+from ray_tracing_hooks._ray.llm import content, engine
+from ray_tracing_hooks._ray.rates import RateLimits
 from ray_tracing_hooks._ray.tracing import GenerationOptions, Tracing
-from ray_tracing_hooks._record.current import attach, detach
+from ray_tracing_hooks._record.current import SPAN_KEY, attach, detach
+from ray_tracing_hooks._record.recorder import Template
 from ray_tracing_hooks._safety.patching import Patches
 
-ERROR = 2
+ERROR, CONSUMER = 2, 5
 
 Told = dict[str, Any]
 
@@ -44,11 +49,15 @@ class Front:
         """The names and attributes of the spans that have ended."""
         return [(span.name, told(span)) for span in self.spans()]
 
+    def limit(self, **rates: float) -> None:
+        """Limit how many generations, by patterns of their names, are spans in a second."""
+        self.active.rate_limits = RateLimits(tuple(rates.items()))
+
 
 def told(span: trace_pb2.Span) -> Told:
     return {
         each.key: (
-            [value.string_value for value in each.value.array_value.values]
+            [getattr(value, str(value.WhichOneof("value"))) for value in each.value.array_value.values]
             if each.value.WhichOneof("value") == "array_value"
             else getattr(each.value, str(each.value.WhichOneof("value")))
         )
@@ -405,3 +414,256 @@ def test_what_a_request_lacks_is_left_out(front: Front) -> None:
     processor.process_outputs(asked.request_id, 1, Reason.STOP)
     ((_, found),) = front.told()
     assert "gen_ai.request.temperature" not in found
+
+
+# What the generations of a call add up to on its execution, also those without a span.
+
+
+def generate(
+    processor: OutputProcessor, number: int, *, tokens: int, queued: float = 0.001, fails: bool = False
+) -> None:
+    asked = request(f"cmpl-{number}", prompt=7)
+    processor.add_request(asked, "secret")
+    timed(processor, asked.request_id, 0.0, queued, queued + 0.1, queued + 0.2)
+    processor.request_states[asked.request_id].stats.first_token_latency = queued + 0.1
+    processor.process_outputs(asked.request_id, tokens, Reason.ERROR if fails else Reason.LENGTH)
+
+
+def run(front: Front, count: int) -> None:
+    """A call with so many generations."""
+    recorder, processor = front.active.recorder, front.processor()
+    trace_id, flags = recorder.decide(None)
+    execution = recorder.start(Template("f ray.remote_worker", CONSUMER, {}), trace_id, flags, None, b"", None)
+    token = attach(Context({SPAN_KEY: execution}))
+    for number in range(count):
+        generate(processor, number, tokens=3, queued=0.001 if number else 2.0)
+    detach(token)
+    execution.end()
+
+
+def named(front: Front, name: str) -> list[trace_pb2.Span]:
+    return [span for span in front.spans() if span.name == name]
+
+
+def test_an_execution_has_the_sums_of_its_generations(front: Front) -> None:
+    """The times are in buckets of which each is 9 % longer than the one before: 1 ms, 0.1 s, 2 s and 2.1 s."""
+    run(front, 10)
+    (execution,) = named(front, "f ray.remote_worker")
+    assert told(execution) == {
+        "ray.llm.generations": 10,
+        "ray.llm.total.input_tokens": 70,
+        "ray.llm.total.output_tokens": 30,
+        "ray.llm.total.cached_tokens": 0,
+        "ray.llm.time_to_first_chunk.buckets": [132, 9, 168, 1],
+        "ray.llm.time_in_queue.buckets": [79, 9, 167, 1],
+    }
+    assert len(named(front, "text_completion tiny")) == 10
+
+
+def test_a_rate_limit_leaves_out_spans_and_the_sums_have_all(front: Front) -> None:
+    front.limit(**{"text_completion *": 2})
+    run(front, 10)
+    (execution,) = named(front, "f ray.remote_worker")
+    assert told(execution)["ray.llm.generations"] == 10
+    assert told(execution)["ray.llm.total.output_tokens"] == 30
+    assert 1 <= len(named(front, "text_completion tiny")) <= 3
+
+
+def test_generations_left_out_are_counted_by_the_next_one_that_is_recorded(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As calls that a limit leaves out are."""
+    clock = [10**9]
+    monkeypatch.setattr(rates, "monotonic_ns", lambda: clock[0])
+    front.limit(**{"*": 1})
+    processor = front.processor()
+    for number in range(4):
+        clock[0] += 10**9 if number == 3 else 0
+        generate(processor, number, tokens=3)
+    counts = [
+        [each.value.int_value for each in span.attributes if each.key == names.RAY_LEFT_OUT]
+        for span in named(front, "text_completion tiny")
+    ]
+    assert counts == [[], [2]]
+
+
+def test_generations_of_traces_that_are_not_sampled_take_nothing_from_the_limit(front: Front) -> None:
+    front.limit(**{"*": 1})
+    processor = front.processor()
+    unsampled = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=True))
+    token = attach(Context({SPAN_KEY: unsampled}))
+    generate(processor, 1, tokens=3)
+    detach(token)
+    generate(processor, 2, tokens=3)
+    (generation,) = named(front, "text_completion tiny")
+    assert names.RAY_LEFT_OUT not in {each.key for each in generation.attributes}
+
+
+def test_a_generation_of_several_requests_is_left_out_as_one(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If some of its requests were recorded, its span would wait for the others."""
+    clock = [10**9]
+    monkeypatch.setattr(rates, "monotonic_ns", lambda: clock[0])
+    front.limit(**{"*": 1})
+    processor = front.processor()
+    generate(processor, 1, tokens=3)
+    for request_id in several(processor, "cmpl-2", 3):
+        processor.process_outputs(request_id, 1, Reason.STOP)
+    clock[0] += 10**9
+    generate(processor, 3, tokens=3)
+    first, last = named(front, "text_completion tiny")
+    assert [each.value.int_value for each in last.attributes if each.key == names.RAY_LEFT_OUT] == [1]
+    assert names.RAY_LEFT_OUT not in {each.key for each in first.attributes}
+
+
+# Prompts and completions are on the span only if the user asks for them; redacted, and cut.
+
+KEYS = names.GEN_AI_INPUT_MESSAGES, names.GEN_AI_OUTPUT_MESSAGES
+
+
+class Asking(Front):
+    """The same, which answers with a text, where prompts and completions are recorded."""
+
+    def ask(self, prompt: Any, answer: str = "fine", **parameters: Any) -> tuple[Any, Any]:
+        """What is recorded of the prompt and of the completion: JSON, or None."""
+        asked, processor = request("chatcmpl-1", **parameters), self.processor()
+        processor.add_request(asked, prompt)
+        processor.request_states[asked.request_id].detokenizer.output_text = answer
+        processor.process_outputs(asked.request_id, 3, Reason.STOP)
+        return self.recorded()
+
+    def recorded(self) -> tuple[Any, Any]:
+        (span,) = self.spans()
+        told = {each.key: json.loads(each.value.string_value) for each in span.attributes if each.key in KEYS}
+        return told.get(KEYS[0]), told.get(KEYS[1])
+
+
+@pytest.fixture
+def asking(front: Front, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asking]:
+    monkeypatch.setenv(content.CAPTURE, "true")
+    token = content.messages.set(None)
+    yield Asking(front._folder, front.active, front._processor)
+    content.messages.reset(token)
+
+
+def said(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "parts": [{"type": "text", "content": text}]}
+
+
+@pytest.mark.parametrize("value", ["true", "True", "SPAN_ONLY", "span_and_event"])
+def test_prompt_and_completion_are_messages_in_the_form_of_the_conventions(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv(content.CAPTURE, value)
+    asked, answered = asking.ask("Who are you?", "A model.")
+    assert asked == [said("user", "Who are you?")]
+    assert answered == [{**said("assistant", "A model."), "finish_reason": "stop"}]
+
+
+@pytest.mark.parametrize("value", ["", "false", "no_content", "event_only", "yes"])
+def test_nothing_of_them_is_recorded_otherwise(asking: Asking, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv(content.CAPTURE, value)
+    content.messages.set([{"role": "user", "content": "a secret"}])
+    assert asking.ask("a secret", "a secret") == (None, None)
+    assert b"secret" not in asking.spans()[0].SerializeToString()
+
+
+def test_the_messages_of_a_chat_keep_their_roles_and_tools(asking: Asking) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    content.messages.set(
+        [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "text", "text": "Is it cold?"}, image]},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "1", "content": "-3"},
+        ]
+    )
+    asked, _ = asking.ask("<the template's text>")
+    assert asked == [
+        said("system", "Be brief."),
+        {"role": "user", "parts": [{"type": "text", "content": "Is it cold?"}, {"type": "image_url"}]},
+        {
+            "role": "assistant",
+            "parts": [{"type": "tool_call", "id": "1", "name": "weather", "arguments": '{"city": "Oslo"}'}],
+        },
+        {"role": "tool", "parts": [{"type": "tool_call_response", "id": "1", "response": "-3"}]},
+    ]
+
+
+def test_iterators_in_messages_are_left_for_the_engine(asking: Asking) -> None:
+    parts = iter([{"type": "text", "text": "a"}])
+    content.messages.set([{"role": "user", "content": parts}])
+    assert asking.ask("a")[0] == [{"role": "user", "parts": []}]
+    assert list(parts) == [{"type": "text", "text": "a"}]
+
+
+def test_secrets_are_redacted(asking: Asking) -> None:
+    asking.active.redact = ("*@example.com*",)
+    content.messages.set([{"role": "user", "content": each} for each in ("password: hunter2", "a@example.com", "b")])
+    asked, answered = asking.ask("", "The key is sk-abcdefghijklmnop")
+    assert [each["parts"][0]["content"] for each in asked] == ["***", "***", "b"]
+    assert answered[0]["parts"][0]["content"] == "***"
+
+
+def test_the_last_messages_are_kept_and_a_cut_is_told(asking: Asking) -> None:
+    half = content.MOST_CHARACTERS // 2
+    content.messages.set([{"role": "user", "content": each * half} for each in "abc"])
+    first, *others = asking.ask("")[0]
+    assert first == said("user", f"... ({half:,} characters)")
+    assert others == [said("user", each * half) for each in "bc"]
+
+
+def test_of_very_many_messages_the_earlier_ones_are_counted(asking: Asking) -> None:
+    content.messages.set([{"role": "user", "content": str(number)} for number in range(130)])
+    asked, _ = asking.ask("")
+    assert len(asked) == 100
+    assert asked[0]["parts"][0]["content"] == "... (30 earlier messages)"
+    assert asked[-1] == said("user", "129")
+
+
+def test_what_is_no_text_is_bounded_too(asking: Asking) -> None:
+    """A client chooses roles, names of tools and numbers of parts."""
+    call = {"id": "i" * 1000, "function": {"name": "n" * 1000, "arguments": "{}"}}
+    content.messages.set(
+        [
+            {"role": "r" * 1000, "content": [{"type": "t" * 1000}] * 1000},
+            {"role": "assistant", "tool_calls": [call]},
+        ]
+    )
+    first, last = asking.ask("")[0]
+    assert (first["role"], len(first["parts"]), first["parts"][0]) == ("r" * 100, 100, {"type": "t" * 100})
+    assert last["parts"] == [{"type": "tool_call", "id": "i" * 100, "name": "n" * 100, "arguments": "{}"}]
+
+
+@pytest.mark.parametrize(("limit", "is_kept"), [(500, True), (20, False)])
+def test_the_limit_of_attributes_holds_and_the_json_stays_whole(asking: Asking, limit: int, is_kept: bool) -> None:
+    asking.active.recorder.limits = asking.active.recorder.limits._replace(value_length=limit)
+    asked, _ = asking.ask('"' * 10_000)
+    assert (asked is not None) == is_kept
+    if asked is not None:
+        assert asked[0]["parts"][0]["content"].endswith("... (10,000 characters)")
+        assert len(json.dumps(asked)) <= limit
+
+
+def test_each_of_several_completions_is_a_message(asking: Asking) -> None:
+    processor = asking.processor()
+    first, second = several(processor, "chatcmpl-1", 2)
+    for request_id, text in ((first, "one"), (second, "two")):
+        processor.request_states[request_id].detokenizer.output_text = text
+    processor.process_outputs(second, 1, Reason.LENGTH)
+    processor.process_outputs(first, 1, Reason.STOP)
+    _, answered = asking.recorded()
+    assert [(each["parts"][0]["content"], each["finish_reason"]) for each in answered] == [
+        ("one", "stop"),
+        ("two", "length"),
+    ]
+
+
+def test_the_prefill_for_another_engine_has_none(asking: Asking) -> None:
+    assert asking.ask("a", extra_args={"kv_transfer_params": {"do_remote_decode": True}}) == (None, None)
+
+
+def test_messages_that_cannot_be_read_leave_the_generation_as_it_is(asking: Asking, reports: list[str]) -> None:
+    content.messages.set([{"role": "assistant", "tool_calls": [{"id": "1"}]}])
+    asked, answered = asking.ask("a")
+    assert (asked, answered is not None, len(reports)) == (None, True, 1)

@@ -9,7 +9,6 @@ import gc
 import json
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,7 @@ from stand_ins import spooled_spans, tracing_of
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._ray import tracing
-from ray_tracing_hooks._ray.serve import choosing, direct, proxy, replica, router
+from ray_tracing_hooks._ray.serve import direct, proxy, replica, router
 from ray_tracing_hooks._ray.serve.server import Descriptions
 from ray_tracing_hooks._ray.templates import SERVE, ProcessAttributes, Selection
 from ray_tracing_hooks._ray.tracing import Tracing
@@ -122,40 +121,6 @@ def test_a_call_of_a_deployment_that_is_cancelled_is_recorded_once(steps: int, m
     asyncio.run(cancelled())
     gc.collect()
     assert [type(error) for error in ended] == [asyncio.CancelledError]
-
-
-@pytest.mark.parametrize("refusals", [0, 1], ids=["its first", "another after it was refused"])
-def test_the_time_of_a_choice_that_is_given_up_is_recorded(refusals: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the time for arguments, and for the answer of the replica that refused."""
-    metadata, now = SimpleNamespace(), [0.0]
-    monkeypatch.setattr(choosing, "monotonic", lambda: now[0])
-
-    async def resolve(*_: Any) -> None:
-        now[0] += 1000
-
-    async def once(_self: Any, pr: Any, _response_id: str, is_retry: bool) -> None:
-        await choosing._resolve_args(resolve)(None, pr)
-        now[0] += 3
-        if is_retry == bool(refusals):
-            await asyncio.Event().wait()
-        choosing._register_completion_callback(lambda *_: None)(None, None, None, pr)
-        now[0] += 1000
-
-    async def request() -> None:
-        for is_retry in (False, True):
-            pr = SimpleNamespace(metadata=metadata, args=[object()], kwargs={})
-            await choosing._route_and_send_request_once(once)(None, pr, "", is_retry)
-
-    async def leaves() -> None:
-        task = asyncio.ensure_future(request())
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(leaves())
-    assert getattr(metadata, router.CHOICE) == 3 * (1 + refusals)
-    assert getattr(metadata, router._ATTEMPTS, 1) == 1 + refusals
 
 
 class Wrapper:
@@ -312,52 +277,6 @@ def test_the_parts_of_a_response_are_its_items(bodies: list[Any], count: int | N
     told = streaming_request(tmp_path, lambda streamer: streamer._call_http_entrypoint(messages, send))
     assert seen == messages
     assert told.get(names.RAY_SERVE_ITEMS) == count
-
-
-class Ref:
-    """A reference to what a replica returns, of Ray's class by its name."""
-
-    def hex(self) -> str:
-        return "ab" * 28
-
-
-@pytest.mark.parametrize("parts", [{SERVE}, {SERVE, "get", "wait"}])
-def test_where_waits_are_recorded_they_are_linked_with_the_call_of_the_deployment(
-    parts: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``response.result()`` waits until a replica has accepted the request, and then for the result."""
-    active = tracing_of(tmp_path, selection=Selection(parts))
-    monkeypatch.setattr(tracing, "active", active)
-    accepted = SimpleNamespace(_obj_ref_gen=SimpleNamespace(_generator_ref=Ref()), _obj_ref=None)
-
-    async def assign(*_: Any) -> Any:
-        return accepted
-
-    metadata: Any = SimpleNamespace(call_method="say", request_id="1", multiplexed_model_id="")
-    here = SimpleNamespace(deployment_id=REPLICA._deployment_id)
-    driver = SimpleNamespace(_replica_result_future=Future())
-
-    def fetch(self: Any) -> Any:
-        future = self._replica_result_future
-        if not future.done():
-            future.set_result(asyncio.run(router._assign_request(assign)(here, metadata)))
-        return future.result()
-
-    begun = replica._begin(active, REPLICA, metadata)
-    assert begun is not None
-    token = attach(begun[0])
-    try:
-        for _ in range(2):  # the second one is there already
-            assert router._fetch(fetch)(driver) is accepted
-    finally:
-        detach(token)
-    told = {span.name: objects for span in spooled_spans(tmp_path) if (objects := objects_in(span)) is not None}
-    assert told == ({"Model.say serve.remote": ["ab" * 28], "ray.get": ["ab" * 28]} if "get" in parts else {})
-
-
-def objects_in(span: trace_pb2.Span) -> list[str] | None:
-    found = (each.value.array_value.values for each in span.attributes if each.key == names.RAY_OBJECT_IDS)
-    return next(([each.string_value for each in values] for values in found), None)
 
 
 def at_proxy(active: Tracing, called: str, **headers: str) -> trace.SpanContext:

@@ -69,16 +69,11 @@ def answered(completions: Iterable[tuple[str, str]]) -> list[Message]:
 
 
 def _written(messages_found: list[Message], active: Tracing) -> str | None:
-    """These messages as JSON, redacted and cut; None if even without texts it is longer than attributes may be."""
-    limit, redactor = active.recorder.limits.value_length, Redactor(active.redact)
-    most = MOST_CHARACTERS if limit is None else min(limit, MOST_CHARACTERS)
-    while True:
-        text = json.dumps(_cut(messages_found, redactor, most), ensure_ascii=False)
-        if limit is None or len(text) <= limit:
-            return text
-        if not most:
-            return None
-        most //= 2
+    """These messages as JSON, redacted and cut; None if it is longer than attributes may be."""
+    limit = active.recorder.limits.value_length
+    most = MOST_CHARACTERS if limit is None else min(limit // 2, MOST_CHARACTERS)
+    text = json.dumps(_cut(messages_found, Redactor(active.redact), most), ensure_ascii=False)
+    return text if limit is None or len(text) <= limit else None
 
 
 def _cut(messages_found: list[Message], redactor: Redactor, left: int) -> list[Message]:

@@ -108,7 +108,7 @@ class _Generation:
         self.parts: dict[int, Any] = {}
         """The last part of each completion."""
         self._first = 0
-        self._is_strange = self._has_ended = False
+        self._has_ended = False
 
     def of(self, result: Any) -> Any:
         """What the call has returned; if that is a stream, one that ends the span with it."""
@@ -119,13 +119,10 @@ class _Generation:
         return result
 
     def _note(self, part: Any) -> None:
-        if self._is_strange:
-            return
         try:
             self._first = self._first or now_ns()
             self.parts[part.get("index", 0)] = part
         except Exception as fault:  # noqa: BLE001  SGLang may have changed, and the stream has to go on
-            self._is_strange = True
             failed("reading a part of a generation", fault)
 
     def __del__(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,31 +16,17 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util._importlib_metadata import entry_points
 from stand_ins import tracing_of
 
-from ray_tracing_hooks._formats.encoded_span.decode import decode_span
 from ray_tracing_hooks._ray import tracing
 from ray_tracing_hooks._ray.serve import replica, router, server
 from ray_tracing_hooks._ray.serve.server import Descriptions, arrive, http_headers
 from ray_tracing_hooks._ray.templates import SERVE
 from ray_tracing_hooks._ray.tracing import Tracing
 from ray_tracing_hooks._record.current import attach, detach
-from ray_tracing_hooks._spool.layout import SPAN
-from ray_tracing_hooks._spool.reader import SegmentReader, iterate
 
 CLIENT = trace.SpanContext(0x1234, 0xFF, is_remote=False, trace_flags=trace.TraceFlags(1))
 SCOPE = {"method": "GET", "path": "/", "client": None}
 METADATA = {"call_method": "__call__", "request_id": "1", "multiplexed_model_id": ""}
 DEPLOYMENT = SimpleNamespace(name="Model", app_name="app")
-
-
-def recorded(folder: Path) -> list[Any]:
-    """The spans that have ended."""
-    return [
-        decode_span(payload[2:])
-        for _, paths, _ in iterate(str(folder))
-        for path in paths
-        for kind, payload, _ in SegmentReader(path).read()
-        if kind == SPAN
-    ]
 
 
 def propagators(*names: str) -> CompositePropagator:
@@ -107,41 +92,6 @@ def test_a_request_continues_the_trace_of_its_client_down_to_the_application(act
     assert here.trace_id == CLIENT.trace_id
     found = found_by_application(context, headers)
     assert (found.trace_id, found.span_id, found.trace_flags & 1) == (here.trace_id, here.span_id, 1)
-
-
-def test_a_call_in_the_context_of_a_request_that_is_over_begins_a_trace(active: Tracing, tmp_path: Path) -> None:
-    """As by the loop of a queue, which the first request has started. Baggage still goes along."""
-    context, span = arrive(active, http_headers(of_client()), Descriptions({}).of_http, SCOPE)
-    assert span is not None
-    inside: list[tuple[Context, Any]] = []
-    for end in (None, time.time_ns() - 1_500_000_000):
-        if end is not None:
-            span.end(end)
-        metadata, token = SimpleNamespace(**METADATA), attach(context)
-        try:
-            call = router._begin(active, SimpleNamespace(deployment_id=DEPLOYMENT), metadata)
-        finally:
-            detach(token)
-        assert call is not None
-        call.ended(None)
-        here: Any = SimpleNamespace(_deployment_id=DEPLOYMENT, _replica_id=SimpleNamespace(unique_id="abc"))
-        begun = replica._begin(active, here, metadata)
-        assert begun is not None
-        inside.append(begun)
-    soon, later = (span for span in recorded(tmp_path) if span.name.endswith("serve.remote"))
-    request = span.get_span_context()
-    assert (soon.trace_id, soon.parent_span_id) == (span.trace_id, span.span_id)
-    assert (soon.links, later.parent_span_id) == ([], b"")
-    assert later.trace_id != span.trace_id
-    assert [(link.trace_id, link.span_id) for link in later.links] == [(span.trace_id, span.span_id)]
-    assert later.attributes["ray.after_end"] >= 1.5
-    for call, (within, below) in zip((soon, later), inside, strict=True):
-        assert below is not None
-        assert below.trace_id == call.trace_id
-        assert below.get_span_context().trace_state == (request.trace_state if call is soon else trace.TraceState())
-        # The propagator of Jaeger has baggage only where it has a span.
-        is_kept = call is soon or "uber-trace-id" not in propagate.get_global_textmap().fields
-        assert baggage.get_all(within) == ({"user": "me"} if is_kept else {})
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,7 @@ typedef struct {
     PyObject *held[3];  /* the pieces are parts of these */
     PyObject *templates[TEMPLATES]; /* the last ones, encoded and as JSON */
     PyObject *texts[TEMPLATES];
-    size_t next;   /* which is replaced next */
-    int is_asking; /* whether the function runs */
+    size_t next; /* which is replaced next */
     Piece before_trace_id, before_span_id, before_parent_id, start_tag, end_tag, template_tags, before_submit_time,
         submit_time_text;
     Pairs flags, ids;
@@ -215,14 +214,10 @@ static PyObject *take_template(CallJson *writer, Rest *rest)
     while (which(&writer->ids, after) < 0)
         if (!skip_field(&after, writer->template_tags) || after.at - rest->at > MOST_TEMPLATE)
             return NULL;
-    if (writer->is_asking)
-        return NULL; /* another thread is, or the function itself: not so deep that the stack overflows */
     PyObject *template = PyBytes_FromStringAndSize((const char *)rest->at, after.at - rest->at);
     if (template == NULL)
         return NULL;
-    writer->is_asking = 1;
     PyObject *text = PyObject_CallFunctionObjArgs(writer->template, template, NULL);
-    writer->is_asking = 0;
     if (text == NULL || !PyUnicode_Check(text) || PyUnicode_GetLength(text) == 0) {
         Py_DECREF(template);
         Py_XDECREF(text);

@@ -55,26 +55,6 @@ class Inherited:
         execution: Begins the common ones of these tasks in the compiled part; None without it.
     """
 
-    __slots__ = (
-        "_attempt",
-        "_before",
-        "_depth",
-        "_flags",
-        "_held",
-        "_mask",
-        "_of_connection",
-        "_of_driver",
-        "_of_template",
-        "_recorder",
-        "_sampler",
-        "_span_flags",
-        "_task_id",
-        "_template",
-        "_trace_id",
-        "_unsampled",
-        "execution",
-    )
-
     def __init__(
         self,
         recorder: Recorder,

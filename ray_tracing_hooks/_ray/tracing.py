@@ -254,26 +254,6 @@ _ENDLESS = SimpleNamespace(end_time=None)
 class Around:
     """What calls in one context have in common."""
 
-    __slots__ = (
-        "after",
-        "before",
-        "caller",
-        "context",
-        "fallback",
-        "flags",
-        "headers",
-        "inherits",
-        "mask",
-        "object_ref",
-        "of_caller",
-        "parent",
-        "parent_id",
-        "recorder",
-        "sampler",
-        "span",
-        "trace_id",
-    )
-
     def __init__(self, calls: Calls, context: Context) -> None:
         recorder = calls.recorder
         self.context, self.sampler, self.fallback = context, recorder.sampler, recorder.fallback

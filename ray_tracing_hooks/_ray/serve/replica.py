@@ -33,8 +33,6 @@ Each item of a streaming call passes the function by which the event loop of the
 of a response over HTTP or WebSocket the ``send`` of its application (Ray 2.60 ``serve/_private/replica.py``,
 ``_call_user_generator`` and ``_call_http_entrypoint``). Where the replica has no such loop of its own
 (``RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD``), items come out of a generator.
-
-This runs for each item, so it is one function that reads the clock once.
 """
 
 from __future__ import annotations
@@ -251,11 +249,11 @@ _first_item = encode.double_attribute(names.RAY_SERVE_FIRST_ITEM)
 _longest_pause = encode.double_attribute(names.RAY_SERVE_LONGEST_PAUSE)
 
 
-def _items(hand_on: Handed, span: RecordedSpan) -> Handed:
-    """``hand_on``, which takes the items of a streaming call, and adds their times to ``span`` when that ends."""
+def _counting(span: RecordedSpan) -> Callable[[], None]:
+    """A function to call for each item, whose number and times are added to ``span`` when that ends."""
     count = first = last = longest = 0
 
-    def of_item(item: Any) -> Any:
+    def count_item() -> None:
         nonlocal count, first, last, longest
         now = now_ns()
         if count == 0:
@@ -264,31 +262,36 @@ def _items(hand_on: Handed, span: RecordedSpan) -> Handed:
             longest = now - last
         last = now
         count += 1
-        return hand_on(item)
 
     span.add_at_end(lambda: _encoded(span, count, first, longest))
+    return count_item
+
+
+def _items(hand_on: Handed, span: RecordedSpan) -> Handed:
+    """``hand_on``, which takes the items of a streaming call, and adds their times to ``span``."""
+    count_item = _counting(span)
+
+    def of_item(item: Any) -> Any:
+        count_item()
+        return hand_on(item)
+
     return of_item
 
 
 def _parts(send: Handed, span: RecordedSpan) -> Handed:
     """The same for the ASGI messages of a response. One that is not streamed adds nothing."""
-    count = first = last = longest = 0
+    count_item: Callable[[], None] | None = None
 
     def of_message(message: Any) -> Any:
-        nonlocal count, first, last, longest
+        nonlocal count_item
         try:
-            is_part = message.get("more_body") or message["type"] == "websocket.send" or (count and message.get("body"))
+            begins = message.get("more_body") or message["type"] == "websocket.send"
+            is_part = begins or (count_item is not None and message.get("body"))
         except (AttributeError, LookupError):  # no message of ASGI, for Serve to refuse
             is_part = False
         if is_part:
-            now = now_ns()
-            if count == 0:
-                first = now
-                span.add_at_end(lambda: _encoded(span, count, first, longest))
-            elif now - last > longest:
-                longest = now - last
-            last = now
-            count += 1
+            count_item = count_item or _counting(span)
+            count_item()
         return send(message)
 
     return of_message

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import ray._private.worker
+import ray.util.client.worker
 from opentelemetry.trace import StatusCode
 from ray._private import worker
 from ray.exceptions import RayTaskError, UserCodeException
@@ -12,11 +18,12 @@ from stand_ins import tracing_of
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.encoded_span.decode import Span, decode_span
-from ray_tracing_hooks._ray import generators, library_spans
+from ray_tracing_hooks._ray import client, generators, library_spans, process, tracing
 from ray_tracing_hooks._ray.errors import fail
 from ray_tracing_hooks._ray.process import DRIVER, WORKER
 from ray_tracing_hooks._record.current import get_current
 from ray_tracing_hooks._record.span import RecordedSpan
+from ray_tracing_hooks._safety.patching import Patches
 
 
 @pytest.mark.parametrize(
@@ -91,3 +98,42 @@ def test_a_span_ends_even_if_something_interrupts_the_description_of_its_error(t
         with pytest.raises(KeyboardInterrupt):
             end(span, InterruptingError())
         assert len(ended) == 1
+
+
+# What fails while Ray connects and disconnects.
+
+hides_frames = pytest.mark.skipif(sys.version_info < (3, 11), reason="a frame cannot be taken out of a traceback there")
+
+
+def refuse(*_args: Any, **_kwargs: Any) -> Any:
+    raise ConnectionError("on purpose")
+
+
+def lines_of_ours(call: Any, *args: Any) -> list[str]:
+    with pytest.raises(ConnectionError, match="on purpose") as raised:
+        call(*args)
+    return [frame.filename for frame in traceback.extract_tb(raised.tb) if "ray_tracing_hooks/_ray" in frame.filename]
+
+
+@hides_frames
+def test_a_driver_that_cannot_connect_after_an_early_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray._private.worker, "connect", refuse)
+    patches = Patches()
+    assert process.patch_driver(patches, refuse)
+    try:
+        assert lines_of_ours(ray._private.worker.connect) == []
+    finally:
+        patches.undo()
+
+
+@hides_frames
+def test_a_client_that_cannot_disconnect(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker: Any = object()
+    monkeypatch.setattr(ray.util.client.worker.Worker, "close", refuse)
+    monkeypatch.setattr(tracing, "active", SimpleNamespace(process=SimpleNamespace(worker=worker)))
+    patches = Patches()
+    assert client.patch_end(patches, lambda: None, lambda: None)
+    try:
+        assert lines_of_ours(ray.util.client.worker.Worker.close, worker) == []
+    finally:
+        patches.undo()

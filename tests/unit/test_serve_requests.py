@@ -51,7 +51,7 @@ def connection(first: Tracing, number: int) -> Tracing:
     [
         lambda active: of_proxy.of_http(active, SCOPE),
         lambda active: of_proxy.of_grpc(active, CALL),
-        lambda active: direct._methods.of(active, REPLICA, "say").of_grpc(active, CALL),
+        lambda active: direct.descriptions_of(active, REPLICA, "say").of_grpc(active, CALL),
     ],
     ids=["http", "grpc", "direct"],
 )
@@ -88,7 +88,7 @@ def test_which_methods_are_traced_is_as_the_connection_has_it(tmp_path: Path) ->
     traced, left_out = connection(first, 1), connection(first, 2)
     left_out.selection = Selection(())
     for active, is_traced in ((traced, True), (left_out, False), (traced, True)):
-        described = direct._methods.of(active, REPLICA, "say").of_grpc(active, CALL)
+        described = direct.descriptions_of(active, REPLICA, "say").of_grpc(active, CALL)
         assert (described is not None) is is_traced
 
 

@@ -17,6 +17,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from opentelemetry import trace
@@ -157,7 +158,7 @@ class _HttpRequest(_Request):
     def _describe(self, active: Tracing, replica: Any) -> Callable[[Tracing, Any], server.Described] | None:
         if server.is_left_out_http(active, self.scope):
             return None
-        return _methods.of(active, replica, "__call__").of_http
+        return descriptions_of(active, replica, "__call__").of_http
 
     def note(self, message: Mapping[str, Any]) -> None:
         """Record an ASGI message from or to the client."""
@@ -265,7 +266,7 @@ class _GrpcCall(_Request):
 
     def arrived(self, active: Tracing, replica: Any) -> tuple[Context, RecordedSpan | None]:
         headers = server.grpc_headers(self._context.invocation_metadata())
-        descriptions = _methods.of(active, replica, self._called.rpartition("/")[2])
+        descriptions = descriptions_of(active, replica, self._called.rpartition("/")[2])
         describe = descriptions.of_grpc if not server.is_left_out_grpc(active, self._called) else None
         return server.arrive(active, headers, describe, (self._called, self._context.peer()))
 
@@ -277,34 +278,22 @@ _arrived: ContextVar[_HttpRequest | _GrpcCall | None] = ContextVar("request to a
 """The request of this asyncio task."""
 
 
-class _Methods:
-    """The descriptions of requests to each method of this replica, for one connection to Ray."""
-
-    def __init__(self) -> None:
-        self._active: Tracing | None = None
-        self._made: dict[str, server.Descriptions] = {}
-
-    def of(self, active: Tracing, replica: Any, method: str) -> server.Descriptions:
-        if active is not self._active:
-            self._made, self._active = {}, active
-        made = self._made.get(method)
-        if made is None:
-            made = self._made[method] = self._make(active, replica, method)
-        return made
-
-    def _make(self, active: Tracing, replica: Any, method: str) -> server.Descriptions:
-        deployment = replica._deployment_id  # noqa: SLF001  as Serve's own tracing
-        attributes = {
-            names.RAY_SERVE_DEPLOYMENT: deployment.name,
-            names.RAY_SERVE_APPLICATION: deployment.app_name,
-            names.RAY_SERVE_METHOD: method,
-            names.RAY_SERVE_REPLICA_ID: replica._replica_id.unique_id,  # noqa: SLF001  as above
-        }
-        selected = active.selection.selects(f"{deployment.name}.{method}", SERVE)
-        return server.Descriptions({key: value for key, value in attributes.items() if value}, selected=selected)
+@lru_cache(maxsize=100)  # clients choose the names of methods
+def _described(active: Tracing, deployment: str, application: str, replica_id: str, method: str) -> server.Descriptions:
+    attributes = {
+        names.RAY_SERVE_DEPLOYMENT: deployment,
+        names.RAY_SERVE_APPLICATION: application,
+        names.RAY_SERVE_METHOD: method,
+        names.RAY_SERVE_REPLICA_ID: replica_id,
+    }
+    selected = active.selection.selects(f"{deployment}.{method}", SERVE)
+    return server.Descriptions({key: value for key, value in attributes.items() if value}, selected=selected)
 
 
-_methods = _Methods()
+def descriptions_of(active: Tracing, replica: Any, method: str) -> server.Descriptions:
+    """The descriptions of requests to a method of this replica."""
+    deployment, replica_id = replica._deployment_id, replica._replica_id.unique_id  # noqa: SLF001  as Serve's own tracing
+    return _described(active, deployment.name, deployment.app_name, replica_id, method)
 
 
 def _direct_ingress_asgi(original: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:

@@ -125,23 +125,18 @@ def _schedule_and_send_request(original: Callable[..., Any]) -> Callable[..., An
 
 @guarded("wrapping the choice of replicas")
 def _examine(router: Any, chooser: Any) -> None:
-    if chooser is not None and _WRAPPED not in vars(chooser):
-        vars(chooser)[_WRAPPED] = True
-        _wrap(
-            chooser,
-            counts_attempts=hasattr(router, "_route_and_send_request_once"),
-            has_places=hasattr(router, "_resolve_args_with_metrics")
-            and hasattr(router, "_register_completion_callback"),
-        )
-
-
-def _wrap(chooser: Any, *, counts_attempts: bool, has_places: bool) -> None:
+    if chooser is None or _WRAPPED in vars(chooser):
+        return
+    vars(chooser)[_WRAPPED] = True
     own = getattr(chooser, "choose_replicas", None)
     if own is not None and not getattr(own, "__module__", "").startswith("ray.serve."):
         chooser.choose_replicas = _in_its_request(own)
+    if hasattr(router, "_resolve_args_with_metrics") and hasattr(router, "_register_completion_callback"):
+        return
+    counts_attempts = hasattr(router, "_route_and_send_request_once")
     for name in ("_choose_replica_for_request", "choose_replica_for_request"):
         original = getattr(chooser, name, None)
-        if original is not None and not has_places:
+        if original is not None:
             setattr(chooser, name, _timed(original, counts_attempts=counts_attempts))
 
 

@@ -28,7 +28,6 @@ from ray_tracing_hooks._ray.tune.trials import (
     calling,
 )
 from ray_tracing_hooks._record.current import get_current
-from ray_tracing_hooks._record.span import RecordedSpan
 from ray_tracing_hooks._safety.exceptions import hidden_frame
 from ray_tracing_hooks._safety.guard import guarded
 
@@ -92,17 +91,13 @@ class Experiment:
 
     def end(self) -> None:
         self.end_trials()
-        _end(self.span, self._count, self._failed)
-        self.span = None
-
-
-def _end(span: RecordedSpan | None, count: int, failures: int) -> None:
-    if span is None:
-        return
-    span.set_attribute(names.RAY_TUNE_TRIALS, count)
-    if failures:
-        span.set_attribute(names.RAY_TUNE_TRIALS_FAILED, failures)
-    span.end()
+        span, self.span = self.span, None
+        if span is None:
+            return
+        span.set_attribute(names.RAY_TUNE_TRIALS, self._count)
+        if self._failed:
+            span.set_attribute(names.RAY_TUNE_TRIALS_FAILED, self._failed)
+        span.end()
 
 
 def _searcher(algorithm: Any) -> str:

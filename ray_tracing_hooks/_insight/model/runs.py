@@ -2,7 +2,8 @@
 
 A folder collects the spans of every traced program. Traces with spans of the same job of the same Ray session belong
 to one run; a driver without a root span has many traces. A trace of the program's own spans alone, such as that of a
-loop or a thread of an actor, names no job: it belongs to that of its process.
+loop or a thread of an actor, names no job: it belongs to that of its process. Spans of Ray's own tracing name no
+session: there, traces with spans of the same job belong together if they have nodes in common.
 """
 
 from __future__ import annotations
@@ -39,14 +40,16 @@ def runs(table: Table) -> list[Run]:
     session_of_trace = _first(table, table.resource, session_of)
     if nameless := session_of_trace.keys() - job_of_trace.keys():
         job_of_trace |= _by_process(table, nameless, jobs)
-    keys = [("", each) for each in table.traces]
+    without = [trace for trace in job_of_trace if trace not in session_of_trace]
+    clusters = _clusters(table, without) if without else {}
+    keys = [("", each, "") for each in table.traces]
     for trace, job in job_of_trace.items():
-        keys[trace] = session_of_trace.get(trace, ""), job
+        keys[trace] = session_of_trace.get(trace, ""), job, clusters.get(trace, "")
     number = {key: place for place, key in enumerate(dict.fromkeys(keys))}
     of_row = np.array([number[key] for key in keys], np.int64)[as_numpy(table.trace)]
     (rows,) = split(of_row, len(number), np.arange(len(table)))
     found = [
-        Run(session, job, as_array(own, "I")) for (session, job), own in zip(number, rows, strict=True) if len(own)
+        Run(session, job, as_array(own, "I")) for (session, job, _), own in zip(number, rows, strict=True) if len(own)
     ]
     return sorted(found, key=lambda run: (-table.start[run.rows[0]], run.rows[0]))
 
@@ -73,6 +76,30 @@ def _by_process(table: Table, traces: Collection[int], jobs: Sequence[str]) -> d
         if trace in traces and len(named := jobs_of.get(table.resource[row], set())) == 1:
             found[trace] = next(iter(named))
     return found
+
+
+def _clusters(table: Table, traces: Sequence[int]) -> dict[int, str]:
+    """For traces that name no session, a node of their cluster: all that have nodes in common have the same one.
+
+    Ray numbers the jobs of every cluster from 1, but no two clusters have a node in common.
+    """
+    nodes = [str(site.get(names.RAY_NODE_ID) or "") for site in table.sites]
+    trace, site = as_numpy(table.trace), as_numpy(table.site).astype(np.int64)
+    rows = np.isin(trace, traces) & np.array([bool(node) for node in nodes], bool)[site]
+    same: dict[str, str] = {}
+
+    def first(node: str) -> str:
+        while (above := same.setdefault(node, node)) != node:
+            same[node] = same[above]
+            node = above
+        return node
+
+    node_of: dict[int, str] = {}
+    for pair in np.unique(trace[rows] * np.int64(len(nodes)) + site[rows]).tolist():
+        its_trace, its_site = divmod(pair, len(nodes))
+        node = first(nodes[its_site])
+        same[node] = first(node_of.setdefault(its_trace, node))
+    return {its_trace: first(node) for its_trace, node in node_of.items()}
 
 
 def part_of(table: Table, run: Run) -> Table:

@@ -94,6 +94,9 @@ class _Unpacked(io.RawIOBase):
             ) from None
         except zlib.error as error:
             raise ValueError(f"its compressed data is damaged ({error})") from None
+        except EOFError:
+            why = "the compressed data ends too early, as if it was cut or is still being written"
+            raise EOFError(why) from None
         if self._file.tell() > self._most:
             raise ValueError(f"it decompresses to more than {_MOST_RATIO} times its size, which no file of spans does")
         buffer[: len(found)] = found
@@ -196,6 +199,8 @@ def _members(kind: Any) -> Mapping[str, _Assign]:
     blank, found = kind(), {}
     for field in kind.DESCRIPTOR.fields:
         name = field.name
+        if field.message_type is None and hasattr(getattr(blank, name), "append"):
+            continue  # a list of texts, such as the keys of an entity, which nothing here needs
         if field.message_type is not None:
             is_list = hasattr(getattr(blank, name), "add")
             assign = _items(name) if is_list else _part(name)

@@ -114,8 +114,10 @@ OTHER_FORMS: dict[str, Any] = {
 
 
 def test_other_tools_are_read_as_protobuf_reads_them() -> None:
-    """Underscores, names of enums, ids in base64, plain numbers, nulls, unknown fields."""
-    document = {"resource_spans": [{"resource": None, "scope_spans": [{"spans": [OTHER_FORMS], "schema_url": "x"}]}]}
+    """Underscores, names of enums, ids in base64, plain numbers, nulls, unknown fields, entities of a resource."""
+    resource = {"entity_refs": [{"type": "service", "id_keys": ["service.instance.id"]}]}
+    scope_spans = [{"spans": [OTHER_FORMS], "schema_url": "x"}]
+    document = {"resource_spans": [{"resource": resource, "scope_spans": scope_spans}, {"resource": None}]}
     expected = ParseDict(document, TracesData(), ignore_unknown_fields=True)
     (span,) = read_back(json.dumps(document))
     assert repr(span) == repr(expected.resource_spans[0].scope_spans[0].spans[0])  # NaN is not equal to itself

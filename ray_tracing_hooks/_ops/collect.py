@@ -6,6 +6,7 @@ already is not copied again: names are unique, and files only grow.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,9 @@ from ray_tracing_hooks._safety.guard import TracingError, describe
 CHUNK = 4 << 20
 _AT_ONCE = 4
 """Nodes that files are fetched from at the same time."""
+
+_OURS = re.compile(r".+-\d{4,}\.jsonl|task-states-.+\.ndjson")
+"""Names that no two files have: those of this package's exporters have a random part."""
 
 _NAME = re.compile(r"((logs|metrics)/)?[\w@+-][\w.@+-]*")
 
@@ -109,12 +113,18 @@ def collect(
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         try:
             advance("having spans written", 0, 1)
-            # Nodes that share a folder name the same file. It may have grown since the first one has named it.
+            # Nodes that share a folder name the same file. It may have grown since the first one has named it. Files of
+            # other programs may have one name on each node.
             files: dict[str, File] = {}
             for listed in threads.map(partial(_listed, options, result), found):
                 for file in listed:
-                    if file.name not in files or files[file.name].size < file.size:
-                        files[file.name] = file
+                    name, number = file.name, 1
+                    while name in files and not _OURS.fullmatch(os.path.basename(name)):
+                        number += 1
+                        stem, _, suffix = file.name.partition(".jsonl")
+                        name = f"{stem}_{number}.jsonl{suffix}"
+                    if name not in files or files[name].size < file.size:
+                        files[name] = file._replace(name=name)
             transfer.begin(sum(file.size for file in files.values()), advance)
             by_source = [[file for file in files.values() if file.source is source] for source in found]
             list(threads.map(transfer.fetch, by_source))

@@ -156,6 +156,15 @@ def test_nodes_that_share_a_folder_give_a_file_once(machine: Machine, tmp_path: 
     assert contents(output) == {f"{LABEL}-aaaaaaaa-0001.jsonl": b"same" * 100 + b"and more"}
 
 
+def test_files_of_other_programs_may_have_one_name_on_each_node(machine: Machine, tmp_path: Path) -> None:
+    """Such as those of a Collector. No random part tells them apart."""
+    other = Machine(tmp_path / "other", "b/1")
+    (machine.folder / "collector.jsonl").write_bytes(b"of one")
+    (other.folder / "collector.jsonl").write_bytes(b"of the other")
+    assert run(tmp_path / "output", machine, other, everything=True).files == 2
+    assert contents(tmp_path / "output") == {"collector.jsonl": b"of one", "collector_2.jsonl": b"of the other"}
+
+
 def test_a_node_that_fails_keeps_nobody_else(machine: Machine, tmp_path: Path) -> None:
     machine.write(b"a" * 10)
     gone = Machine(tmp_path / "gone", "b")

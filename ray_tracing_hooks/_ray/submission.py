@@ -64,6 +64,8 @@ def _carrying(calls: Calls, what: Called, around: Around) -> Submission | None:
     start = now_ns()
     # The name of a creation is that of the actor.
     name = encode.attribute(names.RAY_NAME, what.name) if what.name and not what.creation else b""
+    if len(name) + (len(what.runs.attributes) if what.runs is not None else 0) > carrier.MOST_BYTES:
+        name = b""  # the submission has it
     runs = (what.runs.name, what.runs.attributes + name) if what.runs is not None else ("", name) if name else None
     carried = carrier.encode(
         around.trace_id,

@@ -35,6 +35,9 @@ NO_TRACE = bytes((CALL,))
 
 _LAYOUT = struct.Struct("<BB16s8sQ24s")
 _LENGTH = struct.Struct("<H")
+MOST_BYTES = 0xFFFF
+"""The most bytes that one part of ``runs`` may have."""
+
 _NO_TASK, _NO_SPAN = bytes(24), bytes(8)
 _NOT_OPTIONAL = ~(HEADERS | WITHOUT_SPAN | RUNS | PARENT | 0x01)
 
@@ -72,7 +75,7 @@ def encode(
     runs: tuple[str, bytes] | None = None,
     parent_id: bytes | None = None,
 ) -> bytes:
-    """The argument that carries this context. ``runs`` has two parts of less than 65,536 bytes each."""
+    """The argument that carries this context. ``runs`` has two parts of :data:`MOST_BYTES` at most."""
     form = CREATION if creation else CALL
     if without_span:
         form |= WITHOUT_SPAN

@@ -83,7 +83,8 @@ class Retention:
             self._present.pop(segment.path, None)
             with contextlib.suppress(OSError):
                 if is_refused(segment.path):
-                    self._set_aside(segment.path)
+                    if self._set_aside(segment.path):
+                        excess -= size
                     continue
             excess -= size
             for signal in lost:

@@ -29,6 +29,9 @@ REPLAY_PREFIX = ".replay-"
 PASSING = frozenset({errno.EIO, errno.EROFS, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors of opening or reading a file that may pass."""
 
+_PATIENCE = (0.1, 0.3, 1.0, 3.0)
+"""Seconds before each further attempt to read a file."""
+
 _BLOCK = 4096
 
 _TRIES, _PAUSE = 100, 0.001
@@ -56,6 +59,18 @@ def write_with_room(path: str, text: bytes) -> None:
                 raise
         finally:
             os.close(descriptor)
+
+
+def read_patiently(path: str) -> str:
+    """Like ``read_file`` of ``_safety/private.py``, but tries again for some seconds where the error may pass."""
+    for pause in _PATIENCE:
+        try:
+            return read_file(path)
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise
+        time.sleep(pause)
+    return read_file(path)
 
 
 def take_lock(spool_dir: str) -> int | None:

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from ray_tracing_hooks._formats.encoded_span.read import end_time, log_time
 from ray_tracing_hooks._formats.otlp import LOGS, TRACES, Signal
 from ray_tracing_hooks._safety.guard import TracingError, describe
-from ray_tracing_hooks._safety.private import read_file
 from ray_tracing_hooks._ship.figures import DestinationFigures
-from ray_tracing_hooks._ship.files import write_with_room
+from ray_tracing_hooks._ship.files import read_patiently, write_with_room
 from ray_tracing_hooks._ship.folder import FolderSnapshot
 from ray_tracing_hooks._ship.follow import Follower
 from ray_tracing_hooks._ship.log import Problems, logger
@@ -318,7 +317,7 @@ class ProgressFile:
     def load(self) -> Progress:
         """The progress that an earlier shipper has stored; a file that cannot be read is logged and counts as empty."""
         try:
-            return decode(read_file(self._path))
+            return decode(read_patiently(self._path))
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, KeyError) as error:

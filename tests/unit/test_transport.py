@@ -31,7 +31,7 @@ from ray_tracing_hooks._formats.protobuf import field, varint
 from ray_tracing_hooks._ship.sink import DeliveryError, Tls
 from ray_tracing_hooks._ship.transport.contract import Refused, ServerSettings, Transport
 from ray_tracing_hooks._ship.transport.grpc import GrpcTransport
-from ray_tracing_hooks._ship.transport.http import HttpTransport
+from ray_tracing_hooks._ship.transport.http import HttpTransport, _default_authorities
 
 METHOD = "/test.Service/Export"
 BODY = b"spans " * 2000
@@ -686,6 +686,28 @@ class Secured:
 @pytest.fixture(params=["http", "grpc"])
 def secured(request: pytest.FixtureRequest, stack: ExitStack, certificates: Certificates) -> Secured:
     return Secured(request.param, stack, certificates)
+
+
+def test_the_default_authorities_are_trusted_when_their_package_is_gone(
+    stack: ExitStack, certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray removes the environments of workers that have ended, and a shipper that one of them started continues."""
+    bundle = tmp_path / "cacert.pem"
+    certificates.authority.cert_pem.write_to_path(str(bundle))
+    monkeypatch.setattr("requests.adapters.DEFAULT_CA_BUNDLE_PATH", str(bundle))
+    _default_authorities.cache_clear()
+    stack.callback(_default_authorities.cache_clear)
+    server = stack.enter_context(http_server(certificates.http(certificates.server)))
+    transport = http(stack, server.server_port, scheme="https")
+    transport.send(BODY)
+    bundle.unlink()
+    transport.close()  # the connection
+    transport.send(BODY)
+    assert len(server.received) == server.connections == 2
+    # The variable of the environment still counts, and before it what the exporter's own names.
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", certificates.path("other"))
+    assert "its certificate is not trusted" in trouble(http(stack, server.server_port, scheme="https"))
+    http(stack, server.server_port, scheme="https", tls=certificates.trusting).send(BODY)
 
 
 def test_a_private_authority_is_trusted(

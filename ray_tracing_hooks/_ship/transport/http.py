@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import io
 import json
+import os
 import re
 import socket
 import time
@@ -16,6 +18,7 @@ from typing import Any
 
 import requests
 import urllib3
+from requests import adapters
 from requests.adapters import HTTPAdapter
 
 from ray_tracing_hooks._formats.protobuf import FormatError, fields
@@ -116,6 +119,24 @@ class _NoNetrc(requests.auth.AuthBase):
         return request
 
 
+@functools.cache
+def _default_authorities() -> str:
+    """A path to the CA certificates that ``requests`` trusts by default, valid as long as this process lives.
+
+    They are in an installed package, and the environment of a Ray worker can be removed while its shipper runs.
+    """
+    path: str = adapters.DEFAULT_CA_BUNDLE_PATH
+    try:
+        with open(path, "rb") as file:
+            contents = file.read()
+        copy = os.memfd_create("certificates")
+        with open(copy, "wb", closefd=False) as file:
+            file.write(contents)
+    except OSError:
+        return path
+    return f"/proc/self/fd/{copy}"
+
+
 class HttpTransport:
     """Posts bodies to one URL. The time-out is for connecting and the response together.
 
@@ -146,6 +167,9 @@ class HttpTransport:
         if settings.gzip:
             self._session.headers["Content-Encoding"] = "gzip"
         self._verify = tls.certificate
+        if self._verify is None and self._url.lower().startswith("https:"):
+            # Applies if no environment variable names another file.
+            self._session.verify = _default_authorities()
         self._cert: tuple[str, str] | None = None
         if tls.client_certificate is not None:
             self._cert = (tls.client_certificate, tls.client_key or tls.client_certificate)

@@ -1,7 +1,8 @@
 """Serves a report on this machine, and writes it again when files with spans change: ``view --watch``.
 
 Only those who have the address, which contains a random token, can see the report. The server listens on the loopback
-address only, answers GET requests to the three paths that it knows, and opens no file but the report.
+address only, answers GET requests to the three paths that it knows, and opens no file but the report. It checks the
+``Host`` header, so that another site cannot reach it through DNS rebinding.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import base64
 import hashlib
 import hmac
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -26,6 +28,9 @@ from ray_tracing_hooks._insight.ingest.files import span_files
 from ray_tracing_hooks._safety.private import open_file
 
 ADDRESS = "127.0.0.1"
+
+_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
+"""The accepted host names in a request. The port may differ, for example through an SSH tunnel."""
 
 _PAUSE = 1.0
 """The least time in seconds between two looks at the files. After a report that took longer, it is as long as that."""
@@ -132,6 +137,10 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _REQUEST_TIMEOUT
 
     def do_GET(self) -> None:
+        host = self.headers.get_all("Host") or []
+        if len(host) != 1 or re.sub(r":\d+$", "", host[0]).lower() not in _NAMES:
+            self.send_error(421)
+            return
         _, token, *rest = [*self.path.partition("?")[0].split("/"), ""]
         known = hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode())
         try:

@@ -153,6 +153,18 @@ def test_a_token_of_other_characters_is_wrong_too(server: Server) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.0 404")
 
 
+@pytest.mark.parametrize("host", [None, "", "evil.example:80", "127.0.0.1.evil.example", "localhost@evil.example"])
+def test_a_request_under_another_name_is_refused(server: Server, host: str | None) -> None:
+    """A site that makes its own name lead here (DNS rebinding) sends that name."""
+    assert ask(server, f"/{server.token}/report", host=host)[0] == 421
+
+
+@pytest.mark.parametrize("host", ["LOCALHOST:9", "127.0.0.1:1234", "[::1]:80"])
+def test_the_names_of_this_machine_are_taken_with_any_port(server: Server, host: str) -> None:
+    """A tunnel has another one."""
+    assert ask(server, f"/{server.token}/report", host=host)[0] == 200
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "NONSENSE"])
 def test_only_get_is_answered(server: Server, method: str) -> None:
     """Nothing can be changed, and no site is allowed to send requests."""
@@ -179,6 +191,12 @@ def test_no_path_is_opened(server: Server, path: str) -> None:
 def test_it_listens_on_this_machine_only(server: Server) -> None:
     """On the address that no other machine reaches."""
     assert server.socket.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_token_has_192_bits(server: Server) -> None:
+    with Server("x") as other:
+        assert len({server.token, other.token}) == 2
+    assert len(server.token) == 32
 
 
 def test_nothing_is_printed_for_a_request(server: Server, capfd: pytest.CaptureFixture[str]) -> None:

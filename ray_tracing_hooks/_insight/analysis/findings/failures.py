@@ -447,12 +447,13 @@ def _ended(analysis: Analysis) -> list[Finding]:
     table, path = analysis.table, analysis.path
     is_dead = table.is_dead()
     in_vain = [step.time for step in path.steps if step.kind == WAITING]
-    found = []
+    found, times = [], []
     for circle in deadlocks(analysis.calls, LOST):
         if not all(is_dead[row] for row in circle):
             continue
         # All of them were stuck from the start of the last one until the first of their processes died.
         stuck = max(map(table.start.__getitem__, circle)), min(map(table.end_or_now, circle))
+        times.append(stuck)
         cost = in_both([stuck], in_vain)
         text = (
             f"{count(len(circle), 'call')} waited for each other in a cycle, a deadlock, until their processes died: "
@@ -460,17 +461,16 @@ def _ended(analysis: Analysis) -> list[Finding]:
         )
         share = cost / path.wall if path.wall else 0.0
         found.append(Finding("deadlock", text, _DEADLOCK_ADVICE, share, circle, is_failure=True, title=_DEADLOCK_TITLE))
-    # A deadlock is the reason for timeouts too.
-    return found or _timed_out(analysis)
+    return found + _timed_out(analysis, times)
 
 
-def _timed_out(analysis: Analysis) -> list[Finding]:
-    """Waits for results that ended with a timeout."""
+def _timed_out(analysis: Analysis, in_deadlock: list[tuple[int, int]]) -> list[Finding]:
+    """Waits for results that ended with a timeout, but for the time in which a deadlock was the reason."""
     calls, path = analysis.calls, analysis.path
     waited: Counter[int] = Counter()
     for step in path.steps:
         if step.kind == WAITING and calls.role[step.row] == GET:
-            waited[step.row] += step.took
+            waited[step.row] += step.took - covered(in_deadlock, step.start, step.end)
     cost = sum(waited.values())
     if not is_costly(analysis, cost, 0.05):
         return []

@@ -302,9 +302,11 @@ def slow_requests(analysis: Analysis) -> Iterator[Finding]:
     """
     found = analysis.requests
     tail = found.tail if found is not None else None
-    if found is None or tail is None or any(slow_replicas(analysis)):
+    if found is None or tail is None:
         return
     part = tail.part
+    if any(each.about["method"] == part.name for each in slow_replicas(analysis)):
+        return
     trace = analysis.table.trace_id_of(tail.rows[0])[:_SHOWN_DIGITS]
     text = (
         f"the slowest {percent(SLOWEST)} of {count(found.count, 'request')} took {duration(tail.slow)} on average, the "

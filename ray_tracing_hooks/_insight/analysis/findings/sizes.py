@@ -315,7 +315,8 @@ def slow_results(analysis: Analysis) -> Iterator[Finding]:
         if not is_costly(analysis, cost, seconds=0.5) or function in tiny:
             continue
         sizes = [table.attribute(row, names.RAY_OBJECT_SIZE) for row in rows]
-        largest = max((each for each in sizes if isinstance(each, int)), default=0)
+        known = [each for each in sizes if isinstance(each, int)]
+        largest = max(known) if known and len(known) == len(sizes) else 0
         text = (
             f"the run waited {duration(cost)} after the code of {quoted(function)} had ended, while results were "
             "pickled, stored, sent and unpickled"

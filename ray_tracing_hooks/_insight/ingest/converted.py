@@ -111,7 +111,11 @@ def _lines(plain: BinaryIO, warn: Callable[[str], None]) -> Iterator[bytes]:
         if text[:1] == b"{":
             yield text.rstrip(b"\n") + b"\n"
         else:
-            line, wrong = encode_json(list(_groups(text)))
+            try:
+                line, wrong = encode_json(list(_groups(text)))
+            except FormatError as error:
+                warn(f"a message of it cannot be read: {error}")
+                continue
             bad += wrong
             yield line + b"\n"
     if bad:

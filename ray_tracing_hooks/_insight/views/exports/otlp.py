@@ -23,6 +23,7 @@ from ray_tracing_hooks._insight.views.exports import Source, as_json, encoded
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
 _SPANS_A_LINE = 100
+_SPANS_AT_ONCE = 10_000
 
 _SERVICE = "service.name"
 """Kept without other attributes, since backends group spans by it."""
@@ -46,7 +47,9 @@ def write(source: Source, out: BinaryIO) -> Sequence[str]:
     problems: list[str] = []
     for path, wanted in lines.items():
         others += _copy(path, wanted, out, problems)
-    if unended := _write_anew(source.redaction, out, list(map(table.recorded, table.as_recorded(others)))):
+    rows = table.as_recorded(others)
+    pieces = (list(map(table.recorded, rows[at : at + _SPANS_AT_ONCE])) for at in range(0, len(rows), _SPANS_AT_ONCE))
+    if unended := sum(_write_anew(source.redaction, out, spans) for spans in pieces):
         problems.append(f"{unended:,} spans have no end: they are still running, or their process died")
     return problems
 
@@ -57,7 +60,12 @@ def _copy(path: str, lines: Mapping[int, Sequence[int]], out: BinaryIO, problems
     Adds what cannot be read to ``problems``.
     """
     done, left = 0, list[int]()
-    with open(path, "rb") as raw:
+    try:
+        raw = open(path, "rb")  # noqa: SIM115  closed below
+    except OSError as error:
+        problems.append(f"{path}: {reason(error)}; {len(lines):,} of its lines are missing")
+        return left
+    with raw:
         found = lines_in(Part(path), raw)
         while done < len(lines):  # what follows cannot be read, or has no spans
             try:
@@ -66,7 +74,8 @@ def _copy(path: str, lines: Mapping[int, Sequence[int]], out: BinaryIO, problems
                     continue
                 is_whole = sum(len(group.spans) for group in groups_of(document_of(text))) == len(lines[offset])
             except (StopIteration, *UNREADABLE, *MALFORMED) as error:
-                problems.append(f"{path}: {reason(error)}; {len(lines) - done:,} of its lines are missing")
+                why = "it has become shorter" if isinstance(error, StopIteration) else reason(error)
+                problems.append(f"{path}: {why}; {len(lines) - done:,} of its lines are missing")
                 break
             done += 1
             if not is_whole:

@@ -62,8 +62,9 @@ class Listener:
 
     def end(self) -> None:
         """Stop listening. Its thread ends soon."""
-        self._has_ended = True
-        self._until_end.release()
+        if not self._has_ended:
+            self._has_ended = True
+            self._until_end.release()
 
     def _run(self) -> None:
         # A signal that the kernel delivers to this thread would not interrupt the main one.

@@ -2,7 +2,7 @@
 
 From files to text, each step with the modules to read first::
 
-    ingest      files.py finds files of spans, and parallel.py reads them in parts, by lines.py or spool.py
+    ingest      files.py finds files of spans, and load.py reads them in parts, by lines.py or spool.py
     model       table.py has the spans as columns; calls.py joins submissions and executions
     analysis    analysis.py has all figures, each computed on first use
                 walk.py goes the critical path back: causes.py and slots.py say what was waited for

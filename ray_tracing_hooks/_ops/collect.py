@@ -24,7 +24,7 @@ CHUNK = 4 << 20
 _AT_ONCE = 4
 """Nodes that files are fetched from at the same time."""
 
-_OURS = re.compile(r".+-\d{4,}\.jsonl|task-states-.+\.ndjson")
+_OURS = re.compile(r".+-[0-9a-f]+-\d{4,}\.jsonl|task-states-.+\.ndjson")
 """Names that no two files have: those of this package's exporters have a random part."""
 
 _NAME = re.compile(r"((logs|metrics)/)?[\w@+-][\w.@+-]*")

@@ -28,7 +28,7 @@ from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.clocks import correct
 from ray_tracing_hooks._insight.model.span import Event, Link, Span
 from ray_tracing_hooks._insight.model.table import Table
-from ray_tracing_hooks._insight.views.exports import FORMATS, Source
+from ray_tracing_hooks._insight.views.exports import FORMATS, Source, writer
 from ray_tracing_hooks._insight.views.exports.scene import Scene, lane_label, scene, title, told_of
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter
@@ -396,6 +396,19 @@ def test_otlp_has_each_span_once_and_its_best_record(folder: Path) -> None:
     found = otlp(exported(folder, "otlp"))
     assert Counter(each.span_id.hex() for each in found) == {f"{n:016x}": 1 for n in range(1, 7)}
     assert {each.end_time_unix_nano for each in found if each.span_id.hex() == f"{3:016x}"} == {EPOCH + 5_000_000}
+
+
+def test_a_file_that_goes_away_while_otlp_is_written_costs_its_lines_alone(folder: Path, tmp_path: Path) -> None:
+    """A shipper removes the oldest local files past their limit."""
+    gone = folder / "gone.jsonl"
+    gone.write_text(lines(span(6, EPOCH, EPOCH + 5)))
+    source = Source([str(gone), str(folder / "a.jsonl")])
+    assert len(source.table) == len(program()) + 1
+    gone.unlink()
+    with open(tmp_path / "out", "wb") as out:
+        notes = writer("otlp")(source, out)
+    assert f"{gone}: No such file or directory; 1 of its lines are missing" in notes
+    assert len(otlp(tmp_path / "out")) == len(program())
 
 
 def test_otlp_that_is_redacted_is_still_otlp(folder: Path) -> None:

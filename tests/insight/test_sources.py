@@ -109,6 +109,16 @@ def test_what_is_missing_of_such_a_file_is_said(tmp_path: Path) -> None:
     assert "nothing of it can be read as OTLP" in " ".join(run("summary", tmp_path / "junk", code=1).output.split())
 
 
+def test_a_message_that_cannot_be_read_costs_itself_alone(tmp_path: Path) -> None:
+    """Such as one with text that is not UTF-8."""
+    parts = messages()
+    (tmp_path / "whole.pb").write_bytes(by_collector(parts[:1] + parts[2:]))
+    parts[1] = parts[1].replace(b"service.name", b"\xff" * 12)
+    (tmp_path / "damaged.pb").write_bytes(by_collector(parts))
+    assert summary(tmp_path / "damaged.pb") == summary(tmp_path / "whole.pb")
+    assert "a message of it cannot be read" in " ".join(run("summary", tmp_path / "damaged.pb").stderr.split())
+
+
 def test_zstd_without_its_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that installs it."""
     (tmp_path / "traces.zst").write_bytes(compressed(b"".join(LINES)))

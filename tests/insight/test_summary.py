@@ -335,6 +335,30 @@ def test_a_deadlock_that_a_timeout_has_ended_is_told() -> None:
     assert finding.share == pytest.approx((920 - 20) / 1000)
 
 
+def test_a_deadlock_is_the_reason_for_timeouts_of_its_own_time_alone() -> None:
+    run, driver = HandMade.driven(3000)
+    actor, other = run.actor(), run.actor()
+    died: dict[str, Any] = {
+        "state": "lost",
+        "attributes": {names.RAY_END_ESTIMATED: True},
+        "error": names.WORKER_DIED,
+    }
+    slow = run.submit(driver, "slow", 0)
+    run.run(slow, 5, 3100, worker="w3")
+    run.get(driver, [slow], 1, 1900, error="GetTimeoutError")
+    first = run.submit(driver, "A.f", 2000, actor=actor)
+    frame = run.run(first, 2005, 3010, worker="w1", **died)
+    second = run.submit(frame, "B.g", 2010, actor=other, worker="w1")
+    below = run.run(second, 2020, 3010, worker="w2", **died)
+    third = run.submit(below, "A.h", 2030, actor=actor, worker="w2")
+    run.get(below, [third], 2031, 3010, state="lost", worker="w2")
+    run.get(frame, [second], 2011, 3010, state="lost", worker="w1")
+    run.get(driver, [first], 2001, 2920, error="GetTimeoutError")
+    found = {finding.kind: finding for finding in findings(run)}
+    assert found["deadlock"].share == pytest.approx((2920 - 2020) / 3000)
+    assert found["timed-out"].share == pytest.approx((1899 + 19) / 3000)
+
+
 @pytest.mark.parametrize(("others", "circles"), [(0, 0), (1, 1), (2, 0)])
 def test_an_actor_with_several_slots_is_in_a_deadlock_if_all_of_them_wait(others: int, circles: int) -> None:
     """Two slots, and a call that waits for another one to its own actor: the other slot is free, waits too, or runs."""

@@ -196,6 +196,13 @@ def test_a_name_that_the_span_has_already_is_not_recorded_again(tmp_path: Path) 
     assert [span.attributes.get(names.RAY_NAME) for span in spans] == [None, "another"]
 
 
+def test_a_name_too_long_to_travel_is_on_the_submission_alone(tmp_path: Path) -> None:
+    active = tracing_of(tmp_path, DRIVER, selection=Selection(PARTS))
+    spans = recorded(active)
+    submit(active, targets._describe_task, Task(), ("Read",), name="x" * 70_000)
+    assert [span.attributes[names.RAY_NAME] for span in spans] == ["x" * 70_000]
+
+
 def test_each_name_has_a_rate_limit_of_its_own(tmp_path: Path) -> None:
     limits = RateLimits((("*", 0.001),))
     active = tracing_of(tmp_path, DRIVER, selection=Selection(PARTS), rate_limits=limits)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -17,6 +19,9 @@ from shipping import Node, until
 from targets import frame
 
 from ray_tracing_hooks._cli import main
+from ray_tracing_hooks._ship.folder import FolderSnapshot, ProcessSnapshot, Segment
+from ray_tracing_hooks._ship.log import Problems
+from ray_tracing_hooks._ship.retention import Retention
 from ray_tracing_hooks._spool import layout, reader
 from ray_tracing_hooks._spool.layout import MAGIC, MAX_PAYLOAD, U16
 from ray_tracing_hooks._spool.reader import SegmentReader
@@ -218,6 +223,25 @@ def test_what_cannot_be_read_is_said_and_holds_no_other_one_back(node: Node) -> 
     assert "'1-1-foreign.000000.spool' is not a spool file" in text.replace(f"{node.spool}/", "")
     assert "bytes of the spool were damaged and are lost" in text
     assert f"4 files of the spool could not be read and are kept in {aside}" in text + node.log()
+
+
+def test_a_file_of_another_version_that_is_set_aside_makes_room(node: Node) -> None:
+    """So no spans are dropped for its sake."""
+    newer, ours = (node.spool / layout.segment_name(f"1-1-{process}", 0) for process in ("newer", "ours"))
+    newer.write_bytes(segment(1, 200, head=b"RTHSPL2\n"))
+    ours.write_bytes(segment(1, 200))
+    found = {
+        path.name: ProcessSnapshot([Segment(0, str(path), path.stat().st_size, age, True)], False, 1, 0.0)
+        for age, path in enumerate((newer, ours))
+    }
+    stages: Any = SimpleNamespace(signals=(), read_of=lambda *_: 0)
+    problems = Problems()
+    retention = Retention(
+        str(node.spool), str(node.spool), node.make_plan(spool_max_bytes=ours.stat().st_size), stages, problems
+    )
+    retention.keep_below_cap(FolderSnapshot(1, found), set())
+    assert ours.exists()
+    assert not newer.exists()
 
 
 def test_files_of_another_version_outlive_the_cap_and_the_end(node: Node) -> None:

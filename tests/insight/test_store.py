@@ -10,7 +10,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ from ray_tracing_hooks._formats.task_states import About, Attempt, file_name, li
 from ray_tracing_hooks._insight.ingest.load import read
 from ray_tracing_hooks._insight.model.span import Event, Link, Span
 from ray_tracing_hooks._insight.store.columns import COLUMNS, OF_OTLP
-from ray_tracing_hooks._insight.store.computed import OF_CALLS, computed
 from ray_tracing_hooks._insight.views.exports.otlp import _attributes, _described
 from ray_tracing_hooks._settings.table import Settings
 
@@ -249,24 +247,6 @@ def test_the_first_columns_are_those_of_duckdb_otlp(tmp_path: Path) -> None:
     found = [f"{name} {kind}" for name, kind, *_ in described.fetchall()]
     assert found[:OF_OTLP] == [each.strip() for each in OF_DUCKDB_OTLP.replace("\n", " ").split(",")]
     assert [each.split()[0] for each in found] == [*(column.name for column in COLUMNS), "run"]
-
-
-@pytest.mark.parametrize("name", OF_EVERY_LIBRARY)
-def test_the_columns_of_calls_can_be_computed_from_those_of_otlp(name: str, tmp_path: Path) -> None:
-    """From rows in any order. Of several traces, each has a critical path of its own."""
-    keep(RECORDED / f"{name}.jsonl.gz", tmp_path)
-    (file,) = traces_of(tmp_path)
-    rows = import_module("pyarrow.parquet").read_table(file)
-    found = computed(rows.select(range(OF_OTLP)).take([*range(len(rows))][::-1])).to_pylist()
-    about = found.pop()
-    assert (about["spans"], about["unreadable"]) == (len(rows), 0)
-    columns = list(OF_CALLS)
-    if len(set(rows["trace_id"].to_pylist())) > 1:
-        columns.remove("ray_path_ns")
-    of_calls = [row for row in rows.select(columns).to_pylist() if row["ray_function"] is not None]
-    assert Counter(tuple(each[key] for key in columns) for each in found) == Counter(
-        tuple(e.values()) for e in of_calls
-    )
 
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "runs.md").read_text()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import Nodes, start_head, stop_head
-from support import command, python, with_data
+from support import command, with_data
 
 RECORDED = Path(__file__).parents[1] / "insight" / "corpus" / "recorded"
 NAMES = ("actor_restarts", "slow_operator_then_consumer")
@@ -69,85 +69,6 @@ def test_ray_data_shows_a_run_without_attributes_as_it_was_when_stored(
     assert over_ray["functions"] == whole["functions"]
     assert [each["kind"] for each in over_ray["findings"]] == [each["kind"] for each in whole["findings"]]
     assert "ray.task_id" in over_ray["hidden"]
-
-
-OF_OTLP = """
-import sys
-from pathlib import Path
-import pyarrow.parquet as parquet
-
-(file,), target = Path(sys.argv[1]).glob("traces-*.parquet"), Path(sys.argv[2])
-rows = parquet.read_table(file).select(range(24))
-target.mkdir()
-for part in range(3):  # spans of a trace are in several files
-    parquet.write_table(rows.take([*range(part, len(rows), 3)]), target / f"{part}.parquet")
-"""
-
-
-CUT = """
-import sys
-import pyarrow.parquet as parquet
-
-parquet.write_table(parquet.read_table(sys.argv[1]).drop_columns([sys.argv[2]]), sys.argv[1])
-"""
-
-
-@pytest.mark.parametrize("name", [*NAMES, "refused_requests"])
-def test_ray_data_analyzes_the_traces_of_tables_with_the_columns_of_otlp_alone(
-    address: str, short_tmp: Callable[[], Path], name: str
-) -> None:
-    """To the same functions, to the nanosecond. Of a run of several traces, each has a critical path of its own."""
-    folder = short_tmp()
-    asked("export", RECORDED / f"{name}.jsonl.gz", "--format", "parquet", "-o", folder / "runs")
-    (run,) = (folder / "runs").glob("run=*")
-    python("-c", OF_OTLP, run, folder / "tables", **with_data())
-    # A URL is for fsspec, on the nodes too.
-    place = folder / "tables" if name == "refused_requests" else f"file://{folder}/tables"
-    over_ray = summary(place, "--engine", "ray", "--address", address)
-    in_memory = summary(RECORDED / f"{name}.jsonl.gz")
-    if name == "refused_requests":
-        for each in (*over_ray["functions"], *in_memory["functions"]):
-            del each["on_path_ns"]
-    assert over_ray["functions"] == in_memory["functions"]
-    assert over_ray["run"]["spans"] == in_memory["run"]["spans"]
-    assert over_ray["run"]["calls"] == in_memory["run"]["calls"]
-    assert over_ray["findings"] is None
-    # A run of a store whose writer did not know these columns yet.
-    for file in run.glob("traces-*.parquet"):
-        python("-c", CUT, file, "ray_path_ns", **with_data())
-    assert summary(folder / "runs", "--engine", "ray", "--address", address)["functions"] == over_ray["functions"]
-    for file in run.glob("traces-*.parquet"):
-        python("-c", CUT, file, "trace_id", **with_data())
-    said = asked("summary", folder / "runs", "--engine", "ray", "--address", address, code=1)
-    assert "is not a table of spans: it has no column trace_id" in said
-
-
-def test_rows_that_are_no_spans_are_counted(address: str, short_tmp: Callable[[], Path]) -> None:
-    file = short_tmp() / "tables.parquet"
-    python("-c", NO_SPANS, file, **with_data())
-    done = command("summary", file, "--engine", "ray", "--address", address, **with_data())
-    assert "tables.parquet: 1 row of its tables cannot be read as a span" in done.stderr
-    assert "0 calls of 0 functions, 1 span" in done.stdout
-    python("-c", NO_SPANS.replace('"ab" * 16, "no id"', "None, None"), file, **with_data())
-    assert "no spans in" in asked("summary", file, "--engine", "ray", "--address", address, code=1)
-    file.write_bytes(b"PAR1")
-    said = asked("summary", file, "--engine", "ray", "--address", address, code=1)
-    assert f"{file} is damaged, or not Parquet" in " ".join(said.split())
-
-
-NO_SPANS = """
-import sys
-import pyarrow
-import pyarrow.parquet as parquet
-
-texts = ["parent_span_id", "resource_attributes", "scope_name", "span_attributes"]
-columns = {name: pyarrow.array([None, None], pyarrow.string()) for name in texts}
-columns |= {"trace_id": pyarrow.array(["ab" * 16, "no id"], pyarrow.string()), "span_id": ["ab" * 8] * 2}
-columns |= {"name": ["f"] * 2, "kind": [1, 1]}
-columns |= {"duration_time_unix_nano": [5, 5], "status_code": [0, 0]}
-columns["start_time_unix_nano"] = pyarrow.array([10**18] * 2, pyarrow.timestamp("ns"))
-parquet.write_table(pyarrow.table(columns), sys.argv[1])
-"""
 
 
 def summary(*arguments: object) -> dict[str, Any]:

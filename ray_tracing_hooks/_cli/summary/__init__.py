@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import click
 
@@ -39,8 +38,7 @@ from ray_tracing_hooks._insight.analysis.findings import find
     type=click.Choice([MEMORY, DUCKDB, RAY]),
     help=f"What computes it: by default duckdb for a run of a store with {LARGE:,} spans or more, or without "
     "attributes that the analysis reads, since --redact or --no-attributes hid them. This one, and "
-    "ray, which is Ray Data on a cluster, show only functions and the findings from when it was stored. With ray, PATH "
-    "may also be a folder of Parquet files that no store has, with the columns of OTLP.",
+    "ray, which is Ray Data on a cluster, show only functions and the findings from when it was stored.",
 )
 @address_option
 @click.option("-v", "--verbose", is_flag=True, help="Also show evidence: span ids and the steps of the critical path.")
@@ -66,21 +64,22 @@ def summary(
     which = inputs.Which(trace_id, job)
     if address is not None and engine != RAY:
         raise click.UsageError("--address is the cluster of --engine ray")
-    system, tables = stored.tables(paths) if engine == RAY and trace_id is None and job is None else (None, [])
-    if tables:
-        _show(stored.document_of_tables(paths[0], tables, system, address), check=check, in_json=in_json)
-        return
     files = which.files(paths, fetches=engine != RAY)
     run = which.kept[0] if len(which.kept) == 1 and trace_id is None else None
     if engine in {DUCKDB, RAY} and run is None:
         raise click.UsageError(
             f"--engine {engine} summarizes a run of a store: give the path of a store, and no --trace"
-            + (". It also takes one folder of Parquet files, without --job" if engine == RAY else "")
         )
     if run is not None and engine is None and is_for_duckdb(run):
         engine = DUCKDB
     if run is not None and engine in {DUCKDB, RAY}:
-        _show(stored.document(run, engine, address), check=check, in_json=in_json)
+        found = stored.document(run, engine, address)
+        if in_json:
+            click.echo(json.dumps(found))
+        else:
+            print_lines(stored.lines(found))
+        if check and found["findings"]:
+            raise click.exceptions.Exit(1)
         return
     part, number = which.of(which.read(files, paths))
     analysis = inputs.analysed(part, which.folders)
@@ -90,16 +89,6 @@ def summary(
     else:
         print_lines(text.lines(analysis, findings, number, verbose=verbose, trace_url=inputs.trace_url()))
     if check and findings:
-        raise click.exceptions.Exit(1)
-
-
-def _show(found: dict[str, Any], *, check: bool, in_json: bool) -> None:
-    """Show a document that memory need not hold."""
-    if in_json:
-        click.echo(json.dumps(found))
-    else:
-        print_lines(stored.lines(found))
-    if check and found["findings"]:
         raise click.exceptions.Exit(1)
 
 

@@ -1,7 +1,5 @@
 """The tables of a run in a store by Ray Data: each file of a store is counted on the node of a cluster that reads it.
 
-If the files lack the columns of calls, whole traces go to nodes first, and these compute them.
-
 Percentiles are exact, after two passes. The first counts rounded times; the second counts the times that round to one
 where a percentile is. So nodes send counts, and no node holds the times of a function.
 """
@@ -16,12 +14,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import Any, NamedTuple, overload
-from zlib import crc32
+from typing import Any, overload
 
 import numpy as np
-
-from ray_tracing_hooks._version import __version__
 
 _SUMS = {
     "calls": "ray_is_call",
@@ -46,29 +41,10 @@ _Wanted = dict[tuple[str, str], set[int]] | None
 
 _ROWS = 1 << 17
 
-_TOGETHER = 1 << 18
-"""How many spans are analyzed at once, in whole traces: about 0.3 GB."""
 
-_GROUP = "group"
-
-
-class Spans(NamedTuple):
-    """What is known of spans whose traces were analyzed."""
-
-    spans: int
-    unreadable: int
-    """Rows that are no spans."""
-    start: int
-    end: int
-
-
-def functions(
-    files: Sequence[str], percentiles: Mapping[str, float], system: Any = None, now_ns: int | None = None
-) -> tuple[list[dict[str, Any]], Spans | None]:
-    """The functions of these files, by self time, as in the document of a summary; and what is known of their spans if
-    these were analyzed: the files lack the columns of calls, or belong to no run. This process is connected to the
-    cluster; ``system`` is the file system of the files, if they are not on the nodes, and ``now_ns`` is when the spans
-    of a run were read first.
+def functions(files: Sequence[str], percentiles: Mapping[str, float], system: Any = None) -> list[dict[str, Any]]:
+    """The functions of these files of a store, by self time, as in the document of a summary. This process is connected
+    to the cluster; ``system`` is the file system of the files, if they are not on the nodes.
 
     Raises ImportError without Ray Data or pyarrow, and OSError if Ray Data fails.
     """
@@ -85,13 +61,9 @@ def functions(
     try:
         # Not `read_parquet`: its threads import fsspec at the same time, which fails now and then (Ray 2.60).
         rows = ray.data.from_items([{"file": file} for file in files])
-        has_all = now_ns is not None and {*_READ} - {*_MADE} <= {*_names(files[0], system)}
-        made, spans = (None, None) if has_all else _analyzed(rows, system, now_ns)
 
         def count(wanted: _Wanted) -> Any:
-            if made is None:
-                return rows.map_batches(_of_files, fn_args=(system, wanted), batch_size=1)
-            return made.map_batches(_counted, fn_args=(wanted,), batch_size=_ROWS, batch_format="pyarrow")
+            return rows.map_batches(_of_files, fn_args=(system, wanted), batch_size=1)
 
         sums = _gathered(count(None))
         rounded = {key: _Ordered(sums.pop(key)) for key in list(sums) if key[1] in _TIMES}
@@ -115,7 +87,7 @@ def functions(
         others = {time: number for time, number in times.counts.items() if time not in times.seen}
         ordered = _Ordered(others | exact[function, member])
         found[function][member] = {f"{name}_ns": percentile(ordered, share) for name, share in percentiles.items()}
-    return sorted(found.values(), key=lambda each: (-each["self_ns"], each["function"])), spans
+    return sorted(found.values(), key=lambda each: (-each["self_ns"], each["function"]))
 
 
 class _Ordered(Sequence[int]):
@@ -159,11 +131,6 @@ def _opened(name: str, system: Any) -> Iterator[Any]:
         except ValueError as error:
             raise ValueError(f"{name} is damaged, or not Parquet: {error}") from None
         yield parquet
-
-
-def _names(name: str, system: Any) -> list[str]:
-    with _opened(name, system) as file:
-        return list(file.schema_arrow.names)
 
 
 def _of_files(batch: Any, system: Any, wanted: _Wanted) -> Iterator[Any]:
@@ -216,69 +183,3 @@ def _counted(rows: Any, wanted: _Wanted) -> Any:
             table = table.append_column("rounded", rounded).join(kept, ["function", "rounded"], join_type="left semi")
         add(member, table)
     return pa.concat_tables(found)
-
-
-# --- Files without the columns of calls ----------------------------------------------------------------------------
-
-
-def _analyzed(files: Any, system: Any, now_ns: int | None) -> tuple[Any, Spans]:
-    """The columns of calls as a dataset, which the nodes have made of whole traces; and what is known of the spans."""
-    from ray_tracing_hooks._insight.ingest.parquet import NEEDED  # noqa: PLC0415  as above
-
-    rows = sum(each["rows"] for each in files.map_batches(_sizes, fn_args=(system,), batch_size=1).take_all())
-    if not rows:
-        raise ValueError("the files have no rows")
-    groups = -(-rows // _TOGETHER)
-    # By default there are 200 tasks, most of them without any group.
-    files.context.default_hash_shuffle_parallelism = groups
-    spans = files.map_batches(_spans, fn_args=(system, NEEDED, groups), batch_size=1)
-    made = spans.groupby(_GROUP).map_groups(_of_traces, fn_args=(__version__, now_ns), batch_format="pyarrow")
-    made = made.materialize()
-    known = made.map_batches(_about, batch_size=None, batch_format="pyarrow").take_all()
-    times = [(each["start"], each["end"]) for each in known if each["spans"]]
-    start, end = min((each for each, _ in times), default=0), max((each for _, each in times), default=0)
-    return made, Spans(sum(each["spans"] for each in known), sum(each["unreadable"] for each in known), start, end)
-
-
-def _sizes(batch: Any, system: Any) -> Any:
-    found = []
-    for name in batch["file"]:
-        with _opened(name, system) as file:
-            found.append(file.metadata.num_rows)
-    return {"rows": found}
-
-
-def _spans(batch: Any, system: Any, needed: Sequence[str], groups: int) -> Iterator[Any]:
-    """The spans of a file, each with the number of its group: spans of a trace have the same."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    for name in batch["file"]:
-        with _opened(name, system) as file:
-            names = file.schema_arrow.names
-            if missing := [each for each in needed if each not in names]:
-                raise ValueError(f"{name} is not a table of spans: it has no column {missing[0]}")
-            columns = [*needed, *(each for each in ("state", "events_json") if each in names)]
-            for each in file.iter_batches(_ROWS, columns=columns):
-                rows = pa.Table.from_batches([each])
-                ids = rows["trace_id"].cast(pa.string()).combine_chunks().fill_null("").dictionary_encode()
-                of_id = [crc32(str(trace).lower().encode()) % groups for trace in ids.dictionary.to_pylist()]
-                yield rows.append_column(_GROUP, pa.array(of_id, pa.int32()).take(ids.indices))
-
-
-def _of_traces(spans: Any, version: str, now_ns: int | None) -> Any:
-    """The columns of the calls of whole traces, and a row with what is known of all these spans."""
-    try:
-        import ray_tracing_hooks  # noqa: PLC0415
-        from ray_tracing_hooks._insight.store.computed import computed  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError(f"each node needs ray-tracing-hooks {version}, and one has none: {error}") from None
-    if ray_tracing_hooks.__version__ != version:
-        raise ImportError(f"each node needs ray-tracing-hooks {version}, and one has {ray_tracing_hooks.__version__}")
-    return computed(spans, now_ns)
-
-
-def _about(rows: Any) -> Any:
-    """The rows with what is known of all spans."""
-    import pyarrow.compute as pc  # noqa: PLC0415
-
-    return rows.filter(pc.is_valid(rows["spans"])).select(list(Spans._fields))

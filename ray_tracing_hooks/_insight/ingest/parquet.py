@@ -15,12 +15,10 @@ import msgspec
 
 from ray_tracing_hooks import names
 from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
-from ray_tracing_hooks._insight.ingest.files import PARQUET, UNREADABLE, Part, reason
+from ray_tracing_hooks._insight.ingest.files import UNREADABLE, Part, reason
 from ray_tracing_hooks._insight.ingest.otlp_json import explain, id_text
 from ray_tracing_hooks._insight.model.columns import ENDED, LOST, MOST_TIME, RUNNING, STATES, Columns, Row, as_byte
 from ray_tracing_hooks._insight.model.span import Event, Link, Span
-
-__all__ = ["NEEDED", "PARQUET", "STATE", "Groups", "read_rows", "read_stored", "span_of", "typed"]
 
 START, DURATION = "start_time_unix_nano", "duration_time_unix_nano"
 
@@ -64,14 +62,6 @@ def read_stored(part: Part) -> Columns:
     return columns
 
 
-def read_rows(columns: Columns, rows: Any) -> None:
-    """Add the spans of a table of pyarrow with the columns ``NEEDED``, and perhaps ``STATE``, all of them
-    :func:`typed`.
-    """
-    found = {name: rows.column(name).to_pylist() for name in (*NEEDED, STATE) if name in rows.column_names}
-    _Adder(columns, "").add(0, found)
-
-
 def _opened(path: str) -> Any:
     """The file. Raises one of ``UNREADABLE``."""
     try:
@@ -88,10 +78,10 @@ def _opened(path: str) -> Any:
 def _group(file: Any, number: int, wanted: list[str]) -> dict[str, list[Any]]:
     """The values of a row group, by column. Raises one of ``UNREADABLE``."""
     table = file.read_row_group(number, columns=[name for name in wanted if name in file.schema_arrow.names])
-    return typed(table).to_pydict()  # type: ignore[no-any-return, unused-ignore]
+    return _typed(table).to_pydict()  # type: ignore[no-any-return, unused-ignore]
 
 
-def typed(table: Any) -> Any:
+def _typed(table: Any) -> Any:
     """The table with the columns that a span is made of, as texts and integers; times are in nanoseconds. Raises
     ValueError if a column has a type for something else.
     """
@@ -255,4 +245,4 @@ class Groups:
 
     def _read_table(self, path: str, number: int) -> Any:
         file = self._file(path)
-        return typed(file.read_row_group(number, [each for each in file.schema_arrow.names if each in _OF_SPANS]))
+        return _typed(file.read_row_group(number, [each for each in file.schema_arrow.names if each in _OF_SPANS]))

@@ -118,7 +118,7 @@ def unfetched(folder: str) -> tuple[Any, list[str]]:
     return system, [f"{place}/{os.path.basename(file)}" for file in run.files] if run is not None else []
 
 
-def listed(url: str) -> tuple[Any, str, list[str]]:
+def _listed(url: str) -> tuple[Any, str, list[str]]:
     """The file system of a URL for fsspec, its path there, and the names of all files below it, at least one. Raises
     PlaceError.
     """
@@ -145,7 +145,7 @@ def fetched(url: str, is_wanted: Callable[[str], bool]) -> str:
     """The path of a copy of a file or of the files of a folder that are wanted, by their names there. Of a run of a
     store, only its description is copied until :func:`complete`. Raises PlaceError.
     """
-    system, path, names = listed(url)
+    system, path, names = _listed(url)
     into = _copy(url, os.path.basename(path) or "spans")
     if names == [path]:
         _get(system, [(path, into)])

@@ -25,15 +25,16 @@ from ray_tracing_hooks._cli.options import (
     redaction_options,
     trace_option,
 )
-from ray_tracing_hooks._cli.screen import Advance, SafeError, counted, progress, warn
+from ray_tracing_hooks._cli.screen import SafeError, counted, progress, warn
 from ray_tracing_hooks._insight.analysis.recorded import unread
 from ray_tracing_hooks._insight.analysis.wording import count, duration
 from ray_tracing_hooks._insight.ingest.load import collector_paused
-from ray_tracing_hooks._insight.ingest.sources import named
-from ray_tracing_hooks._insight.model.quality import Quality
-from ray_tracing_hooks._insight.views.exports import FORMATS, Source, writer
+from ray_tracing_hooks._insight.views.exports import FORMATS, writer
 from ray_tracing_hooks._insight.views.redaction import Redaction
 from ray_tracing_hooks._safety.guard import safe
+
+_LONG_SPANS = 20_000
+"""From this number on, a progress bar is shown."""
 
 _PARQUET = "parquet"
 _FORMATS_HELP = (
@@ -90,7 +91,6 @@ def export(
         _keep(which, paths, output or "runs", redaction, in_json=in_json)
         return
     output = f"spans{FORMATS[format_name].suffix}" if output is None else output
-    write = writer(format_name)
     if output == "-":
         if in_json:
             raise click.UsageError("--json prints to standard output too: name a file with --output")
@@ -98,39 +98,29 @@ def export(
             raise click.BadParameter("a terminal cannot show this format: name a file", param_hint="--output")
     else:
         outputs.may_replace(output, force=force)
-    is_stream = outputs.is_stream(output)
-    files = which.files(paths)
     began = time.monotonic()
-    size = inputs.size_of(files)
-    with progress(shown=size >= inputs.LONG_BYTES) as advance:
-        exported = _Exported(advance)
-        from_files = Source(
-            files,
-            redaction=redaction,
-            select=None if everything else lambda table: which.of(table)[0],
-            on_bytes=counted(advance, "reading, in bytes", size),
-            on_read=exported.read,
-            on_spans=exported.write,
-        )
-        try:
-            with collector_paused(), _opened(output, replace=force) as out:
-                notes = write(from_files, out)
-                if not exported.spans:
-                    raise SafeError(inputs.no_spans(paths, exported.quality))
-        except OSError as error:
-            raise SafeError(f"{output}: {error.strerror or error}") from None
+    table = which.table(paths)
+    redaction.apply(table)
+    table, _ = which.of(table)
+    try:
+        with (
+            collector_paused(),
+            progress(shown=len(table) >= _LONG_SPANS) as advance,
+            _opened(output, replace=force) as out,
+        ):
+            notes = writer(format_name)(table, redaction, out, counted(advance, "writing spans", len(table)))
+    except OSError as error:
+        raise SafeError(f"{output}: {error.strerror or error}") from None
     for note in notes:
         warn(note, "note")
-    if problems := unread(exported.quality):
-        warn(named(problems), "note")
-    taken = 0 if is_stream or output == "-" else os.path.getsize(output)
+    if problems := unread(table.quality):
+        warn(problems, "note")
+    taken = os.path.getsize(output) if output != "-" else 0
     if in_json:
-        click.echo(json.dumps({"output": output, "format": format_name, "spans": exported.spans, "bytes": taken}))
+        click.echo(json.dumps({"output": output, "format": format_name, "spans": len(table), "bytes": taken}))
     elif output != "-":
-        written = "" if is_stream else f" {_size(taken)},"
         took = duration((time.monotonic() - began) * 1e9)
-        # Standard output may be where the spans have gone.
-        click.echo(f"{safe(output)}: {count(exported.spans, 'span')},{written} written in {took}", err=is_stream)
+        click.echo(f"{safe(output)}: {count(len(table), 'span')}, {_size(taken)}, written in {took}")
 
 
 def _keep(which: inputs.Which, paths: tuple[str, ...], output: str, redaction: Redaction, *, in_json: bool) -> None:
@@ -153,23 +143,6 @@ def _keep(which: inputs.Which, paths: tuple[str, ...], output: str, redaction: R
 
 def _size(count: int) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
-
-
-class _Exported:
-    """What was read, and how much of it is written."""
-
-    def __init__(self, advance: Advance) -> None:
-        self.spans = 0
-        self.quality = Quality()
-        self._advance = advance
-        self._written = 0
-
-    def read(self, spans: int, quality: Quality) -> None:
-        self.spans, self.quality = spans, quality
-
-    def write(self, spans: int) -> None:
-        self._written += spans
-        self._advance("writing spans", self._written, self.spans)
 
 
 @contextmanager

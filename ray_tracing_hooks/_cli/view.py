@@ -113,8 +113,6 @@ def view(
     which = inputs.Which(trace_id, job, everything=everything)
     if begin is not None and end is not None and begin >= end:
         raise click.UsageError("--from is not before --to: nothing would be left")
-    if watches and outputs.is_stream(output):
-        raise click.BadParameter(f"{output!r} is no file that --watch could serve: name a file", param_hint="--output")
 
     def make() -> str:
         """Write the report, and return what to say of it."""
@@ -150,8 +148,7 @@ def view(
         if others > 1:
             others_are = f"this is the newest of {count(others, 'run')}; PATH@latest~1 is the one before it"
             warn(f"{others_are}, --all shows all", "note")
-        shown = f", {size / 1e6:.1f} MB" if size else ""
-        return f"{safe(output)}: {count(len(table), 'span')}{shown}"
+        return f"{safe(output)}: {count(len(table), 'span')}, {size / 1e6:.1f} MB"
 
     if not no_attributes:
         warn("the file contains attributes: check it before you share it, or use --no-attributes or --redact", "note")
@@ -164,8 +161,6 @@ def view(
                 opened_in_browser(address)
 
         watch(lambda: click.echo(make()), inputs.given(paths), output, port, begun)
-    elif outputs.is_stream(output):
-        click.echo(make(), err=True)  # standard output may be where the report has gone
     else:
         said = make()
         then = "" if opens and opened_in_browser(Path(output).absolute().as_uri()) else " Open it in a browser."
@@ -231,9 +226,8 @@ def write(
     comparison: dict[str, Any] | None = None,
     whole: Sequence[Any] = (),
 ) -> int:
-    """Write the report of a run to a file, and return its size, 0 for a stream. Ends the command with 1 on failure."""
+    """Write the report of a run to a file, and return its size. Ends the command with 1 on failure."""
     spans = len(analysis.table)
-    is_stream = outputs.is_stream(output)
     try:
         with (
             collector_paused(),
@@ -251,7 +245,7 @@ def write(
                 whole=whole,
                 on_spans=counted(advance, "writing the report", min(spans, page.MOST_DETAILS)),
             )
-        size = 0 if is_stream else os.path.getsize(output)
+        size = os.path.getsize(output)
     except OSError as error:
         raise SafeError(f"{output}: {error.strerror or error}") from None
     if drawn < spans:

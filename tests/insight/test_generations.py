@@ -36,7 +36,8 @@ from ray_tracing_hooks._insight.analysis.requests import (
 )
 from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.generations import generations
-from ray_tracing_hooks._insight.views.exports import Source, perfetto
+from ray_tracing_hooks._insight.views.exports import perfetto
+from ray_tracing_hooks._insight.views.redaction import Redaction
 
 CHAT = "LLM.chat"
 
@@ -82,10 +83,8 @@ def test_a_timeline_has_the_phases_inside_of_the_generation(tmp_path: Path) -> N
     run = Served()
     server = run.call(run.request(0, 200), CHAT, 0, 0, 0, 200)
     run.generation(server, 20, 180, to_queue=5, queue=30, prefill=20, decode=100)
-    source = Source([])
-    source.table = run.table()
     with (tmp_path / "trace").open("w+b") as out:
-        perfetto.write(source, out)
+        perfetto.write(run.table(), Redaction(), out, lambda _spans: None)
         out.seek(0)
         content = out.read()
     # The names, as they are first seen.

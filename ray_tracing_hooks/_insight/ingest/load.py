@@ -47,17 +47,15 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def load(
-    paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: None, lines: Lines | None = None
-) -> Table:
+def load(paths: Sequence[str], on_bytes: Callable[[int], None] = lambda _count: None) -> Table:
     """The spans of the files that :func:`~ray_tracing_hooks._insight.ingest.files.span_files` found.
 
     Damage is counted in ``table.quality`` and never raised. Several processes read large inputs. This process calls
-    ``on_bytes`` with the number of bytes read since the previous call. ``lines`` gets where each span was read.
+    ``on_bytes`` with the number of bytes read since the previous call.
     """
     with collector_paused():
         quality, kept = Quality(), KeptQuality(paths)
-        table = Table(_columns_of(paths, quality, on_bytes), quality, kept.now_ns, lines or Lines())
+        table = Table(_columns_of(paths, quality, on_bytes), quality, kept.now_ns, Lines())
         kept.add_to(quality)
         return table
 

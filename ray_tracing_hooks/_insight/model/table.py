@@ -116,6 +116,8 @@ class Table:
         self.now_ns = self._now(now_ns)
         self.shifts: Sequence[int] = ()
         """What was added to all times of a span, by the index of its resource; empty if nothing was added."""
+        self.gone = 0
+        """How often a span could not be read again."""
         self._hidden: Callable[[dict[str, Any]], dict[str, Any]] | None = None
         self._first_child: array[int] | None = None
         self._children: array[int] = array("i")
@@ -252,10 +254,6 @@ class Table:
     def recorded(self, row: int) -> Span:
         """The same with the times and the parent that its file has."""
         return self._kept.get(row) or self._read_again(row) or self._from_columns(row)
-
-    def number_of(self, row: int) -> int:
-        """The number of a span among all that were read, duplicates included."""
-        return self._origin[row]
 
     def forget_names(self) -> None:
         """Discard the names that ``.options(name=...)`` gave to calls."""
@@ -400,6 +398,7 @@ class Table:
         return span
 
     def _from_columns(self, row: int) -> Span:
+        self.gone += 1
         attributes = dict(self.sites[self.site[row]])
         for key in (names.RAY_TASK_ID, names.RAY_PARENT_TASK_ID, names.RAY_SUBMIT_TIME, names.RAY_NAME, *OBJECT_KEYS):
             if key == names.RAY_SUBMIT_TIME and self.kind[row] == PRODUCER:

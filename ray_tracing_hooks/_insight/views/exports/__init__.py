@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple
 
-from ray_tracing_hooks._insight.ingest.load import load
-from ray_tracing_hooks._insight.ingest.reread import Lines
-from ray_tracing_hooks._insight.model.quality import Quality
+from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.page.pack import plain
 from ray_tracing_hooks._insight.views.redaction import Redaction
@@ -30,49 +26,24 @@ FORMATS = {
 }
 
 
-@dataclass
-class Source:
-    """The spans to write.
+Write = Callable[[Table, Redaction, BinaryIO, Callable[[int], None]], Sequence[str]]
+"""Writes a table without what is to be hidden; calls back with the number of spans written since the last time.
 
-    Attributes:
-        files: As :func:`ray_tracing_hooks._insight.ingest.files.span_files` returns them.
-        redaction: Hides parts of the spans.
-        select: Chooses the spans to write from all spans.
-        on_bytes: Called with the number of bytes read since the previous call.
-        on_read: Called once everything is read, with the number of spans and the problems with the data.
-        on_spans: Called with the number of spans written since the previous call.
-        lines: Where the spans of the table were read.
-    """
-
-    files: Sequence[str]
-    redaction: Redaction = field(default_factory=Redaction)
-    select: Callable[[Table], Table] | None = None
-    on_bytes: Callable[[int], None] = lambda _count: None
-    on_read: Callable[[int, Quality], None] = lambda _spans, _quality: None
-    on_spans: Callable[[int], None] = lambda _count: None
-    lines: Lines = field(default_factory=Lines)
-
-    @cached_property
-    def table(self) -> Table:
-        """The spans, read on first use."""
-        table = load(self.files, self.on_bytes, self.lines)
-        if self.select is not None and len(table):
-            table = self.select(table)
-        self.redaction.apply(table)
-        self.on_read(len(table), table.quality)
-        return table
-
-    def shown(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self.redaction.shown(attributes)
+Returns notes for the user about what the file does not contain.
+"""
 
 
-def writer(name: str) -> Callable[[Source, BinaryIO], Sequence[str]]:
-    """The function that writes this format.
-
-    It writes all spans of the source and returns notes for the user about what the file does not contain.
-    """
-    write: Callable[[Source, BinaryIO], Sequence[str]] = import_module(f"{__name__}.{name}").write
+def writer(name: str) -> Write:
+    """The function that writes this format."""
+    write: Write = import_module(f"{__name__}.{name}").write
     return write
+
+
+def gone(table: Table) -> list[str]:
+    """A note on spans whose file was removed or has changed since it was read; none without any."""
+    if not table.gone:
+        return []
+    return [f"{count(table.gone, 'span')} could not be read again: most of their attributes are missing"]
 
 
 def as_json(value: Any) -> str:

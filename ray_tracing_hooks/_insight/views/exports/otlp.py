@@ -1,8 +1,6 @@
 """All spans as OTLP-JSON lines in one file, without duplicates, for the Collector's ``otlp_json_file`` receiver.
 
-Lines of OTLP-JSON files are copied unchanged, unless they hold a duplicate span or text that is not valid Unicode, or
-something is to be hidden. Lines of other signals, such as metrics, are left out. Other spans are written anew: those
-from a spool without the version of their scope, and bytes as text in base64.
+Bytes become text in base64, and spans from a spool have no version of their scope.
 """
 
 from __future__ import annotations
@@ -10,16 +8,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO
 
-from ray_tracing_hooks._formats.otlp_json_read import MALFORMED
-from ray_tracing_hooks._insight.ingest.files import PARQUET, UNREADABLE, Part, is_segment, reason
-from ray_tracing_hooks._insight.ingest.lines import lines_in
-from ray_tracing_hooks._insight.ingest.otlp_json import document_of, groups_of
+from ray_tracing_hooks._insight.analysis.wording import count
 from ray_tracing_hooks._insight.model.span import HIDDEN, Span
-from ray_tracing_hooks._insight.views.exports import Source, as_json, encoded
+from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.views.exports import as_json, encoded, gone
 from ray_tracing_hooks._insight.views.redaction import Redaction
 
 _SPANS_A_LINE = 100
@@ -29,62 +25,20 @@ _SERVICE = "service.name"
 """Kept without other attributes, since backends group spans by it."""
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-"""A surrogate, perhaps a lone one, which strict readers refuse."""
 
 
-def write(source: Source, out: BinaryIO) -> Sequence[str]:
+def write(table: Table, redaction: Redaction, out: BinaryIO, on_spans: Callable[[int], None]) -> Sequence[str]:
     """Write all spans; returns notes for the user."""
-    table = source.table
-    lines: dict[str, dict[int, list[int]]] = {}
-    others = []
-    for row in range(len(table)):
-        path, offset, _ = source.lines.place(table.number_of(row))
-        if offset < 0 or is_segment(path) or path.endswith(PARQUET) or not source.redaction.shows_all:
-            others.append(row)
-        else:
-            lines.setdefault(path, {}).setdefault(offset, []).append(row)
-    problems: list[str] = []
-    for path, wanted in lines.items():
-        others += _copy(path, wanted, out, problems)
-    rows = table.as_recorded(others)
-    pieces = (list(map(table.recorded, rows[at : at + _SPANS_AT_ONCE])) for at in range(0, len(rows), _SPANS_AT_ONCE))
-    if unended := sum(_write_anew(source.redaction, out, spans) for spans in pieces):
-        problems.append(f"{unended:,} spans have no end: they are still running, or their process died")
-    return problems
-
-
-def _copy(path: str, lines: Mapping[int, Sequence[int]], out: BinaryIO, problems: list[str]) -> list[int]:
-    """Copy the lines of a file at these offsets, which hold these rows. Returns the rows of lines with other spans too.
-
-    Adds what cannot be read to ``problems``.
-    """
-    done, left = 0, list[int]()
-    try:
-        raw = open(path, "rb")  # noqa: SIM115  closed below
-    except OSError as error:
-        problems.append(f"{path}: {reason(error)}; {len(lines):,} of its lines are missing")
-        return left
-    with raw:
-        found = lines_in(Part(path), raw)
-        while done < len(lines):  # what follows cannot be read, or has no spans
-            try:
-                _, offset, text = next(found)
-                if text is None or offset not in lines:
-                    continue
-                is_whole = sum(len(group.spans) for group in groups_of(document_of(text))) == len(lines[offset])
-            except (StopIteration, *UNREADABLE, *MALFORMED) as error:
-                why = "it has become shorter" if isinstance(error, StopIteration) else reason(error)
-                problems.append(f"{path}: {why}; {len(lines) - done:,} of its lines are missing")
-                break
-            done += 1
-            if not is_whole:
-                left += lines[offset]
-            elif _SURROGATE.search(text) or text.find(b"\n") not in {-1, len(text) - 1}:
-                out.write(_line(json.loads(text)))
-            else:
-                out.write(text if text.endswith(b"\n") else text + b"\n")
-    return left
+    rows, unended = table.as_recorded(range(len(table))), 0
+    for at in range(0, len(rows), _SPANS_AT_ONCE):
+        spans = list(map(table.recorded, rows[at : at + _SPANS_AT_ONCE]))
+        unended += sum(not span.end_ns for span in spans)
+        _write(redaction, out, spans)
+        on_spans(len(spans))
+    found = gone(table)
+    if unended:
+        found.append(f"{count(unended, 'span')} without an end: still running, or its process died")
+    return found
 
 
 def _line(document: dict[str, Any]) -> bytes:
@@ -121,8 +75,7 @@ def _shown(span: Span, redaction: Redaction) -> Span:
     )
 
 
-def _write_anew(redaction: Redaction, out: BinaryIO, spans: Sequence[Span]) -> int:
-    """Write spans that are not copied. Returns how many of them have no end."""
+def _write(redaction: Redaction, out: BinaryIO, spans: Sequence[Span]) -> None:
     groups: dict[tuple[int, str, str, str], list[Span]] = {}
     for span in spans:
         key = id(span.resource), span.scope, span.scope_version, as_json(span.scope_attributes)
@@ -137,7 +90,6 @@ def _write_anew(redaction: Redaction, out: BinaryIO, spans: Sequence[Span]) -> i
             }
             resource = {"attributes": _attributes(shown[0].resource)}
             out.write(_line({"resourceSpans": [{"resource": resource, "scopeSpans": [scope_spans]}]}))
-    return sum(not span.end_ns for span in spans)
 
 
 def _described(span: Span) -> dict[str, Any]:

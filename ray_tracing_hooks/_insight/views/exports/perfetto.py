@@ -3,24 +3,26 @@
 Nodes become processes, Ray's processes become threads, and their other lanes become tracks below these. Each span is a
 slice with its ids and attributes as arguments; its events are instants. Arrows connect a submission to its execution,
 and an execution to the end of the ``ray.get`` that waited for it, where a slice named ``wake`` of at most 1 us is their
-target. The phases of a generation are slices inside of it. Queued calls have tracks of their own; running and queued
-calls of each node are counters. https://perfetto.dev/docs/reference/synthetic-track-event
+target. The phases of a generation are slices inside of it. Queued calls have tracks of their own.
+https://perfetto.dev/docs/reference/synthetic-track-event
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any, BinaryIO
 
 from ray_tracing_hooks._formats.protobuf import field, pack_double, utf8, varint
 from ray_tracing_hooks._insight.model.clocks import correct
 from ray_tracing_hooks._insight.model.span import KIND_NAMES
-from ray_tracing_hooks._insight.views.exports import Source, as_json
+from ray_tracing_hooks._insight.model.table import Table
+from ray_tracing_hooks._insight.views.exports import as_json
 from ray_tracing_hooks._insight.views.exports.scene import Scene, lane_label, notes, scene, title, told_of
+from ray_tracing_hooks._insight.views.redaction import Redaction
 
-_BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
+_BEGIN, _END, _INSTANT = 1, 2, 3
 _REALTIME, _BOOTTIME = 1, 6
 _MANY = 1000
 _MOST_VALUES = 100_000
@@ -35,10 +37,10 @@ _FURTHER = b"\x50\x01\x68\x02"
 _EXPLICIT_ORDER = b"\x58\x03"
 
 
-def write(source: Source, out: BinaryIO) -> Sequence[str]:
+def write(table: Table, redaction: Redaction, out: BinaryIO, on_spans: Callable[[int], None]) -> Sequence[str]:
     """Write all spans; returns notes for the user."""
-    drawn = scene(correct(source.table))
-    _Writer(drawn, source, out).write()
+    drawn = scene(correct(table))
+    _Writer(drawn, redaction, out, on_spans).write()
     return notes(drawn)
 
 
@@ -60,10 +62,10 @@ class _Strings:
 
 
 class _Writer:
-    def __init__(self, drawn: Scene, source: Source, out: BinaryIO) -> None:
+    def __init__(self, drawn: Scene, redaction: Redaction, out: BinaryIO, on_spans: Callable[[int], None]) -> None:
         self._drawn = drawn
-        self._source = source
-        self._out = out
+        self._redaction = redaction
+        self._out, self._on_spans = out, on_spans
         self._packets: list[bytes] = []
         self._categories = _Strings(b"\x0a")
         self._names = _Strings(b"\x12")
@@ -72,17 +74,15 @@ class _Writer:
         self._seen: set[str] = set()
         self._written: dict[tuple[str, str], bytes] = {}
         """Interned pairs of key and value."""
-        # Track uuids: nodes from 1, then lanes, then two counters per node, then the tracks of queued calls.
+        # Track uuids: nodes from 1, then lanes, then the tracks of queued calls.
         self._first_lane = len(drawn.nodes) + 1
-        self._first_counter = self._first_lane + len(drawn.lanes.lanes)
-        self._first_queue = self._first_counter + 2 * len(drawn.nodes)
+        self._first_queue = self._first_lane + len(drawn.lanes.lanes)
 
     def write(self) -> None:
         self._clocks()
         self._tracks()
         self._spans()
         self._queues()
-        self._counters()
         self._flush()
 
     def _packet(self, content: bytes) -> None:
@@ -105,9 +105,6 @@ class _Writer:
         for node, there in enumerate(drawn.nodes):
             process = _int(0x08, node + 1) + field(0x32, utf8(places[there[0]].node_label))
             self._track(node + 1, field(0x1A, process) + _EXPLICIT_ORDER)
-            for offset, counter in enumerate((b"running executions", b"queued calls")):
-                fields = _int(0x28, node + 1) + field(0x12, counter) + field(0x42, b"")
-                self._track(self._first_counter + 2 * node + offset, fields)
         threads: dict[int, int] = {}
         for index, lane in enumerate(drawn.lanes.lanes):
             uuid, node = self._first_lane + index, drawn.node_of_place[lane.place] + 1
@@ -145,19 +142,19 @@ class _Writer:
                 open_rows.append(row)
                 done += 1
                 if done % _MANY == 0:
-                    self._source.on_spans(_MANY)
+                    self._on_spans(_MANY)
             while open_rows:
                 self._end(open_rows.pop(), track)
-        self._source.on_spans(done % _MANY)
+        self._on_spans(done % _MANY)
 
     def _begin(self, row: int, track: int, outgoing: Sequence[int]) -> None:
-        drawn, table, shown = self._drawn, self._drawn.table, self._source.shown
+        drawn, table, shown = self._drawn, self._drawn.table, self._redaction.shown
         span = table.span(row)
         new: list[bytes] = []
         fields = [
             b"\x18" + self._categories.number(KIND_NAMES.get(span.kind, "INTERNAL").lower(), new),
             b"\x50" + self._names.number(title(table, row), new),
-            *self._annotations(told_of(span, self._source), new),
+            *self._annotations(told_of(span, self._redaction), new),
             *(b"\xf9\x02" + _pack_arrow(arrow) for arrow in outgoing),
         ]
         if (call := drawn.starts.get(row)) is not None:
@@ -228,13 +225,6 @@ class _Writer:
             fields = b"\x50" + self._names.number(f"queued {title(drawn.table, row)}", new)
             self._event(_BEGIN, since, track, fields, new)
             self._event(_END, until, track)
-
-    def _counters(self) -> None:
-        for node, counts in enumerate(self._drawn.counts()):
-            track = self._first_counter + 2 * node
-            for count in counts:
-                self._event(_COUNTER, count.time_ns, track, b"\xf0\x01" + varint(count.running))
-                self._event(_COUNTER, count.time_ns, track + 1, b"\xf0\x01" + varint(count.queued))
 
 
 def _timestamp(time_ns: int) -> bytes:

@@ -1,4 +1,4 @@
-"""What a timeline of another viewer shows: spans in lanes, arrows between them, and counters of concurrent calls."""
+"""What a timeline of another viewer shows: spans in lanes, and arrows between them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ray_tracing_hooks._insight.analysis.functions import running
 from ray_tracing_hooks._insight.analysis.lanes import Lanes, by_lane, ends_of, lanes
 from ray_tracing_hooks._insight.analysis.recorded import INTERRUPTED, STILL_RUNNING, UNENDED
 from ray_tracing_hooks._insight.analysis.wording import count
@@ -18,13 +17,11 @@ from ray_tracing_hooks._insight.model.generations import generations
 from ray_tracing_hooks._insight.model.processes import Places, ProcessPlace, places
 from ray_tracing_hooks._insight.model.span import CONSUMER, STATUS_NAMES, Span, call_name
 from ray_tracing_hooks._insight.model.table import LOST, RUNNING, Table
-from ray_tracing_hooks._insight.views.exports import Source
+from ray_tracing_hooks._insight.views.exports import gone
+from ray_tracing_hooks._insight.views.redaction import Redaction
 
 WAKE_NS = 1000
 """The longest duration of the slice at the end of a wait, to which the arrow from what ended the wait points."""
-
-_MOST_COUNTS = 20_000
-"""The most values of a counter; if there are more, only the greatest of each time step is kept."""
 
 
 class Arrow(NamedTuple):
@@ -35,16 +32,6 @@ class Arrow(NamedTuple):
     source: int
     target: int
     """Rows of the table."""
-
-
-class Count(NamedTuple):
-    """How many calls ran and were queued on a node from this time on."""
-
-    time_ns: int
-    running: int
-    """Executions of tasks and actor methods, without those that wait in ``ray.get`` and similar calls."""
-    queued: int
-    """Calls that were submitted and had not started; they count on the node where they ran later."""
 
 
 @dataclass
@@ -88,15 +75,6 @@ class Scene:
         calls, start = self.calls, self.table.start
         for call in np.nonzero(calls.queued() > 0)[0].tolist():
             yield calls.first[call], calls.submitted_ns(call), start[calls.first[call]]
-
-    def counts(self) -> list[list[Count]]:
-        """The counters over time, by node; empty for a node without executions."""
-        changes: list[list[tuple[int, int, int]]] = [[] for _ in self.nodes]
-        for row, start, end in zip(*(each.tolist() for each in running(self.calls)), strict=True):
-            changes[self.node_of(row)] += ((start, 1, 0), (min(end, self.ends[row]), -1, 0))
-        for row, since, until in self.queues():
-            changes[self.node_of(row)] += ((since, 0, 1), (until, 0, -1))
-        return [_summed(each) for each in changes]
 
     def __post_init__(self) -> None:
         self.node_of_place = {place: node for node, there in enumerate(self.nodes) for place in there}
@@ -156,32 +134,10 @@ def _edges(calls: Calls, ends: array[int]) -> Iterator[tuple[int, tuple[int, int
             yield _WAKE, (decisive, row)
 
 
-def _summed(changes: list[tuple[int, int, int]]) -> list[Count]:
-    changes.sort()
-    found: list[Count] = []
-    running = queued = 0
-    for time_ns, more_running, more_queued in changes:
-        running += more_running
-        queued += more_queued
-        if found and found[-1].time_ns == time_ns:
-            found[-1] = Count(time_ns, running, queued)
-        else:
-            found.append(Count(time_ns, running, queued))
-    if len(found) <= _MOST_COUNTS:
-        return found
-    step = (found[-1].time_ns - found[0].time_ns) // _MOST_COUNTS + 1
-    greatest: dict[int, Count] = {}
-    for each in found:
-        at = each.time_ns // step * step
-        before = greatest.get(at, Count(at, 0, 0))
-        greatest[at] = Count(at, max(before.running, each.running), max(before.queued, each.queued))
-    return [*list(greatest.values())[:-1], found[-1]]
-
-
 def notes(drawn: Scene) -> list[str]:
     """Notes on what a timeline shows differently from what happened."""
-    found = []
     table = drawn.table
+    found = gone(table)
     died = int(np.count_nonzero(table.is_dead()))
     for number, words, state in (
         (table.state.count(RUNNING), STILL_RUNNING, "running"),
@@ -213,7 +169,7 @@ def lane_label(place: ProcessPlace, number: int) -> str:
     return f"{place.label} lane {number + 1}" if number else place.label
 
 
-def told_of(span: Span, source: Source) -> dict[str, Any]:
+def told_of(span: Span, redaction: Redaction) -> dict[str, Any]:
     """Its attributes, ids and outcome, for viewers that only have a list of keys and values."""
     found: dict[str, Any] = {
         "trace_id": span.trace_id,
@@ -225,11 +181,11 @@ def told_of(span: Span, source: Source) -> dict[str, Any]:
     found |= {
         "state": ended,
         "status": status,
-        "status_message": source.redaction.message(span.status_message) or None,
+        "status_message": redaction.message(span.status_message) or None,
     }
     if span.links:
         found["links"] = [{"trace_id": link.trace_id, "span_id": link.span_id} for link in span.links]
     return {
-        **source.shown(span.attributes),
+        **redaction.shown(span.attributes),
         **{key: value for key, value in found.items() if value is not None},
     }

@@ -741,17 +741,13 @@ def test_what_is_selected_is_read_out(report: MakeReport) -> None:
     assert page.locator("#view-physical").is_visible()
 
 
-def test_it_is_dark_or_light_as_the_system_or_as_asked(report: MakeReport) -> None:
-    """The system decides until the switch does; pictures follow."""
+def test_it_is_dark_or_light_as_the_system(report: MakeReport) -> None:
+    """Pictures too."""
     background = "getComputedStyle(document.body).backgroundColor"
     light, dark = report("worker_tree").open(), report("worker_tree", scheme="dark").open(view="timeline")
     assert light.js(background) == "rgb(255, 255, 255)"
     assert dark.js(background) == "rgb(20, 23, 28)"
     assert dark.js("app.colours.surface") == "#14171c"
-    dark.page.keyboard.press("t")
-    assert dark.js(background) == "rgb(255, 255, 255)"
-    assert dark.js("app.colours.surface") == "#ffffff"
-    assert "theme=light" in dark.page.url
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -839,23 +835,6 @@ def test_it_fits_a_phone(report: MakeReport, run: str) -> None:
         .filter(each => each.getBoundingClientRect().right > 391).map(each => each.outerHTML)"""
     opened.js("app.show('findings')")
     assert opened.page.evaluate(beyond) == []
-
-
-def test_the_first_visit_has_a_hint(report: MakeReport) -> None:
-    """Until it is read, and not where the address says what to look at."""
-    opened = report("two_stages").open(view="findings")
-    hint = opened.page.locator("#hint")
-    assert not hint.is_visible()
-    opened.page.goto("about:blank")
-    opened.page.goto(opened.path.as_uri())
-    opened.page.wait_for_selector("body[data-ready]")
-    assert hint.is_visible()
-    hint.get_by_role("button").click()
-    assert not hint.is_visible()
-    opened.page.goto("about:blank")
-    opened.page.goto(opened.path.as_uri())
-    opened.page.wait_for_selector("body[data-ready]")
-    assert not hint.is_visible()
 
 
 def test_ids_come_first_and_can_be_copied(report: MakeReport) -> None:

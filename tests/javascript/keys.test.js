@@ -7,10 +7,10 @@ const PRESSED = { view: "timeline", isTyping: false, isSlider: false, hasModifie
 const act = (key, more = {}) => actionOf({ key, ...PRESSED, ...more }, 7)?.act ?? null;
 
 test("each key does what the list says", () => {
-  const acts = { w: "in", W: "in", "+": "in", "=": "in", s: "out", "-": "out", a: "left", d: "right", 0: "whole", c: "path", T: "theme", f: "close-up", "/": "search", "?": "help", Enter: "details", Escape: "escape" };
+  const acts = { w: "in", W: "in", "+": "in", "=": "in", s: "out", "-": "out", a: "left", d: "right", 0: "whole", c: "path", f: "close-up", "/": "search", "?": "help", Enter: "details", Escape: "escape" };
   for (const [key, expected] of Object.entries(acts)) assert.equal(act(key), expected, key);
   for (const key of ["x", "Tab", " ", "F1", "constructor", "toString"]) assert.equal(act(key), null, key);
-  assert.equal(KEYS.length, 13);
+  assert.equal(KEYS.length, 12);
 });
 
 test("digits open tabs, as many as there are", () => {
@@ -45,7 +45,7 @@ test("arrows among the tabs go round", () => {
 });
 
 test("an address says again what it was written from", () => {
-  const look = { view: "timeline", range: [100, 200], query: 'a "b c" -d&e', showPath: false, apart: false, part: "actor queue", dataset: 2, moment: 12, span: 7, theme: "dark" };
+  const look = { view: "timeline", range: [100, 200], query: 'a "b c" -d&e', showPath: false, apart: false, part: "actor queue", dataset: 2, moment: 12, span: 7 };
   assert.deepEqual(read(written(look)), { ...look, function: -1, flame: -1, place: -1, name: -1 });
   assert.deepEqual(read(written({ view: "flame", flame: 3 })).flame, 3);
   assert.equal(written({ view: "findings" }), "#view=findings");
@@ -54,6 +54,6 @@ test("an address says again what it was written from", () => {
 
 test("an address that says nonsense says nothing", () => {
   const nothing = read("");
-  assert.deepEqual(read("#span=1.5&flame=x&t=9-&at=-3&place=-1&theme=red&t=a-b&function="), nothing);
+  assert.deepEqual(read("#span=1.5&flame=x&t=9-&at=-3&place=-1&t=a-b&function="), nothing);
   assert.deepEqual([nothing.span, nothing.range, nothing.moment, nothing.showPath], [-1, null, null, true]);
 });

@@ -2,7 +2,7 @@
 
 /** The state in an address. The selection is a kind and a number of that kind; -1 means none.
  * @typedef {{ view: string, range: [number, number] | null, query: string, showPath: boolean, apart: boolean | null, part: string, dataset: number, moment: number | null, span: number,
- *   function: number, flame: number, place: number, name: number, theme: string }} Address */
+ *   function: number, flame: number, place: number, name: number }} Address */
 
 /** The groups of spans that an address can select. */
 export const GROUPS = /** @type {const} */ (["function", "flame", "place", "name"]);
@@ -17,17 +17,16 @@ export function read(hash) {
   };
   const range = /^(\d+)-(\d+)$/.exec(asked.get("t") || "");
   const moment = index("at");
-  const theme = asked.get("theme") || "";
   return {
     view: asked.get("view") || "", range: range && [Number(range[1]), Number(range[2])], query: asked.get("q") || "", showPath: asked.get("path") !== "0", apart: asked.has("actors") ? asked.get("actors") === "1" : null,
     part: asked.get("part") || "", dataset: index("dataset"), moment: moment >= 0 ? moment : null, span: index("span"), function: index("function"), flame: index("flame"),
-    place: index("place"), name: index("name"), theme: ["light", "dark"].includes(theme) ? theme : "",
+    place: index("place"), name: index("name"),
   };
 }
 
 /** The address of a state; defaults are left out.
  * @param {Partial<Address> & { view: string }} look */
-export function written({ view, range, query, showPath = true, apart = null, part, dataset = -1, moment, span = -1, theme, ...groups }) {
+export function written({ view, range, query, showPath = true, apart = null, part, dataset = -1, moment, span = -1, ...groups }) {
   /** @type {Record<string, string>} */
   const parts = { view };
   if (range) parts.t = range.map(Math.round).join("-");
@@ -39,6 +38,5 @@ export function written({ view, range, query, showPath = true, apart = null, par
   if (moment !== null && moment !== undefined) parts.at = String(Math.round(moment));
   if (span >= 0) parts.span = String(span);
   for (const group of GROUPS) if ((groups[group] ?? -1) >= 0) parts[group] = String(groups[group]);
-  if (theme) parts.theme = theme;
   return "#" + new URLSearchParams(parts);
 }

@@ -72,7 +72,6 @@ export class Colours {
     });
     this.failed = FAILED_COLOUR;
     this.ink = this.soft = this.faint = this.line = this.surface = this.panel = this.accent = this.path = this.submission = "";
-    this.isDark = false;
     /** What was made of colours, in the current scheme.
      * @type {Map<string, any>} */
     this.made = new Map();
@@ -93,7 +92,6 @@ export class Colours {
     this.accent = value("--accent");
     this.path = value("--path");
     this.submission = value("--submission");
-    this.isDark = luminance(this.surface) < 0.5;
     this.made.clear();
   }
 

@@ -4,15 +4,15 @@
 export const KEYS = [
   ["1 – 9", "Open a tab"], ["W  S  +  −", "Zoom in and out"], ["A  D", "Move left and right"], ["F", "Zoom to the selected span"], ["0", "Show the whole run"],
   ["← →", "Previous and next span in the lane"], ["↑ ↓", "Parent, first child"], ["Enter", "Go to the details"], ["/", "Search and filter"], ["C", "Critical path"],
-  ["T", "Light or dark theme"], ["Esc", "Close, deselect, clear the filter"], ["?", "This list"],
+  ["Esc", "Close, deselect, clear the filter"], ["?", "This list"],
 ];
 
 /** @typedef {{ key: string, view: string, isTyping: boolean, isSlider: boolean, hasModifier: boolean, isHelpOpen: boolean }} Pressed */
 /** An action: its name, for `tab` the number from 0, and for `arrow` the key.
- * @typedef {{ act: "tab", tab: number } | { act: "arrow", key: string } | { act: "escape" | "leave" | "search" | "help" | "larger" | "smaller" | "in" | "out" | "left" | "right" | "whole" | "path" | "theme" | "close-up" | "details" }} Action */
+ * @typedef {{ act: "tab", tab: number } | { act: "arrow", key: string } | { act: "escape" | "leave" | "search" | "help" | "larger" | "smaller" | "in" | "out" | "left" | "right" | "whole" | "path" | "close-up" | "details" }} Action */
 
 /** @type {Record<string, Action["act"]>} */
-const ACTIONS = { "/": "search", "?": "help", w: "in", "+": "in", "=": "in", s: "out", "-": "out", a: "left", d: "right", 0: "whole", c: "path", t: "theme", f: "close-up", Enter: "details" };
+const ACTIONS = { "/": "search", "?": "help", w: "in", "+": "in", "=": "in", s: "out", "-": "out", a: "left", d: "right", 0: "whole", c: "path", f: "close-up", Enter: "details" };
 
 /** The action of a key, or null. `Escape` leaves a field before it closes anything.
  * @param {Pressed} pressed @param {number} tabs @returns {Action | null} */

@@ -27,9 +27,6 @@ import { Timeline, ZOOM, spanTip } from "./timeline.js";
  * @type {[ViewName, string][]} */
 const TABS = [["compare", "Comparison"], ["findings", "Findings"], ["timeline", "Timeline"], ["flame", "Flame graph"], ["logical", "Call graph"], ["physical", "Nodes"], ["stack", "Stack"], ["spans", "Spans"], ["requests", "Requests"], ["datasets", "Datasets"], ["ranks", "Ranks"]];
 
-/** Where the browser remembers that someone has read the hint for the first visit. */
-const SEEN = "ray-tracing-hooks-hint";
-
 /** How far the keys A and D move, as a share of the visible range. */
 const STEP = 0.15;
 
@@ -109,18 +106,12 @@ export class App {
     const button = (id, act) => byId(id).addEventListener("click", act);
     button("errors", () => this.setFilter(toggled(input.value, "is:error")));
     button("path", () => this.setPath(!store.showPath));
-    button("theme", () => this.toggleTheme());
     button("help", () => this.help());
     button("whole", () => {
       store.setRange(0, store.end);
       this.focusView();
     });
     button("clear", () => this.clearFilter());
-    button("understood", () => {
-      byId("hint").hidden = true;
-      this.focusView();
-      window.localStorage.setItem(SEEN, "1");
-    });
     /** @type {HTMLButtonElement} */ (byId("path")).disabled = !store.meta.path.steps.length;
   }
 
@@ -277,7 +268,7 @@ export class App {
     return type === "span" ? this.store.label(row) : safe(label || "Selected spans");
   }
 
-  // --- Filter, moment, critical path, theme ---
+  // --- Filter, moment, critical path ---
 
   /** @param {string} text @param {boolean} [isWritten] */
   async setFilter(text, isWritten = true) {
@@ -323,12 +314,6 @@ export class App {
     const button = el("button", { type: "button", "aria-pressed": "false", title: "Each actor by itself, or all of a class as one", onclick: () => store.setApart(!store.isApart) }, "By actor");
     store.listen((what) => what === "apart" && button.setAttribute("aria-pressed", String(store.isApart)));
     return button;
-  }
-
-  toggleTheme() {
-    document.documentElement.dataset.theme = this.colours.isDark ? "light" : "dark";
-    this.recolour();
-    this.writeHash();
   }
 
   recolour() {
@@ -381,7 +366,6 @@ export class App {
       case "right": store.pan(STEP); break;
       case "whole": store.setRange(0, store.end); break;
       case "path": this.setPath(!store.showPath); break;
-      case "theme": this.toggleTheme(); break;
       case "close-up":
         if (store.chosenRow < 0) return false;
         views.timeline.focus(store.chosenRow, true);
@@ -414,7 +398,6 @@ export class App {
       view: this.view, range: store.isWhole ? null : [store.range[0], store.range[1]], query: store.query, showPath: store.showPath || !store.meta.path.steps.length,
       apart: store.other && store.isApart !== store.meta.apart?.first ? store.isApart : null, part: this.views.findings.opened, dataset: this.view === "datasets" ? this.views.datasets.shown : -1, moment: store.momentShown ? store.moment : null, span: store.chosenRow,
       function: store.chosenId("function"), flame: store.chosenId("flame"), place: store.chosenId("place"), name: chosen?.name ?? -1,
-      theme: document.documentElement.dataset.theme ?? "",
     });
     if (hash !== location.hash) history.replaceState(null, "", hash);
   }
@@ -423,10 +406,6 @@ export class App {
     const { store, views } = this;
     const asked = read(location.hash);
     this.isReading = true;
-    if (asked.theme) {
-      document.documentElement.dataset.theme = asked.theme;
-      this.recolour();
-    }
     store.setApart(asked.apart ?? store.meta.apart?.first ?? false);
     views.findings.openPart(asked.part);
     await this.setFilter(asked.query);
@@ -473,12 +452,6 @@ async function begin() {
     store.layOut();
     const app = new App(store);
     status.remove();
-    // A shared address says what to look at, so it needs no hint; without storage, the hint would come back each time.
-    try {
-      byId("hint").hidden = !!location.hash || window.localStorage.getItem(SEEN) !== null;
-    } catch {
-      byId("hint").hidden = true;
-    }
     await app.readHash();
     Object.assign(window, { insight: { app, store, loaded: performance.now() - began } });
     document.body.dataset.ready = "true";

@@ -82,7 +82,7 @@ def document(
         "mode": "exact" if analysis.path.is_exact and analysis.split.is_exact else "inferred",
         "time_split": kinds(analysis.split),
         "critical_path": _path(analysis, steps=steps),
-        "functions": list(_functions(analysis)),
+        "functions": list(functions(analysis)),
         "actors": list(_actors(analysis)),
         "queues": _queues(analysis),
         "requests": requests.document(analysis.requests),
@@ -176,7 +176,7 @@ def _steps(analysis: Analysis) -> Iterator[dict[str, Any]]:
         }
 
 
-def _functions(analysis: Analysis) -> Iterator[dict[str, Any]]:
+def functions(analysis: Analysis) -> Iterator[dict[str, Any]]:
     for each in analysis.functions:
         yield {
             "function": each.name,

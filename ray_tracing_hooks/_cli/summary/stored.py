@@ -14,14 +14,13 @@ from ray_tracing_hooks._cli.screen import Row, SafeError, Table
 from ray_tracing_hooks._cli.summary import ray_tables
 from ray_tracing_hooks._cli.summary.document import run as run_of
 from ray_tracing_hooks._cli.summary.requests import PERCENTILES
+from ray_tracing_hooks._cli.summary.text import function_table
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, plain
 from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun
 from ray_tracing_hooks._insight.ingest.sources import unfetched
 from ray_tracing_hooks._insight.store.figures import StoredRun
 from ray_tracing_hooks._insight.store.tables import functions
 from ray_tracing_hooks._ops.cluster import ConnectError, connected
-
-_SHOWN = 8
 
 
 def document(run: KeptRun, engine: str, address: str | None) -> dict[str, Any]:
@@ -83,20 +82,4 @@ def parts(found: dict[str, Any]) -> Iterator[str | Table]:
     for number, each in enumerate(found["findings"], start=1):
         cost = f": at most {duration(each['cost_ns'])}, {percent(each['share'])} of the run" if each["share"] else ""
         yield f"{number:2}. {each['title']}{cost}"
-    rows = [
-        (
-            plain(each["function"]),
-            f"{each['calls']:,}",
-            duration(each["self_ns"]),
-            *(duration(each["self"][f"{name}_ns"]) if each["self"] else "" for name in ("median", "p95", "max")),
-            duration(each["queued"]["median_ns"]) if each["queued"] else "",
-            f"{each['failed']:,}" if each["failed"] else "",
-        )
-        for each in every[:_SHOWN]
-    ]
-    if rows:
-        yield ""
-        yield "Functions by self time: their own code, without waiting in ray.get"
-        yield Table(("FUNCTION", "CALLS", "SELF TIME", "MEDIAN", "P95", "MAX", "QUEUED", "FAILED"), rows)
-        if more := len(every) - len(rows):
-            yield f" and {count(more, 'other function')}"
+    yield from function_table(every)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from ray_tracing_hooks._cli.inputs import linked
-from ray_tracing_hooks._cli.screen import WIDEST, Row, aligned
+from ray_tracing_hooks._cli.screen import WIDEST, Row, Table, aligned
 from ray_tracing_hooks._cli.summary import datasets, generations, requests
-from ray_tracing_hooks._cli.summary.document import kinds
+from ray_tracing_hooks._cli.summary.document import functions, kinds
 from ray_tracing_hooks._insight.analysis import recorded
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import (
@@ -59,7 +60,8 @@ def lines(
             yield from _split(analysis)
             yield from _steps(analysis)
     yield from datasets.lines(analysis.pipelines)
-    yield from _functions(analysis)
+    for part in function_table([*functions(analysis)], recorded.own_time(analysis)):
+        yield from part.lines() if isinstance(part, Table) else (part,)
     if not analysis.calls.unsampled:  # what else ran is not known then
         yield from _actors(analysis)
         yield from _queues(analysis)
@@ -230,25 +232,25 @@ def _steps(analysis: Analysis) -> Iterator[str]:
         yield f"   {at:<9} {took:<9} {step.kind:<12} {name}  {because}{shown}{assumed}".rstrip()
 
 
-def _functions(analysis: Analysis) -> Iterator[str | Row]:
+def function_table(every: Sequence[Mapping[str, Any]], own: str = "") -> Iterator[str | Table]:
+    """The first of these functions, which are as in the document. ``own``: what to add to what self time is."""
     rows = [
         (
-            _name(each.name),
-            f"{each.calls:,}",
-            duration(each.self_time),
-            *(duration(percentile(each.self_times, share)) if each.self_times else "" for share in (0.5, 0.95, 1.0)),
-            duration(percentile(each.queued, 0.5)) if each.queued else "",
-            f"{each.failed:,}" if each.failed else "",
+            _name(each["function"]),
+            f"{each['calls']:,}",
+            duration(each["self_ns"]),
+            *(duration(each["self"][f"{name}_ns"]) if each["self"] else "" for name in ("median", "p95", "max")),
+            duration(each["queued"]["median_ns"]) if each["queued"] else "",
+            f"{each['failed']:,}" if each["failed"] else "",
         )
-        for each in analysis.functions[:_SHOWN_FUNCTIONS]
+        for each in every[:_SHOWN_FUNCTIONS]
     ]
     if not rows:
         return
-    own = recorded.own_time(analysis)
     yield ""
     yield f"Functions by self time: their own code, without waiting in ray.get{own}"
-    yield from aligned(("FUNCTION", "CALLS", "SELF TIME", "MEDIAN", "P95", "MAX", "QUEUED", "FAILED"), rows)
-    if more := len(analysis.functions) - len(rows):
+    yield Table(("FUNCTION", "CALLS", "SELF TIME", "MEDIAN", "P95", "MAX", "QUEUED", "FAILED"), rows)
+    if more := len(every) - len(rows):
         yield f" and {count(more, 'other function')}"
 
 

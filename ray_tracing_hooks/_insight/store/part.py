@@ -5,19 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from itertools import count
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._insight.ingest.kept_runs import RUN_FILE, KeptRun
 from ray_tracing_hooks._insight.store.tables import opened, quoted
 
 _FILE = "traces-part.parquet"
-
-_LEVELS = 16
-"""Of so many levels of spans above those that are chosen, the last is read together with all above it."""
-
-_ROWS = 1 << 16
-"""How many spans come from DuckDB at once."""
 
 
 class Part(NamedTuple):
@@ -55,7 +48,7 @@ def copied(
         ).fetchone()
         spans, until, is_sample = _choose(database, most, *_which(first, trace, begin, end))
         if until is not None or begin is not None or end is not None:
-            spans += _add_ancestors(database)
+            spans += database.execute(_ADD_ANCESTORS).fetchone()[0]
         path = os.path.join(into, _FILE)
         database.execute(
             "COPY (SELECT spans.* EXCLUDE (file, file_row_number) FROM spans JOIN chosen USING (file, file_row_number)"  # noqa: S608  as in `tables`
@@ -112,53 +105,17 @@ def _choose(database: Any, most: int, which: str, values: Sequence[Any]) -> tupl
     return spans, last if is_cut else None, is_sample
 
 
-_MISSING = "SELECT trace_id, parent_span_id AS span_id FROM chosen EXCEPT SELECT trace_id, span_id FROM chosen"
-
-_INSERT = (
-    "INSERT INTO chosen SELECT file, file_row_number, trace_id, span_id, parent_span_id, "
-    "epoch_ns(start_time_unix_nano) FROM spans SEMI JOIN "
+_ADD_ANCESTORS = """
+WITH RECURSIVE missing AS (
+    SELECT trace_id, parent_span_id AS span_id FROM chosen EXCEPT SELECT trace_id, span_id FROM chosen
+), inside AS MATERIALIZED (
+    SELECT file, file_row_number, trace_id, span_id, parent_span_id, epoch_ns(start_time_unix_nano) AS start
+    FROM spans SEMI JOIN missing USING (trace_id)
+), above AS (
+    SELECT inside.* FROM inside SEMI JOIN missing USING (trace_id, span_id)
+    UNION
+    SELECT inside.* FROM inside JOIN above ON inside.trace_id = above.trace_id AND inside.span_id = above.parent_span_id
 )
-
-
-def _add_ancestors(database: Any) -> int:
-    """Add the spans above those that are chosen; how many."""
-    added = 0
-    for level in count(1):
-        # A query for each level is the fastest for a few, and would read all spans for each span of a long chain.
-        more = _add_parents(database) if level % _LEVELS else _add_chains(database)
-        if not more:
-            break
-        added += more
-    return added
-
-
-def _add_parents(database: Any) -> int:
-    """Add the parents of those that are chosen; how many."""
-    (added,) = database.execute(f"{_INSERT} ({_MISSING}) USING (trace_id, span_id)").fetchone()
-    return int(added)
-
-
-def _add_chains(database: Any) -> int:
-    """Add the spans above those that are chosen up to a parent that began after its child, as the clocks of machines
-    differ; how many. The spans of their traces are read once, the last one first.
-    """
-    chosen = {*database.execute("SELECT trace_id, span_id FROM chosen").fetchall()}
-    wanted = {*database.execute(_MISSING).fetchall()}
-    rows = database.execute(
-        "SELECT trace_id, span_id, parent_span_id, file, file_row_number FROM spans "  # noqa: S608  as in `tables`
-        f"SEMI JOIN ({_MISSING}) USING (trace_id) ORDER BY file DESC, file_row_number DESC"
-    )
-    places = []
-    while some := rows.fetchmany(_ROWS):
-        for trace, span, parent, *place in some:
-            if (trace, span) in wanted:
-                wanted.remove((trace, span))
-                chosen.add((trace, span))
-                places.append(place)
-                if (trace, parent) not in chosen:
-                    wanted.add((trace, parent))
-    database.execute(
-        f"{_INSERT} (SELECT unnest($1) AS file, unnest($2) AS file_row_number) USING (file, file_row_number)",
-        [[file for file, _ in places], [row for _, row in places]],
-    )
-    return len(places)
+INSERT INTO chosen SELECT * FROM above ANTI JOIN chosen USING (file, file_row_number)
+"""
+"""Adds the spans above those that are chosen. Traces may have circles of parents."""

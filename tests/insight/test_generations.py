@@ -15,7 +15,7 @@ from recordings import document as document_of
 from recordings import recorded, shown
 
 from ray_tracing_hooks import names
-from ray_tracing_hooks._cli.summary.generations import document, lines
+from ray_tracing_hooks._cli.summary.generations import lines
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.generated import HELD
@@ -38,6 +38,7 @@ from ray_tracing_hooks._insight.ingest.load import load
 from ray_tracing_hooks._insight.model.generations import generations
 from ray_tracing_hooks._insight.views.exports import perfetto
 from ray_tracing_hooks._insight.views.redaction import Redaction
+from ray_tracing_hooks._insight.views.requests import generations as generations_shown
 
 CHAT = "LLM.chat"
 
@@ -263,7 +264,7 @@ def test_the_requests_whose_first_chunk_came_last_are_looked_at_on_their_own() -
     assert (queue.time, queue.slow_time, queue.median) == ((38 * 10 + 200) * MS, 200 * MS, 10 * MS)
     text = "\n".join(map(str, lines(found)))
     assert "Time to the first chunk of 40 streamed requests to LLM: median 110 ms, p95 155 ms" in text
-    written = document(found)
+    written = generations_shown(found, (), int)
     assert written is not None
     assert written["first_chunks"][0]["count"] == 40
 
@@ -343,7 +344,7 @@ def test_a_run_without_generations_says_nothing_of_them() -> None:
     run.call(run.request(0, 100), CHAT, 0, 0, 0, 100)
     assert Analysis(run.table()).engines is None
     assert not list(lines(None))
-    assert document(None) is None
+    assert generations_shown(None, (), int) is None
 
 
 def test_a_client_that_leaves_is_one_failed_request() -> None:

@@ -209,7 +209,7 @@ def test_the_page_of_one_request_says_what_its_time_went_to_and_nothing_of_a_dri
     run.call(root, "Front.__call__", 5, 10, 10, 90, error="ValueError")
     shown = page(run)
     assert (shown["path"]["steps"], shown["path"]["by"]) == ([], [])
-    assert sum(each["share"] for each in shown["requests"]["parts"]) == pytest.approx(1)
+    assert sum(each["share"] for each in shown["requests"]["time"]) == pytest.approx(1)
     facts = {label: value for label, value, *_ in shown["facts"]}
     assert facts == {"wall time": "100 ms", "requests": "1", "failed requests": "1", "failed spans": "2"}
 

@@ -32,7 +32,8 @@ may contain anything. The members:
                    ``span`` of that kind, ``ns``, ``share``, and the share of the time of the slowest 5 %
                    (``slow_share``, null for few requests); ``methods`` of deployments with ``executions``, ``failed``,
                    ``replicas``, ``batches``, and percentiles of how long their calls ``waited``, of their ``duration``
-                   and of that of a ``batch``.
+                   and of that of a ``batch``. A ``label`` or ``about`` is what the text calls it, and ``slowest`` and
+                   ``longest`` are the ids of spans.
 ``generations``    of LLM engines, null if there are none: ``models`` with ``count``, ``failed``, ``aborted``, tokens
                    (``input_tokens``, ``output_tokens``, ``cached_tokens``), percentiles of
                    ``time_to_first_token``, ``time_per_output_token`` and ``queue``, whether it is only the prefill for
@@ -59,14 +60,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ray_tracing_hooks._cli.summary import generations, requests
-from ray_tracing_hooks._cli.summary.requests import percentiles
 from ray_tracing_hooks._insight.analysis.analysis import Analysis
 from ray_tracing_hooks._insight.analysis.critical_path import KINDS, Path
 from ray_tracing_hooks._insight.analysis.findings import Finding, find
 from ray_tracing_hooks._insight.analysis.measured import AnalyzedRun, MeasuredRun
 from ray_tracing_hooks._insight.analysis.queues import PHASES
 from ray_tracing_hooks._insight.views.datasets import datasets
+from ray_tracing_hooks._insight.views.requests import generations, percentiles, requests
 
 VERSION = 1
 
@@ -75,6 +75,7 @@ def document(
     analysis: Analysis, findings: Sequence[Finding] | None = None, *, runs: int = 1, steps: bool = False
 ) -> dict[str, Any]:
     """The document of a run. ``runs`` is the number of runs that were found."""
+    span = analysis.table.span_id_of
     return {
         "version": VERSION,
         "run": run(AnalyzedRun(analysis), runs),
@@ -85,9 +86,9 @@ def document(
         "functions": list(functions(analysis)),
         "actors": list(_actors(analysis)),
         "queues": _queues(analysis),
-        "requests": requests.document(analysis.requests),
-        "generations": generations.document(analysis.engines, analysis.generating_operators),
-        "datasets": datasets(analysis.pipelines, analysis.table.span_id_of),
+        "requests": requests(analysis.requests, span),
+        "generations": generations(analysis.engines, analysis.generating_operators, span),
+        "datasets": datasets(analysis.pipelines, span),
         "accelerators": list(_accelerators(analysis)),
         "parallelism": {
             "average": analysis.parallelism.average,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from ray_tracing_hooks._cli.screen import Row, aligned
-from ray_tracing_hooks._cli.summary.requests import PERCENTILES, percentiles, two
+from ray_tracing_hooks._cli.summary.requests import two
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.generated import (
     FIRST_PARTS,
@@ -105,69 +103,3 @@ def of_operators(found: Sequence[Generating]) -> Iterator[str | Row]:
     yield from aligned(titles, rows)
     if (more := len(found) - _SHOWN_MODELS) > 0:
         yield f" and {count(more, 'other operator')}: --json has them"
-
-
-def document(found: Engines | None, operators: Sequence[Generating] = ()) -> dict[str, Any] | None:
-    """The member ``generations`` of the JSON."""
-    if found is None:
-        return None
-    return {
-        "models": [
-            _model(each) | {"replicas": [{"replica": its.replica} | _model(its) for its in each.replicas]}
-            for each in found.models
-        ],
-        "first_chunks": [
-            {
-                "deployment": each.name,
-                "application": each.application,
-                "model": each.model,
-                "count": len(each.times),
-                "duration": percentiles(each.times),
-                "time": [
-                    {
-                        "kind": part.kind,
-                        "ns": part.time,
-                        "share": part.time / each.time,
-                        "slow_share": part.slow_time / each.slow_time if each.slow_time else None,
-                        "median_ns": part.median,
-                    }
-                    for part in each.parts
-                ],
-            }
-            for each in found.first_chunks
-        ],
-        "unread": found.unread,
-        "operators": [
-            {
-                "operator": each.name,
-                "count": each.count,
-                "input_tokens": each.input,
-                "output_tokens": each.output,
-                "cached_tokens": each.cached,
-                "output_tokens_per_second": each.per_second,
-                "time_to_first_token": _percentiles(each.first),
-                "time_in_queue": _percentiles(each.queue),
-            }
-            for each in operators
-        ],
-    }
-
-
-def _percentiles(buckets: Counter[int]) -> dict[str, int | None] | None:
-    return {f"{name}_ns": percentile_of(buckets, share) for name, share in PERCENTILES.items()} if buckets else None
-
-
-def _model(found: Generated) -> dict[str, Any]:
-    return {
-        "model": found.model,
-        "is_prefill": found.is_leg,
-        "count": found.count,
-        "failed": found.failed,
-        "aborted": found.aborted,
-        "input_tokens": found.input,
-        "output_tokens": found.output,
-        "cached_tokens": found.cached,
-        "time_to_first_token": percentiles(found.first),
-        "time_per_output_token": percentiles(found.per_token),
-        "queue": percentiles(found.queue),
-    }

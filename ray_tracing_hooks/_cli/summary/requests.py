@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from ray_tracing_hooks._cli.screen import Row, aligned
 from ray_tracing_hooks._insight.analysis.functions import percentile
 from ray_tracing_hooks._insight.analysis.requests import Method, Requests, Route
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, shortened
+from ray_tracing_hooks._insight.views.requests import PERCENTILES
 
 _SHOWN_ROUTES = 6
 _SHOWN_PARTS = 8
 _SHOWN_METHODS = 8
 _NAME_WIDTH = 38
 _PART_WIDTH = 60
-PERCENTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 
 def lines(found: Requests | None) -> Iterator[str | Row]:
@@ -97,59 +96,3 @@ def two(times: Sequence[int]) -> tuple[str, str]:
     if not times:
         return "", ""
     return duration(percentile(times, 0.5)), duration(percentile(times, 0.95))
-
-
-def document(found: Requests | None) -> dict[str, Any] | None:
-    """The member ``requests`` of the JSON."""
-    if found is None:
-        return None
-    time, slow_time = found.time, found.slow_time
-    return {
-        "count": found.count,
-        "failed": found.failed,
-        "running": found.running,
-        "unrecorded": found.unrecorded,
-        "time_ns": time,
-        "routes": [
-            {
-                "name": each.name,
-                "application": each.application,
-                "is_handle": each.is_handle,
-                "count": len(each.rows),
-                "failed": each.failed,
-                "duration": percentiles(each.durations),
-            }
-            for each in found.routes
-        ],
-        "time": [
-            {
-                "kind": each.kind,
-                "name": each.name,
-                "application": each.application,
-                **({"span": each.span} if each.span else {}),
-                "ns": each.time,
-                "share": each.time / time,
-                "slow_share": each.slow_time / slow_time if found.slow and slow_time else None,
-            }
-            for each in found.parts
-        ],
-        "methods": [
-            {
-                "name": each.name,
-                "application": each.application,
-                "executions": each.executions,
-                "failed": each.failed,
-                "replicas": each.replicas,
-                "batches": len(each.batches),
-                "waited": percentiles(each.waited),
-                "duration": percentiles(each.durations),
-                "batch": percentiles(each.batches),
-            }
-            for each in found.methods
-        ],
-    }
-
-
-def percentiles(ordered: Sequence[int]) -> dict[str, int] | None:
-    """Percentiles of ascending times; None without any."""
-    return {f"{name}_ns": percentile(ordered, share) for name, share in PERCENTILES.items()} if ordered else None

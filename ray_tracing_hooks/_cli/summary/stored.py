@@ -13,13 +13,13 @@ from ray_tracing_hooks._cli.engines import RAY, engine_errors
 from ray_tracing_hooks._cli.screen import Row, SafeError, Table
 from ray_tracing_hooks._cli.summary import ray_tables
 from ray_tracing_hooks._cli.summary.document import run as run_of
-from ray_tracing_hooks._cli.summary.requests import PERCENTILES
 from ray_tracing_hooks._cli.summary.text import function_table
 from ray_tracing_hooks._insight.analysis.wording import count, duration, percent, plain
 from ray_tracing_hooks._insight.ingest.kept_runs import KeptRun
 from ray_tracing_hooks._insight.ingest.sources import unfetched
 from ray_tracing_hooks._insight.store.figures import StoredRun
 from ray_tracing_hooks._insight.store.tables import functions
+from ray_tracing_hooks._insight.views.requests import PERCENTILES
 from ray_tracing_hooks._ops.cluster import ConnectError, connected
 
 

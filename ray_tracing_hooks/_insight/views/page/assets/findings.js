@@ -50,7 +50,7 @@ export class Findings extends View {
 
   /** @param {ServeRequests} requests */
   requests(requests) {
-    const more = requests.parts.length - MOST_PARTS;
+    const more = requests.time.length - MOST_PARTS;
     return el("section", {}, el("h2", {}, this.store.meta.path.by.length ? "Where the time of requests went" : "Where the time went"), partsOf(requests, MOST_PARTS),
       more > 0 ? el("p", { class: "soft" }, `and ${counted(more, "other part")}: see `, el("button", { type: "button", class: "link", onclick: () => this.app.show("requests") }, "Requests")) : null);
   }

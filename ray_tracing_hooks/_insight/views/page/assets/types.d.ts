@@ -92,58 +92,44 @@ interface DatasetOperator {
   timeline: DatasetTimeline; span: number;
 }
 
-/** Requests to Ray Serve; times in nanoseconds, and rows -1 if the page does not hold them. */
+/** Requests to Ray Serve, as views/requests.py describes them; times in nanoseconds, and rows -1 if the page does not hold
+ * them. */
 interface ServeRequests {
-  count: number; failed: number; running: number;
-  /** Calls by handles whose end is not recorded. */
-  unrecorded: number;
-  ns: number;
-  /** How many are the slowest; 0 if there are too few. */
-  slow: number;
+  count: number; failed: number; running: number; unrecorded: number; time_ns: number;
   /** How many rows of the tables the page does not hold: those that took least time. */
   left_out: number;
-  routes: RequestRoute[]; parts: RequestPart[]; methods: RequestMethod[];
-  /** Of streamed requests to LLM engines, by deployment and model. */
-  first_chunks: FirstChunks[];
-  /** By model; a row with the replica for each of several. */
-  generations: GenerationsOf[];
+  routes: RequestRoute[]; time: TimePart[]; methods: RequestMethod[];
+  generations: { models: GenerationsOf[]; first_chunks: FirstChunks[] } | null;
+}
+
+type Percentiles = { median_ns: number; p95_ns: number; p99_ns: number; max_ns: number } | null;
+
+interface TimePart {
+  about: string; ns: number; share: number;
+  /** Null if there are too few requests to look at the slowest on their own. */
+  slow_share: number | null;
 }
 
 interface FirstChunks {
-  name: string; model: string; count: number;
-  /** How many are the slowest; 0 if there are too few. */
-  slow: number;
-  slowest: number; parts: FirstPart[]; p50: number | null; p95: number | null;
-}
-
-interface FirstPart {
-  about: string; share: number; slow_share: number; p50: number;
+  deployment: string; model: string; count: number; duration: Percentiles; slowest: number;
+  time: (TimePart & { median_ns: number })[];
 }
 
 interface GenerationsOf {
-  model: string;
-  /** Empty for all. */
-  replica: string;
-  count: number; failed: number; aborted: number; input: number; output: number; cached: number;
-  first_p50: number | null; first_p95: number | null; each_p50: number | null; each_p95: number | null;
-  queue_p95: number | null;
+  model: string; is_prefill: boolean; replica?: string; replicas?: GenerationsOf[];
+  count: number; failed: number; aborted: number; input_tokens: number; output_tokens: number; cached_tokens: number;
+  time_to_first_token: Percentiles; time_per_output_token: Percentiles; queue: Percentiles;
 }
 
 interface RequestRoute {
-  name: string; is_handle: boolean; count: number; failed: number; slowest: number; p50: number | null;
-  p95: number | null; p99: number | null; p100: number | null;
-}
-
-interface RequestPart {
-  about: string; ns: number; share: number; slow_share: number;
+  label: string; is_handle: boolean; count: number; failed: number; slowest: number; duration: Percentiles;
 }
 
 interface RequestMethod {
-  name: string; executions: number; failed: number; replicas: number;
+  label: string; executions: number; failed: number; replicas: number; batches: number;
   /** The row of the call that waited longest. */
-  longest: number;
-  batches: number; waited_p50: number | null; waited_p95: number | null; ran_p50: number | null; ran_p95: number | null;
-  batch_p50: number | null;
+  longest: number | null;
+  waited: Percentiles; duration: Percentiles; batch: Percentiles;
 }
 
 interface Dataset {

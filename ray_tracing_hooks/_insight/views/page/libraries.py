@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ray_tracing_hooks import names
@@ -27,9 +27,9 @@ def requests_shown(found: Requests | None, engines: Engines | None, number: Numb
     """
     if found is None:
         return None
-    lists = [found.routes, found.parts, found.methods]
+    lists: list[Sequence[Any]] = [found.routes, found.parts, found.methods]
     lists += [engines.models, engines.first_chunks] if engines is not None else []
-    shown = _short(requests(found, number, _MOST))
+    shown: dict[str, Any] = _short(requests(found, number, _MOST))
     shown["generations"] = _short(generations(engines, (), number, _MOST))
     shown["left_out"] = sum(max(0, len(each) - _MOST) for each in lists)
     return shown

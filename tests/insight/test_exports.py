@@ -29,7 +29,7 @@ from ray_tracing_hooks._insight.model.clocks import correct
 from ray_tracing_hooks._insight.model.span import Event, Link, Span
 from ray_tracing_hooks._insight.model.table import Table
 from ray_tracing_hooks._insight.views.exports import FORMATS, writer
-from ray_tracing_hooks._insight.views.exports.scene import Scene, lane_label, scene, title, told_of
+from ray_tracing_hooks._insight.views.exports.perfetto import Scene, lane_label, scene, title, told_of
 from ray_tracing_hooks._insight.views.redaction import Redaction
 from ray_tracing_hooks._spool.layout import U16
 from ray_tracing_hooks._spool.writer import SpoolWriter

@@ -22,7 +22,7 @@ from ray_tracing_hooks._ship.figures import DestinationFigures
 
 VERSION = 1
 
-_UNSET: dict[str, Any] = {"version": 0, "enabled": None, "told": None, "silent": [], "until": None, "variables": []}
+_UNSET: dict[str, Any] = {"version": 0, "enabled": None, "until": None, "variables": []}
 """What is set where no command has set anything; a node with an older package may not say all of it."""
 
 
@@ -75,9 +75,8 @@ def as_json(address: str, statuses: Sequence[NodeStatus]) -> dict[str, Any]:
 
     An object with ``version``, ``address`` and ``nodes``, a list of objects: ``name``, ``id``, ``ip``, ``error`` (null
     if the node has answered), ``time_ns``, ``spans_per_second`` (null if unknown), ``set`` (null if unknown: the
-    ``version`` of what is set, 0 for nothing, ``enabled``, null as the cluster was started, the version that its
-    processes were ``told``, or null, ``silent``, the ids of those that have not answered to it, ``until``, when spans
-    are recorded again, in seconds since the epoch or null, and ``variables``, the names of those that are set) and
+    ``version`` of what is set, 0 for nothing, ``enabled``, null as the cluster was started, ``until``, when spans are
+    recorded again, in seconds since the epoch or null, and ``variables``, the names of those that are set) and
     ``spools``: ``path``, ``shipper_runs``, ``exporters``, ``spans_per_second``, and ``figures`` as in
     ``_ship/figures.py``.
     """
@@ -144,7 +143,6 @@ _BETWEEN = 2.0
 """Seconds between the two looks of a single status, from which rates are computed: figures are taken once a second."""
 
 _LONGEST_ADDRESS = 40
-_MOST_PIDS, _MOST_NODES = 5, 10
 _TITLES = ("NODE", "WRITERS", "SPANS/S", "TO", "DELIVERED", "WAITING", "OLDEST", "LOST", "RETRIES")
 
 
@@ -233,7 +231,7 @@ def _lines(address: str, statuses: Sequence[NodeStatus]) -> Iterator[Any]:
         rows += _rows(each)
     if rows:
         yield from aligned(_TITLES, rows)
-    notes = [*(note for each in statuses for note in _notes(each)), *_untold(statuses)]
+    notes = [note for each in statuses for note in _notes(each)]
     if notes:
         yield ""
     yield from notes
@@ -301,15 +299,6 @@ def _notes(status: NodeStatus) -> Iterator[Line]:
     name = status.node.name
     if status.error:
         yield Line(f" {name}: {status.error}", {"fg": "red"})
-    if status.control is not None:
-        version, told, pids = (status.control[key] for key in ("version", "told", "silent"))
-        if told is not None and told < version:
-            text = f"its processes have version {told} of what is set, not {version}: they were not reached"
-            yield Line(f" {name}: {text}; run the command again", {"fg": "yellow"})
-        if pids:
-            which = ", ".join(map(str, pids[:_MOST_PIDS])) + ", ..." * (len(pids) > _MOST_PIDS)
-            text = f"no answer to version {told} from {count(len(pids), 'process', 'processes')} ({which})"
-            yield Line(f" {name}: {text}: what is set may not apply there", {"fg": "yellow"})
     for spool in status.spools:
         waiting = sum(each.waiting for each in spool.figures.destinations)
         if not spool.runs and waiting:
@@ -323,15 +312,6 @@ def _notes(status: NodeStatus) -> Iterator[Line]:
             lost = count(spool.figures.unwritten, "span")
             yield Line(f" {name}: {lost} could not be written to {spool.path}, and are lost", {"fg": "red"})
         yield from (_error(name, spool, each) for each in spool.figures.destinations if each.error)
-
-
-def _untold(statuses: Sequence[NodeStatus]) -> Iterator[Line]:
-    found = [(each.node.name, each.control) for each in statuses if each.control is not None]
-    names = [name for name, control in found if control["version"] > 0 and control["told"] is None]
-    if names:
-        which = ", ".join(names[:_MOST_NODES]) + ", ..." * (len(names) > _MOST_NODES)
-        text = f"joined after the change, or could not be told: {which}"
-        yield Line(f" {count(len(names), 'node')} {text}; processes from before may not have it", {"dim": True})
 
 
 def _error(name: str, spool: Spool, each: DestinationFigures) -> Line:

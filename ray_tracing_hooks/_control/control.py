@@ -2,7 +2,7 @@
 
 A command publishes it on each node, and learns which processes have applied it. A process that has applied a change
 leaves a file in a folder of that change, which is named after the process; in the file is what failed, if something
-did. Beside it is a file for each process that should answer. The folders of earlier changes are removed.
+did. The folders of earlier changes are removed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from ray_tracing_hooks._control.listener import CONTROL, read
 from ray_tracing_hooks._safety.private import inside, open_file, open_folder, read_file, write_atomically
-from ray_tracing_hooks._safety.processes import start_time
 from ray_tracing_hooks._settings.values import copied
 
 EXPORTERS = "RAY_TRACING_EXPORTERS"
@@ -111,22 +110,19 @@ _APPLIED = "applied-"
 _TEMPORARY = ".new"
 """How the name of an answer ends that is being written."""
 
-_ASKED = ".asked"
-"""How the name of a file ends that has the process id, and the start, of a process that should answer."""
-
 _STEP = 0.05
 _LOCK_STEP = 0.005
 _LATELY = 60.0
 """A process that starts within this many seconds of a change answers too: it may be waited for."""
 
 
-def publish(folder: str, control: Control, expected: Mapping[str, int], timeout: float) -> dict[str, str]:
+def publish(folder: str, control: Control, expected: Collection[str], timeout: float) -> dict[str, str]:
     """Tell the processes that listen at this folder, and wait until the ``expected`` ones have applied the change.
 
-    These are process ids by the names of the processes. Waits for ``timeout`` seconds at most. Returns those that have
-    answered, each with what failed there, or an empty text. Raises OSError if the folder cannot be used, if a later
-    change has been published there, or if another command does not finish publishing. Nodes that share their session
-    folder may publish the same change at the same time.
+    These are names of processes. Waits for ``timeout`` seconds at most. Returns those that have answered, each with
+    what failed there, or an empty text. Raises OSError if the folder cannot be used, if a later change has been
+    published there, or if another command does not finish publishing. Nodes that share their session folder may publish
+    the same change at the same time.
     """
     opened = open_folder(folder)
     try:
@@ -135,36 +131,16 @@ def publish(folder: str, control: Control, expected: Mapping[str, int], timeout:
         deadline = time.monotonic() + timeout
         with locked(within, deadline):
             _refuse_earlier(folder, control)
-            _note(os.path.join(folder, f"{_APPLIED}{control.version}"), expected)
+            os.close(open_folder(os.path.join(folder, f"{_APPLIED}{control.version}")))
             write_atomically(os.path.join(within, CONTROL), control.encode())
             for name in os.listdir(within):
                 if name.startswith(_APPLIED) and name != f"{_APPLIED}{control.version}":
                     shutil.rmtree(os.path.join(within, name), ignore_errors=True)
-        while not expected.keys() <= set(_names(answers)) and time.monotonic() < deadline:
+        while not set(_names(answers)).issuperset(expected) and time.monotonic() < deadline:
             time.sleep(_STEP)
         return {name: _text(os.path.join(answers, name)) for name in _names(answers)}
     finally:
         os.close(opened)
-
-
-def silent(folder: str) -> list[int]:
-    """The ids of the processes that should answer to the change in this folder, have not, and still run.
-
-    Raises OSError, and ValueError if what is set there cannot be understood.
-    """
-    answers = os.path.join(folder, f"{_APPLIED}{Control.decode(read(folder)).version}")
-    try:
-        names = set(os.listdir(answers))
-    except FileNotFoundError:
-        return []
-    found = []
-    for name in names:
-        process, suffix = os.path.splitext(name)
-        if suffix == _ASKED and process not in names:
-            pid, _, began = _text(os.path.join(answers, name)).partition(" ")
-            if began and began == str(start_time(pid)):
-                found.append(int(pid))
-    return sorted(found)
 
 
 def acknowledge(folder: str, control: Control, process: str, problem: str = "", *, if_lately: bool = False) -> None:
@@ -219,21 +195,10 @@ def _refuse_earlier(folder: str, control: Control) -> None:
         raise OSError(f"version {there.version} has been set meanwhile, by another command")
 
 
-def _note(answers: str, expected: Mapping[str, int]) -> None:
-    opened = open_folder(answers)
-    try:
-        for process, pid in expected.items():
-            with open(open_file(process + _ASKED, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, folder=opened), "w") as file:
-                began = start_time(pid)
-                file.write(f"{pid}" if began is None else f"{pid} {began}")
-    finally:
-        os.close(opened)
-
-
 def _names(answers: str) -> list[str]:
     """The processes that have answered. Raises OSError if another command has removed the folder."""
     try:
-        return [name for name in os.listdir(answers) if not name.endswith((_TEMPORARY, _ASKED))]
+        return [name for name in os.listdir(answers) if not name.endswith(_TEMPORARY)]
     except FileNotFoundError:
         raise OSError("another version has been set meanwhile, by another command") from None
 

@@ -355,14 +355,14 @@ def _check_exporters(visit: Visit, wanted: Change, timeout: float) -> None:
 def _tell(
     visit: Visit, control: Control, living: Sequence[Mapping[str, Any]], timeout: float, *, is_hook_late: bool
 ) -> dict[Node, Answer]:
-    expected: dict[str, dict[str, int]] = {}
+    expected: dict[str, list[str]] = {}
     for each in living:
-        expected.setdefault(each["node"], {})[each["id"]] = each["pid"]
+        expected.setdefault(each["node"], []).append(each["id"])
     # Processes that started before the hook was set never answer.
     timeout = min(timeout, _PATIENCE) if is_hook_late else timeout
     # A node has a little longer than it waits for its processes.
     asked = {
-        node: visit.ask(node, change_on_node.apply, control.encode(), expected.get(node.id, {}), timeout)
+        node: visit.ask(node, change_on_node.apply, control.encode(), expected.get(node.id, []), timeout)
         for node in visit.nodes
     }
     until = time.monotonic() + timeout + 5

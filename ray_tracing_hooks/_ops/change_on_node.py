@@ -12,12 +12,11 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ray_tracing_hooks._connection.changes import control_folder
-from ray_tracing_hooks._control.control import EXPORTERS, Control, locked, publish, silent
-from ray_tracing_hooks._control.listener import read
+from ray_tracing_hooks._control.control import EXPORTERS, Control, locked, publish
 from ray_tracing_hooks._ops import head
 from ray_tracing_hooks._ray.cluster import CONTROL, HOOK, NAMESPACE, SET_LATE
 from ray_tracing_hooks._safety.guard import describe
@@ -41,28 +40,10 @@ def look() -> dict[str, Any]:
     }
 
 
-def in_force(session_dir: str) -> dict[str, Any]:
-    """What is set for the cluster: its ``version``, ``enabled`` and ``until``, and the names of ``variables``.
-
-    And ``told``, the version that the processes of this node were told, and ``silent``, the ids of those that have not
-    answered to that. ``told`` is None where no command has told them any: the node has joined since then, and what has
-    started there has learned it from the cluster; or it could not be reached.
-    """
+def in_force() -> dict[str, Any]:
+    """What is set for the cluster: its ``version``, ``enabled`` and ``until``, and the names of ``variables``."""
     found = Control.decode(_worker().gcs_client.internal_kv_get(CONTROL, NAMESPACE, _TIMEOUT) or b"")
-    told, without_answer = None, []
-    folder = control_folder(session_dir)
-    if folder is not None:
-        with suppress(OSError, ValueError):
-            told = Control.decode(read(folder)).version or None
-            without_answer = silent(folder)
-    return {
-        "version": found.version,
-        "enabled": found.enabled,
-        "until": found.until,
-        "variables": sorted(found.variables),
-        "told": told,
-        "silent": without_answer,
-    }
+    return {**found._asdict(), "variables": sorted(found.variables)}
 
 
 def unknown_exporter(value: str) -> str | None:
@@ -172,7 +153,7 @@ def _accessor() -> Any:
     return state.global_state_accessor
 
 
-def apply(text: bytes, expected: Mapping[str, int], timeout: float) -> dict[str, str]:
+def apply(text: bytes, expected: Collection[str], timeout: float) -> dict[str, str]:
     """Tell the processes of this node, as :func:`~ray_tracing_hooks._control.control.publish` does."""
     return publish(_folder(), Control.decode(text), expected, timeout)
 

@@ -74,7 +74,7 @@ def spools(request: Mapping[str, Any]) -> dict[str, Any]:
         if request.get("control"):
             from ray_tracing_hooks._ops.change_on_node import in_force  # noqa: PLC0415  see above
 
-            found["control"] = in_force(found["session_dir"])
+            found["control"] = in_force()
     except Exception as error:  # noqa: BLE001  it is reported
         found["error"] = _described(error)
     return found

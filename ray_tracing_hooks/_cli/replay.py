@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import groupby
@@ -190,13 +190,14 @@ class _Run:
             Replay(folder, files, self._plan, self._environ, self._problems, again=self._again, only=self._only)
             for folder, files in folders.items()
         ]
-        before = sum(each.before for each in replays)
-        if before:
-            click.echo(f"{self._where}: resuming after {count(before, 'span')}", err=True)
         began = time.monotonic()
         failure = None
         try:
-            with _progress(replays, self._where, shown=not self._in_json) as portion:
+            with progress(shown=not self._in_json) as advance:
+
+                def portion() -> None:
+                    advance(f"{self._where}: {count(sum(each.sent for each in replays), 'span')}", 0, 0)
+
                 for each in replays:
                     if dry_run:
                         each.count(portion)
@@ -212,7 +213,6 @@ class _Run:
 
     def _sum_up(self, replays: Sequence[Replay], failure: str | None, seconds: float, *, dry_run: bool) -> None:
         sent, lost = sum(each.sent for each in replays), sum(each.lost for each in replays)
-        before = sum(each.before for each in replays)
         for problem in self._problems.take_unreported():
             warn(problem)
         # Keep the lines apart from what the exporter `console` prints.
@@ -224,28 +224,21 @@ class _Run:
                 "is_dry_run": dry_run,
                 "spans": sent,
                 "lost": lost,
-                "sent_before": before,
                 "error": failure,
             }
             echo(json.dumps(described))
-            return
-        if failure is not None:
+        elif failure is not None:
             warn(
                 f"{self._where}: {failure}. {_number(sent, lost)} sent; run it again"
                 f"{' without --again' if self._again else ''} to continue from there.",
                 "error",
             )
-            return
-        files = count(sum(each.files for each in replays), "file")
-        if dry_run:
-            line = f"{count(sent, 'span')} in {files} would be sent to {self._where}"
-        elif not sent and not before:
-            line = f"nothing is left to send to {self._where}"
+        elif dry_run:
+            echo(f"{count(sent, 'span')} would be sent to {self._where}")
         elif not sent:
-            line = f"nothing new: {count(before, 'span')} sent to {self._where} before; --again sends them again"
+            echo(f"nothing is left to send to {self._where}; --again sends everything again")
         else:
-            line = f"{_number(sent, lost)} in {files} sent to {self._where} in {duration(seconds * 1e9)}"
-        echo(line)
+            echo(f"{_number(sent, lost)} sent to {self._where} in {duration(seconds * 1e9)}")
 
     def _waiting(self, problem: str) -> None:
         problem = self._secrets.mask(problem)
@@ -382,16 +375,3 @@ def _hold(stack: ExitStack, folders: Mapping[str, Sequence[str]]) -> None:
             stack.enter_context(held(folder, is_spool=any(file.endswith(SUFFIX) for file in files)))
         except TracingError as error:
             raise SafeError(str(error)) from None
-
-
-@contextmanager
-def _progress(replays: Sequence[Replay], where: str, *, shown: bool) -> Iterator[Callable[[], None]]:
-    """What is called after each portion, to show how much is done."""
-    began, total = time.monotonic(), sum(each.size for each in replays)
-    with progress(shown=shown, is_size=True) as advance:
-
-        def portion() -> None:
-            rate = sum(each.sent for each in replays) / max(time.monotonic() - began, 1e-3)
-            advance(f"{where}, {rate:,.0f} spans/s", sum(each.done for each in replays), total)
-
-        yield portion

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from ray_tracing_hooks._formats.encoded_span.read import own_ids
-from ray_tracing_hooks._formats.otlp import Group, count
+from ray_tracing_hooks._formats.otlp import Group
 from ray_tracing_hooks._formats.otlp_json_read import MAX_LINE, traces, unpacked, whole
 from ray_tracing_hooks._formats.protobuf import FormatError
 from ray_tracing_hooks._safety.guard import SettingError, TracingError
@@ -40,7 +40,7 @@ from ray_tracing_hooks._ship.sink import (
     reason,
     retry_after,
 )
-from ray_tracing_hooks._spool.layout import MAX_SEGMENT, SUFFIX
+from ray_tracing_hooks._spool.layout import SUFFIX
 from ray_tracing_hooks._spool.progress import file_name, is_progress_file
 
 T = TypeVar("T")
@@ -76,8 +76,7 @@ class Replay:
     ``again``, it starts from the beginning. ``only`` is what to send, if not all.
 
     Attributes:
-        before: How many spans were sent earlier; 0 with ``only``, where that is not counted.
-        sent: How many were sent by this replay, including lost ones.
+        sent: How many spans were sent by this replay, including lost ones.
         lost: How many of them were refused, or could not be decoded.
     """
 
@@ -97,8 +96,11 @@ class Replay:
         self._only = only
         self._environ = environ
         self._problems = problems
-        self._progress = ReplayProgress(folder, plan, environ, only.text if only else "")
-        stored = {} if again else self._progress.load()
+        # Progress is stored for each destination, and each selection.
+        self._destination = _destination(plan, environ) + (f" {only.text}" if only else "")
+        label = re.sub(r"[^\w.-]", "_", self._exporter)
+        self._progress_file = os.path.join(folder, f"{REPLAY_PREFIX}{label}.json")
+        stored = {} if again else mapping(self._all_progress().get(self._destination))
         self._stored: Mapping[str, Any] = stored
         self._sink_state: Mapping[str, Any] = mapping(stored.get("sink"))
         self._inputs: dict[str, Input] = {}
@@ -111,22 +113,8 @@ class Replay:
                 spool["processes"], self._sink_state = left_by_shipper(folder, plan, anew=again)
             self._inputs["spool"] = Spool(folder, spool, problems)
         self._positions = {name: input_.position() for name, input_ in self._inputs.items()}
-        self.before = 0 if only else sum(input_.before for input_ in self._inputs.values())
         self.sent = self.lost = 0
         self._damages = 0
-
-    @property
-    def files(self) -> int:
-        return sum(input_.files for input_ in self._inputs.values())
-
-    @property
-    def size(self) -> int:
-        return sum(input_.size for input_ in self._inputs.values())
-
-    @property
-    def done(self) -> int:
-        """How many of these bytes have been read, now or earlier."""
-        return sum(input_.done for input_ in self._inputs.values())
 
     def run(
         self,
@@ -194,12 +182,19 @@ class Replay:
 
     def _remember(self, sink_state: Mapping[str, Any]) -> None:
         try:
-            self._progress.save({**self._stored, **self._positions, "sink": sink_state})
+            progress = {**self._stored, **self._positions, "sink": sink_state}
+            text = json.dumps({**self._all_progress(), self._destination: progress})
+            write_atomically(self._progress_file, text.encode())
         except OSError as error:
             self._problems.warn_once(
-                f"cannot store the progress in {self._progress.path!r}: {error.strerror}; the next replay starts from "
+                f"cannot store the progress in {self._progress_file!r}: {error.strerror}; the next replay starts from "
                 "the beginning"
             )
+
+    def _all_progress(self) -> dict[str, Any]:
+        with contextlib.suppress(OSError, ValueError):
+            return mapping(json.loads(read_file(self._progress_file)))
+        return {}
 
     def _damaged(self, text: str) -> None:
         self._problems.count("{count} lines or spans could not be read and were skipped", 1)
@@ -275,28 +270,6 @@ def check(plan: ShipPlan, environ: Mapping[str, str]) -> None:
     make_sink(exporter, context).close()
 
 
-class ReplayProgress:
-    """The progress of replays of one folder to one exporter, for each destination; ``path`` is its file."""
-
-    def __init__(self, folder: str, plan: ShipPlan, environ: Mapping[str, str], selection: str) -> None:
-        (exporter,) = plan.exporters
-        self._destination = _destination(plan, environ) + (f" {selection}" if selection else "")
-        label = re.sub(r"[^\w.-]", "_", exporter)
-        self.path = os.path.join(folder, f"{REPLAY_PREFIX}{label}.json")
-
-    def load(self) -> dict[str, Any]:
-        return mapping(self._all().get(self._destination))
-
-    def save(self, progress: Mapping[str, Any]) -> None:
-        """Raises OSError."""
-        write_atomically(self.path, json.dumps({**self._all(), self._destination: progress}).encode())
-
-    def _all(self) -> dict[str, Any]:
-        with contextlib.suppress(OSError, ValueError):
-            return mapping(json.loads(read_file(self.path)))
-        return {}
-
-
 def mapping(found: Any) -> dict[str, Any]:
     """The value if it is a JSON object, else an empty one."""
     return found if isinstance(found, dict) else {}
@@ -350,9 +323,8 @@ def _same_place(exporter: str, ours: ShipPlan, theirs: ShipPlan) -> bool:
 
 # --- what is replayed -------------------------------------------------------------------------------------------------
 #
-# Each input yields its spans in ``portions`` of about a mebibyte, from the position where an earlier one stopped, which
-# had sent ``before`` spans until then. It knows its ``position`` at any time, as JSON, how many ``files`` it has read
-# spans from, and how many bytes of their ``size`` are ``done``. Nothing is changed.
+# Each input yields its spans in ``portions`` of about a mebibyte, from the position where an earlier one stopped. It
+# knows its ``position`` at any time, as JSON. Nothing is changed.
 
 _PORTION_BYTES = 1024 * 1024
 
@@ -372,36 +344,20 @@ class JsonFiles:
         self._damage = damage
         self._places = {path: _place(path, stored.get(os.path.basename(path))) for path in paths}
         names = set(map(os.path.basename, paths))
-        folder = os.path.dirname(paths[0])
-        # Keep the positions of existing files that are not part of this replay.
-        self._others = {
-            name: entry
-            for name, entry in stored.items()
-            if name not in names and os.path.exists(os.path.join(folder, name))
-        }
-        self.before = sum(place.spans for place in self._places.values())
-        self.files = 0
-        self.size = sum(map(_size, paths))
-        self.done = 0
+        # Files that are not part of this replay keep their positions.
+        self._others = {name: entry for name, entry in stored.items() if name not in names}
 
     def portions(self) -> Iterator[list[Batch]]:
         spans: dict[tuple[bytes, bytes], list[bytes]] = {}
-        size = done = 0
+        size = 0
         for path, place in self._places.items():
-            fresh = True
-            for groups, here in self._lines(path, place):
+            for groups in self._lines(path, place):
                 for group in groups:
                     spans.setdefault((group.resource, group.scope), []).extend(group.spans)
                     size += sum(map(len, group.spans))
-                if groups and fresh:
-                    self.files += 1
-                    fresh = False
                 if size >= _PORTION_BYTES:
-                    self.done = done + here
                     yield [Batch(*head, found) for head, found in spans.items()]
                     spans, size = {}, 0
-            done += _size(path)
-            self.done = done
         if spans:
             yield [Batch(*head, found) for head, found in spans.items()]
 
@@ -409,8 +365,8 @@ class JsonFiles:
         places = {os.path.basename(path): place.stored() for path, place in self._places.items() if place.offset}
         return {**self._others, **places}
 
-    def _lines(self, path: str, place: _Place) -> Iterator[tuple[Sequence[Group], int]]:
-        """The spans of each line, and the bytes of the file that have been read; advances ``place``."""
+    def _lines(self, path: str, place: _Place) -> Iterator[Sequence[Group]]:
+        """The spans of each line; advances ``place``."""
         try:
             with open(path, "rb") as raw:
                 file = unpacked(path, raw)
@@ -427,8 +383,8 @@ class JsonFiles:
                     if groups is None:
                         break
                     too_long = is_partial
-                    place.move(line, groups)
-                    yield groups, raw.tell()
+                    place.move(line)
+                    yield groups
         except EOFError:
             pass  # a compressed file that is still being written
         except (OSError, ValueError) as error:
@@ -454,20 +410,18 @@ class JsonFiles:
 
 
 class _Place:
-    """How far a file has been read: the decompressed bytes, and the spans in them."""
+    """How far a file has been read, in decompressed bytes."""
 
-    def __init__(self, offset: int = 0, spans: int = 0, tail: bytes = b"") -> None:
+    def __init__(self, offset: int = 0, tail: bytes = b"") -> None:
         self.offset = offset
-        self.spans = spans
         self._tail = tail
 
-    def move(self, line: bytes, groups: Sequence[Group]) -> None:
+    def move(self, line: bytes) -> None:
         self.offset += len(line)
-        self.spans += count(groups)
         self._tail = line[-_TAIL_BYTES:] if len(line) >= _TAIL_BYTES else (self._tail + line)[-_TAIL_BYTES:]
 
     def stored(self) -> dict[str, Any]:
-        return {"offset": self.offset, "spans": self.spans, "tail": hashlib.sha256(self._tail).hexdigest()}
+        return {"offset": self.offset, "tail": hashlib.sha256(self._tail).hexdigest()}
 
 
 def _place(path: str, stored: Any) -> _Place:
@@ -480,7 +434,7 @@ def _place(path: str, stored: Any) -> _Place:
             offset = int(stored["offset"])
             file = unpacked(path, raw)
             file.seek(max(0, offset - _TAIL_BYTES))
-            place = _Place(offset, int(stored["spans"]), file.read(min(offset, _TAIL_BYTES)))
+            place = _Place(offset, file.read(min(offset, _TAIL_BYTES)))
             if place.stored() == stored:
                 return place
     return _Place()
@@ -498,42 +452,18 @@ class Spool:
             logs = ShipPlan.load(folder).logs
         try:
             self._follower = Follower(stored.get("processes", {}), problems, reports=True, logs=logs)
-            self.before = int(stored.get("spans", 0))
         except (ValueError, TypeError, KeyError):
-            self._follower, self.before = Follower({}, problems, reports=True, logs=logs), 0
-        self._spans = self.before
-        snapshot = Folder(folder).snapshot(self._follower.open_processes())
-        self._snapshot = _lived_on(folder, _sensible(snapshot, problems))
-        self.files = sum(bool(each.size) for found in self._snapshot.processes.values() for each in found.segments)
-        self.size = self._snapshot.size
-        self.done = 0
+            self._follower = Follower({}, problems, reports=True, logs=logs)
+        self._snapshot = _lived_on(folder, Folder(folder).snapshot(self._follower.open_processes()))
 
     def portions(self) -> Iterator[list[Batch]]:
-        for batches in self._follower.follow(self._snapshot):
-            self._spans += sum(len(batch.spans) for batch in batches)
-            self.done = min(self.size, self._follower.given_bytes)
-            yield batches
+        yield from self._follower.follow(self._snapshot)
 
     def position(self) -> Mapping[str, Any]:
-        return {"processes": self._follower.positions(), "spans": self._spans}
+        return {"processes": self._follower.positions()}
 
 
 Input = JsonFiles | Spool
-
-
-def _sensible(snapshot: FolderSnapshot, problems: Problems) -> FolderSnapshot:
-    """The snapshot with files that no process can have written as empty: nobody knows where the spool comes from."""
-    processes = {}
-    for name, process in snapshot.processes.items():
-        segments = []
-        for segment in process.segments:
-            if segment.size > MAX_SEGMENT:
-                problems.warn_once(f"{segment.path!r} is skipped: it is larger than {MAX_SEGMENT >> 20} MiB")
-                segments.append(segment._replace(size=0, complete=True))
-            else:
-                segments.append(segment)
-        processes[name] = process._replace(segments=segments)
-    return snapshot._replace(processes=processes)
 
 
 def _lived_on(folder: str, snapshot: FolderSnapshot) -> FolderSnapshot:
@@ -556,10 +486,3 @@ def _lived_on(folder: str, snapshot: FolderSnapshot) -> FolderSnapshot:
         if process.segments and process.ended_at is not None
     }
     return snapshot._replace(processes={**snapshot.processes, **ended})
-
-
-def _size(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0

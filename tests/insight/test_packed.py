@@ -123,7 +123,7 @@ def test_each_command_says_that_the_rest_is_missing(tmp_path: Path) -> None:
         assert said in written.stderr
     assert out.read_text().count('"noise"') == spans
     replayed = run("replay", "--dry-run", folder)
-    assert replayed.stdout.startswith(f"{spans} spans in 1 file would be sent")
+    assert replayed.stdout.startswith(f"{spans} spans would be sent")
     assert f"warning: {path}, byte {sum(map(len, LINES[:spans]))}: its compressed data is damaged (" in replayed.stderr
     assert "; the rest of the file is missing" in replayed.stderr
 

@@ -140,7 +140,7 @@ def test_a_subfolder_that_cannot_be_read_is_one_problem_of_the_data(shared: Path
         assert reason in " ".join((out + err).split())
     assert otlp[1].count('"spanId"') == 3
     assert replay[0] == 0
-    assert "3 spans in 1 file would be sent" in replay[1] + replay[2]
+    assert "3 spans would be sent" in replay[1] + replay[2]
     assert replay[2].count(f"{where}: Permission denied") == 1
 
 

@@ -158,8 +158,8 @@ def test_a_limit_of_the_size_of_files_is_kept(make: Made) -> None:
 def test_the_oldest_files_are_removed_at_the_cap(make: Made) -> None:
     """The total stays below it, files of other sessions count and go first, other files are never touched."""
     make.folder.mkdir(mode=0o700)
-    old = make.folder / "session-0001.jsonl"
-    old.write_bytes(b'{"resourceSpans":[' + b" " * 5000)
+    old = make.folder / "session-0123456789abcde-0001.jsonl"
+    old.write_bytes(b" " * 5000)
     os.utime(old, (1, 1))
     others = [
         make.folder / name for name in ("notes.jsonl", "data-1.jsonl", "node-0001.json", "train-00000-of-00003.jsonl")
@@ -272,8 +272,8 @@ def test_a_file_that_is_being_written_is_not_truncated(make: Made) -> None:
     [
         {"name": "../victim", "number": 1, "size": 0},
         {"name": 3, "number": "y", "size": "x"},
-        {"name": "link", "number": 1, "size": -1},
-        {"name": "link", "number": 0, "size": 0},
+        {"name": "link-0123456789abcde", "number": 1, "size": -1},
+        {"name": "link-0123456789abcde", "number": 0, "size": 0},
     ],
 )
 def test_a_checkpoint_that_makes_no_sense_does_no_harm(make: Made, tmp_path: Path, state: dict[str, Any]) -> None:
@@ -282,7 +282,7 @@ def test_a_checkpoint_that_makes_no_sense_does_no_harm(make: Made, tmp_path: Pat
     victim.write_text("mine")
     (tmp_path / "victim-0001.jsonl").write_text("mine")
     make.folder.mkdir(mode=0o700)
-    os.symlink(victim, make.folder / "link-0001.jsonl")
+    os.symlink(victim, make.folder / "link-0123456789abcde-0001.jsonl")
     make.state = state
     make().deliver(batch(1, 1))
     assert victim.read_text() == (tmp_path / "victim-0001.jsonl").read_text() == "mine"

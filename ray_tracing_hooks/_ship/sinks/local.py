@@ -32,7 +32,9 @@ LINE_SPANS = 512
 LINE_BYTES = 512 * 1024
 """Limits per line: the Collector's receiver truncates lines at 1 MiB. A larger span gets its own line."""
 
-_OURS = re.compile(r"(.+)-(\d{4,})\.jsonl")
+_OURS = re.compile(r"(.+-[0-9a-f]{15})-(\d{4,})\.jsonl")
+"""The names of these files, which no program gives to its own: ``train-00000-of-00010.jsonl``, for one, is not one."""
+
 _FRAME_BYTES = 80
 """The bytes of a line besides resource, scope and spans."""
 
@@ -304,7 +306,7 @@ class LocalSink(Sink):
             with contextlib.suppress(FileNotFoundError):
                 found = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
                 is_mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and name != current
-                if is_mine and found.st_size and self._begins_as_ours(name):
+                if is_mine and found.st_size:
                     files.append((found.st_mtime_ns, name, found.st_size))
         excess = sum(size for _, _, size in files) + self._file_max_bytes - self._max_bytes
         removed = 0
@@ -319,20 +321,6 @@ class LocalSink(Sink):
             f"they reached {self._max_bytes} bytes (RAY_TRACING_LOCAL_MAX_BYTES)",
             removed,
         )
-
-    def _begins_as_ours(self, name: str) -> bool:
-        """A file of the program may have such a name: ``train-00000-of-00010.jsonl``."""
-        beginning = self._signal.beginning.encode()
-        try:
-            file = open_file(name, os.O_RDONLY, folder=self._folder)
-        except OSError:
-            return False
-        try:
-            return os.pread(file, len(beginning), 0) == beginning
-        except OSError:
-            return False
-        finally:
-            os.close(file)
 
     def _remove(self, name: str) -> bool:
         """Remove a file unless a shipper is writing to it."""
